@@ -16,7 +16,7 @@ cache, which nodes on one machine would share.
 torch's DataLoader, on 3 and 5 nodes. `scaling`: `exact` on 1 to 4 nodes. The first epoch, which
 fills the tiers, does not count. The rate of a job is that of its slowest node.
 
-Goals: `epoch` at least 2 times torch's; `exact` on 4 nodes at least 0.9 of 4 times 1 node's.
+Goals: `epoch` at least 2 times torch's; `exact` on N nodes at least 0.9 of N times one node's.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def main() -> None:
         print("| nodes | caches | `exact`, samples/s | efficiency | cores |")
         counts = [1, 2] if given.quick else list(_NODES_SCALING)
         scaling = _scaling(data.pack, samples, counts, _CACHES[-1])
-        verdicts.append(("efficiency", scaling[-1]["efficiency"], _EFFICIENCY_GOAL))
+        least = min(cell["efficiency"] for cell in scaling)
+        verdicts.append(("efficiency", least, _EFFICIENCY_GOAL))
         if not given.quick:
             _harness.record("cluster", {**common, "part": "scaling", "cells": scaling})
     for name, value, goal in verdicts:

@@ -144,6 +144,9 @@ def _loader(spec: dict[str, Any], node: int, nodes: int) -> hr.Loader[Any]:
             addresses=os.environ["HEADRACE_CLUSTER_ADDRESSES"].split(","),
             listen=os.environ["HEADRACE_CLUSTER_LISTEN"],
             open_network=True,
+            # Ten times the default: storage is that much slower than a real machine's, so the reads
+            # that are ahead of another node's take that much longer.
+            answer_timeout=50,
         )
         if nodes > 1
         else None,
