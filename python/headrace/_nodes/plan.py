@@ -180,11 +180,11 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
         addresses, token = list(plan.given.addresses or ()), os.environ[TOKEN]
     else:
         addresses, token = _exchange(plan, plan.store, core.peer_address, place.start_timeout)
-    rate = _rate(plan.given.rate)
+    rate = rate_bytes(plan.given.rate)
     core.connect_nodes(plan.node, addresses, token, answer, place.start_timeout, rate)
 
 
-def _rate(value: int | str | None) -> int:
+def rate_bytes(value: int | str | None) -> int:
     """Bytes a second; 0: no limit."""
     if value is None:
         return 0
