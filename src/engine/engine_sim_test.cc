@@ -92,6 +92,7 @@ class World final : public SimWorld {
       BatchField field{.name = index_.infos[c].name, .index_field = c, .ragged = ragged_[c]};
       if (ragged_[c]) {
         field.codec = MakeBytesCodec();
+        field.may_read_in_place = random_.Below(3) != 0;
       } else {
         field.codec = MakeArrayCodec(fixed_bytes_);
         field.shape = {fixed_bytes_};

@@ -102,6 +102,8 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   options.job.sample_count = index->sample_count();
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
+  // Memory of several processes has small pages, but where root lets it have others.
+  for (BatchField& field : schema) field.may_read_in_place = !options.shared_batches;
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
   HEADRACE_RETURN_IF_ERROR(CheckStore(options.io, SchemeOf(index->root())));
   HEADRACE_RETURN_IF_ERROR(CheckTiers(options));

@@ -62,6 +62,13 @@ TEST(LoaderConfigTest, CapacitiesAreThoseOfAllRanksOfTheNode) {
   EXPECT_LE(config.memory_bytes(), 16 * kMega);
 }
 
+TEST(LoaderConfigTest, NothingIsReadIntoBatchesThatProcessesShare) {
+  LoaderOptions options = Options();
+  EXPECT_TRUE(ResolveConfig(MakeIndex(), options).value().schema[0].may_read_in_place);
+  options.shared_batches = true;
+  EXPECT_FALSE(ResolveConfig(MakeIndex(), options).value().schema[0].may_read_in_place);
+}
+
 TEST(LoaderConfigTest, TheEnginesLimitsFollowFromTheBudget) {
   LoaderOptions options = Options();
   options.memory_bytes = kMega / 4;
