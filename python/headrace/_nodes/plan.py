@@ -200,12 +200,12 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
         met = meeting.hold(core.peer_address, _machine(), place.start_timeout)
         _check_reachable(plan.node, met)
         addresses, token = met.addresses, met.token
-    rate = _rate(plan.given.rate)
+    rate = rate_bytes(plan.given.rate)
     core.connect_nodes(plan.node, addresses, token, answer, place.start_timeout, rate)
     return addresses
 
 
-def _rate(value: int | str | None) -> int:
+def rate_bytes(value: int | str | None) -> int:
     """Bytes a second; 0: no limit."""
     if value is None:
         return 0

@@ -14,6 +14,7 @@ from loader_data import COUNT, FLAT, epoch_ids, flat
 from node_ranks import RankError, Ranks, is_running
 
 import headrace as hr
+from headrace._nodes.plan import rate_bytes
 
 ORDERS = ("exact", "batch", "epoch")
 GLOBAL = 12  # samples of a global batch
@@ -221,3 +222,11 @@ def test_a_network_that_is_not_private_is_refused(
             node_process=hr.NodeProcess(local_rank=0, local_world_size=1),
             nodes=hr.Nodes(addresses=["0.0.0.0:1", "127.0.0.1:2"]),
         )
+
+
+def test_a_rate_is_a_number_of_bytes_a_second_or_a_text_that_says_it() -> None:
+    assert rate_bytes(None) == 0
+    assert rate_bytes("2GB/s") == rate_bytes("2GB") == rate_bytes(2 * 10**9) == 2 * 10**9
+    for wrong in ("2GB/h", "fast", 0, -1, "10KB/s"):
+        with pytest.raises(hr.errors.InvalidArgumentError, match=r"Nodes\.rate"):
+            rate_bytes(wrong)
