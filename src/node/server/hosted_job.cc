@@ -225,9 +225,11 @@ void HostedJob::LeaveRun(std::uint32_t seat) {
     lane = seats_[seat].lane;
     last = std::none_of(seats_.begin(), seats_.end(),
                         [](const Seat& each) { return each.run != nullptr; });
-    const SharedTakes::Ranks left = RanksInRun(seats_, lane);
-    last_of_lane = left.empty();
-    taken = takes_[lane].Left(left);
+    if (run != nullptr) {
+      const SharedTakes::Ranks left = RanksInRun(seats_, lane, *run);
+      last_of_lane = left.empty();
+      taken = takes_[lane].Left(left);
+    }
   }
   if (run != nullptr && last_of_lane) {
     run->Leave(lane);
@@ -350,7 +352,7 @@ Status HostedJob::Took(std::uint32_t seat, SessionRun& run,
   {
     MutexLock lock(mutex_);
     lane = seats_[seat].lane;
-    taken = takes_[lane].Took(seat, batch, RanksInRun(seats_, lane));
+    taken = takes_[lane].Took(seat, batch, RanksInRun(seats_, lane, run));
   }
   for (const auto& each : taken) run.OnTaken(lane, *each, taken_ns);
   MutexLock lock(mutex_);

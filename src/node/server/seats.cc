@@ -11,10 +11,11 @@ std::optional<std::uint32_t> SeatOf(std::span<const Seat> seats, const LaneClien
   return std::nullopt;
 }
 
-SharedTakes::Ranks RanksInRun(std::span<const Seat> seats, std::uint32_t lane) {
+SharedTakes::Ranks RanksInRun(std::span<const Seat> seats, std::uint32_t lane,
+                              const SessionRun& run) {
   SharedTakes::Ranks found;
   for (std::uint32_t seat = 0; seat < seats.size(); ++seat) {
-    if (seats[seat].lane == lane && seats[seat].run != nullptr) found.insert(seat);
+    if (seats[seat].lane == lane && seats[seat].run.get() == &run) found.insert(seat);
   }
   return found;
 }

@@ -27,8 +27,9 @@ struct Seat {
 // std::nullopt: the client has no seat.
 std::optional<std::uint32_t> SeatOf(std::span<const Seat> seats, const LaneClient& client);
 
-// The ranks of a lane that are in the run.
-SharedTakes::Ranks RanksInRun(std::span<const Seat> seats, std::uint32_t lane);
+// The ranks of a lane that are in that run.
+SharedTakes::Ranks RanksInRun(std::span<const Seat> seats, std::uint32_t lane,
+                              const SessionRun& run);
 
 // The lanes of these ranks, ascending.
 std::vector<std::uint32_t> LanesOf(std::span<const Seat> seats,

@@ -6,6 +6,7 @@ namespace headrace {
 
 SharedTakes::Batches SharedTakes::Took(std::uint32_t rank, std::shared_ptr<const Batch> batch,
                                        const Ranks& ranks) {
+  if (!ranks.contains(rank)) return {};
   Shared& shared = shared_[{batch->epoch, batch->step}];
   shared.batch = std::move(batch);
   shared.takers.insert(rank);

@@ -22,7 +22,8 @@ class SharedTakes {
   using Ranks = std::set<std::uint32_t>;
   using Batches = std::vector<std::shared_ptr<const Batch>>;
 
-  // `rank` took a batch. Returns it if all of `ranks` have.
+  // `rank` took a batch. Returns it if all of `ranks`, those in the run, have. Ignores a rank that
+  // has left the run: whether the lane has taken the batch is up to the others.
   Batches Took(std::uint32_t rank, std::shared_ptr<const Batch> batch, const Ranks& ranks);
   // Only `ranks` are left. Returns the batches that all of these have taken, in order.
   Batches Left(const Ranks& ranks);

@@ -36,6 +36,16 @@ TEST(SharedTakesTest, WhatARankThatLeftHadNotTakenIsTakenInOrder) {
   EXPECT_FALSE(takes.waits());
 }
 
+TEST(SharedTakesTest, WhatARankTookThatHasLeftMeanwhileIsUpToTheOthers) {
+  SharedTakes takes;
+  const auto batch = Step(0);
+  EXPECT_EQ(takes.Took(1, batch, {1}), SharedTakes::Batches{batch});
+  EXPECT_TRUE(takes.Took(0, batch, {1}).empty());  // It comes late.
+  EXPECT_FALSE(takes.waits());
+  EXPECT_TRUE(takes.Took(0, batch, {}).empty());
+  EXPECT_FALSE(takes.waits());
+}
+
 TEST(SharedTakesTest, WhatOnlyARankThatLeftHadTakenIsStillToBeTaken) {
   SharedTakes takes;
   const auto batch = Step(0);

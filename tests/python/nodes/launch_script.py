@@ -22,8 +22,9 @@ def main(source: str, folder: str) -> None:
         tiers=[hr.tiers.Ram("16MiB")], engine=hr.Engine(prefetch=2),
     ) as loader:  # fmt: skip
         epochs = [[payload_ids(batch) for batch in loader] for _ in range(2)]
-        nodes = loader.stats()["nodes"]
-    told = {"launch": vars(launch), "epochs": epochs, "nodes": nodes}
+        stats = loader.stats()
+    told = {"launch": vars(launch), "epochs": epochs}
+    told |= {name: stats[name] for name in ("nodes", "sources")}
     part = Path(folder) / f"{os.getpid()}.part"
     part.write_text(json.dumps(told))
     part.rename(Path(folder) / f"rank-{launch.rank}.json")
