@@ -170,16 +170,22 @@ void BindNodeAddress(nb::module_& module) {
   nb::class_<NodeAddress>(module, "NodeAddress", "Where a rank finds its node process.")
       .def(
           "__init__",
-          [](NodeAddress* self, const Text& socket, const Text& job, std::uint32_t local_rank,
-             std::uint32_t local_world_size, std::int64_t start_timeout_s) {
+          [](NodeAddress* self, const Text& socket, const Text& job,
+             std::pair<std::uint32_t, std::uint32_t> local,
+             std::tuple<std::uint32_t, std::uint32_t, std::uint32_t> lanes,
+             std::int64_t start_timeout_s) {
             new (self) NodeAddress{.socket = socket.bytes(),
                                    .job = job.bytes(),
-                                   .local_rank = local_rank,
-                                   .local_ranks = local_world_size,
+                                   .local_rank = local.first,
+                                   .local_ranks = local.second,
+                                   .lanes = NodeAddress::Lanes{.process = std::get<0>(lanes),
+                                                               .lane = std::get<1>(lanes),
+                                                               .lanes = std::get<2>(lanes)},
                                    .start_timeout_ns = start_timeout_s * 1'000'000'000};
           },
-          nb::arg("socket"), nb::arg("job"), nb::arg("local_rank"), nb::arg("local_world_size"),
-          nb::arg("start_timeout_s"));
+          nb::arg("socket"), nb::arg("job"), nb::arg("local"), nb::arg("lanes"),
+          nb::arg("start_timeout_s"),
+          "local: (local rank, local ranks); lanes: (rank of the process, lane, lanes)");
 }
 }  // namespace
 

@@ -610,7 +610,10 @@ class LoaderOptions:
 class NodeAddress:
     """Where a rank finds its node process."""
 
-    def __init__(self, socket: str | bytes, job: str | bytes, local_rank: int, local_world_size: int, start_timeout_s: int) -> None: ...
+    def __init__(self, socket: str | bytes, job: str | bytes, local: tuple[int, int], lanes: tuple[int, int, int], start_timeout_s: int) -> None:
+        """
+        local: (local rank, local ranks); lanes: (rank of the process, lane, lanes)
+        """
 
 class Batch:
     """One batch; its arrays are views that keep its memory."""

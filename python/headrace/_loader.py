@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, NoReturn, Self
+from typing import Any, Generic, Literal, NoReturn, Self
 
 from headrace import _signature as signature
 from headrace._arguments import flag
@@ -19,7 +19,7 @@ from headrace._loading.arguments import (
     warn_of_data,
 )
 from headrace._loading.feed import Delivered, EpochFeed
-from headrace._loading.node import node_place
+from headrace._loading.node import chosen_process, node_place
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import core_options
 from headrace._loading.output import converter, padded_fields, to_user
@@ -28,7 +28,7 @@ from headrace._loading.sampling import SamplerSource, sampler_source
 from headrace._loading.session import Session
 from headrace._loading.trainers import NotPrepared
 from headrace._names import OrderName
-from headrace._nodes.plan import node_plan, set_nodes
+from headrace._nodes.plan import check_order_nodes, node_plan, set_nodes
 from headrace._observe.advice import data_facts
 from headrace._options.flat import loader_arguments
 from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group
@@ -71,7 +71,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         output: "torch" tensors, "numpy" arrays or "dlpack" exporters; "auto": torch if installed.
         ids: add the samples' numbers as a field, `sample_id`; a pack numbers its samples anew.
         cache: `headrace.Cache`: which samples tiers keep.
-        sharding: `headrace.Sharding`: rank and world size, if torch does not define them.
+        sharding: `headrace.Sharding`: rank and world size; which ranks get the same batches.
         node_process: `headrace.NodeProcess`: one engine for all ranks of this machine.
         nodes: `headrace.Nodes`: how several machines give each other what their tiers hold.
         engine: `headrace.Engine`: how it reads, verifies, prefetches, and is monitored.
@@ -105,7 +105,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         ids: bool = False,
         cache: Cache | None = None,
         sharding: Sharding | None = None,
-        node_process: NodeProcess | None = None,
+        node_process: NodeProcess | Literal[False] | None = None,
         nodes: Nodes | None = None,
         engine: Engine | None = None,
     ) -> None:
@@ -114,8 +114,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         sampled = sampler is not None or batch_sampler is not None
         share = group("sharding", sharding, Sharding)
         cache, engine = group("cache", cache, Cache), group("engine", engine, Engine)
-        ranks = Ranks(share.rank, share.world_size, with_sampler=sampled)
-        place = node_place(node_process)
+        ranks = Ranks(share, with_sampler=sampled)
         check_samplers(sampler, batch_sampler, batch_size, drop_last)
         kinds = batch_kinds(field_kinds(found, fields), transform)
         native, python = split_transform(
@@ -140,7 +139,10 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
             cache=cache,
             engine=engine,
         )
-        plan = node_plan(nodes, ranks, place, options.tier_count > 0)
+        has_tiers = options.tier_count > 0
+        place = node_place(chosen_process(node_process, ranks, has_tiers, sampled), ranks)
+        check_order_nodes(options.order, ranks, place)
+        plan = node_plan(nodes, ranks, place, has_tiers)
         set_nodes(options, plan)
         source: SamplerSource | None = None
         if sampled:

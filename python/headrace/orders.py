@@ -143,10 +143,12 @@ class Redox(Order):
         ties: between chunks that fill equally many: "random" (the default) or "first".
         slot_classes: number of classes of a chunk's positions; positions of one class are
             interchangeable. By default each position is its own class, as in the papers.
-        nodes: homes of virtual chunks; by default one.
+        nodes: homes of virtual chunks; by default one. In a job of several nodes it must be their
+            number.
         prefetch: requests in the window of a remote read; by default none.
-        remote_limit: bytes of remote slots that a node may hold; by default no limit.
-        memory: bytes that may be resident; slots stay empty when it is full. By default no limit.
+        remote_limit: bytes of remote slots that each node may hold; by default no limit.
+        memory: bytes that may be resident on all nodes together; slots stay empty when it is full.
+            By default no limit.
         block_samples: samples in a chunk; by default the dataset's own blocks, or runs of about
             1 MiB.
     """

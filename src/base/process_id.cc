@@ -23,6 +23,15 @@ std::atomic<pid_t>& Known() {
   return known;
 }
 
+// The fields of the process that follow its name; empty if it has ended or is not visible. The name
+// may contain anything.
+std::string StatAfterName(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = stat.rfind(')');
+  return name_end == std::string::npos ? std::string() : stat.substr(name_end + 1);
+}
+
 void Renew() { Known().store(::getpid(), std::memory_order_relaxed); }
 
 }  // namespace
@@ -37,13 +46,8 @@ pid_t ProcessId() {
 }
 
 std::optional<std::int64_t> ProcessAgeNs(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
-  // The second field is the program's name, which may contain anything.
   constexpr int kFieldsBefore = 19;  // between the name and when it began
-  const std::size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(stat.substr(name_end + 1));
+  std::istringstream fields(StatAfterName(pid));
   std::string skipped;
   for (int i = 0; i < kFieldsBefore; ++i) fields >> skipped;
   std::int64_t began = 0;  // in ticks since the system booted
@@ -54,6 +58,12 @@ std::optional<std::int64_t> ProcessAgeNs(pid_t pid) {
   }
   const std::int64_t latest_ns = (began + 1) * (kNsPerSecond / ticks);
   return std::max<std::int64_t>(0, now.tv_sec * kNsPerSecond + now.tv_nsec - latest_ns);
+}
+
+bool ProcessIsStopped(pid_t pid) {
+  std::istringstream fields(StatAfterName(pid));
+  std::string state;
+  return (fields >> state) && state == "T";
 }
 
 }  // namespace headrace

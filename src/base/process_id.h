@@ -20,4 +20,9 @@ pid_t ProcessId();
 // Thread safety: any thread.
 std::optional<std::int64_t> ProcessAgeNs(pid_t pid);
 
+// Whether a signal has stopped the process (SIGSTOP, SIGTSTP). A debugger does not count.
+//
+// Thread safety: any thread.
+bool ProcessIsStopped(pid_t pid);
+
 }  // namespace headrace

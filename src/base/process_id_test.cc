@@ -30,6 +30,24 @@ TEST(ProcessIdTest, IsTheProcessesOwnInAChildAndInItsChildToo) {
   EXPECT_EQ(ProcessId(), getpid());
 }
 
+TEST(ProcessIdTest, AProcessIsStoppedFromSigstopUntilSigcont) {
+  const pid_t child = fork();
+  if (child == 0) {
+    while (true) pause();
+  }
+  EXPECT_FALSE(ProcessIsStopped(child));
+  int how = 0;
+  ASSERT_EQ(kill(child, SIGSTOP), 0);
+  ASSERT_EQ(waitpid(child, &how, WUNTRACED), child);
+  EXPECT_TRUE(ProcessIsStopped(child));
+  ASSERT_EQ(kill(child, SIGCONT), 0);
+  ASSERT_EQ(waitpid(child, &how, WCONTINUED), child);
+  EXPECT_FALSE(ProcessIsStopped(child));
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(ProcessIsStopped(child));
+}
+
 TEST(ProcessIdTest, AgeIsThatOfTheProcessWhateverItsNameAndOfNoneThatHasEnded) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);

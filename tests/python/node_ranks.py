@@ -30,7 +30,7 @@ from loader_data import FLAT, payload_ids
 loader, batches, held = None, None, []
 
 def open_(root, ssd=None, ram=None, process=None, engine=None, nodes=None, placement=None,
-          **arguments):
+          sharding=None, **arguments):
     global loader
     if ssd is not None:
         arguments["tiers"] = [hr.tiers.Ssd(ssd, "16MiB")]
@@ -40,6 +40,8 @@ def open_(root, ssd=None, ram=None, process=None, engine=None, nodes=None, place
         arguments["nodes"] = hr.Nodes(**nodes)
     if placement is not None:
         arguments["cache"] = hr.Cache(placement=placement)
+    if sharding is not None:
+        arguments["sharding"] = hr.Sharding(**sharding)
     loader = hr.Loader(root, transform=FLAT, ids=True, output="numpy",
                        node_process=hr.NodeProcess(**process or {}),
                        engine=hr.Engine(**engine or {}), **arguments)

@@ -174,27 +174,32 @@ def test_a_child_of_lightning_s_launcher_is_told_what_is_missing(
         ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     ],
 )
-def test_several_processes_of_a_launcher_do_not_each_get_all_samples_unasked(
+def test_several_processes_of_a_launcher_each_get_their_share(
     numbered: Path, no_ranks: pytest.MonkeyPatch, rank: str, size: str
 ) -> None:
-    no_ranks.setenv(rank, "1")
     no_ranks.setenv(size, "2")
-    with pytest.raises(errors.InvalidArgumentError, match=f"environment {rank}=1, {size}=2, but"):
+    shares = []
+    for number in range(2):
+        no_ranks.setenv(rank, str(number))
+        with hr.Loader(numbered, batch_size=10, transform=FLAT) as loader:
+            shares.append(flat(epoch_ids(loader)))
+    assert [len(share) for share in shares] == [COUNT // 2 + 1] * 2  # One is repeated.
+    assert set(flat(shares)) == set(range(COUNT))
+    everything = hr.Sharding(rank=0, world_size=1)
+    with hr.Loader(numbered, batch_size=10, transform=FLAT, sharding=everything) as loader:
+        assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
+    no_ranks.setenv("RANK", "0")  # As torchrun does below srun.
+    no_ranks.setenv("WORLD_SIZE", "1")
+    with hr.Loader(numbered, batch_size=10, transform=FLAT) as loader:
+        assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
+
+
+def test_several_processes_of_unknown_number_do_not_each_get_all_samples_unasked(
+    numbered: Path, no_ranks: pytest.MonkeyPatch
+) -> None:
+    no_ranks.setenv("PMIX_RANK", "1")
+    with pytest.raises(errors.InvalidArgumentError, match=r"PMIX_RANK=1.*does not say of how many"):
         hr.Loader(numbered)
-    with hr.Loader(
-        numbered, batch_size=10, transform=FLAT, sharding=hr.Sharding(rank=0, world_size=1)
-    ) as loader:
-        assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
-    no_ranks.setenv("RANK", "1")  # As torchrun does below srun.
-    no_ranks.setenv("WORLD_SIZE", "2")
-    with hr.Loader(numbered, batch_size=10, transform=FLAT) as loader:
-        assert len(flat(epoch_ids(loader))) == COUNT // 2 + 1
-    for name in ("RANK", "WORLD_SIZE"):
-        no_ranks.delenv(name)
-    no_ranks.setenv(size, "1")
-    no_ranks.setenv(rank, "0")
-    with hr.Loader(numbered, batch_size=10, transform=FLAT) as loader:
-        assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -96,6 +98,18 @@ def test_an_opening_that_is_not_answered_ends_and_names_the_process(numbered: Pa
         message = rf"opening a loader by the node process \(pid {pid}\) .*no answer in 1 s"
         with pytest.raises(errors.DeadlineExceededError, match=message):
             hr.Loader(numbered, 10, node_process=hr.NodeProcess(name=name, start_timeout=1))
+
+
+def test_a_wait_for_a_batch_ends_and_names_the_process(numbered: Path) -> None:
+    with hr.Loader(
+        numbered, 10, node_process=hr.NodeProcess(start_timeout=1), engine=hr.Engine(prefetch=1)
+    ) as loader:
+        assert len(list(loader)) == len(loader)
+        pid = node_pid(loader)
+        message = rf"waiting for a batch of the node process \(pid {pid}\) .* stopped for \d+ s"
+        with stopped(pid), pytest.raises(errors.DeadlineExceededError, match=message):
+            deque(itertools.chain.from_iterable(itertools.repeat(loader)), maxlen=0)
+        assert len(list(loader)) == len(loader)
 
 
 def test_closing_does_not_wait_for_what_the_monitor_asked(loader: hr.Loader) -> None:

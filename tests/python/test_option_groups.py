@@ -85,7 +85,7 @@ EARLIER: list[tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = [
         "write sharding=hr.Sharding(rank=1, world_size=2)",
         {},
     ),
-    ({"isolation": "thread"}, {}, "leave isolation out", {}),
+    ({"isolation": "thread"}, {"node_process": False}, "write node_process=False", {}),
     ({"isolation": None, "start_timeout": 7}, {}, "leave isolation, start_timeout out", {}),
     (
         {"isolation": "process"},
@@ -140,9 +140,10 @@ EARLIER: list[tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = [
         {
             "engine": hr.Engine(io="threads", prefetch=2),
             "sharding": hr.Sharding(rank=0, world_size=1),
+            "node_process": False,
         },
         "write engine=hr.Engine(io='threads', prefetch=2), "
-        "write sharding=hr.Sharding(rank=0, world_size=1), leave isolation out",
+        "write sharding=hr.Sharding(rank=0, world_size=1), write node_process=False",
         {},
     ),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import logging
 import os
 import shlex
 import subprocess
@@ -13,15 +14,20 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headrace import _core
 from headrace._arguments import integer
 from headrace._dataset import Dataset
 from headrace._descriptors import taking_descriptors
+from headrace._loading.ranks import Ranks
+from headrace._nodes.launch import Launch
+from headrace._nodes.positions import Seats, seats
 from headrace._options.groups import NodeProcess, group
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from headrace.formats._rowgroups.command import node_arguments
+
+_log = logging.getLogger("headrace.loader")
 
 EXECUTABLE = "headrace-node"
 # Seconds that a node process may take to start: one that local rank 0 starts on a busy machine; a
@@ -31,7 +37,7 @@ _SERVICE_S = 2.0
 _TRY_EVERY_S = 0.01
 _END_S = 5.0  # seconds that a node process may take to end
 _STARTS_MAX = 3  # of a node process that ends at once
-# Environment variables that distinguish the launches of a job, on any machine.
+# Environment variables that distinguish the launches of a job on a node.
 _LAUNCH = (
     "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_RESTART_COUNT",
@@ -40,8 +46,9 @@ _LAUNCH = (
     "GROUP_RANK",
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",
+    "PMIX_NAMESPACE",
 )
-_TELLING = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID")
+_TELLING = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID", "PMIX_NAMESPACE")
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,9 @@ class NodePlace:
     local_world_size: int
     service: str | None  # its name, if it is a service
     start_timeout: int  # seconds that this rank waits for ranks that made no loader
+    seats: Seats  # the positions of this node's ranks
+    lane: int  # this rank's position among them
+    process: int  # its number in the job
 
     @property
     def wait_s(self) -> float:
@@ -83,26 +93,74 @@ def executable() -> str:
     raise NotFoundError(f"starting a node process: no {EXECUTABLE} in {looked}; install headrace")
 
 
-def node_place(given: NodeProcess | None) -> NodePlace | None:
-    """The place that the argument `node_process` of `Loader` asks for; None without it."""
+def node_place(given: NodeProcess | None, ranks: Ranks) -> NodePlace | None:
+    """The place that the argument `node_process` of `Loader` asks for; None without it.
+
+    Raises:
+        InvalidArgumentError: the argument cannot be followed, or the ranks of a node are not known.
+    """
     if given is None:
         return None
     wanted = group("node_process", given, NodeProcess)
     start_timeout = integer("NodeProcess.start_timeout", wanted.start_timeout, 1, 10**6)
-    rank, ranks = _local_ranks(wanted.local_rank, wanted.local_world_size)
-    job = _group(ranks)
+    rank, local = _local_ranks(wanted.local_rank, wanted.local_world_size, ranks.here)
+    here = _seats(rank, local, ranks)
+    job = _group(local, ranks.here)
     name = wanted.name
     socket = service_socket(name) if name is not None else f"headrace-{os.geteuid()}-{job}"
-    return NodePlace(socket, job, rank, ranks, name, start_timeout)
+    lane = ranks.rank - here.first
+    return NodePlace(socket, job, rank, local, name, start_timeout, here, lane, ranks.process)
 
 
-def _local_ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
+def chosen_process(
+    given: NodeProcess | Literal[False] | None, ranks: Ranks, has_tiers: bool, sampled: bool
+) -> NodeProcess | None:
+    """The argument `node_process`, or its default: with tiers on several nodes there is one.
+
+    `sampled`: a sampler decides what this rank reads, so it can share no engine. With False on
+    several nodes a warning says, once, what is lost.
+    """
+    if given is not None and given is not False:
+        return given
+    launch = ranks.launch
+    if not has_tiers or launch is None or (launch.nodes or 1) == 1:
+        return None
+    if given is False:
+        tell_once(
+            f"tiers on {launch.nodes} nodes with node_process=False: other nodes are not asked for "
+            "samples, each rank reads storage and has tiers of its own; leave node_process= out"
+        )
+        return None
+    if launch.local_world_size is None or (sampled and launch.local_world_size > 1):
+        return None
+    default = NodeProcess()
+    try:
+        place = node_place(default, ranks)
+    except InvalidArgumentError as error:  # Nobody asked for it.
+        tell_once(f"tiers on {launch.nodes} nodes without a node process on each: {error}")
+        return None
+    return default if place is not None and len(place.seats.group) > 1 else None
+
+
+_told: set[str] = set()
+
+
+def tell_once(warning: str) -> None:
+    """Logs a warning, unless this process has logged it."""
+    if warning not in _told:
+        _told.add(warning)
+        _log.warning("%s", warning)
+
+
+def _local_ranks(rank: int | None, ranks: int | None, here: Launch | None) -> tuple[int, int]:
     if (rank is None) != (ranks is None):
         raise InvalidArgumentError(
             f"NodeProcess(local_rank={rank}, local_world_size={ranks}): give both, or neither to "
             "use torchrun's"
         )
     if rank is None or ranks is None:
+        if here is not None and here.local_rank is not None and here.local_world_size is not None:
+            return here.local_rank, here.local_world_size
         found = os.environ.get("LOCAL_RANK"), os.environ.get("LOCAL_WORLD_SIZE")
         try:
             rank, ranks = int(found[0] or "0"), int(found[1] or "1")
@@ -115,16 +173,42 @@ def _local_ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
     return integer("NodeProcess.local_rank", rank, 0, ranks - 1), ranks
 
 
+def _seats(local_rank: int, local: int, ranks: Ranks) -> Seats:
+    """The positions of this node's ranks.
+
+    Without groups of ranks any number of neighbours may be on a node; the core refuses tiers if
+    nodes have unequal numbers, and ranks that are no neighbours.
+    """
+    layout = ranks.layout
+    even = layout.world_size % local == 0
+    if even and ranks.process % local == local_rank:
+        return seats(layout, ranks.process // local, local)
+    at = f"rank {ranks.process} of {layout.world_size} is local rank {local_rank} of {local}"
+    if even and ranks.launch is not None:
+        raise InvalidArgumentError(
+            f"node_process=: {at}, by {ranks.launch.by}: the ranks of a node must be neighbours, "
+            "in the order of their local ranks: start them with srun --distribution=block or "
+            "mpirun --map-by slot"
+        )
+    if layout.positions < layout.world_size:
+        raise InvalidArgumentError(
+            f"{layout} with node_process=: {at}: all nodes must have equal numbers of ranks, each "
+            "node neighbours in the order of their local ranks"
+        )
+    return Seats(ranks.process - local_rank, local, (), 0)
+
+
 _alone: dict[int, str] = {}  # by process, as a forked child is another one
 
 
-def _group(ranks: int) -> str:
-    if ranks == 1:
+def _group(local: int, here: Launch | None) -> str:
+    if local == 1:
         return _alone.setdefault(os.getpid(), f"alone-{os.getpid()}-{os.urandom(4).hex()}")
     launch = [f"{name}={os.environ.get(name, '')}" for name in _LAUNCH]
+    launch.append(f"node={here.node if here is not None else None}")  # Of several on a machine.
     if not any(os.environ.get(name) for name in _TELLING):
         raise InvalidArgumentError(
-            f"{ranks} ranks on this node share a node process: cannot determine which "
+            f"{local} ranks on this node share a node process: cannot determine which "
             f"processes belong together: none of {', '.join(_TELLING)} is set, and "
             "NodeProcess.local_rank does not identify a job; start them with torchrun or srun, or "
             "set MASTER_PORT to the same number on all of them, one that no other job here uses"
@@ -155,8 +239,8 @@ def open_core(
     address = _core.NodeAddress(
         place.socket,
         f"{place.group}/{ordinal}",
-        place.local_rank,
-        place.local_world_size,
+        (place.local_rank, place.local_world_size),
+        (place.process, place.lane, place.seats.positions),
         place.start_timeout,
     )
     began = time.monotonic()

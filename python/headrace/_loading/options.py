@@ -79,7 +79,7 @@ def core_options(
         checked = on_error == "substitute" and name in decoded  # Workers cannot substitute.
         options.add_field(name, each, _encoded_images() if checked else _UNCHECKED)
     options.batch_size = integer("batch_size", batch_size, 1, 2**24)
-    ranks = ranks or Ranks(None, None)
+    ranks = ranks or Ranks()
     options.rank, options.world_size = ranks.rank, ranks.world_size
     options.seed = integer("seed", seed, 0, 2**64 - 1)
     options.shuffle = flag("shuffle", shuffle)

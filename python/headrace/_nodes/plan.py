@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
-import secrets
 import socket
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from headrace import _core
 from headrace._arguments import flag, given_path, integer, shown
-from headrace._loading.node import NodePlace
+from headrace._loading.node import NodePlace, tell_once
 from headrace._loading.ranks import Ranks
+from headrace._nodes.launch import NODES, find_addresses
+from headrace._nodes.meeting import Meeting, Met, Store
 from headrace._options.groups import Nodes, group
-from headrace.errors import InvalidArgumentError, UnavailableError
+from headrace._units import counted
+from headrace.errors import InvalidArgumentError
 
 _log = logging.getLogger("headrace.loader")
 
 TOKEN = "HEADRACE_TOKEN"
 """Environment variable: the job's secret, where addresses are given."""
 _LOOPBACK = "127.0.0.1"
-
-
-class Store(Protocol):
-    """What torch's stores have, as far as it is used here."""
-
-    def set(self, key: str, value: str) -> object:
-        """Sets a value, for all processes of the job."""
-
-    def get(self, key: str) -> bytes:
-        """Waits for a value."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +42,10 @@ class NodePlan:
     store: Store | None  # None: addresses are given
     listen: str
     prefix: str  # of the keys of this loader
+    addresses: Sequence[str] = ()  # of all nodes of the group, if given
 
 
 _ordinals: defaultdict[int, Iterator[int]] = defaultdict(itertools.count)  # by process
-_told: set[str] = set()
 
 
 def node_plan(
@@ -66,46 +60,62 @@ def node_plan(
         InvalidArgumentError: `nodes` is given and cannot be followed.
     """
     wanted = group("nodes", nodes, Nodes)
-    if place is None or not has_tiers or ranks.world_size <= place.local_world_size:
+    if place is None or not has_tiers or len(place.seats.group) < 2:
         if nodes is not None:
             _refuse(ranks, place, has_tiers)
-        return None
-    if ranks.world_size % place.local_world_size or ranks.rank % place.local_world_size != (
-        place.local_rank
-    ):
-        return None  # The core refuses tiers on such ranks, with the numbers.
-    node, count = ranks.rank // place.local_world_size, ranks.world_size // place.local_world_size
-    prefix = f"headrace/{next(_ordinals[os.getpid()])}"
-    if wanted.addresses is not None:
-        addresses = _addresses(wanted, count)
-        return NodePlan(node, count, wanted, None, wanted.listen or addresses[node], prefix)
-    store = _store()
-    listen = wanted.listen or _own_address()
+        return None  # Nodes of unequal numbers of ranks: the core refuses tiers there.
+    seats = place.seats
+    node, count = seats.first // seats.positions, len(seats.group)
+    run = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    prefix = f"headrace/{run}/{seats.number}/{next(_ordinals[os.getpid()])}"
+    addresses = _addresses(wanted, ranks.layout.world_size // place.local_world_size)
+    if addresses:
+        store, addresses = None, [addresses[each] for each in seats.group]
+        listen = wanted.listen or addresses[node]
+    else:
+        store, listen = _store(place.start_timeout), wanted.listen or _own_address()
     secured = wanted.open_network or wanted.certificate is not None
     missing = None
-    if store is None:
+    if store is None and not addresses:
         missing = (
             "torch's store cannot be reached: make the loader after init_process_group(), start "
-            "the ranks with torchrun, or give nodes=hr.Nodes(addresses=[...])"
+            "the ranks with torchrun, or give nodes=hr.Nodes(addresses=[...]) or the environment "
+            f"variable {NODES}"
         )
-    elif not secured and not _is_loopback(listen):
+    elif not secured and not _is_loopback(listen) and wanted.addresses is None:
         missing = (
             "they are on other machines: give certificates, nodes=hr.Nodes(certificate=..., "
             "key=..., authority=...), or say that their network is private, "
             "nodes=hr.Nodes(open_network=True)"
         )
     if missing is None:
-        return NodePlan(node, count, wanted, store, listen, prefix)
+        return NodePlan(node, count, wanted, store, listen, prefix, addresses)
     if nodes is not None:
         raise InvalidArgumentError(f"nodes: other nodes cannot be asked for samples: {missing}")
-    if missing not in _told:
-        _told.add(missing)
-        _log.warning(
-            "tiers on %d nodes: other nodes are not asked for samples, each reads storage: %s",
-            count,
-            missing,
-        )
+    tell_once(
+        f"tiers on {count} nodes: other nodes are not asked for samples, each reads storage: "
+        f"{missing}"
+    )
     return None
+
+
+def check_order_nodes(order: _core.OrderSpec, ranks: Ranks, place: NodePlace | None) -> None:
+    """Refuses an order's own number of nodes if the job is known to have another one.
+
+    Raises:
+        InvalidArgumentError: names both numbers.
+    """
+    given, launch = order.parameters.get("nodes"), ranks.launch
+    nodes = launch.nodes if launch is not None else None
+    if place is not None and place.seats.group:
+        nodes = ranks.layout.world_size // place.local_world_size
+    if given is None or nodes is None or given == nodes:
+        return
+    by = launch or f"{ranks.layout.world_size} ranks, as NodeProcess says how many a node has"
+    raise InvalidArgumentError(
+        f"order {order.name}: nodes={given}, but this job has {counted(nodes, 'node')} ({by}): "
+        f"leave nodes= out of the order, or start the job on {given}"
+    )
 
 
 def _refuse(ranks: Ranks, place: NodePlace | None, has_tiers: bool) -> None:
@@ -119,21 +129,27 @@ def _refuse(ranks: Ranks, place: NodePlace | None, has_tiers: bool) -> None:
             "nodes= without tiers=: other nodes give what their tiers hold; say what may be used, "
             'as tiers=[hr.tiers.Ram("4GiB")]'
         )
-    if ranks.world_size <= place.local_world_size:
-        _log.info("nodes=: all %d ranks are on this node", ranks.world_size)
+    if ranks.layout.world_size <= place.local_world_size:
+        _log.info("nodes=: all %d ranks are on this node", ranks.layout.world_size)
 
 
 def _addresses(wanted: Nodes, count: int) -> list[str]:
+    """Those of all nodes of the job, if they are given."""
     given: Any = wanted.addresses
+    name = "Nodes.addresses"
+    if given is None:
+        given, name = find_addresses(), f"environment {NODES}"
+        if given is None:
+            return []
     texts = isinstance(given, (list, tuple)) and all(isinstance(each, str) for each in given)
     if not texts or len(given) != count or not all(":" in each for each in given):
         raise InvalidArgumentError(
-            f"Nodes.addresses: got {shown(given)}, must be a list of {count} texts 'host:port', "
+            f"{name}: got {shown(given)}, must be a list of {count} texts 'host:port', "
             "one for each node, in the order of their ranks"
         )
     if not os.environ.get(TOKEN):
         raise InvalidArgumentError(
-            f"Nodes.addresses: the environment variable {TOKEN} must hold a secret that all ranks "
+            f"{name}: the environment variable {TOKEN} must hold a secret that all ranks "
             "of the job share, and nobody else knows"
         )
     return list(given)
@@ -174,60 +190,58 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
         return
     answer = integer("Nodes.answer_timeout", plan.given.answer_timeout, 1, 3600)
     if plan.store is None:
-        addresses, token = list(plan.given.addresses or ()), os.environ[TOKEN]
+        addresses, token = list(plan.addresses), os.environ[TOKEN]
     else:
-        addresses, token = _exchange(plan, plan.store, core.peer_address, place.start_timeout)
+        meeting = Meeting(plan.store, plan.prefix, plan.node, plan.nodes)
+        met = meeting.hold(core.peer_address, _machine(), place.start_timeout)
+        _check_reachable(plan.node, met)
+        addresses, token = met.addresses, met.token
     core.connect_nodes(plan.node, addresses, token, answer, place.start_timeout)
 
 
-def _exchange(plan: NodePlan, store: Store, address: str, timeout: int) -> tuple[list[str], str]:
-    """All addresses, by node, and the token, which node 0 makes."""
-    set_timeout = getattr(store, "set_timeout", None)
-    if set_timeout is not None:
-        set_timeout(timedelta(seconds=timeout))
-    if plan.node == 0:
-        store.set(f"{plan.prefix}/token", secrets.token_hex(32))
-    store.set(f"{plan.prefix}/node/{plan.node}", address)
-    waiting = "its token"
+def _machine() -> str:
+    """A text that no other running machine has."""
     try:
-        token = store.get(f"{plan.prefix}/token").decode()
-        addresses = []
-        for node in range(plan.nodes):
-            waiting = f"the address of node {node}"
-            addresses.append(store.get(f"{plan.prefix}/node/{node}").decode())
-    except Exception as error:  # torch has no type for a store's timeout.
-        raise UnavailableError(
-            f"node {plan.node} of {plan.nodes} waited {timeout} s for {waiting}: all ranks must "
-            f"make their loaders, in the same order, with node_process= and tiers=: {error}"
-        ) from error
-    return addresses, token
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
 
 
-def _store() -> Store | None:
+def _check_reachable(own: int, met: Met) -> None:
+    """Refuses addresses that mean another machine on another machine."""
+    for node, (address, machine) in enumerate(zip(met.addresses, met.machines, strict=True)):
+        if machine != met.machines[own] and _is_loopback(address):
+            raise InvalidArgumentError(
+                f"nodes: node {node} listens at {address}, and node {own} is another machine, "
+                "which cannot reach it there: set MASTER_ADDR to a host that all nodes reach, or "
+                "give each node its own nodes=hr.Nodes(listen=...)"
+            )
+
+
+def _store(timeout_s: int) -> Store | None:
     """torch's store of the job: of its process group, or torchrun's."""
     torch: Any = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available():
         return None
     if distributed.is_initialized():
-        # The store has no public name; torch's own extensions use this one. It is the group's own,
-        # so what an earlier launch wrote is not in it.
-        found: Any = distributed.distributed_c10d._get_default_store()
-        return distributed.PrefixStore("headrace", found)  # type: ignore[no-any-return]
+        # The store has no public name; torch's own extensions use this one.
+        with contextlib.suppress(ValueError, RuntimeError):  # The backend "mpi" has none.
+            return distributed.distributed_c10d._get_default_store()  # type: ignore[no-any-return]
+        return None
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
     if not host or not port.isdecimal():
         return None
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # As torch tells launches apart.
-    return distributed.PrefixStore(  # type: ignore[no-any-return]
-        f"headrace/attempt_{attempt}", distributed.TCPStore(host, int(port), is_master=False)
+    return distributed.TCPStore(  # type: ignore[no-any-return]
+        host, int(port), is_master=False, timeout=timedelta(seconds=timeout_s)
     )
 
 
 def _own_address() -> str:
     """The address of this machine from which it reaches the one of rank 0."""
-    host = os.environ.get("MASTER_ADDR", _LOOPBACK)
+    host = os.environ.get("MASTER_ADDR") or os.environ.get("SLURM_LAUNCH_NODE_IPADDR", _LOOPBACK)
     try:
         family, kind, protocol, _, to = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:

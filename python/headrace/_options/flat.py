@@ -95,6 +95,8 @@ def in_groups(given: Mapping[str, Any]) -> dict[str, Any]:
                 f"{_spelling(argument, FLAT[names[0]][1])} with the group's other options"
             )
         if argument == "node_process" and not _has_node_process(flat):
+            if flat.get("isolation") == "thread":
+                made[argument] = False
             continue
         made[argument] = kind(**fields)
     _warn(flat, made)
@@ -129,6 +131,9 @@ def _warn(flat: Mapping[str, Any], made: Mapping[str, Any]) -> None:
         names = [name for name in flat if FLAT[name][0] == argument]
         if argument not in made:
             instead.append(f"leave {', '.join(names)} out")
+            continue
+        if made[argument] is False:
+            instead.append(f"write {argument}=False")
             continue
         fields = [f"{FLAT[name][1]}={_shown(flat[name])}" for name in names if FLAT[name][1]]
         if argument == "workers" and made[argument].count is not None:

@@ -76,15 +76,23 @@ class Sharding(Group):
     """The rank whose share of the samples a loader delivers; `headrace docs trainers`.
 
     Default, when the loader is made: those of torch.distributed if it is initialized; otherwise
-    those of torchrun's environment; otherwise rank 0 of 1. Give both or none.
+    those of the launch, by torchrun, Slurm, MPI or Kubernetes; otherwise rank 0 of 1. Give both or
+    none.
+
+    >>> hr.Loader(path, 32, sharding=hr.Sharding(tensor=4, pipeline=2))  # 4 x 2 ranks a position
 
     Args:
         rank: rank of this process, from 0.
         world_size: number of ranks.
+        tensor: number of neighbouring ranks that get the same batches: tensor parallel times
+            context parallel.
+        pipeline: number of pipeline stages; each gets all batches.
     """
 
     rank: int | None = None
     world_size: int | None = None
+    tensor: int = 1
+    pipeline: int = 1
 
 
 @named_fields
@@ -94,11 +102,13 @@ class NodeProcess(Group):
 
     >>> hr.Loader(path, 256, node_process=hr.NodeProcess())  # on each rank
 
+    With tiers on several machines it is the default; ``node_process=False`` has none.
+
     Args:
         name: name of a running ``headrace node``. Default: local rank 0 starts the process.
-        local_rank: number of this process among the ranks of this machine; default: torchrun's.
-        local_world_size: number of ranks on this machine. Give both or none. With several ranks,
-            set MASTER_PORT in the environment, too.
+        local_rank: number of this process among the ranks of this machine; default: the launch's.
+        local_world_size: number of ranks on this machine. Give both or none. With several ranks
+            that torchrun, Slurm or Open MPI did not start, set MASTER_PORT in the environment, too.
         start_timeout: seconds to wait for the process, and for ranks that have not made a loader.
     """
 
@@ -119,7 +129,8 @@ class Nodes(Group):
 
     Args:
         addresses: "host:port" of every node, in the order of ranks; the environment variable
-            HEADRACE_TOKEN then holds the job's secret. Default: exchanged through torch's store.
+            HEADRACE_TOKEN then holds the job's secret. Default: those of the environment variable
+            HEADRACE_NODES, if it is set; otherwise exchanged through torch's store.
         listen: address of this machine, where the others reach it; default: found.
         open_network: whether samples may travel without encryption beyond this machine.
         certificate, key, authority: files in PEM format: nodes then prove who they are, and

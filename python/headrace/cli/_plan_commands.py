@@ -26,6 +26,7 @@ from headrace._loading.options import (
 )
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
 from headrace._loading.ranks import Ranks
+from headrace._options.groups import Sharding
 from headrace._units import counted, format_bytes
 from headrace.cli import _orders
 from headrace.cli._commands import FormatName, FormatOptions, format_row
@@ -127,7 +128,7 @@ def plan(
         shuffle=not no_shuffle,
         seed=seed,
         drop_last=drop_last,
-        ranks=Ranks(rank, ranks),
+        ranks=Ranks(Sharding(rank=rank, world_size=ranks)),
         epochs=job_epochs,
         memory=memory,
         tiers=[],

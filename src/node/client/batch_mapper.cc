@@ -1,6 +1,9 @@
 #include "node/client/batch_mapper.h"
 #include "base/format/errors.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -79,6 +82,40 @@ Result<std::shared_ptr<Batch>> BatchMapper::Map(BatchReady ready,
   batch->sources = std::move(ready.sources);
   batch->mapped = {used.begin(), used.end()};
   return batch;
+}
+
+Status OwnRows(Batch& batch) {
+  const auto room = [](std::span<const std::byte> row) {
+    return (row.size() + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+  };
+  std::uint64_t bytes = 0;
+  for (const BatchRows& field : batch.fields) {
+    bytes += room(field.packed);
+    for (const std::span<std::byte> row : field.rows) bytes += room(row);
+  }
+  // Not std::vector: it would write zeros first.
+  std::shared_ptr<std::byte> own(
+      static_cast<std::byte*>(std::aligned_alloc(kRowAlignment, std::max(bytes, kRowAlignment))),
+      [](std::byte* memory) { std::free(memory); });
+  if (own == nullptr) {
+    return ResourceExhausted("copying a batch that other ranks share: no memory of {} bytes",
+                             bytes);
+  }
+  std::byte* next = own.get();
+  const auto copy = [&](std::span<std::byte>& row) {
+    if (row.empty()) return;
+    std::memcpy(next, row.data(), row.size());
+    const std::span<std::byte> copied(next, row.size());
+    next += room(row);
+    row = copied;
+  };
+  for (BatchRows& field : batch.fields) {
+    copy(field.packed);
+    for (std::span<std::byte>& row : field.rows) copy(row);
+  }
+  batch.mapped.clear();
+  batch.lease = std::move(own);
+  return Status();
 }
 
 }  // namespace headrace

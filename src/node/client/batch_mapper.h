@@ -39,6 +39,11 @@ class BatchMapper {
   std::set<std::uint32_t> dedicated_;  // memories for the next batch alone
 };
 
+// Copies the rows of a batch that was mapped into memory of its own, and drops its lease.
+//
+// Errors: ResourceExhausted  no memory
+Status OwnRows(Batch& batch);
+
 // The error that says that the node process broke the protocol.
 Status WrongMessage(const std::string& what);
 

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 
+#include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,6 +80,27 @@ TEST_F(BatchMapperTest, ADedicatedMemoryIsTheNextBatchsAlone) {
   Add(2, "-abcd", /*dedicated=*/true);
   EXPECT_TRUE(mapper_.Map(TwoSamples(), schema_).ok());
   EXPECT_EQ(Refusal(TwoSamples()), "a batch lies in memory 2, which is unknown");
+}
+
+TEST_F(BatchMapperTest, OwnRowsAreCopiesThatNeedNoLease) {
+  Add(1, "zeroone");
+  Add(2, "-abcd");
+  const auto shared = mapper_.Map(TwoSamples(), schema_).value();
+  const auto own = mapper_.Map(TwoSamples(), schema_).value();
+  const auto lease = std::make_shared<int>();
+  own->lease = lease;
+  ASSERT_TRUE(OwnRows(*own).ok());
+  EXPECT_EQ(lease.use_count(), 1);
+  EXPECT_TRUE(own->mapped.empty());
+  shared->row(schema_, 0, 0)[0] = std::byte{'x'};
+  shared->row(schema_, 1, 1)[0] = std::byte{'x'};
+  EXPECT_EQ(Text(own->row(schema_, 0, 0)), "one");
+  EXPECT_EQ(Text(own->row(schema_, 0, 1)), "zero");
+  EXPECT_EQ(Text(own->row(schema_, 1, 0)), "ab");
+  EXPECT_EQ(Text(own->row(schema_, 1, 1)), "cd");
+  for (const std::span<std::byte> row : {own->row(schema_, 0, 1), own->fields[1].packed}) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(row.data()) % kRowAlignment, 0U);
+  }
 }
 
 TEST_F(BatchMapperTest, NothingThatTheNodeSaysIsTakenOnTrust) {

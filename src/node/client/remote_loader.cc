@@ -13,6 +13,7 @@ namespace headrace {
 namespace {
 
 constexpr std::int64_t kAskEveryNs = 50'000'000;
+constexpr std::int64_t kLookEveryNs = NodeState::kLookEveryNs;
 // How long a node may take to hear that a client goes.
 constexpr std::int64_t kGoodbyeNs = 1'000'000'000;
 
@@ -46,17 +47,22 @@ Result<std::unique_ptr<RemoteLoader>> RemoteLoader::Open(const NodeAddress& addr
                                                          LoaderOptions options,
                                                          std::function<bool()> keep_waiting,
                                                          std::shared_ptr<const Clock> clock) {
+  const NodeAddress::Lanes lanes = address.lanes.value_or(NodeAddress::Lanes{
+      .process = options.job.rank, .lane = address.local_rank, .lanes = address.local_ranks});
   HEADRACE_ASSIGN_OR_RETURN(auto connection, IpcConnection::Connect(address.socket));
   auto link = std::make_shared<RemoteLink>(std::move(connection), address.job);
   std::unique_ptr<RemoteLoader> loader(
-      new RemoteLoader(link, address.start_timeout_ns, std::move(keep_waiting), std::move(clock)));
-  const std::uint32_t rank = options.job.rank;
-  Status said = link->Say(ClientHello{
-      .library = HEADRACE_VERSION, .pid = static_cast<std::uint64_t>(getpid()), .rank = rank});
+      new RemoteLoader(link, address, std::move(keep_waiting), std::move(clock)));
+  Status said = link->Say(ClientHello{.library = HEADRACE_VERSION,
+                                      .pid = static_cast<std::uint64_t>(getpid()),
+                                      .rank = lanes.process});
   if (said.ok()) {
     said = link->Say(OpenSession{.job = address.job,
+                                 .process = lanes.process,
                                  .local_rank = address.local_rank,
                                  .local_ranks = address.local_ranks,
+                                 .lane = lanes.lane,
+                                 .lanes = lanes.lanes,
                                  .index_path = address.index_path,
                                  .fingerprint = address.fingerprint,
                                  .options = std::move(options)});
@@ -138,15 +144,26 @@ Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
     if (!std::exchange(run_.told_waiting, true)) {
       static_cast<void>(link_->NoteWaiting());  // Fails if the node has gone: see below.
     }
-    HEADRACE_RETURN_IF_ERROR(WaitInRun(over, timeout_ns));
+    for (std::int64_t left_ns = timeout_ns; !over();) {
+      const bool is_last = left_ns >= 0 && left_ns <= kLookEveryNs;
+      HEADRACE_RETURN_IF_ERROR(WaitInRun(over, is_last ? left_ns : kLookEveryNs));
+      if (!over()) {
+        HEADRACE_RETURN_IF_ERROR(
+            node_state_.Check(*link_, clock_->NowNanos(), address_.start_timeout_ns));
+      }
+      if (is_last) break;
+      if (left_ns >= 0) left_ns -= kLookEveryNs;
+    }
   }
   if (run_.start != start) return Status(StatusCode::kCancelled, "the run was stopped");
   if (!run_.ready.empty()) {
     auto [number, batch] = std::move(run_.ready.front());
     run_.ready.pop_front();
     run_.told_waiting = run_.begins = false;
+    node_state_ = {};
     link_->NoteTaken(number);
     batch->lease = std::make_shared<const Lease>(link_, number);
+    if (address_.shares_batches()) HEADRACE_RETURN_IF_ERROR(OwnRows(*batch));
     return BatchQueue::Taken{.batch = std::move(batch)};
   }
   if (!run_.end.has_value()) return BatchQueue::Taken{};
@@ -203,7 +220,7 @@ Status RemoteLoader::WaitInRun(const std::function<bool()>& over, std::int64_t t
   const std::int64_t now_ns = clock_->NowNanos();
   if (!run_.waits_since_ns.has_value()) run_.waits_since_ns = now_ns;
   const std::int64_t left_ns =
-      std::max<std::int64_t>(0, start_timeout_ns_ - (now_ns - *run_.waits_since_ns));
+      std::max<std::int64_t>(0, address_.start_timeout_ns - (now_ns - *run_.waits_since_ns));
   if (timeout_ns >= 0 && timeout_ns < left_ns) return WaitUntil(over, timeout_ns).status();
   HEADRACE_ASSIGN_OR_RETURN(const bool came, WaitUntil(over, left_ns));
   if (came) return Status();

@@ -18,6 +18,7 @@
 #include "loader/batch_source.h"
 #include "loader/config/loader_options.h"
 #include "node/client/batch_mapper.h"
+#include "node/client/node_state.h"
 #include "node/client/remote_link.h"
 #include "node/protocol/messages.h"
 
@@ -29,13 +30,25 @@ struct NodeAddress {
   std::string job;     // the same on all ranks that share it
   std::uint32_t local_rank = 0;
   std::uint32_t local_ranks = 1;
+  // If ranks share batches; see OpenSession. Otherwise a lane is a local rank.
+  struct Lanes {
+    std::uint32_t process = 0;
+    std::uint32_t lane = 0;
+    std::uint32_t lanes = 1;
+  };
+  std::optional<Lanes> lanes;
+  // Whether other ranks get this rank's batches, too.
+  [[nodiscard]] bool shares_batches() const {
+    return lanes.has_value() && lanes->lanes < local_ranks;
+  }
   std::string index_path;  // of the dataset's index, absolute
   std::string fingerprint;
   std::int64_t start_timeout_ns = 600'000'000'000;  // wait of Next() for ranks that never connected
 };
 
 // Loads batches of one rank through its node process. Batches lie in memory of the node that is
-// mapped here; nothing is copied. It has no thread: threads that wait for the node read its
+// mapped here; nothing is copied, except for ranks that share their batches with others: each of
+// them has copies, which it may change. It has no thread: threads that wait for the node read its
 // messages.
 //
 // Thread safety, ownership, shutdown: as for any BatchSource. The node keeps a batch until its last
@@ -72,7 +85,8 @@ class RemoteLoader final : public BatchSource {
   // Errors, beside those of BatchSource::Next():
   //         Unavailable         the node process has ended
   //         FailedPrecondition  ranks ask for different positions
-  //         DeadlineExceeded    some ranks made no loader within start_timeout_ns
+  //         DeadlineExceeded    some ranks made no loader within start_timeout_ns; or a signal has
+  //                             stopped the node process for as long
   Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Never waits: only the node process waits for reads.
   bool Stop(std::int64_t timeout_ns = -1) override HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -121,10 +135,10 @@ class RemoteLoader final : public BatchSource {
     std::optional<NodeMessage> reply;
   };
 
-  RemoteLoader(std::shared_ptr<RemoteLink> link, std::int64_t start_timeout_ns,
+  RemoteLoader(std::shared_ptr<RemoteLink> link, NodeAddress address,
                std::function<bool()> keep_waiting, std::shared_ptr<const Clock> clock)
       : link_(std::move(link)),
-        start_timeout_ns_(start_timeout_ns),
+        address_(std::move(address)),
         keep_waiting_(std::move(keep_waiting)),
         clock_(std::move(clock)) {}
 
@@ -157,7 +171,7 @@ class RemoteLoader final : public BatchSource {
   Status On(TierTrouble trouble) const HEADRACE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<RemoteLink> link_;
-  const std::int64_t start_timeout_ns_;
+  const NodeAddress address_;
   const std::function<bool()> keep_waiting_;
   const std::shared_ptr<const Clock> clock_;
   mutable SessionFacts facts_;        // Written once, while the loader is opened.
@@ -174,6 +188,7 @@ class RemoteLoader final : public BatchSource {
   mutable BatchMapper mapper_ HEADRACE_GUARDED_BY(mutex_);
   mutable Run run_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t last_start_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  NodeState node_state_ HEADRACE_GUARDED_BY(mutex_);  // of the current wait
   // Calls without an answer, or whose answer was not taken.
   mutable std::uint64_t last_call_ HEADRACE_GUARDED_BY(mutex_) = 0;
   mutable std::map<std::uint64_t, Asked> calls_ HEADRACE_GUARDED_BY(mutex_);

@@ -29,7 +29,7 @@ namespace headrace {
 
 // Raised with every change of what messages say. The first message in either direction, and its
 // first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 9;
+inline constexpr std::uint32_t kNodeProtocol = 10;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
 
@@ -51,14 +51,20 @@ struct ClientHello {  // The first.
 };
 struct OpenSession {  // The second. Answered by SessionOpened or Refused.
   std::string job;
+  std::uint32_t process = 0;  // number of the rank among all of the job, for messages
   std::uint32_t local_rank = 0;
   std::uint32_t local_ranks = 1;
+  // Ranks that get the same batches have one lane, and one options.job.rank. Lanes of a node are
+  // neighbours, and each has as many ranks.
+  std::uint32_t lane = 0;
+  std::uint32_t lanes = 1;
   std::string index_path;
   std::string fingerprint;
   LoaderOptions options;  // of this rank
 };
 // In the order in which a difference between ranks is searched.
-HEADRACE_MEMBERS(OpenSession, job, index_path, fingerprint, local_rank, local_ranks, options)
+HEADRACE_MEMBERS(OpenSession, job, index_path, fingerprint, process, local_rank, local_ranks, lane,
+                 lanes, options)
 struct StartRun {
   std::uint64_t start = 0;  // 1, 2, ...: what batches and the end of the run name
   Position position;

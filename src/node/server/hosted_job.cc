@@ -44,12 +44,12 @@ void HostedJob::Do(std::shared_ptr<LaneClient> client, Request request) {
   if (interrupts) ++interrupts_;
   Post([this, interrupts, client = std::move(client), request = std::move(request)]() mutable {
     if (interrupts) --interrupts_;
-    std::optional<std::uint32_t> lane;
+    std::optional<std::uint32_t> seat;
     {
       MutexLock lock(mutex_);
-      lane = LaneOf(*client);
+      seat = SeatOf(seats_, *client);
     }
-    if (lane.has_value()) Answer(client, *lane, request);
+    if (seat.has_value()) Answer(client, *seat, request);
   });
 }
 
@@ -61,19 +61,12 @@ void HostedJob::Close(std::shared_ptr<LaneClient> client) {
   });
 }
 
-std::optional<std::uint32_t> HostedJob::LaneOf(const LaneClient& client) const {
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (lanes_[lane].client.get() == &client) return lane;
-  }
-  return std::nullopt;
-}
-
 std::optional<HostedJob::Failure> HostedJob::failure() const {
   MutexLock lock(mutex_);
   if (failed_.ok()) return std::nullopt;
   Failure failure{.why = failed_, .at_ns = failed_at_ns_};
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (!lanes_[lane].answered) failure.untold.insert(lane);
+  for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
+    if (!seats_[seat].answered) failure.untold.insert(seat);
   }
   return failure.untold.empty() ? std::nullopt : std::optional(std::move(failure));
 }
@@ -84,20 +77,20 @@ Status HostedJob::OpenFirst(const OpenSession& open, int pid) {
     return FailedPrecondition(
         "opening index {}: the node process finds one of other files than rank {} had opened: it "
         "was replaced meanwhile; start again",
-        open.index_path, open.options.job.rank);
+        open.index_path, open.process);
   }
   LoaderOptions options = open.options;
-  options.job.rank -= open.local_rank;
-  options.job.ranks = open.local_ranks;
+  options.job.rank -= open.lane;
+  options.job.ranks = open.lanes;
   options.shared_batches = true;
   NumaRequest numa;  // Where the others run is not known yet.
-  numa.lane_cpus.resize(open.local_ranks);
-  numa.lane_cpus[open.local_rank] = CpusOfProcess(pid);
+  numa.lane_cpus.resize(open.lanes);
+  numa.lane_cpus[open.lane] = CpusOfProcess(pid);
   HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t left, admit_(config.memory_bytes()));
   batches_ahead_ = config.budget.batches_max;
   const LoaderOptions& resolved = config.options;
-  if (resolved.nodes.has_value() && resolved.job.world_size > open.local_ranks &&
+  if (resolved.nodes.has_value() && resolved.job.world_size > open.lanes &&
       !resolved.tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(
         nodes_, JobNodes::Make(open, [this] { return !ending_ && interrupts_ == 0; }));
@@ -119,14 +112,14 @@ Status HostedJob::Join(const std::shared_ptr<LaneClient>& client, const OpenSess
   }
   if (session_ == nullptr) HEADRACE_RETURN_IF_ERROR(OpenFirst(open, client->pid()));
   MutexLock lock(mutex_);
-  Lane& lane = lanes_[open.local_rank];
+  Seat& seat = seats_[open.local_rank];
   if (start_.here(open.local_rank)) {
     return FailedPrecondition(
         "process {} joins job '{}' as local rank {}: process {} is that already; give each process "
         "its own LOCAL_RANK",
-        client->pid(), open.job, open.local_rank, lane.client->pid());
+        client->pid(), open.job, open.local_rank, seat.client->pid());
   }
-  lane = Lane{.client = client};
+  seat = Seat{.client = client, .lane = open.lane};
   start_.Join(open.local_rank);
   return Status();
 }
@@ -135,7 +128,7 @@ void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSess
   const Status joined = Join(client, open);
   {
     MutexLock lock(mutex_);
-    if (open.local_rank < lanes_.size()) lanes_[open.local_rank].answered = true;
+    if (open.local_rank < seats_.size()) seats_[open.local_rank].answered = true;
     if (failed_.ok() && !joined.ok()) {
       failed_ = joined;
       failed_at_ns_ = MonotonicClock().NowNanos();
@@ -151,28 +144,33 @@ void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSess
                              .peer_address = nodes_ == nullptr ? "" : nodes_->address()});
 }
 
-void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t lane,
+void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t seat,
                        Request& request) {
+  std::uint32_t lane = 0;
+  {
+    MutexLock lock(mutex_);
+    lane = seats_[seat].lane;
+  }
   if (auto* start = std::get_if<StartRun>(&request)) {
-    DoStart(lane, {.start = start->start, .position = start->position});
+    DoStart(seat, {.start = start->start, .position = start->position});
   } else if (auto* list = std::get_if<StartListRun>(&request)) {
     const Position position{.epoch = list->list.epoch, .step = list->list.first_step};
-    DoStart(lane, {.start = list->start, .position = position, .list = std::move(list->list)});
+    DoStart(seat, {.start = list->start, .position = position, .list = std::move(list->list)});
   } else if (std::holds_alternative<StopRun>(request)) {
-    LeaveRun(lane);
+    LeaveRun(seat);
   } else if (auto* connect = std::get_if<ConnectNodes>(&request)) {
     Status status = FailedPrecondition("connecting nodes: the loader was opened without any");
     if (nodes_ != nullptr) status = nodes_->Connect(std::move(connect->group));
     client->Send(NodesConnected{.call = connect->call, .status = std::move(status)});
   } else if (const auto* still = std::get_if<StillWaiting>(&request)) {
-    DoStillWaiting(lane, *still);
+    DoStillWaiting(seat, *still);
   } else if (const auto* stats = std::get_if<AskStats>(&request)) {
     Result<LoaderStats> got = session_->reports().stats(lane);
     StatsReply reply{.call = stats->call, .status = got.status()};
     if (got.ok()) reply.stats = std::move(got).value();
     {
       MutexLock lock(mutex_);
-      reply.stats.awaited = start_.Awaited();
+      reply.stats.awaited = LanesOf(seats_, start_.Awaited());
     }
     reply.learned = session_->reports().learned();
     client->Send(std::move(reply));
@@ -193,16 +191,16 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
   }
 }
 
-void HostedJob::DoStart(std::uint32_t lane, CollectiveStart::Wish wish) {
-  LeaveRun(lane);
+void HostedJob::DoStart(std::uint32_t seat, CollectiveStart::Wish wish) {
+  LeaveRun(seat);
   const std::uint64_t start = wish.start;
   Status failed;
   std::shared_ptr<LaneClient> client;
   {
     MutexLock lock(mutex_);
-    failed = failed_.ok() ? start_.Ask(lane, std::move(wish)) : failed_;
-    client = lanes_[lane].client;
-    if (failed.ok()) lanes_[lane].start = start;
+    failed = failed_.ok() ? start_.Ask(seat, std::move(wish)) : failed_;
+    client = seats_[seat].client;
+    if (failed.ok()) seats_[seat].start = start;
   }
   if (!failed.ok()) {
     client->Send(RunEnded{.start = start, .status = failed});
@@ -212,21 +210,34 @@ void HostedJob::DoStart(std::uint32_t lane, CollectiveStart::Wish wish) {
 }
 
 // What was sent and not taken is the node's again: the client drops it when it finds it.
-void HostedJob::LeaveRun(std::uint32_t lane) {
+void HostedJob::LeaveRun(std::uint32_t seat) {
   std::shared_ptr<SessionRun> run;
   std::shared_ptr<LaneClient> client;
+  std::uint32_t lane = 0;
+  bool last_of_lane = false;
   bool last = false;
+  SharedTakes::Batches taken;  // by all who stay in the lane
   {
     MutexLock lock(mutex_);
-    run = std::exchange(lanes_[lane].run, nullptr);
-    start_.Withdraw(lane);
-    client = lanes_[lane].client;
-    last = std::none_of(lanes_.begin(), lanes_.end(),
-                        [](const Lane& each) { return each.run != nullptr; });
+    run = std::exchange(seats_[seat].run, nullptr);
+    start_.Withdraw(seat);
+    client = seats_[seat].client;
+    lane = seats_[seat].lane;
+    last = std::none_of(seats_.begin(), seats_.end(),
+                        [](const Seat& each) { return each.run != nullptr; });
+    if (run != nullptr) {
+      const SharedTakes::Ranks left = RanksInRun(seats_, lane, *run);
+      last_of_lane = left.empty();
+      taken = takes_[lane].Left(left);
+    }
   }
-  if (run != nullptr) {
+  if (run != nullptr && last_of_lane) {
     run->Leave(lane);
     if (last) static_cast<void>(session_->Stop(0));  // Nobody needs its reads.
+  } else if (run != nullptr) {
+    sinks_[lane]->Remove(*client);
+    const std::int64_t now_ns = MonotonicClock().NowNanos();
+    for (const auto& batch : taken) run->OnTaken(lane, *batch, now_ns);
   }
   if (client != nullptr) client->DropUntaken();
 }
@@ -258,36 +269,41 @@ void HostedJob::EndWait(const Status& why) {
   Told told;
   {
     MutexLock lock(mutex_);
-    for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-      if (!start_.wish(lane).has_value()) continue;
-      start_.Withdraw(lane);
-      told.emplace_back(lanes_[lane].client, lanes_[lane].start);
+    for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
+      if (!start_.wish(seat).has_value()) continue;
+      start_.Withdraw(seat);
+      told.emplace_back(seats_[seat].client, seats_[seat].start);
     }
   }
   Tell(told, why);
 }
 
-void HostedJob::DoStillWaiting(std::uint32_t lane, const StillWaiting& still) {
+void HostedJob::DoStillWaiting(std::uint32_t seat, const StillWaiting& still) {
   Status over;
   {
     MutexLock lock(mutex_);
-    over = start_.GiveUp(lane, still.start, still.waited_ns);
+    over = start_.GiveUp(seat, still.start, still.waited_ns);
   }
   if (!over.ok()) EndWait(over);
 }
 
 Status HostedJob::Begin(const CollectiveStart::Wish& wish) {
+  std::vector<std::vector<LaneSink::Receiver>> receivers(first_.lanes);
+  {
+    MutexLock lock(mutex_);
+    for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
+      if (!start_.wish(seat).has_value()) continue;
+      const Seat& asked = seats_[seat];
+      receivers[asked.lane].push_back({.client = asked.client, .start = asked.start});
+    }
+  }
   std::vector<std::unique_ptr<LaneSink>> sinks;
   std::vector<BatchSink*> pointers;
   std::vector<bool> here;
-  {
-    MutexLock lock(mutex_);
-    for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-      here.push_back(start_.wish(lane).has_value());
-      sinks.push_back(std::make_unique<LaneSink>(here.back() ? lanes_[lane].client : nullptr,
-                                                 lanes_[lane].start, session_->facts().schema));
-      pointers.push_back(sinks.back().get());
-    }
+  for (std::vector<LaneSink::Receiver>& each : receivers) {
+    here.push_back(!each.empty());
+    sinks.push_back(std::make_unique<LaneSink>(std::move(each), session_->facts().schema));
+    pointers.push_back(sinks.back().get());
   }
   std::shared_ptr<SessionRun> run;
   if (wish.list.has_value()) {
@@ -298,9 +314,10 @@ Status HostedJob::Begin(const CollectiveStart::Wish& wish) {
   sinks_ = std::move(sinks);  // The run that used those before has ended.
   {
     MutexLock lock(mutex_);
-    for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-      if (here[lane]) lanes_[lane].run = run;
+    for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
+      if (start_.wish(seat).has_value()) seats_[seat].run = run;
     }
+    for (SharedTakes& each : takes_) each.Clear();
     start_.Begin(wish.position);
   }
   for (std::uint32_t lane = 0; lane < here.size(); ++lane) {
@@ -317,23 +334,40 @@ void HostedJob::FailAll(const Status& why) {
   Told told;
   {
     MutexLock lock(mutex_);
-    for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-      start_.Withdraw(lane);
-      lanes_[lane].run.reset();
-      if (start_.here(lane)) told.emplace_back(lanes_[lane].client, lanes_[lane].start);
+    for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
+      start_.Withdraw(seat);
+      seats_[seat].run.reset();
+      if (start_.here(seat)) told.emplace_back(seats_[seat].client, seats_[seat].start);
     }
+    for (SharedTakes& each : takes_) each.Clear();
   }
   if (session_ != nullptr) static_cast<void>(session_->Stop(0));
   Tell(told, why);
 }
 
-void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note) {
-  std::shared_ptr<SessionRun> run;
-  std::optional<std::uint32_t> lane;
+Status HostedJob::Took(std::uint32_t seat, SessionRun& run,
+                       const std::shared_ptr<const Batch>& batch, std::int64_t taken_ns) {
+  std::uint32_t lane = 0;
+  SharedTakes::Batches taken;
   {
     MutexLock lock(mutex_);
-    lane = LaneOf(*client);
-    if (lane.has_value()) run = lanes_[*lane].run;
+    lane = seats_[seat].lane;
+    taken = takes_[lane].Took(seat, batch, RanksInRun(seats_, lane, run));
+  }
+  for (const auto& each : taken) run.OnTaken(lane, *each, taken_ns);
+  MutexLock lock(mutex_);
+  return start_.Took(seat, {.epoch = batch->epoch, .step = batch->step + 1},
+                     {.steps_per_epoch = session_->facts().steps_per_epoch,
+                      .batches_behind = first_.options.batches_behind});
+}
+
+void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note) {
+  std::shared_ptr<SessionRun> run;
+  std::optional<std::uint32_t> seat;
+  {
+    MutexLock lock(mutex_);
+    seat = SeatOf(seats_, *client);
+    if (seat.has_value()) run = seats_[*seat].run;
   }
   Status stuck;
   const std::int64_t now_ns = MonotonicClock().NowNanos();
@@ -343,43 +377,47 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
     // Whatever the rank says: not before it was there, nor in the future.
     const std::int64_t taken_ns =
         std::clamp(taken.at_ns, std::min(batch->times.handed_ns, now_ns), now_ns);
-    run->OnTaken(*lane, *batch, taken_ns);
-    MutexLock lock(mutex_);
-    const Status goes_on = start_.Took(*lane, {.epoch = batch->epoch, .step = batch->step + 1},
-                                       {.steps_per_epoch = session_->facts().steps_per_epoch,
-                                        .batches_behind = first_.options.batches_behind});
+    const Status goes_on = Took(*seat, *run, batch, taken_ns);
     if (stuck.ok()) stuck = goes_on;
   }
   for (const std::uint64_t number : note.let_go) client->LetGo(number);
-  if (note.waiting && run != nullptr) run->OnWaiting(*lane);
-  if (lane.has_value() && !note.taken.empty()) TellOfTiers(client, *lane);
+  if (note.waiting && run != nullptr) {
+    std::optional<std::uint32_t> waits;  // unset: another rank of the lane is behind
+    {
+      MutexLock lock(mutex_);
+      const std::uint32_t lane = seats_[*seat].lane;
+      if (!takes_[lane].waits()) waits = lane;
+    }
+    if (waits.has_value()) run->OnWaiting(*waits);
+  }
+  if (seat.has_value() && !note.taken.empty()) TellOfTiers(client, *seat);
   if (!stuck.ok()) Post([this, stuck] { FailAll(stuck); });
 }
 
-void HostedJob::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane) {
+void HostedJob::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t seat) {
   std::vector<NamedTierStats> tiers = session_->reports().tier_stats();
   const auto failed = static_cast<std::size_t>(std::count_if(
       tiers.begin(), tiers.end(), [](const NamedTierStats& tier) { return tier.stats.degraded; }));
   {
     MutexLock lock(mutex_);
-    if (lanes_[lane].tiers_in_trouble == failed) return;
-    lanes_[lane].tiers_in_trouble = failed;
+    if (seats_[seat].tiers_in_trouble == failed) return;
+    seats_[seat].tiers_in_trouble = failed;
   }
   client->Send(TierTrouble{.tiers = std::move(tiers)});
 }
 
 void HostedJob::DoClose(const std::shared_ptr<LaneClient>& client) {
-  std::optional<std::uint32_t> lane;
+  std::optional<std::uint32_t> seat;
   {
     MutexLock lock(mutex_);
-    lane = LaneOf(*client);
+    seat = SeatOf(seats_, *client);
   }
-  if (!lane.has_value()) return;
-  LeaveRun(*lane);
+  if (!seat.has_value()) return;
+  LeaveRun(*seat);
   {
     MutexLock lock(mutex_);
-    start_.Leave(*lane);
-    lanes_[*lane].client.reset();
+    start_.Leave(*seat);
+    seats_[*seat].client.reset();
   }
   BeginIfAllAsked();
 }

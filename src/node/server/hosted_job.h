@@ -17,13 +17,16 @@
 #include "node/protocol/messages.h"
 #include "node/server/collective_start.h"
 #include "node/server/lane_client.h"
+#include "node/server/seats.h"
+#include "node/server/shared_takes.h"
 
 namespace headrace {
 
 class JobNodes;
 class RetainedTiers;
 
-// A job of several ranks in their node process: the shared engine and the connected ranks.
+// A job of several ranks in their node process: the shared engine and the connected ranks. Each
+// rank has a *seat*, its local rank. Ranks that get the same batches share a lane of the engine.
 //
 // Ranks connect one by one. The first defines the job; the others must ask for the same job. A run
 // is collective:
@@ -74,32 +77,30 @@ class HostedJob {
   [[nodiscard]] std::optional<Failure> failure() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  struct Lane {
-    std::shared_ptr<LaneClient> client;
-    std::uint64_t start = 0;          // number of the run that it is in, or asks for
-    std::shared_ptr<SessionRun> run;  // null: it is in no run
-    std::size_t tiers_in_trouble = 0;
-    bool answered = false;
-  };
-
   HostedJob(const OpenSession& first, Admit admit, std::shared_ptr<RetainedTiers> retained)
       : first_(first),
         admit_(std::move(admit)),
         retained_(std::move(retained)),
-        lanes_(first.local_ranks),
-        start_(first.job, first.options.job.rank - first.local_rank, first.local_ranks) {}
+        seats_(first.local_ranks),
+        start_(first.job, first.process - first.local_rank, first.local_ranks),
+        takes_(first.lanes) {
+    // Until it joins: where its neighbours are.
+    for (std::uint32_t seat = 0; seat < first.local_ranks; ++seat) {
+      seats_[seat].lane = seat * first.lanes / first.local_ranks;
+    }
+  }
 
   // Runs `work` on the job's thread.
   void Post(std::function<void()> work);
   Status OpenFirst(const OpenSession& open, int pid);
   Status Join(const std::shared_ptr<LaneClient>& client, const OpenSession& open);
   void DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSession& open);
-  void DoStart(std::uint32_t lane, CollectiveStart::Wish wish);
+  void DoStart(std::uint32_t seat, CollectiveStart::Wish wish);
   void DoClose(const std::shared_ptr<LaneClient>& client);
-  void DoStillWaiting(std::uint32_t lane, const StillWaiting& still)
+  void DoStillWaiting(std::uint32_t seat, const StillWaiting& still)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  void Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t lane, Request& request);
-  void LeaveRun(std::uint32_t lane) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t seat, Request& request);
+  void LeaveRun(std::uint32_t seat) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void BeginIfAllAsked() HEADRACE_LOCKS_EXCLUDED(mutex_);
   Status Begin(const CollectiveStart::Wish& wish);
   // Clients, each with the number of its run.
@@ -110,9 +111,11 @@ class HostedJob {
   // Ends the run, lets none begin, and sends the error to every connected rank.
   void FailAll(const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  [[nodiscard]] std::optional<std::uint32_t> LaneOf(const LaneClient& client) const
-      HEADRACE_LOCKS_REQUIRED(mutex_);
-  void TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t lane)
+  // A rank took the batch. Returns whether others of its node can never start the run they wait
+  // for.
+  Status Took(std::uint32_t seat, SessionRun& run, const std::shared_ptr<const Batch>& batch,
+              std::int64_t taken_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t seat)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   const OpenSession first_;
@@ -120,9 +123,10 @@ class HostedJob {
   const std::shared_ptr<RetainedTiers> retained_;  // null: tiers in memory end with the job
 
   mutable Mutex mutex_;
-  std::vector<Lane> lanes_ HEADRACE_GUARDED_BY(mutex_);
-  CollectiveStart start_ HEADRACE_GUARDED_BY(mutex_);
-  Status failed_ HEADRACE_GUARDED_BY(mutex_);  // an error: the job has failed
+  std::vector<Seat> seats_ HEADRACE_GUARDED_BY(mutex_);
+  CollectiveStart start_ HEADRACE_GUARDED_BY(mutex_);           // its lanes are seats
+  std::vector<SharedTakes> takes_ HEADRACE_GUARDED_BY(mutex_);  // of each lane
+  Status failed_ HEADRACE_GUARDED_BY(mutex_);                   // an error: the job has failed
   std::int64_t failed_at_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
 
   std::atomic<bool> ending_ = false;  // the destructor runs: do not repeat waits
@@ -130,7 +134,7 @@ class HostedJob {
   std::atomic<std::uint32_t> interrupts_ = 0;
 
   // Used by the job's thread; session_ is set once, before any lane connects.
-  std::vector<std::unique_ptr<LaneSink>> sinks_;  // of the newest run
+  std::vector<std::unique_ptr<LaneSink>> sinks_;  // of the newest run, by lane
   std::shared_ptr<JobNodes> nodes_;               // null: other nodes are not asked
   std::unique_ptr<Session> session_;              // null: not opened
   std::uint32_t batches_ahead_ = 0;               // of each lane, once it is open

@@ -50,8 +50,8 @@ JobNodes::JobNodes(const OpenSession& open, std::function<bool()> keep_waiting,
                    std::unique_ptr<PeerNode> peers)
     : open_(ForOtherNodes(open)),
       keep_waiting_(std::move(keep_waiting)),
-      node_(static_cast<NodeNumber>((open.options.job.rank - open.local_rank) / open.local_ranks)),
-      nodes_(static_cast<NodeNumber>(open.options.job.world_size / open.local_ranks)),
+      node_(static_cast<NodeNumber>((open.options.job.rank - open.lane) / open.lanes)),
+      nodes_(static_cast<NodeNumber>(open.options.job.world_size / open.lanes)),
       peers_(std::move(peers)) {}
 
 JobNodes::~JobNodes() = default;

@@ -178,19 +178,36 @@ void LaneClient::DropAll() {
 void LaneSink::Release() {
   MutexLock lock(mutex_);
   released_ = true;
-  for (std::shared_ptr<Batch>& batch : unsent_)
-    client_->SendBatch(start_, schema_, std::move(batch));
+  for (const std::shared_ptr<Batch>& batch : unsent_) Send(batch);
   unsent_.clear();
-  if (end_.has_value()) client_->Send(RunEnded{.start = start_, .status = *end_});
+  if (end_.has_value()) SendEnd(*end_);
+}
+
+void LaneSink::Remove(const LaneClient& client) {
+  MutexLock lock(mutex_);
+  std::erase_if(receivers_,
+                [&](const Receiver& receiver) { return receiver.client.get() == &client; });
+}
+
+void LaneSink::Send(const std::shared_ptr<Batch>& batch) {
+  for (const Receiver& receiver : receivers_) {
+    receiver.client->SendBatch(receiver.start, schema_, batch);
+  }
+}
+
+void LaneSink::SendEnd(const Status& status) {
+  for (const Receiver& receiver : receivers_) {
+    receiver.client->Send(RunEnded{.start = receiver.start, .status = status});
+  }
 }
 
 void LaneSink::OnBatch(std::shared_ptr<Batch> batch) {
-  if (client_ == nullptr) return;  // It leaves the run in a moment.
   MutexLock lock(mutex_);
+  if (receivers_.empty()) return;  // The lane leaves the run in a moment.
   if (!released_) {
     unsent_.push_back(std::move(batch));
   } else {
-    client_->SendBatch(start_, schema_, std::move(batch));
+    Send(batch);
   }
 }
 
@@ -199,7 +216,7 @@ void LaneSink::OnEnd(Status status) {
   if (!released_) {
     end_ = std::move(status);
   } else {
-    client_->Send(RunEnded{.start = start_, .status = std::move(status)});
+    SendEnd(status);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -74,27 +75,35 @@ class LaneClient {
   std::uint32_t last_memory_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 
-// Sends an engine's batches to a client. Holds them back until Release(). Without a client, drops
-// them.
+// Sends an engine's batches to the clients of a lane, all to each. Holds them back until Release().
+// Without a client, drops them.
 class LaneSink final : public BatchSink {
  public:
-  // `schema` must outlive the sink.
-  LaneSink(std::shared_ptr<LaneClient> client, std::uint64_t start,
-           std::span<const BatchField> schema)
-      : client_(std::move(client)), start_(start), schema_(schema) {}
+  struct Receiver {
+    std::shared_ptr<LaneClient> client;
+    std::uint64_t start = 0;  // the client's number of the run
+  };
 
-  // Sends the batches that it held back. From now on the client may answer.
+  // `schema` must outlive the sink.
+  LaneSink(std::vector<Receiver> receivers, std::span<const BatchField> schema)
+      : schema_(schema), receivers_(std::move(receivers)) {}
+
+  // Sends the batches that it held back. From now on the clients may answer.
   void Release() HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Sends nothing more to that client.
+  void Remove(const LaneClient& client) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   void OnBatch(std::shared_ptr<Batch> batch) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnEnd(Status status) override HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  const std::shared_ptr<LaneClient> client_;  // null: the lane has none
-  const std::uint64_t start_;
+  void Send(const std::shared_ptr<Batch>& batch) HEADRACE_LOCKS_REQUIRED(mutex_);
+  void SendEnd(const Status& status) HEADRACE_LOCKS_REQUIRED(mutex_);
+
   const std::span<const BatchField> schema_;
 
   Mutex mutex_;
+  std::vector<Receiver> receivers_ HEADRACE_GUARDED_BY(mutex_);
   bool released_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Batch>> unsent_ HEADRACE_GUARDED_BY(mutex_);
   std::optional<Status> end_ HEADRACE_GUARDED_BY(mutex_);  // not sent

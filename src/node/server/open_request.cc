@@ -23,9 +23,10 @@ struct Difference {
 };
 
 // Options that are called otherwise where people set them; "": may differ.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kKnownAs = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kKnownAs = {
     {{"fingerprint", "dataset"},
      {"local_ranks", "local ranks"},
+     {"lanes", "positions on a node"},
      {"name", "order"},
      {"parameters", "order parameters"},
      {"memory_bytes", "memory"},
@@ -36,6 +37,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kKnownAs
      {"horizon_epochs", "horizon"},
      {"rank", ""},
      {"local_rank", ""},
+     {"process", ""},
+     {"lane", ""},
      {"index_path", ""}}};
 
 std::string Shown(const OrderParameters& parameters) {
@@ -104,7 +107,9 @@ void Compare(std::string_view name, const T& first, const T& other,
 // All but what may differ.
 std::vector<std::byte> Comparable(OpenSession open) {
   open.options.job.rank = 0;
+  open.process = 0;
   open.local_rank = 0;
+  open.lane = 0;
   open.index_path.clear();  // One index may lie in several places.
   open.options.remedies = {};
   return Encode(ClientMessage(std::move(open)));
@@ -121,21 +126,28 @@ Status CheckOpen(const OpenSession& open) {
         "{}]",
         open.local_rank, open.local_ranks, kLocalRanksMax);
   }
+  if (open.lanes < 1 || open.lanes > open.local_ranks || open.local_ranks % open.lanes != 0 ||
+      open.lane >= open.lanes) {
+    return InvalidArgument(
+        "rank {} has position {} of {} on a node of {} ranks: each position must have as many "
+        "ranks",
+        open.process, open.lane, open.lanes, open.local_ranks);
+  }
   const OrderOptions& job = open.options.job;
-  if (job.rank < open.local_rank || job.rank >= job.world_size ||
-      job.world_size - job.rank < open.local_ranks - open.local_rank) {
+  if (job.rank < open.lane || job.rank >= job.world_size ||
+      job.world_size - job.rank < open.lanes - open.lane) {
     return InvalidArgument(
         "rank {} of {} is local rank {} of {}: the ranks of a node must be neighbours, in the "
         "order "
         "of their local ranks",
-        job.rank, job.world_size, open.local_rank, open.local_ranks);
+        job.rank, job.world_size, open.lane, open.lanes);
   }
   return Status();
 }
 
 Status CompareOpen(const OpenSession& first, const OpenSession& other) {
-  const std::uint64_t first_rank = first.options.job.rank;
-  const std::uint64_t rank = other.options.job.rank;
+  const std::uint32_t first_rank = first.process;
+  const std::uint32_t rank = other.process;
   const std::string doing =
       fmt::format("rank {} joins job '{}' of rank {}", rank, other.job, first_rank);
   std::optional<Difference> found;
@@ -152,18 +164,20 @@ Status CompareOpen(const OpenSession& first, const OpenSession& other) {
                       ": a transform, a cost table or a profile differs; ranks of a node must "
                       "make equal loaders, in the same order");
   }
-  if (other.options.job.rank - other.local_rank != first.options.job.rank - first.local_rank) {
+  if (other.options.job.rank - other.lane != first.options.job.rank - first.lane) {
     return FailedPrecondition(
         "{}: its local rank {} belongs to rank {}; the ranks of a node must be neighbours, in the "
         "order of their local ranks",
-        doing, other.local_rank, first_rank - first.local_rank + other.local_rank);
+        doing, other.local_rank, first.process - first.local_rank + other.local_rank);
   }
   return Status();
 }
 
 OpenSession ForOtherNodes(OpenSession open) {
   open.job.clear();
+  open.process = 0;
   open.local_rank = 0;
+  open.lane = 0;
   open.index_path.clear();
   open.options.job.rank = 0;
   open.options.threads = 0;

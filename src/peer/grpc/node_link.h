@@ -30,7 +30,8 @@ namespace headrace {
 // for a while: its samples fail at once.
 //
 // Thread safety: every method may be called from any thread.
-// Shutdown: Close(), which waits for the stream, and then the destructor; neither on a thread of gRPC.
+// Shutdown: Close(), which waits for the stream, and then the destructor; neither on a thread of
+// gRPC.
 class NodeLink {
  public:
   struct Options {

@@ -1,13 +1,15 @@
 """A training script on several nodes, for torchrun: records what it trains on, and goes on after a
-restart. Arguments: the dataset, a folder for records, the step of the first launch at which rank
-1's node process or rank 1 itself is killed, and which ("node", "rank" or "nothing")."""
+restart. Arguments: the dataset, a folder for records, and a `Trouble` as JSON."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import sys
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed
@@ -16,16 +18,34 @@ import headrace as hr
 from headrace._loading import node
 
 EPOCHS = 3
+GLOBAL = 12  # samples of a global batch
+STORAGE_TIMEOUT = timedelta(seconds=20)  # gloo's, for a rank that is stopped
+_PR_SET_PDEATHSIG = 1
 
 
-def main(source: str, folder: str, at: int, victim: str) -> None:
+@dataclass
+class Trouble:
+    """What happens to the job, in its first launch with `world` ranks."""
+
+    world: int = 0
+    at: int = 0
+    """After so many steps."""
+    rank: int = 1
+    victim: str = "nothing"
+    """"rank"; "node": its node process; "agent": its agent, with which all of its node ends;
+    "more": the ranks wait for a launch with another node."""
+    how: str = "SIGKILL"
+
+
+def main(source: str, folder: str, troubles: list[Trouble]) -> None:
+    end_with_parent()
     rank = int(os.environ["RANK"])
     records, state_file = Path(folder), Path(folder) / "state.json"
-    torch.distributed.init_process_group("gloo")
+    torch.distributed.init_process_group("gloo", timeout=STORAGE_TIMEOUT)
     world = torch.distributed.get_world_size()
     loader = hr.Loader(
         source,
-        12 // world,
+        GLOBAL // world,
         ids=True,
         fields=["image"],
         transform=hr.image.train(8, dtype="uint8"),
@@ -33,17 +53,17 @@ def main(source: str, folder: str, at: int, victim: str) -> None:
         epochs=EPOCHS,
         engine=hr.Engine(prefetch=1),
         tiers=[hr.tiers.Ram("16MiB")],
-        node_process=hr.NodeProcess(),
+        node_process=hr.NodeProcess(start_timeout=10),
         nodes=hr.Nodes(answer_timeout=2),
     )
-    resumed = state_file.exists()
-    if resumed:
+    (records / f"node-{node_pid(loader)}").touch()
+    if state_file.exists():
         loader.load_state_dict(json.loads(state_file.read_text()))
     done = 0
-    with (records / f"process-{os.getpid()}-rank-{rank}.jsonl").open("w") as record:
+    with (records / f"process-{os.getpid()}-rank-{rank}-of-{world}.jsonl").open("w") as record:
         while loader.epoch < EPOCHS:
             state = loader.state_dict()
-            epoch, step = state["epoch"], state["samples"] // 12
+            epoch, step = state["epoch"], state["samples"] // GLOBAL
             for batch in loader:
                 step += 1
                 assert (batch.image[:, 0, 0, 0] == batch.sample_id).all()
@@ -55,8 +75,9 @@ def main(source: str, folder: str, at: int, victim: str) -> None:
                     part.write_text(json.dumps(loader.state_dict()))
                     part.rename(state_file)
                 done += 1
-                if not resumed and rank == 1 and done == at:
-                    kill(loader, victim)
+                for number, trouble in enumerate(troubles):
+                    if (trouble.world, trouble.at) == (world, done):
+                        meet(trouble, records / f"trouble-{number}", loader)
     if rank == 0:
         stats = loader.stats()
         (records / "stats.json").write_text(json.dumps([stats["nodes"], stats["io"]["reads"]]))
@@ -65,14 +86,40 @@ def main(source: str, folder: str, at: int, victim: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-def kill(loader: hr.Loader, victim: str) -> None:
-    if victim == "rank":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif victim == "node":
-        place = loader._feed._session.place
-        assert place is not None
-        os.kill(node._started[os.getpid(), place.socket].pid, signal.SIGKILL)
+def end_with_parent() -> None:
+    """An agent that is killed takes its ranks along, and these their node processes."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def node_pid(loader: hr.Loader) -> int:
+    place = loader._feed._session.place
+    assert place is not None
+    return node._started[os.getpid(), place.socket].pid
+
+
+def meet(trouble: Trouble, once: Path, loader: hr.Loader) -> None:
+    torch.distributed.barrier()  # All see the same of `once`.
+    if once.exists():
+        return
+    torch.distributed.barrier()
+    if trouble.victim == "more":
+        once.touch()
+        signal.pause()  # Until the agent starts the ranks again.
+    if int(os.environ["RANK"]) != trouble.rank or trouble.victim == "nothing":
+        return
+    once.touch()
+    number = signal.Signals[trouble.how]
+    if trouble.victim == "node":
+        os.kill(node_pid(loader), number)
+    elif trouble.victim == "agent":
+        os.kill(os.getppid(), number)
+        signal.pause()
+    else:
+        os.kill(os.getpid(), number)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    main(sys.argv[1], sys.argv[2], [Trouble(**each) for each in json.loads(sys.argv[3])])

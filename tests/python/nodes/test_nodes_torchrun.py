@@ -1,108 +1,203 @@
-"""Several nodes started by torchrun, one agent a node: they exchange addresses, and start again."""
+"""Several nodes started by torchrun, one agent a node: they exchange addresses, and start again.
+
+HEADRACE_NODE_KILLS=30 has thirty of the kills.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from loader_data import COUNT
+from node_ranks import wait_for_end
 
 import headrace as hr
 
 torch = pytest.importorskip("torch")
 
+from nodes_script import EPOCHS, GLOBAL, Trouble  # noqa: E402
+
 SCRIPT = Path(__file__).with_name("nodes_script.py")
 PATIENCE_S = 150.0
+KILLS = int(os.environ.get("HEADRACE_NODE_KILLS", "3"))
+STEPS = -(-COUNT // GLOBAL)  # of an epoch
+# A child of one that is killed ends, too: nothing else would tell it.
+WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
-def launch(folder: Path, *arguments: str, nodes: int = 2, ranks: int = 1) -> None:
-    """Runs the script on `nodes` nodes of `ranks` ranks, each under an agent of its own."""
-    # Of this process: an agent that ends first must not take the store with it.
-    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    endpoint = f"127.0.0.1:{store.port}"
-    command = [
-        sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}",
-        f"--nproc-per-node={ranks}", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
-        f"--rdzv-id={folder.name}", "--rdzv-conf=is_host=false",
-        "--max-restarts=2", "--local-addr=127.0.0.1", str(SCRIPT), *arguments,
-    ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    # Otherwise a restarted rank finds the addresses of the ranks before it in the store.
-    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    agents = []
-    for number in range(nodes):
-        with (folder / f"agent-{number}.log").open("w") as log:
-            agents.append(
+class Job:
+    """The script under torchrun: each node's agent is a child, and so is what the agents start."""
+
+    def __init__(self, source: Path, folder: Path, troubles: list[Trouble], nodes: str) -> None:
+        # Of this process: an agent that ends first must not take the store with it.
+        self._store = torch.distributed.TCPStore(
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False
+        )
+        self._folder = folder
+        told = json.dumps([dataclasses.asdict(each) for each in troubles])
+        self._command = [
+            *WITH_PARENT, sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}",
+            "--nproc-per-node=1", "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{self._store.port}", f"--rdzv-id={folder.name}",
+            "--rdzv-conf=is_host=false,last_call_timeout=2,keep_alive_interval=2",
+            "--max-restarts=2", "--local-addr=127.0.0.1", str(SCRIPT), str(source), str(folder),
+            told,
+        ]  # fmt: skip
+        self.agents: list[subprocess.Popen[bytes]] = []
+
+    def add_node(self) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        # Otherwise gloo's restarted ranks find the addresses of the ranks before them.
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        with (self._folder / f"agent-{len(self.agents)}.log").open("w") as log:
+            self.agents.append(
                 subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                    start_new_session=True,
+                    self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    env=environment, start_new_session=True,
                 )
             )  # fmt: skip
-    try:
-        for number, agent in enumerate(agents):
-            code = agent.wait(PATIENCE_S)
-            assert code == 0, (folder / f"agent-{number}.log").read_text()[-4000:]
-    finally:
-        for agent in agents:
+
+    def wait(self, killed: int = 0) -> None:
+        """Waits for all agents; so many of them end by a signal, the others well."""
+        codes = [agent.wait(PATIENCE_S) for agent in self.agents]
+        logs = "\n".join(self.log(number)[-3000:] for number in range(len(codes)))
+        assert codes.count(0) == len(codes) - killed, logs
+        assert codes.count(-signal.SIGKILL) == killed, logs
+
+    def log(self, agent: int) -> str:
+        return (self._folder / f"agent-{agent}.log").read_text()
+
+    def end(self) -> None:
+        for agent in self.agents:
             if agent.poll() is None:
                 os.killpg(agent.pid, signal.SIGKILL)
             agent.wait()
+        for path in self._folder.glob("node-*"):  # One that was stopped cannot end.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.name.partition("-")[2]), signal.SIGCONT)
 
 
-def trained(folder: Path) -> tuple[dict[tuple[int, int], set[int]], int]:
-    """The samples of each step of the job, and how often rank 1 was started."""
-    steps: dict[tuple[int, int], dict[str, list[int]]] = defaultdict(dict)
-    starts = 0
+@contextlib.contextmanager
+def job(
+    source: Path, folder: Path, *troubles: Trouble, nodes: int = 2, range_: str = ""
+) -> Iterator[Job]:
+    """Runs the script on `nodes` nodes; ends all of it."""
+    hr.open(source)  # Its index is made once.
+    found = Job(source, folder, list(troubles), range_ or str(nodes))
+    try:
+        for _ in range(nodes):
+            found.add_node()
+        yield found
+    finally:
+        found.end()
+
+
+def wait_for_file(path: Path) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not path.exists():
+        assert time.monotonic() < until, f"no {path.name} within {PATIENCE_S} s"
+        os.sched_yield()
+
+
+def starts(folder: Path) -> Counter[int]:
+    """How often rank 0 was started, by the world size."""
+    names = [path.stem.split("-") for path in folder.glob("process-*.jsonl")]
+    return Counter(int(world) for _, _, _, rank, _, world in names if rank == "0")
+
+
+def check_trained(source: Path, folder: Path) -> None:
+    """Every step of the job is that of one rank with the same global batch, in every launch."""
+    steps: dict[tuple[int, int, int], dict[str, list[int]]] = defaultdict(dict)
     for path in sorted(folder.glob("process-*.jsonl")):
-        rank = path.stem.rpartition("-")[2]
-        starts += rank == "1"
+        _, _, _, rank, _, world = path.stem.split("-")
         for line in path.read_text().splitlines():
             epoch, step, ids = json.loads(line)
-            before = steps[epoch, step].setdefault(rank, ids)
+            before = steps[epoch, step, int(world)].setdefault(rank, ids)
             assert before == ids, f"step {step} of epoch {epoch} changed"
-    merged = {}
-    for at, of_ranks in steps.items():
-        merged[at] = {number for ids in of_ranks.values() for number in ids}
-    return merged, starts
-
-
-def expected(source: Path) -> dict[tuple[int, int], set[int]]:
-    steps = {}
-    with hr.Loader(source, 12, ids=True, fields=["label"], output="numpy", epochs=3) as loader:
-        for epoch in range(3):
-            for step, batch in enumerate(loader):
-                steps[epoch, step + 1] = {int(number) for number in batch.sample_id}
-    return steps
+    whole = set()
+    with hr.Loader(
+        source, GLOBAL, ids=True, fields=["label"], output="numpy", epochs=EPOCHS
+    ) as loader:
+        want = {
+            (epoch, step + 1): [int(number) for number in batch.sample_id]
+            for epoch in range(EPOCHS)
+            for step, batch in enumerate(loader)
+        }
+    for (epoch, step, world), of_ranks in steps.items():
+        got = Counter(number for ids in of_ranks.values() for number in ids)
+        expected = Counter(want[epoch, step])
+        is_last = step == STEPS  # Filled up, for all ranks to have as many.
+        assert is_last or not got - expected, (epoch, step, world)
+        if len(of_ranks) < world:  # The job ended in this step.
+            continue
+        whole.add((epoch, step))
+        assert not expected - got, (epoch, step, world)
+    assert whole == want.keys()
 
 
 def test_nodes_find_each_other_by_the_store_of_torchrun(numbered: Path, tmp_path: Path) -> None:
-    launch(tmp_path, str(numbered), str(tmp_path), "0", "nothing")
-    got, starts = trained(tmp_path)
-    assert starts == 1
-    want = expected(numbered)
-    assert {at: ids for at, ids in got.items() if len(want[at]) == 12} == {
-        at: ids for at, ids in want.items() if len(ids) == 12
-    }
+    with job(numbered, tmp_path) as running:
+        running.wait()
+    check_trained(numbered, tmp_path)
+    assert starts(tmp_path) == {2: 1}
     nodes, reads = json.loads((tmp_path / "stats.json").read_text())
     assert nodes["nodes"] == 2
     assert nodes["given"] > 0
     assert reads <= COUNT
 
 
-@pytest.mark.parametrize("victim", ["rank", "node"])
-def test_a_killed_process_is_started_again_and_the_sequence_goes_on(
-    numbered: Path, tmp_path: Path, victim: str
+def drawn(seed: int) -> tuple[int, Trouble]:
+    """The nodes of a job, and what happens to one of them. The first three are one of each kind."""
+    chance = random.Random(seed)
+    kinds = [("node", "SIGKILL"), ("rank", "SIGKILL"), ("node", "SIGSTOP"), ("rank", "SIGSTOP")]
+    victim, how = kinds[seed] if seed < 3 else chance.choice(kinds)
+    nodes = 2 if seed < 3 else chance.choice([2, 3])
+    at = chance.randrange(1, EPOCHS * STEPS)
+    return nodes, Trouble(nodes, at, chance.randrange(nodes), victim, how)
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_a_killed_or_stopped_process_is_started_again_and_the_sequence_goes_on(
+    numbered: Path, tmp_path: Path, seed: int
 ) -> None:
-    launch(tmp_path, str(numbered), str(tmp_path), "7", victim)
-    got, starts = trained(tmp_path)
-    assert starts == 2
-    want = expected(numbered)
-    for at, ids in want.items():
-        assert ids <= got[at], at  # The last batch of an epoch is filled up.
+    nodes, trouble = drawn(seed)
+    print(f"seed {seed}: {trouble}")
+    with job(numbered, tmp_path, trouble, nodes=nodes) as running:
+        running.wait()
+        logs = "".join(running.log(number) for number in range(nodes))
+    check_trained(numbered, tmp_path)
+    assert starts(tmp_path) == {nodes: 2}
+    if (trouble.victim, trouble.how) == ("node", "SIGSTOP"):
+        assert "of the node process (pid" in logs
+        assert "it has been stopped for 10 s" in logs
+
+
+def test_a_job_goes_on_with_one_node_more_and_with_one_node_less(
+    numbered: Path, tmp_path: Path
+) -> None:
+    more = Trouble(world=2, at=5, victim="more")
+    less = Trouble(world=3, at=7, rank=1, victim="agent")
+    with job(numbered, tmp_path, more, less, range_="2:3") as running:
+        wait_for_file(tmp_path / "trouble-0")
+        running.add_node()
+        running.wait(killed=1)
+    check_trained(numbered, tmp_path)
+    assert starts(tmp_path) == {2: 2, 3: 1}
+    # Nothing is left, of the killed agent either.
+    started = [path.name for path in tmp_path.glob("node-*")]
+    started += [path.stem for path in tmp_path.glob("process-*")]
+    assert len(started) == 2 * (2 + 3 + 2)
+    for name in started:
+        wait_for_end(int(name.split("-")[1]))

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "loader/session/session.h"
+#include "node/server/lane_client.h"
+#include "node/server/shared_takes.h"
+
+namespace headrace {
+
+// A rank in a job of its node process, by its local rank. Ranks that get the same batches share a
+// lane of the engine.
+struct Seat {
+  std::shared_ptr<LaneClient> client;
+  std::uint32_t lane = 0;
+  std::uint64_t start = 0;          // number of the run that it is in, or asks for
+  std::shared_ptr<SessionRun> run;  // null: it is in no run
+  std::size_t tiers_in_trouble = 0;
+  bool answered = false;
+};
+
+// std::nullopt: the client has no seat.
+std::optional<std::uint32_t> SeatOf(std::span<const Seat> seats, const LaneClient& client);
+
+// The ranks of a lane that are in that run.
+SharedTakes::Ranks RanksInRun(std::span<const Seat> seats, std::uint32_t lane,
+                              const SessionRun& run);
+
+// The lanes of these ranks, ascending.
+std::vector<std::uint32_t> LanesOf(std::span<const Seat> seats,
+                                   std::span<const std::uint32_t> ranks);
+
+}  // namespace headrace
