@@ -100,7 +100,8 @@ def index(
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", help="Files that are read at a time; default: 8. More may help if far away."
+            "--jobs",
+            help="Files that are read at a time; default: 8. More may help if far away. Or tasks.",
         ),
     ] = None,
     on: On = None,
@@ -120,7 +121,7 @@ def index(
         choice("--on", on, ("ray",))
         from headrace.ray._indexing import IndexingTasks
 
-        tasks = IndexingTasks("headrace index --on ray")
+        tasks = IndexingTasks("headrace index --on ray", jobs)
     with _counting(f"listing {root}") as progress:
         dataset, path = _dataset.index_folder(
             root, output, progress, skip or (), format_row(format, options), jobs, tasks

@@ -23,14 +23,17 @@ _Lock = type(threading.Lock())
 class IndexingTasks:
     """Describes the parts of an index by tasks of the cluster, to which it connects.
 
+    `at_once`: as that of `Tasks`.
+
     Thread safety: one thread.
 
     Raises:
         ImportError, UnavailableError: as `connected`.
     """
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, at_once: int | None = None) -> None:
         self._ray = connected(doing)
+        self._at_once = at_once
         self.was_used = False
         """Whether the dataset had parts."""
 
@@ -60,6 +63,7 @@ class IndexingTasks:
             len(groups),
             arguments=lambda number: (_core.version, shared, groups[number]),
             name=lambda number: f"indexing {groups[number][0]}",
+            at_once=self._at_once,
         )
         found = by_tasks(
             self._ray, tasks, lambda _, parts: [finished(each) for each in parts], waiting

@@ -25,6 +25,7 @@ from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import (
     DeadlineExceededError,
     FailedPreconditionError,
+    HeadraceError,
     InvalidArgumentError,
     NotFoundError,
     ResourceExhaustedError,
@@ -134,6 +135,7 @@ def start_nodes(
     there = sum(1 for node in ray.nodes() if node["Alive"])
     wanted = there if count is None else integer("start_nodes count", count, 1, _NODES_MAX)
     group = _group(ray, name)
+    is_new = group is None
     if group is None:
         group = ray.util.placement_group(
             [bundle] * wanted, strategy="STRICT_SPREAD", name=_named(name), lifetime=lifetime
@@ -168,7 +170,8 @@ def start_nodes(
     try:
         ray.get([each.attach.remote() for each in actors], timeout=timeout)
     except BaseException as error:
-        found.stop()
+        if is_new:
+            found.stop()
         if isinstance(error, ray.exceptions.RayError):
             raise _failed(ray, doing, error, timeout) from error
         raise
@@ -249,15 +252,15 @@ def _failed(ray: Any, doing: str, error: Exception, timeout: int) -> Exception:
             "have been lost; add a node to the cluster, or call start_nodes() again"
         )
     cause = getattr(error, "cause", None)
-    return UnavailableError(f"{doing}: {cause or error}")
+    return cause if isinstance(cause, HeadraceError) else UnavailableError(f"{doing}: {error}")
 
 
 class _NodeActor:
     """Owns a node process. Ray calls it, one call at a time, on one thread."""
 
     def __init__(self, version: str, memory: int | str | None) -> None:
-        check_version(version)
-        self._memory = [] if memory is None else ["--memory", str(_bytes_of(memory))]
+        self._version = version
+        self._memory = memory
         self._process: subprocess.Popen[bytes] | None = None
         self._name = ""
 
@@ -285,10 +288,12 @@ class _NodeActor:
             self._process = None
 
     def _start(self) -> None:
+        check_version(self._version)
+        memory = [] if self._memory is None else ["--memory", str(_bytes_of(self._memory))]
         # Another name each time: the one before may take a moment to end.
         self._name = f"ray-{os.getpid()}-{os.urandom(8).hex()}"
         address = service_socket(self._name)
-        program = [executable(), "--name", address, "--service", *node_arguments(), *self._memory]
+        program = [executable(), "--name", address, "--service", *node_arguments(), *memory]
         with taking_descriptors("starting a node process"):
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid()), *program],

@@ -52,7 +52,7 @@ class OnRay:
             self.close()
             raise
 
-    def ask(self, name: str, *arguments: Any, **named: Any) -> Any:
+    def ask(self, name: str, /, *arguments: Any, **named: Any) -> Any:
         """What a function of the program returned."""
         pipes = self._process
         assert pipes.stdin is not None

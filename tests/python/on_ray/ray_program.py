@@ -140,6 +140,14 @@ def index_formats(folder: str) -> list[str]:
     return different
 
 
+def command(*arguments: str) -> list[str]:
+    """A command in this process, which is connected: what it printed, and its errors."""
+    from commands import run
+
+    done = run(*arguments)
+    return [done.stdout, done.stderr]
+
+
 def failing(source: str, target: str) -> list[str]:
     """The error of packing, and its notes."""
     try:
@@ -206,6 +214,15 @@ def start_nodes(count: int | None = None) -> int:
 def processes() -> list[int]:
     """Of the nodes."""
     return list(ray.get([actor.pid.remote() for actor in nodes.actors]))
+
+
+def refused(function: str, /, **arguments: Any) -> str:
+    """The error of a function of headrace.ray."""
+    try:
+        getattr(headrace.ray, function)(**arguments)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def places() -> list[str]:

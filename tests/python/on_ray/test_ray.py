@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import run
 from loader_data import COUNT, flat, write_numbered
@@ -30,7 +31,7 @@ import headrace as hr
 from headrace.formats.pack import PackParameters, write_pack
 from package_env import PackageEnvError, package_env
 
-pytest.importorskip("pyarrow")
+pa = pytest.importorskip("pyarrow")
 
 PAGE = Path(__file__).parents[3] / "docs" / "ray.md"
 KILLS = int(os.environ.get("HEADRACE_RAY_KILLS", "3"))
@@ -69,8 +70,6 @@ def expected(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 @pytest.fixture(scope="module")
 def arrays(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Files of one sample each, of a format that reads them as parts."""
-    import numpy as np
-
     folder = tmp_path_factory.mktemp("arrays")
     for number in range(FILES):
         np.save(folder / f"{number:02}.npy", np.full((1, 100), number, np.float32))
@@ -101,11 +100,13 @@ def test_the_command_indexes_as_one_machine_does(
     on_ray: OnRay, arrays: str, source: Path, tmp_path: Path
 ) -> None:
     run("index", arrays, "-o", tmp_path / "one.hri")
-    done = on_ray.run("index", arrays, "-o", tmp_path / "ray.hri", "--on", "ray")
-    assert done.returncode == 0, done.stderr
-    assert f"indexed {FILES} samples" in done.stdout
-    assert done.stderr == ""
+    output = str(tmp_path / "ray.hri")
+    out, told = on_ray.ask("command", "index", arrays, "-o", output, "--on", "ray")
+    assert f"indexed {FILES} samples" in out
+    assert told == ""
     assert (tmp_path / "ray.hri").read_bytes() == (tmp_path / "one.hri").read_bytes()
+    _, told = on_ray.ask("command", "index", str(source), "-o", output, "--on", "ray")
+    assert "was indexed by this process alone" in told
 
 
 def test_each_format_with_parts_is_indexed_as_by_one_process(on_ray: OnRay, tmp_path: Path) -> None:
@@ -172,6 +173,40 @@ def test_an_error_of_a_task_is_that_of_one_process(
     assert kind == "FailedPreconditionError"
     assert "050.jpg" in text
     assert any(note.startswith("on the Ray node ") for note in notes)
+
+
+def task_source(data: Path, folder: Path, **changed: str) -> Any:
+    from headrace.ray import _packing
+
+    index = hr.open(data, index=folder / "source.hri").index
+    made = {"index": index.path, "fingerprint": index.fingerprint, "pyarrow": pa.__version__}
+    return _packing._Source(path=str(data), row=None, **(made | changed))
+
+
+def packed_by_task(source: Any, target: Path, version: str = hr.__version__) -> str:
+    """What a task says that cannot work, and where."""
+    from headrace.ray import _packing
+
+    with pytest.raises(hr.errors.FailedPreconditionError) as raised:
+        _packing._pack_shard(version, source, str(target), 0, [])
+    assert raised.value.__notes__ == [f"on the Ray node {socket.gethostname()}"]
+    return str(raised.value)
+
+
+def test_a_task_refuses_a_node_that_is_not_as_the_driver(numbered: Path, tmp_path: Path) -> None:
+    target, same = tmp_path / "pack", task_source(numbered, tmp_path)
+    assert packed_by_task(same, target, "0.0.1").endswith(
+        f"this node has headrace {hr.__version__}, the driver 0.0.1: install the same version on "
+        "all nodes"
+    )
+    assert f"{tmp_path}/.pack.partial/data is not there: the target and the data must lie on" in (
+        packed_by_task(same, target)
+    )
+    (tmp_path / ".pack.partial" / "data").mkdir(parents=True)
+    other = task_source(numbered, tmp_path, pyarrow="1.2.3")
+    assert f"has pyarrow {pa.__version__}, the driver 1.2.3" in packed_by_task(other, target)
+    other = task_source(numbered, tmp_path, fingerprint="0123")
+    assert "0123 at the driver: all nodes must see the same files" in packed_by_task(other, target)
 
 
 class Loaders:
@@ -246,6 +281,23 @@ def test_loaders_on_all_nodes_read_each_sample_once(loaders: Loaders, source: Pa
     for pid in processes:
         wait_for_end(pid)
     loaders.on_ray.ask("start_nodes")  # For the fixture, which stops them.
+
+
+def test_what_a_cluster_cannot_have_is_refused(on_ray: OnRay) -> None:
+    def refused(function: str, /, **arguments: Any) -> str:
+        return str(on_ray.ask("refused", function, **arguments))
+
+    assert refused("start_nodes", count=9, timeout=1) == (
+        "ResourceExhaustedError: headrace.ray.start_nodes(): Ray found no place within 1 s: 9 "
+        "nodes with {'CPU': 1} free on each are needed, the cluster has 3 nodes; give a smaller "
+        "count, resources= that are free, or a longer timeout"
+    )
+    assert refused("start_nodes", count=1, memory="900TiB").startswith(
+        "InvalidArgumentError: start_nodes memory: got '900TiB', but "
+    )
+    assert refused("node_process", name="other").startswith(
+        "NotFoundError: headrace.ray.node_process(): there are no node processes named 'other'"
+    )
 
 
 def parent(pid: int) -> int:
