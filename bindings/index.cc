@@ -330,6 +330,9 @@ void BindReading(nb::module_& module) {
       .def_prop_ro("object_count", [](const PyIndex& self) { return self.index->object_count(); })
       .def_prop_ro("block_count", [](const PyIndex& self) { return self.index->block_count(); })
       .def_prop_ro("file_bytes", [](const PyIndex& self) { return self.index->file_bytes(); })
+      .def_prop_ro(
+          "path", [](const PyIndex& self) { return ToName(self.path); },
+          "Its file, as it was opened.")
       .def_prop_ro("root", [](const PyIndex& self) { return ToName(self.index->root()); })
       .def_prop_ro("fingerprint", [](const PyIndex& self) { return self.index->fingerprint(); })
       .def_prop_ro("fields",

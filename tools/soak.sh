@@ -8,6 +8,7 @@
 # HEADRACE_SEED: the first of them; the commit's hash if not set.
 # HEADRACE_ENDS: seeds for each of the 48 cells of `ends`; 200 if not set, which is 9,600 runs.
 # HEADRACE_KILLS: kills of `kills`; 200 if not set.
+# HEADRACE_RAY_KILLS: raylets that `ray` kills; 30 if not set.
 # HEADRACE_CELLS: cells of `matrix`, drawn from all 57,600; all if not set.
 #
 # A new stage is a line of STAGES: its name, and the test files that HEADRACE_SOAK=1 makes long.
@@ -20,11 +21,13 @@ STAGES=(
   "ends tests/python/ends/test_ends.py"
   "kills tests/python/test_node_kills.py"
   "matrix tests/python/test_matrix.py"
+  "ray tests/python/on_ray/test_ray.py"
 )
 
 commit=$(git rev-parse --verify -q HEAD 2>/dev/null || echo 0)
 export HEADRACE_SEED=${HEADRACE_SEED:-$((16#${commit:0:15}))}
 export HEADRACE_KILLS=${HEADRACE_KILLS:-200}
+export HEADRACE_RAY_KILLS=${HEADRACE_RAY_KILLS:-30}
 export HEADRACE_SOAK=1
 echo "soak: HEADRACE_SEED=$HEADRACE_SEED"
 

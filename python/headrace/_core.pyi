@@ -74,6 +74,10 @@ class Index:
     def file_bytes(self) -> int: ...
 
     @property
+    def path(self) -> str:
+        """Its file, as it was opened."""
+
+    @property
     def root(self) -> str: ...
 
     @property

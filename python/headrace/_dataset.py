@@ -39,6 +39,7 @@ from headrace.formats._findings import (
     warn_of_skip,
 )
 from headrace.formats._format import Format, Given, Wanted, remedies
+from headrace.formats._indexing.elsewhere import Elsewhere
 
 _KEPT_BYTES = 64 * 2**20  # of what Dataset.read decoded
 
@@ -447,12 +448,12 @@ def index_folder(
     skip: str | Iterable[str] = (),
     format: FormatArgument = None,
     jobs: int | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> tuple[Dataset, str]:
     """Indexes a dataset anew, whatever is cached: the dataset and where its index was written."""
     where = dataset_path("indexing", root)
-    row = _row_of(format)
-    wanted = Wanted(output, skip_patterns(skip), progress, jobs)
-    row = row or _recognised(where)
+    wanted = Wanted(output, skip_patterns(skip), progress, jobs, elsewhere)
+    row = _row_of(format) or _recognised(where)
     index, target = row.build(where, wanted)
     return Dataset(index, where, None, row), target
 

@@ -26,7 +26,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Files of a minute or more: first, for two processes to end together.
-LONGEST = ("test_trainers", "test_other_shuffles", "test_benchmarks", "test_ends", "test_demo")
+LONGEST = (
+    *("test_trainers", "test_other_shuffles", "test_benchmarks", "test_ends", "test_demo"),
+    "test_ray",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,6 +27,7 @@ from rich.progress import (
 from rich.table import Table
 
 from headrace import _charts, _dataset
+from headrace._arguments import choice
 from headrace._text import one_line, printable
 from headrace._units import counted, format_bytes, parse_bytes
 from headrace.cli import _inspect, _verify
@@ -76,6 +77,16 @@ FormatOptions = Annotated[
 ]
 
 
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="ray",
+        help="ray: by tasks of the Ray cluster of RAY_ADDRESS, or of this machine.",
+    ),
+]
+
+
 def index(
     root: Annotated[
         str, typer.Argument(help="A folder with one folder of images a class, or other data.")
@@ -89,9 +100,11 @@ def index(
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", help="Files that are read at a time; default: 8. More may help if far away."
+            "--jobs",
+            help="Files that are read at a time; default: 8. More may help if far away. Or tasks.",
         ),
     ] = None,
+    on: On = None,
     as_json: Json = False,
 ) -> None:
     """List the files of a dataset again, write its index, and report what cannot be decoded.
@@ -103,10 +116,18 @@ def index(
     Example: [bold]headrace index /data/images[/bold]
     """
     began = time.monotonic()
+    tasks = None
+    if on is not None:
+        choice("--on", on, ("ray",))
+        from headrace.ray._indexing import IndexingTasks
+
+        tasks = IndexingTasks("headrace index --on ray", jobs)
     with _counting(f"listing {root}") as progress:
         dataset, path = _dataset.index_folder(
-            root, output, progress, skip or (), format_row(format, options), jobs
+            root, output, progress, skip or (), format_row(format, options), jobs, tasks
         )
+    if tasks is not None and not tasks.was_used:
+        _tell(f"{root} was indexed by this process alone: it is one file, or its files are listed")
     seconds = time.monotonic() - began
     _tell_unmatched_skip(dataset, skip)
     result = {
@@ -161,11 +182,17 @@ def pack(
     skip: Skip = None,
     format: FormatName = None,
     options: FormatOptions = None,
-    workers: Workers = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of threads, default: two for each core, at most 8; or of Ray's tasks."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing pack.")] = False,
     restart: Annotated[
         bool, typer.Option(help="Discard the finished part of an interrupted run.")
     ] = False,
+    on: On = None,
     as_json: Json = False,
 ) -> None:
     """Rewrite a dataset as a pack: Arrow files; each record batch is a block of random samples.
@@ -198,6 +225,7 @@ def pack(
             overwrite=overwrite,
             restart=restart,
             progress=progress,
+            on=on,
         )
     continued = (
         f" ({result.shards_continued} of them finished by an earlier run)"
@@ -299,7 +327,11 @@ def _open(
 def _tell_unmatched_skip(dataset: _dataset.Dataset, skip: list[str] | None) -> None:
     unmatched = unmatched_skip(dataset.index) if skip else None
     if unmatched is not None:
-        print(printable(one_line(f"headrace: {unmatched}")), file=sys.stderr)
+        _tell(unmatched)
+
+
+def _tell(text: str) -> None:
+    print(printable(one_line(f"headrace: {text}")), file=sys.stderr)
 
 
 def _report(result: dict[str, Any], as_json: bool, sentence: str) -> None:

@@ -25,9 +25,19 @@ from headrace.formats._field import (
     stretched,
     unsigned,
 )
+from headrace.formats._files.roots import DECODED, ROW_GROUPS
+from headrace.formats._indexing.elsewhere import Elsewhere, PartsElsewhere, PartWork
 from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
 from headrace.formats._indexing.parts import Part, Parts
-from headrace.formats._indexing.recorded import U64, Sink, State, Triple, file_state, replay
+from headrace.formats._indexing.recorded import (
+    DEPENDS_ON,
+    U64,
+    Sink,
+    State,
+    Triple,
+    file_state,
+    replay,
+)
 from headrace.formats._indexing.unfinished import Unfinished
 
 Progress = Callable[[int], object]
@@ -45,15 +55,6 @@ FieldCoding = Literal["stored", "zstd", "zlib", "deflate", "snappy", "gzip"]
 
 Decodes = bool | Literal["groups"]
 """Whether files are compressed as a whole, or samples lie in parts that a format decodes."""
-
-DECODED = "decoded://"
-"""How the root of an index begins whose files may be compressed."""
-
-ROW_GROUPS = "rowgroups://"
-"""How the root of an index begins whose objects are row groups that a reader decodes."""
-
-DEPENDS_ON = "depends_on"
-"""The attribute of an index with the files it was made from: [path, size, mtime in ns]."""
 
 _TELL_EVERY = 1000  # files added one by one
 
@@ -93,6 +94,7 @@ class Builder:
         progress: Progress | None = None,
         jobs: int | None = None,
         continues: str | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """`path`: of the index. `root`: the folder that all files lie in, or "/".
 
@@ -102,7 +104,8 @@ class Builder:
         `jobs`: the number of files that `add_parts` reads at a time; default: 8. `continues`: a
         text that says what is indexed, and by which version of what code. With it, a run that is
         stopped leaves the parts it has read in PATH.unfinished, and one with the same text goes on
-        from them.
+        from them. `elsewhere`: describes the files of `add_parts` in other processes; private to
+        headrace.
         """
         self._root = os.path.abspath(given_path("builder root", root))
         self._path = os.path.abspath(given_path("index file", path))
@@ -113,6 +116,7 @@ class Builder:
         scheme = ROW_GROUPS if self._row_groups else DECODED if decodes else ""
         self._jobs = JOBS if jobs is None else integer("builder jobs", jobs, 1, JOBS_MAX)
         self._continues = continues
+        self._elsewhere = elsewhere
         self._unfinished: Unfinished | None = None
         self._core = _core.IndexBuilder(self._path, scheme + self._root)
         self._sink: Sink = self._core
@@ -386,10 +390,17 @@ class Builder:
         add_blocks: Callable[[U64, Triple], None] = (
             self._core.add_blocks if at_once else lambda counts, at: blocks.append((counts, at))
         )
-        parts = Parts(
-            lambda stopped: _Part(self, stopped), describe, self._begin_keeping(), self.tell
-        )
-        with closing(parts.read(paths, self._jobs)) as found:
+        folder = os.path.dirname(self._path)
+        work = PartWork(_Part, self._root, self._decodes, self._row_groups, self._fields, describe)
+        kept = self._begin_keeping()
+        parts: Parts[_Part] | PartsElsewhere
+        if self._elsewhere is None:
+            parts = Parts(
+                lambda stopped: _Part(work, folder, stopped), describe, kept, self._jobs, self.tell
+            )
+        else:
+            parts = PartsElsewhere(self._elsewhere, work, folder, kept, self.tell)
+        with closing(parts.read(paths)) as found:
             for part in found:
                 replay(part.calls, self._core, add_blocks, noted)
                 self._depends_on += part.depends_on
@@ -480,20 +491,8 @@ class Builder:
 class _Part(Part, Builder):
     """Takes the files and the samples of one path of `Builder.add_parts`."""
 
-    def __init__(self, whole: Builder, stopped: threading.Event) -> None:
-        Part.__init__(self, os.path.dirname(whole._path), stopped)
-        self._root, self._path = whole._root, whole._path
-        self._decodes, self._row_groups = whole._decodes, whole._row_groups
-        self._fields = whole._fields
+    def __init__(self, work: PartWork, folder: str, stopped: threading.Event) -> None:
+        Part.__init__(self, folder, stopped)
+        self._root, self._decodes, self._row_groups = work.root, work.decodes, work.row_groups
+        self._fields = dict(work.fields)
         self._sink = self._recorder
-
-
-def is_current(index: _core.Index) -> bool:
-    """Whether the files that the index depends on are as they were."""
-    try:
-        return all(
-            file_state(path) == (path, size, mtime_ns)
-            for path, size, mtime_ns in json.loads(index.attributes.get(DEPENDS_ON, "[]"))
-        )
-    except (ValueError, TypeError, NotFoundError):
-        return False

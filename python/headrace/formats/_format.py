@@ -16,7 +16,6 @@ from headrace import _core
 from headrace._arguments import shown
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
-from headrace.formats import _builder
 from headrace.formats._builder import Builder, Decodes, Progress
 from headrace.formats._cache import (
     cache_path,
@@ -26,6 +25,8 @@ from headrace.formats._cache import (
     open_current,
 )
 from headrace.formats._files.patterns import folder_above, searched_folders
+from headrace.formats._indexing.elsewhere import Elsewhere
+from headrace.formats._indexing.recorded import is_current
 
 FORMAT, SOURCE, OPTIONS, KEY = "format", "source", "options", "object"
 """Attributes of an index: the format's name, the path that was indexed, the format's options; the
@@ -56,6 +57,7 @@ class Wanted:
     skip: tuple[str, ...] | None = None  # patterns, sorted; None: not given
     progress: Progress | None = None
     jobs: int | None = None  # files that are read at a time; None: the builder's default
+    elsewhere: Elsewhere | None = None  # describes files in other processes
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ class Format(metaclass=_NamedOptions):
 
     def is_current(self, index: _core.Index) -> bool:
         """Whether the index still lists the files that exist. Stores check each file they open."""
-        return _builder.is_current(index)
+        return is_current(index)
 
     def leave_out(self, index: _core.Index, kind: str) -> str:
         """What to do about an unreadable file of a kind of `skip=`, such as ":special"."""
@@ -275,6 +277,7 @@ class Format(metaclass=_NamedOptions):
             progress=wanted.progress,
             jobs=wanted.jobs,
             continues=self._continues(given),
+            elsewhere=wanted.elsewhere,
         ) as builder:
             builder.set_attribute(FORMAT, self.name)
             builder.set_attribute(SOURCE, title)

@@ -12,8 +12,6 @@ import shlex
 import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import _core
-from headrace._arguments import given_path, integer
+from headrace._arguments import choice, given_path, integer
 from headrace._dataset import Dataset, find_dataset, image_folder
 from headrace._text import os_reason
 from headrace._units import counted, format_bytes
 from headrace.errors import (
-    CancelledError,
     HeadraceError,
     InvalidArgumentError,
     NotFoundError,
@@ -40,13 +37,14 @@ from headrace.formats._findings import callers_level
 from headrace.formats._outside import check_outside
 from headrace.formats._packing.partial import PartialPack
 from headrace.formats._packing.plan import PackParameters, PackPlan, make_plan
-from headrace.formats._packing.shard import Shard, ShardWriter
+from headrace.formats._packing.shard import Shard
+from headrace.formats._packing.work import PackWork, WriteShards, writing_threads
 from headrace.formats.pack_format import PACK_INDEX_NAME, pack_attributes
 
 __all__ = ["PackParameters", "PackResult", "write_pack"]
 
 _WORKERS_MAX = 64
-_READS_A_WORKER = 8
+_TASKS_MAX = 2**16
 
 Progress = Callable[[int, int], object]
 
@@ -74,20 +72,21 @@ def write_pack(
     overwrite: bool = False,
     restart: bool = False,
     progress: Progress | None = None,
+    on: str | None = None,
 ) -> PackResult:
     """Writes `source` as a pack to the folder `target`, which appears whole or not at all.
 
     The bytes written depend on the source and `parameters` only, not on `workers` (default: two
-    for each core, at most 8). An interrupted run leaves its finished shards in `.NAME.partial`
-    beside the target; the same call continues it, `restart` discards it. `progress` is called
-    with bytes done and bytes in all; an exception from it stops the work.
+    for each core, at most 8), and not on `on`: None for threads of this process, "ray" for tasks
+    of a Ray cluster, `workers` at a time (default: as many as it has room for). An interrupted run
+    leaves its finished shards in `.NAME.partial` beside the target; the same call continues it,
+    `restart` discards it. `progress` is called with bytes done and bytes in all; an exception from
+    it stops the work.
 
     Memory: three blocks for each worker, and about 100 bytes for each sample.
     """
     parameters = parameters or PackParameters()
-    if workers is None:
-        workers = min(8, 2 * (os.cpu_count() or 1))
-    workers = integer("pack workers", workers, 1, _WORKERS_MAX)
+    write = _writing(workers, on)
     where = Path(os.path.abspath(given_path("packing into", target)))
     _check_source(source)
     _check_target(where, overwrite)
@@ -106,7 +105,7 @@ def write_pack(
             try:
                 packer = _Packer(source, parameters, partial, progress)
                 packer.check_room()
-                return packer.run(workers)
+                return packer.run(write)
             except BaseException as error:
                 _keep_or_remove(partial, error)
                 raise
@@ -118,6 +117,20 @@ def write_pack(
         raise
     except OSError as error:
         raise _stopped_by(error, partial, packer) from error
+
+
+def _writing(workers: int | None, on: str | None) -> WriteShards:
+    """What writes the shards."""
+    if on is not None:
+        choice("pack on", on, ("ray",))
+        from headrace.ray._packing import writing_tasks
+
+        if workers is not None:
+            workers = integer("pack workers", workers, 1, _TASKS_MAX)
+        return writing_tasks("packing on Ray", workers)
+    if workers is None:
+        workers = min(8, 2 * (os.cpu_count() or 1))
+    return writing_threads(integer("pack workers", workers, 1, _WORKERS_MAX))
 
 
 def _input_of(source: Dataset, parameters: PackParameters) -> dict[str, Any]:
@@ -245,7 +258,7 @@ def _stopped_by(error: OSError, partial: PartialPack, packer: _Packer | None) ->
 
 
 class _Packer:
-    """One run: shards by worker threads (reading, hashing and writing release the GIL)."""
+    """One run: what an earlier one finished, the rest, the index."""
 
     def __init__(
         self,
@@ -262,7 +275,6 @@ class _Packer:
         self._total = int(self._plan.shard_data_bytes.sum())
         self._lock = threading.Lock()
         self._done = 0  # bytes; guarded by _lock
-        self._stop = threading.Event()
         self._kept = self._finished()
 
     def _finished(self) -> dict[int, Shard]:
@@ -275,7 +287,7 @@ class _Packer:
 
     def bytes_left(self) -> int:
         """The least bytes to write: the values of the shards that are not finished."""
-        kept = sum(int(self._plan.shard_data_bytes[number]) for number in self._finished())
+        kept = sum(self._data_bytes(number) for number in self._finished())
         return self._total - kept
 
     def check_room(self) -> None:
@@ -287,54 +299,23 @@ class _Packer:
             where = f"packing to {self._partial.target}: "
             raise _NoRoomError(_no_room(self._partial, needed, where))
 
-    def run(self, workers: int) -> PackResult:
+    def run(self, write: WriteShards) -> PackResult:
         shards = dict(self._kept)
         continued = len(shards)
-        self._advance(sum(int(self._plan.shard_data_bytes[number]) for number in shards))
+        self._advance(sum(self._data_bytes(number) for number in shards))
         missing = [n for n in range(self._plan.shard_count) if n not in shards]
-        with (
-            closing(self._source.stored_reader()) as reader,
-            ThreadPoolExecutor(workers * _READS_A_WORKER, "headrace-read") as readers,
-        ):
-            writer = ShardWriter(self._source, reader, readers, self._advance)
-            with ThreadPoolExecutor(workers, "headrace-pack") as pool:
-                futures = {n: pool.submit(self._write_shard, writer, n) for n in missing}
-                try:
-                    wait(futures.values(), return_when=FIRST_EXCEPTION)
-                finally:  # also on Ctrl-C
-                    self._stop.set()
-                    pool.shutdown(wait=True, cancel_futures=True)
-        # The first cause, not the stops that followed.
-        errors = [f.exception() for f in futures.values() if not f.cancelled()]
-        causes = [e for e in errors if e is not None and not isinstance(e, CancelledError)]
-        for error in causes or [e for e in errors if e is not None]:
-            raise error
-        shards |= {number: future.result() for number, future in futures.items()}
+        work = PackWork(self._source, self._partial, self._plan, missing, self._advance)
+        shards |= write(work)
         return self._publish([shards[number] for number in sorted(shards)], continued)
 
+    def _data_bytes(self, shard: int) -> int:
+        return int(self._plan.shard_data_bytes[shard])
+
     def _advance(self, count: int) -> None:
-        if self._stop.is_set():
-            raise CancelledError(f"packing to {self._partial.target}: stopped")
         with self._lock:
             self._done += count
             if self._progress is not None:
                 self._progress(self._done, self._total)
-
-    def _write_shard(self, writer: ShardWriter, number: int) -> Shard:
-        temporary = self._partial.data / f"shard-{number:05d}.tmp"
-        try:
-            shard = writer.write(str(temporary), self._plan.blocks_of(number))
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        finished = self._partial.data / self._partial.shard_name(number, shard.digest)
-        temporary.rename(finished)
-        try:
-            self._partial.store(number, shard)
-        except BaseException:
-            finished.unlink(missing_ok=True)  # A shard without a record is useless.
-            raise
-        return shard
 
     def _publish(self, shards: list[Shard], continued: int) -> PackResult:
         contents = self._index_contents(shards)

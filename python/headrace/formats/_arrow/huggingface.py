@@ -60,14 +60,14 @@ class HuggingFace(Format):
         first = ArrowFile(saved.files[0])
         leaves = self._leaves(first.schema, saved.features, saved.files[0])
         add_fields(leaves, builder, saved.files[0])
-        types = _types(first, leaves)
+        types, first_path = _types(first, leaves), first.path
 
         def describe(each: str, part: Builder) -> None:
             file = ArrowFile(each)
             if _types(file, leaves) != types:
                 raise InvalidArgumentError(
                     f"indexing {each}: its columns are {_types(file, leaves)}, those of "
-                    f"{first.path} {types}; open files of the same columns together"
+                    f"{first_path} {types}; open files of the same columns together"
                 )
             file.file.number = part.add_file(each)
             add_in_order(leaves, _chunks_of(file, part), part)

@@ -8,7 +8,8 @@ import tempfile
 import numpy as np
 
 from headrace import _core
-from headrace.formats._builder import DECODED, ROW_GROUPS, Builder
+from headrace.formats._builder import Builder
+from headrace.formats._files.roots import DECODED, ROW_GROUPS
 from headrace.formats._indexing.recorded import file_state
 
 _RANGES = 8  # of a file: then a store reads it as ranges of a large file

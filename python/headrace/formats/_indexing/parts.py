@@ -83,16 +83,18 @@ class Parts(Generic[Described]):
         begin: Callable[[threading.Event], Described],
         describe: Callable[[str, Described], object],
         kept: Unfinished | None,
+        jobs: int,
         tell: Callable[[int], object],
     ) -> None:
         """`begin`: makes what a part is described to, which ends early if the event is set.
 
-        `kept`: parts of a run that was stopped, and where those of this one go. `tell`: takes the
-        number of samples found.
+        `kept`: parts of a run that was stopped, and where those of this one go. `jobs`: files
+        that are read at a time. `tell`: takes the number of samples found.
         """
         self._begin = begin
         self._describe = describe
         self._kept = kept
+        self._jobs = jobs
         self._tell = tell
         self._stopped = threading.Event()
         self._open: dict[int, Described] = {}  # by id: those being described
@@ -100,10 +102,10 @@ class Parts(Generic[Described]):
         self.told = 0
         """The sum of what the parts told last."""
 
-    def read(self, paths: Sequence[str], jobs: int) -> Generator[Finished, None, None]:
+    def read(self, paths: Sequence[str]) -> Generator[Finished, None, None]:
         """Yields the parts in the order of `paths`; each is closed when the next one is asked."""
         described = in_order(
-            self._finished, paths, jobs, stopped=self._stopped, waiting=self._tell_all
+            self._finished, paths, self._jobs, stopped=self._stopped, waiting=self._tell_all
         )
         try:
             with closing(described):  # No thread works when the files are closed.

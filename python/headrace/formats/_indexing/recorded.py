@@ -15,6 +15,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from headrace import _core
 from headrace.errors import NotFoundError, ResourceExhaustedError, UnavailableError
 
 U64 = npt.NDArray[np.uint64]
@@ -23,6 +24,9 @@ Triple = tuple[U64, U64, U64]
 
 State = tuple[str, int, int]
 """Of a file: its path, its size in bytes, the time of its last change in nanoseconds."""
+
+DEPENDS_ON = "depends_on"
+"""The attribute of an index with the files it was made from: [path, size, mtime in ns]."""
 
 _MEMORY_BYTES = 2**20  # of a part; more goes to a temporary file
 _HEAD = struct.Struct("<I")
@@ -182,3 +186,14 @@ def file_state(path: str) -> State:
     except OSError as error:
         raise NotFoundError(f"reading the state of {path}: {error.strerror}") from error
     return path, -1 if S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns
+
+
+def is_current(index: _core.Index) -> bool:
+    """Whether the files that the index depends on are as they were."""
+    try:
+        return all(
+            file_state(path) == (path, size, mtime_ns)
+            for path, size, mtime_ns in json.loads(index.attributes.get(DEPENDS_ON, "[]"))
+        )
+    except (ValueError, TypeError, NotFoundError):
+        return False

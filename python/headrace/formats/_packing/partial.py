@@ -1,8 +1,10 @@
 """The hidden folder beside the target in which a pack grows, and how it becomes the target.
 
 `.NAME.partial/` holds `data/`, which will become NAME, and `journal/`: the parameters, and a record
-of each finished shard. A shard is finished when it was written, synced and read back; only
-then its record appears. Publishing:
+of each finished shard. A shard is written beside them, under a name that no other process has. It
+is finished when it was written, synced and read back; only then it goes to `data/`, and its record
+appears. Several processes may write one shard, as where a machine was thought to be dead: they
+write the same bytes. Publishing:
 
 1. the index is written into `data/`; `journal/publishing` names its fingerprint;
 2. `data/` is renamed to NAME, or exchanged with it when an older pack is replaced;
@@ -30,7 +32,8 @@ import numpy as np
 
 from headrace import _core
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
-from headrace.formats._packing.shard import Shard
+from headrace.formats._packing.plan import U64
+from headrace.formats._packing.shard import Shard, ShardWriter
 from headrace.formats.pack_format import PACK_INDEX_NAME
 
 _AT_FDCWD = -100
@@ -38,7 +41,8 @@ _RENAME_EXCHANGE = 2
 
 
 class PartialPack:
-    """The work of one `pack` command on one target, locked against a second one.
+    """The work of one `pack` command on one target, locked against a second one. Its tasks in other
+    processes, which only write shards, do not enter the `with` block.
 
     Leaving the `with` block keeps the folder, for a restart, unless the pack was published.
     """
@@ -112,6 +116,23 @@ class PartialPack:
         """The name contains a digest: an index never matches the shards of another pack."""
         return f"shard-{number:05d}-{digest:016x}.arrow"
 
+    def write(self, writer: ShardWriter, number: int, blocks: list[U64]) -> Shard:
+        """Writes, verifies and records shard `number`, which has these blocks."""
+        temporary = self.folder / f"shard-{number:05d}-{_unique()}.tmp"
+        try:
+            shard = writer.write(str(temporary), blocks)
+            finished = self.data / self.shard_name(number, shard.digest)
+            temporary.rename(finished)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        try:
+            self.store(number, shard)
+        except BaseException:
+            finished.unlink(missing_ok=True)  # A shard without a record is useless.
+            raise
+        return shard
+
     def load(self, number: int) -> Shard | None:
         """The record of shard `number` if it was finished and its file is there."""
         path = self._record(number)
@@ -155,10 +176,10 @@ class PartialPack:
             )
 
     def tidy(self, names: set[str]) -> None:
-        """Removes unfinished files of an interrupted run from `data/`."""
-        for path in self.data.iterdir():
-            if path.name not in names:
-                path.unlink()
+        """Removes unfinished files of an interrupted run; in `data/` all but `names`."""
+        unfinished = [path for path in self.data.iterdir() if path.name not in names]
+        for path in [*unfinished, *self.folder.glob("*.tmp")]:
+            path.unlink(missing_ok=True)
 
     def publish(self, fingerprint: str) -> None:
         """Steps 1 to 3."""
@@ -184,6 +205,11 @@ class PartialPack:
                 shutil.rmtree(folder)
 
 
+def _unique() -> str:
+    """A part of a name, which no other process of any machine takes."""
+    return os.urandom(8).hex()
+
+
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> str:
     keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     return ", ".join(f"{key} {before.get(key)!r} then, {now.get(key)!r} now" for key in keys)
@@ -198,7 +224,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A file that replaces `path`, synced, when the block ends; not after an error."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{_unique()}.tmp")
     try:
         with temporary.open("wb") as file:
             yield file
