@@ -1,0 +1,1 @@
+"""Runs a command on several nodes that are made of one machine: CONTRIBUTING.md (11)."""

@@ -1,0 +1,11 @@
+"""`python tools/cluster run -n 3 --link 1Gbit -- COMMAND`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cluster.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())
