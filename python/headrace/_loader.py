@@ -159,7 +159,7 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         super().__init__(feed, data, engine.profile)
         warn_of_data(found, feed.core, options, on_error, python)
         self._batch = batch_type([*kinds, *(["sample_id"] if ids else [])])
-        self._monitor = watch(self, engine.monitor)
+        self._monitor = watch(self, engine.monitor, session.job)
         if self._monitor is not None:
             feed.at_close(self._monitor.close)
 

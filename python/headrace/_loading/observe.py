@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,8 +148,13 @@ class Observed:
             return None
 
 
-def watch(loader: Observed, monitor: bool | None) -> Monitor | None:
-    """Starts a monitor that other processes can query, if the user asked for one."""
+def watch(
+    loader: Observed, monitor: bool | None, job: Callable[[], dict[str, Any] | None]
+) -> Monitor | None:
+    """Starts a monitor that other processes can query, if the user asked for one.
+
+    `job`: what is known of the job's other nodes; does not refer to the loader.
+    """
     if monitor is None:
         monitor = os.environ.get("HEADRACE_MONITOR", "0") not in ("", "0")
     if not flag("Engine.monitor", monitor):
@@ -159,6 +165,7 @@ def watch(loader: Observed, monitor: bool | None) -> Monitor | None:
         here = found()
         if here is None:
             return {"error": "the loader is gone"}
-        return here._snapshot() if request == "stats" else here._observation()
+        said = here._snapshot() if request == "stats" else here._observation()
+        return said | {"job": job()}
 
     return Monitor(answer)

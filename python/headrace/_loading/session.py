@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 from headrace import _core
 from headrace._dataset import Dataset
@@ -44,6 +45,7 @@ class Session:
         self._transformer = transformer
         self._nodes = nodes
         self._pid = os.getpid()
+        self._addresses: list[str] = []  # of all nodes, if this rank connected them
         self.core: Core = self._open()
 
     def _open(self) -> Core:
@@ -52,7 +54,7 @@ class Session:
         core = None
         try:
             core = open_core(self._dataset, self._options, self.place, self)
-            connect_nodes(core, self._nodes, self.place)
+            self._addresses = connect_nodes(core, self._nodes, self.place)
             _log.info(
                 "opened %s: order %s %s, rank %d of %d, %d steps an epoch",
                 self._dataset.path,
@@ -80,6 +82,12 @@ class Session:
             finally:
                 if self._part is not None:
                     self._part.give_back(self)
+
+    def job(self) -> dict[str, Any] | None:
+        """This node's number in its job, and where the nodes reach each other; None: unknown."""
+        if self._nodes is None or not self._addresses:
+            return None
+        return {"node": self._nodes.node, "addresses": self._addresses}
 
     def reopen(self, undo: Callable[[], None], give_up: Callable[[], None]) -> None:
         """Opens a new core, for options that have changed since.

@@ -164,20 +164,23 @@ def set_nodes(options: _core.LoaderOptions, plan: NodePlan | None) -> None:
     )
 
 
-def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> None:
+def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> list[str]:
     """Tells this node's process where the others are. The first rank of each node does.
+
+    Returns the addresses of all nodes, in their order; none on other ranks.
 
     Raises:
         UnavailableError: a node did not say its address in time.
     """
     if plan is None or place is None or place.local_rank != 0:
-        return
+        return []
     answer = integer("Nodes.answer_timeout", plan.given.answer_timeout, 1, 3600)
     if plan.store is None:
         addresses, token = list(plan.given.addresses or ()), os.environ[TOKEN]
     else:
         addresses, token = _exchange(plan, plan.store, core.peer_address, place.start_timeout)
     core.connect_nodes(plan.node, addresses, token, answer, place.start_timeout)
+    return addresses
 
 
 def _exchange(plan: NodePlan, store: Store, address: str, timeout: int) -> tuple[list[str], str]:

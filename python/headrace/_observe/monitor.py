@@ -214,13 +214,14 @@ def _credentials_of(peer: socket.socket) -> tuple[int, int]:
 
 @dataclass(frozen=True, order=True)
 class Address:
-    """The address of a loader of this user."""
+    """The address of a loader of this user, here or on another machine."""
 
     pid: int
     ordinal: int
+    node: str = ""  # the machine; this one: ""
 
     def ask(self, request: str = "stats") -> dict[str, Any] | None:
-        """None: it is gone, busy for too long, or another user's."""
+        """Of this machine. None: it is gone, busy for too long, or another user's."""
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with peer, contextlib.suppress(OSError, ValueError):
             # Waits while others stand in the queue; with a timeout of Python's it would fail then.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,24 @@ def write_trace(path: Path, steps: Columns, first_rank: int) -> None:
     """Writes make_trace() as JSON."""
     try:
         with path.open("w", encoding="utf-8") as file:
-            json.dump(make_trace(steps, first_rank, os.getpid()), file)
+            json.dump(make_trace(steps, first_rank, os.getpid()) | {"clock": _clock()}, file)
     except OSError as error:
         raise OSError(f"writing the trace {path}: {os_reason(error)}") from error
+
+
+def _clock() -> dict[str, Any]:
+    """Whose times these are, and when its clock showed what: for `headrace trace merge`."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = socket.gethostname()
+    return {
+        "boot": boot,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "monotonic_ns": time.monotonic_ns(),
+        "realtime_ns": time.time_ns(),
+    }
 
 
 def make_trace(steps: Columns, first_rank: int, pid: int) -> dict[str, Any]:

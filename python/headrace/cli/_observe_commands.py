@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,10 +16,21 @@ from headrace._observe import plot, prometheus
 from headrace._observe.monitor import Address, find_loaders
 from headrace.cli import _top
 from headrace.cli._commands import Json
+from headrace.cli._jobs.nodes import VIA, OtherNodes, nodes_of_job
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.formats._outside import check_outside
 
 _INTERVAL_MIN = 0.1
+
+Nodes = Annotated[
+    list[str] | None, typer.Option("--node", help="Also the loaders of this machine; repeat it.")
+]
+Job = Annotated[
+    bool, typer.Option("--job", help="Also all machines of the jobs whose loaders are here.")
+]
+Via = Annotated[
+    str, typer.Option(help="What runs a command on the machine {node}; 'headrace' follows.")
+]
 
 
 def top(
@@ -31,11 +43,16 @@ def top(
     as_prometheus: Annotated[
         bool, typer.Option("--prometheus", help="Print metrics in Prometheus' text format.")
     ] = False,
+    node: Nodes = None,
+    job: Job = False,
+    via: Via = VIA,
 ) -> None:
     """Show this user's running loaders: rates, waits by cause, and advice.
 
     Shows loaders made with Engine(monitor=True), or with HEADRACE_MONITOR=1 in their environment.
     In a terminal it runs until Ctrl-C; rates are those since the last update.
+
+    With --node or --job also those of other machines, which it asks by ssh.
 
     Example: [bold]headrace top[/bold]
     """
@@ -43,36 +60,73 @@ def top(
         raise InvalidArgumentError(f"--interval: got {interval}, must be {_INTERVAL_MIN} s or more")
     if as_json and as_prometheus:
         raise InvalidArgumentError("--json with --prometheus: choose one")
+    machines = Machines(pids, node or [], job, via)
     if as_json or as_prometheus:
-        found = _top.ask_all(_addresses(pids))
+        local, elsewhere, unheard = machines.ask()
+        found = _top.ask_all(local) | elsewhere
+        for name, reason in unheard.items():
+            print(f"headrace: {name}: no answer: {reason}", file=sys.stderr)
         if as_json:
-            loaders = [{"ordinal": at.ordinal, **snapshot} for at, snapshot in found.items()]
+            loaders = [_labels(at) | snapshot for at, snapshot in found.items()]
             print(json.dumps({"loaders": loaders}))
         else:
             labelled = [
-                ({"pid": at.pid, "loader": at.ordinal}, snapshot) for at, snapshot in found.items()
+                ({"pid": at.pid, "loader": at.ordinal} | _machine(at), snapshot)
+                for at, snapshot in found.items()
             ]
             print(prometheus.expose(labelled), end="")
         return
     console = Console(highlight=False)
     board = _top.Board()
     try:
-        board.look(_addresses(pids))
+        board.look(*machines.ask())
         if once or not console.is_terminal:
             # For a pipe, lines are never cut.
             console.print(board.render(console), soft_wrap=not console.is_terminal)
         else:
-            _watch(console, board, pids, interval)
+            _watch(console, board, machines, interval)
     except KeyboardInterrupt:  # The normal way to leave.
         return
 
 
-def _watch(console: Console, board: _top.Board, pids: list[int] | None, interval: float) -> None:
+def _watch(console: Console, board: _top.Board, machines: Machines, interval: float) -> None:
     with Live(console=console, auto_refresh=False) as live:
         while True:
             live.update(board.render(console), refresh=True)
             time.sleep(interval)
-            board.look([at for at in find_loaders() if not pids or at.pid in pids])
+            board.look(*machines.ask(again=True))
+
+
+def _labels(at: Address) -> dict[str, Any]:
+    return {"ordinal": at.ordinal} | _machine(at)
+
+
+def _machine(at: Address) -> dict[str, str]:
+    return {"node": at.node} if at.node else {}
+
+
+class Machines:
+    """The loaders of this machine, and those of others that are asked for."""
+
+    def __init__(self, pids: list[int] | None, names: list[str], job: bool, via: str) -> None:
+        self._pids = pids
+        self._names = names
+        self._job = job
+        self._via = via
+        OtherNodes(names, via)  # Refuses what it cannot follow.
+
+    def ask(self, again: bool = False) -> tuple[list[Address], _top.Snapshots, dict[str, str]]:
+        """Addresses here; what loaders elsewhere answer; machines that do not, and why."""
+        if again:
+            local = [at for at in find_loaders() if not self._pids or at.pid in self._pids]
+        else:
+            local = _addresses(self._pids)
+        names = list(self._names)
+        if self._job:
+            names += nodes_of_job(_top.ask_all(local).values())
+        others = OtherNodes(names, self._via)
+        elsewhere, unheard = others.ask() if others else ({}, {})
+        return local, elsewhere, unheard
 
 
 def _addresses(pids: list[int] | None) -> list[Address]:

@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from headrace._observe.late import Look, late_rank, look_at
 from headrace._observe.monitor import Address
 from headrace._observe.trace import CAUSES
 
@@ -120,22 +121,34 @@ class Board:
         self._now: Snapshots = {}  # of all that are shown, the last
         self._before: Snapshots = {}
         self._silent: dict[Address, str] = {}  # the reason: shown after the others, without rates
+        self._unheard: dict[str, str] = {}  # machines that gave no answer, and why
 
-    def look(self, found: Collection[Address]) -> None:
-        answers = ask_all(found)
-        ended = [address for address in self._now if address not in found][-_ENDED_MAX:]
+    def look(
+        self,
+        found: Collection[Address],
+        elsewhere: Snapshots | None = None,
+        unheard: Mapping[str, str] | None = None,
+    ) -> None:
+        """Asks the loaders `found` here; those of other machines answered already, if they do."""
+        answers = ask_all(found) | (elsewhere or {})
+        self._unheard = dict(unheard or {})
+        gone = [at for at in self._now if at not in found and at not in answers]
+        lost = [at for at in gone if at.node in self._unheard]
+        ended = [at for at in gone if at not in lost][-_ENDED_MAX:]
         self._silent = dict.fromkeys(ended, "ended")
         self._silent |= {each: "no answer" for each in found if each not in answers}
+        self._silent |= dict.fromkeys(lost, "no answer")
         self._before = self._now
         self._now = {at: self._before[at] for at in self._silent if at in self._before} | answers
 
     def render(self, console: Console) -> RenderableType:
         """The table, and under it a verdict of each loader."""
         if not self._now and not self._silent:
-            return Text(
+            nothing = (
                 "no loader of this user is monitored now: none was made with Engine(monitor=True) "
                 "or HEADRACE_MONITOR=1, or each was closed"
             )
+            return Text("\n".join([nothing, *self._unheard_lines()]))
         rows = self._rows()
         unbounded = console.options.update(max_width=10**6)
         table = _table(_WIDE, rows)
@@ -168,6 +181,30 @@ class Board:
             if address in self._now:
                 line += f"; it said last: {self._now[address]['stats']['verdict']}"
             lines.append(line)
+        return lines + self.late() + self._unheard_lines()
+
+    def _unheard_lines(self) -> list[str]:
+        return [f"{name}: no answer: {reason}" for name, reason in self._unheard.items()]
+
+    def batches(self) -> int:
+        """That the training loops shown took, all together."""
+        return sum(int(said["stats"]["batches"]) for said in self._now.values())
+
+    def late(self) -> list[str]:
+        """A line for each job that a rank holds up."""
+        jobs: dict[tuple[Any, Any], dict[str, list[Look]]] = {}
+        for address, said in self._now.items():
+            state = self._silent.get(address, "now")
+            kinds = jobs.setdefault((said["dataset"], said["world_size"]), {})
+            kinds.setdefault(state, []).extend(_looks([said]))
+            if (was := self._before.get(address)) is not None:
+                kinds.setdefault("before", []).extend(_looks([was]))
+        lines = []
+        for of_job in jobs.values():
+            silent = of_job.get("no answer", [])
+            line = late_rank(of_job.get("now", []), of_job.get("before", []), silent)
+            if line is not None:
+                lines.append(line)
         return lines
 
 
@@ -177,8 +214,13 @@ _MEANING = {
 }
 
 
+def _looks(snapshots: Iterable[dict[str, Any]]) -> list[Look]:
+    return [look for each in snapshots if (look := look_at(each)) is not None]
+
+
 def _named(address: Address) -> str:
-    return f"{address.pid}.{address.ordinal}"
+    machine = f"{address.node}:" if address.node else ""
+    return f"{machine}{address.pid}.{address.ordinal}"
 
 
 def _table(columns: Iterable[str], rows: Iterable[Mapping[str, str]]) -> Table:

@@ -26,6 +26,7 @@ from headrace.cli import (
     _profile_commands,
     _quality_commands,
 )
+from headrace.cli._jobs import commands as _job_commands
 from headrace.formats import table
 
 EXIT_DATA = 1
@@ -160,6 +161,10 @@ app.command("plan", cls=_OrderCommand)(_guarded(_plan_commands.plan))
 app.command("node")(_guarded(_node_commands.node))
 app.command("top")(_guarded(_observe_commands.top))
 app.command("report")(_guarded(_observe_commands.report))
+app.command("watchdog")(_guarded(_job_commands.watchdog))
+_trace = typer.Typer(no_args_is_help=True, help="Traces that loader.trace() wrote.")
+_trace.command("merge")(_guarded(_job_commands.merge))
+app.add_typer(_trace, name="trace")
 app.command("docs")(_guarded(_docs_commands.docs))
 
 

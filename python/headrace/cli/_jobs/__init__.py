@@ -1,0 +1,1 @@
+"""Commands that look at all nodes of a job."""
