@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import headrace._core
+from headrace._loading.node import executable
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTENSION = Path(headrace._core.__file__)
@@ -28,6 +29,13 @@ def test_links_no_library_that_belongs_elsewhere() -> None:
     command = ["objdump", "--private-headers", str(EXTENSION)]
     headers = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     needed = [line.split()[1] for line in headers.splitlines() if line.strip().startswith("NEEDED")]
-    foreign = ("libgrpc", "libabsl", "libarrow", "libpython", "libtorch")
+    foreign = ("libgrpc", "libabsl", "libprotobuf", "libcares", "libre2", "libssl", "libcrypto")
+    foreign += ("libarrow", "libpython", "libtorch")
     assert needed
     assert not [name for name in needed if name.startswith(foreign)]
+
+
+def test_only_the_node_process_has_grpc() -> None:
+    """As libraries or compiled in."""
+    assert b"grpc" in Path(executable()).read_bytes()
+    assert b"grpc" not in EXTENSION.read_bytes()

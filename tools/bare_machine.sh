@@ -14,6 +14,7 @@ libraries=(
   libFLAC.so.12 libLerc.so.4 libdeflate.so.0 libjbig.so.0 libjpeg.so.62 libjpeg.so.8 libmp3lame.so.0
   libmpg123.so.0 libogg.so.0 libopus.so.0 libsndfile.so.1 libspng.so.0 libtiff.so.6 liburing.so.2
   libvorbis.so.0 libvorbisenc.so.2 libwebp.so.7 libzstd.so.1
+  libcares.so.2 libgrpc.so.29 libgrpc++.so.1.51 libprotobuf.so.32 libre2.so.9  # compiled in
 )
 
 hide() {

@@ -157,6 +157,7 @@ class Job:
             *(python, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"),
             *("--no-build-isolation", "--no-deps", "--wheel-dir", RAW),
             *("-C", f"build-dir={build}", "-C", "install.components=python;licenses"),
+            *("-C", "cmake.define.HEADRACE_GRPC_STATIC=ON"),
             ROOT,
             env=env,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -32,6 +33,24 @@ def run(*arguments: object) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S)
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout
+
+
+# A node of two, each with a node process: what one keeps it gives the other. Arguments: the data.
+NODE_PROGRAM = """
+import os, sys
+import headrace as hr
+addresses = os.environ["ADDRESSES"].split(",")
+rank = int(os.environ["RANK"])
+with hr.Loader(
+    sys.argv[1], 4, transform=hr.image.train(8), output="numpy", tiers=[hr.tiers.Ram("16MiB")],
+    sharding=hr.Sharding(rank=rank, world_size=2),
+    node_process=hr.NodeProcess(local_rank=0, local_world_size=1),
+    nodes=hr.Nodes(addresses=addresses),
+) as loader:
+    for _ in range(2):
+        assert len(list(loader)) == len(loader)
+    print(loader.stats()["nodes"]["received"])
+"""
 
 
 def inverted(sample: Any) -> dict[str, Any]:
@@ -121,6 +140,29 @@ class Trial:
         assert children(NODE) == []
         return f"{NODE} served it with the wheel's own libraries, and ended"
 
+    def nodes(self) -> str:
+        held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        addresses = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in held)
+        for each in held:
+            each.close()
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-I", "-W", "error", "-c", NODE_PROGRAM, self.images],
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ
+                | {"RANK": str(rank), "ADDRESSES": addresses, "HEADRACE_TOKEN": "of a trial"},
+            )
+            for rank in range(2)
+        ]
+        try:
+            received = [int(rank.communicate(timeout=_COMMAND_S)[0] or "0") for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        assert sum(received) > 0, received
+        return f"two gave each other {sum(received)} samples"
+
     def readme_code(self) -> str:
         code = "\n".join(re.findall(r"```python\n(.*?)```", self.readme.read_text(), re.DOTALL))
         made_here = {
@@ -176,6 +218,7 @@ def main(data: Path, readme: Path) -> None:
         trial.pack,
         trial.workers,
         trial.process,
+        trial.nodes,
         trial.readme_code,
     ]
     for check in checks:
