@@ -10,7 +10,7 @@
 # HEADRACE_KILLS: kills of `kills`; 200 if not set.
 # HEADRACE_NODE_KILLS: kills and stops of `nodes`; 30 if not set.
 # HEADRACE_RAY_KILLS: raylets that `ray` kills; 30 if not set.
-# HEADRACE_CELLS: cells of `matrix`, drawn from all 57,600; all if not set.
+# HEADRACE_CELLS: cells of `matrix`, drawn from all 184,320; all if not set.
 #
 # A new stage is a line of STAGES: its name, and the test files that HEADRACE_SOAK=1 makes long.
 set -uo pipefail

@@ -160,6 +160,7 @@ class Trial:
         finally:
             for rank in ranks:
                 rank.kill()
+        assert all(rank.returncode == 0 for rank in ranks), [rank.returncode for rank in ranks]
         assert sum(received) > 0, received
         return f"two gave each other {sum(received)} samples"
 

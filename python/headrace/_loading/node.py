@@ -133,6 +133,12 @@ def chosen_process(
         return None
     if launch.local_world_size is None or (sampled and launch.local_world_size > 1):
         return None
+    if (launch.nodes or 1) * launch.local_world_size != launch.world_size:
+        tell_once(
+            f"tiers on {launch.nodes} nodes without a node process on each: this node has "
+            f"{launch.local_world_size} of {launch.world_size} ranks, so another has more or fewer"
+        )
+        return None
     default = NodeProcess()
     try:
         place = node_place(default, ranks)

@@ -60,6 +60,12 @@ def find_launch(environment: Mapping[str, str] = os.environ) -> Launch | None:
             found = each
         elif (each.rank, each.world_size) == (found.rank, found.world_size):
             found = _with_what_is_missing(found, each)
+    if found is None and environment.get("PMIX_RANK", "0") != "0":  # PMIx alone tells no size.
+        raise InvalidArgumentError(
+            f"environment PMIX_RANK={environment['PMIX_RANK']}: this is one of several processes, "
+            "and the launcher does not say of how many; give sharding=hr.Sharding(rank=..., "
+            "world_size=...)"
+        )
     return None if found is None else _checked(found)
 
 
@@ -145,12 +151,6 @@ def _mpi(environment: Mapping[str, str]) -> Launch | None:
         if world_size == 1:
             return None
         return Launch(by, rank, world_size, *_both(environment, (names[2], names[3])))
-    if environment.get("PMIX_RANK", "0") != "0":  # PMIx tells no size here.
-        raise InvalidArgumentError(
-            f"environment PMIX_RANK={environment['PMIX_RANK']}: this is one of several processes, "
-            "and the launcher does not say of how many; give sharding=hr.Sharding(rank=..., "
-            "world_size=...)"
-        )
     return None
 
 
@@ -199,7 +199,7 @@ def _with_what_is_missing(found: Launch, other: Launch) -> Launch:
 
 
 def _checked(found: Launch) -> Launch:
-    """With the nodes that follow from equal numbers of ranks; refuses what is no place."""
+    """With the nodes that follow from equal numbers of ranks; refuses numbers out of range."""
     places = (
         ("rank", found.rank, found.world_size),
         ("local rank", found.local_rank, found.local_world_size),

@@ -62,6 +62,7 @@ def node_plan(
         InvalidArgumentError: `nodes` is given and cannot be followed.
     """
     wanted = group("nodes", nodes, Nodes)
+    rate_bytes(wanted.rate)
     if place is None or not has_tiers or len(place.seats.group) < 2:
         if nodes is not None:
             _refuse(ranks, place, has_tiers)
@@ -200,7 +201,7 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
         met = meeting.hold(core.peer_address, _machine(), place.start_timeout)
         _check_reachable(plan.node, met)
         addresses, token = met.addresses, met.token
-    rate = rate_bytes(plan.given.rate)
+    rate = rate_bytes(plan.given.rate)  # Checked before.
     core.connect_nodes(plan.node, addresses, token, answer, place.start_timeout, rate)
     return addresses
 

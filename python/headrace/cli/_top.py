@@ -186,8 +186,10 @@ class Board:
     def _unheard_lines(self) -> list[str]:
         return [f"{name}: no answer: {reason}" for name, reason in self._unheard.items()]
 
-    def batches(self) -> int:
-        """That the training loops shown took, all together."""
+    def batches(self) -> int | None:
+        """That the training loops shown took, all together; None if none of them runs."""
+        if all(self._silent.get(address) == "ended" for address in self._now):
+            return None
         return sum(int(said["stats"]["batches"]) for said in self._now.values())
 
     def late(self) -> list[str]:
@@ -201,6 +203,8 @@ class Board:
                 kinds.setdefault("before", []).extend(_looks([was]))
         lines = []
         for of_job in jobs.values():
+            if _is_several(of_job.get("now", [])):
+                continue
             silent = of_job.get("no answer", [])
             line = late_rank(of_job.get("now", []), of_job.get("before", []), silent)
             if line is not None:
@@ -212,6 +216,15 @@ _MEANING = {
     "ended": "it has ended: it was closed, or its process is gone",
     "no answer": "it gives no answer: it is stopped, busy, or just being closed",
 }
+
+
+def _is_several(looks: Iterable[Look]) -> bool:
+    """Whether ranks occur twice: loaders of several jobs, or of several purposes, over one dataset.
+
+    Nothing tells which of them belong together.
+    """
+    ranks = [look.rank for look in looks]
+    return len(set(ranks)) < len(ranks)
 
 
 def _looks(snapshots: Iterable[dict[str, Any]]) -> list[Look]:

@@ -140,7 +140,12 @@ def start_nodes(
         group = ray.util.placement_group(
             [bundle] * wanted, strategy="STRICT_SPREAD", name=_named(name), lifetime=lifetime
         )
-        if not group.wait(timeout):
+        try:
+            is_placed = group.wait(timeout)
+        except BaseException:  # also on Ctrl-C
+            ray.util.remove_placement_group(group)
+            raise
+        if not is_placed:
             ray.util.remove_placement_group(group)
             raise ResourceExhaustedError(
                 f"{doing}: Ray found no place within {timeout} s: {wanted} nodes with {bundle} "

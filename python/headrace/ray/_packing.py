@@ -5,6 +5,7 @@ What goes through Ray are numbers of samples, and where a shard has which: no sa
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -28,6 +29,8 @@ from headrace.formats._packing.work import PackWork, WriteShards, samples_of
 from headrace.ray._cluster import check_version, connected
 from headrace.ray._work import Tasks, by_tasks
 
+_log = logging.getLogger("headrace.pack")
+
 _READS = 8  # of a task at a time
 _INDEX = "source.hri"
 
@@ -41,6 +44,12 @@ def writing_tasks(doing: str, at_once: int | None) -> WriteShards:
     ray = connected(doing)
 
     def write(work: PackWork) -> dict[int, Shard]:
+        if work.gathers:
+            _log.warning(
+                "%s in random order: each task decodes what its shard needs, so nearly all of the "
+                "source once a shard; to decode it once, pack it with --order source first",
+                doing,
+            )
         source = _Source.of(work)
         partial, missing = work.partial, work.missing
 
@@ -51,10 +60,13 @@ def writing_tasks(doing: str, at_once: int | None) -> WriteShards:
         def blocks(at: int) -> list[U64]:
             return work.plan.blocks_of(missing[at])
 
-        def finished(at: int, shard: Shard) -> None:
-            file = partial.data / partial.shard_name(missing[at], shard.digest)
+        def check(number: int, shard: Shard) -> None:
+            file = partial.data / partial.shard_name(number, shard.digest)
             if not file.exists():
                 raise _not_shared(partial.target, f"{file.name}, which a task wrote, is not here")
+
+        def finished(at: int, shard: Shard) -> None:
+            check(missing[at], shard)
             work.advance(work.data_bytes(missing[at]) * (2 if work.gathers else 1))
 
         tasks = Tasks(
@@ -65,7 +77,10 @@ def writing_tasks(doing: str, at_once: int | None) -> WriteShards:
             at_once=at_once,
         )
         with closing(by_tasks(ray, tasks, finished, lambda: work.advance(0))) as found:
-            return dict(zip(missing, found, strict=True))
+            written = dict(zip(missing, found, strict=True))
+        for number, shard in written.items():  # One that was written twice may be gone again.
+            check(number, shard)
+        return written
 
     return write
 

@@ -18,7 +18,7 @@ from format_checks import check_orders, check_workers
 import headrace as hr
 from headrace import _core, errors
 from headrace.formats import Builder, Format, Sample, pack, register, table
-from headrace.formats._packing import gather
+from headrace.formats._packing import gather, work
 from headrace.formats.pack import PackParameters, write_pack
 
 FILES = 5
@@ -224,7 +224,8 @@ def test_gathering_with_little_room_takes_several_passes(
 ) -> None:
     write_pack(hr.open(large), tmp_path / "a.pack", SMALL_SHARDS)
     monkeypatch.setattr(_core, "decoded_bytes_kept", 10 << 20)
-    monkeypatch.setattr(pack, "_free_bytes", lambda folder: (12 << 20) + (6 << 20))
+    for module in (pack, work):
+        monkeypatch.setattr(module, "free_bytes", lambda folder: (12 << 20) + (6 << 20))
     passes: list[int] = []
     own = gather.Gathered.__init__
 

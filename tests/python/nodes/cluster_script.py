@@ -33,7 +33,10 @@ def main(source: str, folder: Path, asks: bool) -> None:
         tiers=[hr.tiers.Ram("16MiB")],
         node_process=hr.NodeProcess(),
         nodes=hr.Nodes(
-            addresses=addresses, listen=os.environ["HEADRACE_CLUSTER_LISTEN"], open_network=True
+            addresses=addresses,
+            listen=os.environ["HEADRACE_CLUSTER_LISTEN"],
+            open_network=True,
+            answer_timeout=60,
         ),
     ) as loader:
         for _ in range(EPOCHS):

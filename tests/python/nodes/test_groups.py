@@ -42,7 +42,7 @@ def test_stages_of_a_pipeline_get_the_same_batches_on_their_nodes(
         ranks.ask(
             "open_", str(numbered), batch_size=GLOBAL // 2, order=order, drop_last=True,
             ram="16MiB", sharding={"tensor": 2, "pipeline": 2}, epochs=2,
-            nodes={"addresses": addresses(4)},
+            nodes={"addresses": addresses(4), "answer_timeout": 60},
         )  # fmt: skip
         for epoch in range(2):
             got = ranks.ask("epoch")

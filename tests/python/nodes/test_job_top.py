@@ -98,6 +98,10 @@ def test_a_watch_prints_what_changes() -> None:
     assert watch.look(45.0, 14, []) == []
     assert watch.look(50.0, 15, []) == []
     assert watch.look(80.0, 15, ["rank 0 waits"]) == [still, "rank 0 waits"]
+    assert watch.look(85.0, None, []) == []  # All have ended: none stands still.
+    assert watch.look(200.0, None, []) == []
+    assert watch.look(201.0, 15, ["rank 0 waits"]) == ["rank 0 waits"]
+    assert watch.look(202.0, 16, ["rank 5 waits"]) == ["rank 5 waits"]
 
 
 def trace(path: Path, **clock: Any) -> Path:
@@ -268,3 +272,19 @@ def test_a_via_without_a_machine_is_refused() -> None:
 def test_a_job_s_machines_are_those_of_its_loaders() -> None:
     job = {"node": 1, "addresses": ["10.0.0.1:5", "10.0.0.2:5", "[fd00::3]:5"]}
     assert nodes_of_job([{"job": job}, {"job": None}, {}]) == ["10.0.0.1", "fd00::3"]
+
+
+def test_nobody_is_late_among_loaders_of_several_jobs(numbered: Path) -> None:
+    with hr.Loader(numbered, 4, output="numpy") as loader:
+        batches = iter(loader)
+        early = loader._snapshot()
+        for _ in range(4):
+            next(batches)
+        late = loader._snapshot()
+    board = Board()
+    board.look([], {Address(1, 0, "a"): early, Address(2, 0, "a"): late})
+    assert board.late() == []
+    late |= {"rank": 1}
+    late["stats"]["ranks"][0]["rank"] = 1
+    board.look([], {Address(1, 0, "a"): early, Address(2, 0, "a"): late})
+    assert len(board.late()) == 1  # Of one job, it would be.

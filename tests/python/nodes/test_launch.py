@@ -69,6 +69,7 @@ def test_one_process_of_its_own_is_no_launch(environment: dict[str, str]) -> Non
 
 def test_torchrun_is_right_under_slurm() -> None:
     assert find_launch({**SLURM, **TORCHRUN}) == find_launch(TORCHRUN)
+    assert find_launch({**SLURM, "PMIX_RANK": "5"}) == find_launch(SLURM)  # srun --mpi=pmix
 
 
 def test_slurm_adds_what_a_script_that_sets_rank_leaves_out() -> None:

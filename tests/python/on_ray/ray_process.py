@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,7 @@ class OnRay:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)  # A program that is killed leaves it.
 
     def __enter__(self) -> Self:
         return self

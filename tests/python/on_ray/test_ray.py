@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ import pytest
 from commands import run
 from loader_data import COUNT, flat, write_numbered
 from node_ranks import is_running, wait_for_end
-from ray_process import OnRay
+from ray_process import PATIENCE_S, OnRay
 
 import headrace as hr
 from headrace.formats.pack import PackParameters, write_pack
@@ -188,7 +189,7 @@ def packed_by_task(source: Any, target: Path, version: str = hr.__version__) -> 
     from headrace.ray import _packing
 
     with pytest.raises(hr.errors.FailedPreconditionError) as raised:
-        _packing._pack_shard(version, source, str(target), 0, [])
+        _packing._pack_shard(version, source, _packing._Part(str(target), 0, [], gathers=False))
     assert raised.value.__notes__ == [f"on the Ray node {socket.gethostname()}"]
     return str(raised.value)
 
@@ -329,7 +330,9 @@ def test_a_node_that_is_killed_comes_back_and_training_goes_on(
     if victim == "raylet":
         loaders.on_ray.ask("replace", lost)
     # The actor may see it a moment later, when the last of its threads has ended.
+    until = time.monotonic() + PATIENCE_S
     while (after := loaders.on_ray.ask("processes"))[number] == processes[number]:
+        assert time.monotonic() < until, "the actor still has the process that has ended"
         select.select([], [], [], 0.01)
     assert all(map(is_running, after))
     loaders.on_ray.ask("start_workers")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,27 +53,30 @@ class Watch:
     def __init__(self, after_s: float) -> None:
         self._after_s = after_s
         self._moved_s: float | None = None
-        self._taken = -1
+        self._taken: int | None = -1
         self._told: list[str] = []
 
-    def look(self, now_s: float, batches: int, late: list[str]) -> list[str]:
+    def look(self, now_s: float, batches: int | None, late: list[str]) -> list[str]:
         """Lines to print now.
 
-        `batches`: that all training loops took so far; `late`: lines of `late_rank`.
+        `batches`: that all training loops took so far, None if none runs; `late`: lines of
+        `late_rank`.
         """
-        if batches != self._taken or self._moved_s is None:
+        if batches is None or batches != self._taken or self._moved_s is None:
             self._taken, self._moved_s = batches, now_s
         lines = list(late)
         still_s = now_s - self._moved_s
         if still_s >= self._after_s:
             lines.insert(0, f"no rank took a batch for {self._after_s:.0f} s or more")
         told, self._told = self._told, lines
-        # What changes in a line from look to look is numbers.
+        # What changes in a line from look to look is numbers, but for the rank's.
         return lines if [*map(_words, lines)] != [*map(_words, told)] else []
 
 
-def _words(line: str) -> str:
-    return "".join(letter for letter in line if not letter.isdigit() and letter not in ",.")
+def _words(line: str) -> tuple[str, str]:
+    """Whom a line is about, and what it says without numbers."""
+    about = re.match(r"rank \d+", line)
+    return about[0] if about else "", re.sub(r"[\d,.]", "", line)
 
 
 def watchdog(

@@ -54,6 +54,8 @@ class OtherNodes:
         return found, silent
 
     def _ask(self, name: str) -> Snapshots | str:
+        if name.startswith("-"):
+            return "its name begins with '-', which a command would take for an option"
         command = [word.replace("{node}", name) for word in self._via] + list(_ASK)
         try:
             return _loaders(name, _output(command))
@@ -95,12 +97,15 @@ def _output(command: Sequence[str]) -> bytes:
 
         limit = threading.Timer(_SECONDS_MAX, end)
         limit.start()
-        data = process.stdout.read(_ANSWER_BYTES_MAX + 1)
-        limit.cancel()
-        if len(data) > _ANSWER_BYTES_MAX:
-            _kill(process.pid)
-            raise OSError(f"{shlex.join(command)}: prints more than {_ANSWER_BYTES_MAX:,} bytes")
-        code = process.wait()
+        try:
+            data = process.stdout.read(_ANSWER_BYTES_MAX + 1)
+            if len(data) > _ANSWER_BYTES_MAX:
+                _kill(process.pid)
+            code = process.wait()
+        finally:
+            limit.cancel()
+    if len(data) > _ANSWER_BYTES_MAX:
+        raise OSError(f"{shlex.join(command)}: prints more than {_ANSWER_BYTES_MAX:,} bytes")
     if late.is_set():
         raise OSError(f"{shlex.join(command)}: no answer within {_SECONDS_MAX:.0f} s")
     if code != 0:
