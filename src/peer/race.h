@@ -15,6 +15,11 @@ class Race {
     const void* nobody = nullptr;
     return winner_.compare_exchange_strong(nobody, runner) || nobody == runner;
   }
+  // Whether the other runner has it.
+  [[nodiscard]] bool IsLost(const void* runner) const {
+    const void* const winner = winner_.load();
+    return winner != nullptr && winner != runner;
+  }
   // A runner has ended, once. Whether it is to say so.
   bool End(const void* runner) {
     const bool is_last = left_.fetch_sub(1) == 1;

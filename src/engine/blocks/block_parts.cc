@@ -91,17 +91,22 @@ void BlockParts::TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces) 
 }
 
 // Takes those of `pieces` that another node has, as the plan says: each sample is one read. What
-// tiers of this node have is not among them.
+// tiers of this node have is not among them. Samples of no bytes are left: there is nothing to ask
+// for.
 void BlockParts::TakeFromNode(BlockWork& block, std::vector<BlockPiece>& pieces) {
   std::map<std::uint32_t, std::vector<BlockPiece>> of_samples;
   for (const BlockPiece& piece : pieces) of_samples[piece.place].push_back(piece);
-  std::erase_if(pieces, [&](const BlockPiece& piece) {
-    return of_samples[piece.place].size() == loop_.fields.size();
-  });
-  for (const auto& [place, of_sample] : of_samples) {
-    if (of_sample.size() != loop_.fields.size()) continue;  // Some are pinned: the rest is read.
+  const auto bytes_of = [](std::span<const BlockPiece> of_sample) {
     std::uint64_t bytes = 0;
     for (const BlockPiece& piece : of_sample) bytes += piece.extent.range.size;
+    return bytes;
+  };
+  std::erase_if(of_samples, [&](const auto& each) {  // Some are pinned: the rest is read.
+    return each.second.size() != loop_.fields.size() || bytes_of(each.second) == 0;
+  });
+  std::erase_if(pieces, [&](const BlockPiece& piece) { return of_samples.contains(piece.place); });
+  for (const auto& [place, of_sample] : of_samples) {
+    const std::uint64_t bytes = bytes_of(of_sample);
     Extent extent = of_sample.front().extent;
     extent.range.size = bytes;
     BlockPart& part = *Make(block, extent, of_sample);

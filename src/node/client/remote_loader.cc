@@ -157,13 +157,15 @@ Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
   }
   if (run_.start != start) return Status(StatusCode::kCancelled, "the run was stopped");
   if (!run_.ready.empty()) {
+    // First: what cannot be copied is not taken.
+    if (address_.shares_batches()) HEADRACE_RETURN_IF_ERROR(OwnRows(*run_.ready.front().second));
     auto [number, batch] = std::move(run_.ready.front());
     run_.ready.pop_front();
     run_.told_waiting = run_.begins = false;
     node_state_ = {};
     link_->NoteTaken(number);
-    batch->lease = std::make_shared<const Lease>(link_, number);
-    if (address_.shares_batches()) HEADRACE_RETURN_IF_ERROR(OwnRows(*batch));
+    auto lease = std::make_shared<const Lease>(link_, number);
+    if (!address_.shares_batches()) batch->lease = std::move(lease);  // Else it goes now.
     return BatchQueue::Taken{.batch = std::move(batch)};
   }
   if (!run_.end.has_value()) return BatchQueue::Taken{};

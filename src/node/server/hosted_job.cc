@@ -119,6 +119,16 @@ Status HostedJob::Join(const std::shared_ptr<LaneClient>& client, const OpenSess
         "its own LOCAL_RANK",
         client->pid(), open.job, open.local_rank, seat.client->pid());
   }
+  const auto on_lane = std::ranges::count_if(seats_, [&](const Seat& each) {
+    return &each != &seat && each.client != nullptr && each.lane == open.lane;
+  });
+  if (on_lane >= open.local_ranks / open.lanes) {
+    return FailedPrecondition(
+        "process {} joins job '{}' at position {} of {} on this node: {} ranks are there already, "
+        "as "
+        "many as each position has",
+        client->pid(), open.job, open.lane, open.lanes, on_lane);
+  }
   seat = Seat{.client = client, .lane = open.lane};
   start_.Join(open.local_rank);
   return Status();

@@ -120,11 +120,12 @@ std::vector<std::byte> Comparable(OpenSession open) {
 Status CheckOpen(const OpenSession& open) {
   constexpr std::uint32_t kLocalRanksMax = 1024;
   if (open.local_ranks < 1 || open.local_ranks > kLocalRanksMax ||
-      open.local_rank >= open.local_ranks) {
+      open.local_rank >= open.local_ranks || open.process < open.local_rank) {
     return InvalidArgument(
-        "local rank {} of {}: must be below the number of ranks on the node, which must be in [1, "
-        "{}]",
-        open.local_rank, open.local_ranks, kLocalRanksMax);
+        "rank {} is local rank {} of {}: must be below the number of ranks on the node, which must "
+        "be "
+        "in [1, {}], and not above the rank",
+        open.process, open.local_rank, open.local_ranks, kLocalRanksMax);
   }
   if (open.lanes < 1 || open.lanes > open.local_ranks || open.local_ranks % open.lanes != 0 ||
       open.lane >= open.lanes) {
@@ -137,9 +138,9 @@ Status CheckOpen(const OpenSession& open) {
   if (job.rank < open.lane || job.rank >= job.world_size ||
       job.world_size - job.rank < open.lanes - open.lane) {
     return InvalidArgument(
-        "rank {} of {} is local rank {} of {}: the ranks of a node must be neighbours, in the "
-        "order "
-        "of their local ranks",
+        "position {} of {} is number {} of {} on its node: the positions of a node must be "
+        "neighbours, "
+        "in the order of their local ranks",
         job.rank, job.world_size, open.lane, open.lanes);
   }
   return Status();

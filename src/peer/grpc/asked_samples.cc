@@ -9,11 +9,17 @@
 #include "base/units.h"
 
 namespace headrace {
+namespace {
+
+Status OtherWasFaster() { return Status(StatusCode::kCancelled, "the other node was faster"); }
+
+}  // namespace
 
 void AskedSamples::Begin() {
   HEADRACE_CHECK(asked_.empty());
   last_number_ = 0;
   open_bytes_ = 0;
+  sent_ = 0;
   late_.clear();
 }
 
@@ -27,7 +33,7 @@ void AskedSamples::Refuse(Asked asked, Status why, Todo& todo) {
   End(asked_.emplace(++last_number_, std::move(asked)).first, std::move(why), todo);
 }
 
-std::optional<std::pair<std::uint64_t, const AskedSamples::Asked*>> AskedSamples::Next() {
+std::optional<std::pair<std::uint64_t, const AskedSamples::Asked*>> AskedSamples::Next(Todo& todo) {
   while (!to_send_.empty()) {
     const std::uint64_t number = to_send_.front();
     const auto here = asked_.find(number);
@@ -36,9 +42,16 @@ std::optional<std::pair<std::uint64_t, const AskedSamples::Asked*>> AskedSamples
       continue;
     }
     Asked& asked = here->second;
+    if (asked.race != nullptr && asked.race->IsLost(this)) {
+      to_send_.pop_front();
+      End(here, OtherWasFaster(), todo);
+      continue;
+    }
     if (open_bytes_ > 0 && open_bytes_ + asked.bytes > kPeerWindowBytes) break;
+    if (sent_ + late_.size() >= kPeerOpenMax) break;
     to_send_.pop_front();
     open_bytes_ += asked.bytes;
+    ++sent_;
     asked.sent = true;
     return std::pair(number, &asked);
   }
@@ -58,7 +71,7 @@ Status AskedSamples::Take(ReceivedAnswer& answer, std::vector<Arrived>& arrived,
                     asked.received);
   }
   if (answer.code == 0 && asked.race != nullptr && !asked.race->Claim(this)) {
-    GiveUp(here, Status(StatusCode::kCancelled, "the other node was faster"), todo);
+    GiveUp(here, OtherWasFaster(), todo);
     return TakeLate(answer);
   }
   asked.busy = true;
@@ -118,6 +131,7 @@ void AskedSamples::Finish(const Arrived& arrived, Todo& todo) {
 
 bool AskedSamples::Sweep(std::int64_t now_ns, Todo& todo) {
   bool late = false;
+  const bool is_slow = IsSlow(now_ns);
   for (auto each = asked_.begin(); each != asked_.end();) {
     const auto here = each++;
     Asked& asked = here->second;
@@ -125,7 +139,8 @@ bool AskedSamples::Sweep(std::int64_t now_ns, Todo& todo) {
     if (asked.stop.stop_requested()) {
       GiveUp(here, Status(StatusCode::kCancelled, "the run has ended"), todo);
     } else if (now_ns >= asked.due_ns) {
-      late = late || asked.sent;  // Else it waited for others, or for the rate budget.
+      // Not what waited for the rate budget, nor what the first node left little time for.
+      late = late || (!asked.is_second && (asked.sent || !late_.empty()));
       GiveUp(here,
              Status(StatusCode::kDeadlineExceeded,
                     fmt::format("sample {} of {}: {} of {} bytes came in {} s", Raw(asked.sample),
@@ -133,12 +148,20 @@ bool AskedSamples::Sweep(std::int64_t now_ns, Todo& todo) {
                                 static_cast<double>(answer_ns_) / kNsPerSecond)),
              todo);
     } else if (asked.second != kNoNode && asked.received == 0 && now_ns >= asked.hedge_ns &&
-               hands_over_) {
+               hands_over_ && (asked.sent || is_slow)) {
       asked.race = std::make_shared<Race>();
       HandOver(asked, todo);
     }
   }
   return late;
+}
+
+// Whether the node owes answers: what waits behind them waits for it, not for the rate budget.
+bool AskedSamples::IsSlow(std::int64_t now_ns) const {
+  return !late_.empty() || std::ranges::any_of(asked_, [&](const auto& each) {
+    const Asked& asked = each.second;
+    return asked.sent && asked.received == 0 && !asked.is_second && now_ns >= asked.hedge_ns;
+  });
 }
 
 void AskedSamples::EndAll(const Status& why, Todo& todo) {
@@ -171,7 +194,10 @@ void AskedSamples::GiveUp(AllAsked::iterator here, Status status, Todo& todo) {
 void AskedSamples::End(AllAsked::iterator here, Status status, Todo& todo) {
   Asked& asked = here->second;
   // What came stays counted by open_bytes_ until the sample ends, here.
-  if (asked.sent) open_bytes_ -= std::min(open_bytes_, asked.bytes);
+  if (asked.sent) {
+    open_bytes_ -= std::min(open_bytes_, asked.bytes);
+    --sent_;
+  }
   const bool cancelled = status.code() == StatusCode::kCancelled;
   if (!status.ok() && status.code() != StatusCode::kNotFound && !cancelled) ++counters_.failed;
   if (asked.race != nullptr) {

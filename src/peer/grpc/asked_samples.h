@@ -87,7 +87,8 @@ class AskedSamples {
   // Ends one that is not asked for.
   void Refuse(Asked asked, Status why, Todo& todo);
   // The next sample to ask for, with its number, if the window has room for it. It is open then.
-  std::optional<std::pair<std::uint64_t, const Asked*>> Next();
+  // Those that another node has given meanwhile are left out.
+  std::optional<std::pair<std::uint64_t, const Asked*>> Next(Todo& todo);
 
   // Takes an answer, into `arrived` if it is about a sample that has not ended. Then Copy() and
   // Finish() follow; meanwhile nothing ends the sample.
@@ -108,6 +109,7 @@ class AskedSamples {
   using AllAsked = std::unordered_map<std::uint64_t, Asked>;
 
   Status TakeLate(const ReceivedAnswer& answer);
+  [[nodiscard]] bool IsSlow(std::int64_t now_ns) const;
   static void HandOver(Asked& asked, Todo& todo);
   void GiveUp(AllAsked::iterator here, Status status, Todo& todo);
   void End(AllAsked::iterator here, Status status, Todo& todo);
@@ -120,6 +122,7 @@ class AskedSamples {
   AllAsked asked_;                 // by number
   std::deque<std::uint64_t> to_send_;
   std::uint64_t open_bytes_ = 0;  // sent and not answered whole
+  std::size_t sent_ = 0;          // samples of asked_ that were sent
   // Samples that were given up; the node may still send them.
   std::unordered_map<std::uint64_t, std::uint64_t> late_;
 };

@@ -118,12 +118,12 @@ void NodeLink::Read(std::span<Fetch* const> fetches, const std::stop_token& stop
            .bytes = fetch->extent.range.size,
            .done = &done,
            .stop = stop,
-           .hedge_ns = now_ns + options_.hedge_ns,
+           .hedge_ns = now_ns + std::min(options_.hedge_ns, options_.answer_ns / 4),
            .due_ns = now_ns + options_.answer_ns,
            .second = SecondOf(*fetch)},
           now_ns, todo);
     }
-    Send();
+    Send(todo);
   }
   Do(todo);
 }
@@ -145,7 +145,7 @@ void NodeLink::ReadSecond(std::span<Handed> handed) {
            .race = std::move(each.race)},
           now_ns, todo);
     }
-    Send();
+    Send(todo);
   }
   Do(todo);
 }
@@ -166,13 +166,13 @@ void NodeLink::Ask(Asked asked, std::int64_t now_ns, Todo& todo) {
 }
 
 // Sends as many requests as the window and the rate budget allow, in one message.
-void NodeLink::Send() {
+void NodeLink::Send(Todo& todo) {
   if (sending_ || stream_ == nullptr || cancelled_) return;
   SampleRequests message;
   const std::int64_t now_ns = Now();
   // What the budget does not let pass now is sent by Sweep().
   while (message.requests_size() < kPeerRequestsMax && shared_.asking.MayPass(now_ns)) {
-    const auto next = asked_.Next();
+    const auto next = asked_.Next(todo);
     if (!next.has_value()) break;
     const auto [number, asked] = *next;
     shared_.asking.Pass(asked->bytes, now_ns);
@@ -187,9 +187,13 @@ void NodeLink::Send() {
 }
 
 void NodeLink::OnSent() {
-  MutexLock lock(mutex_);
-  sending_ = false;
-  Send();
+  Todo todo;
+  {
+    MutexLock lock(mutex_);
+    sending_ = false;
+    Send(todo);
+  }
+  Do(todo);
 }
 
 // False: the node contradicts what it was asked, and is asked no more on this stream.
@@ -215,7 +219,7 @@ bool NodeLink::OnAnswers(Pieces::List message) {
       Failed();
       CancelStream();
     } else {
-      Send();
+      Send(todo);
     }
   }
   Do(todo);
@@ -229,7 +233,7 @@ void NodeLink::Sweep(std::int64_t now_ns) {
     MutexLock lock(mutex_);
     streams.swap(ended_streams_);
     if (asked_.Sweep(now_ns, todo)) Failed();
-    Send();
+    Send(todo);
   }
   Do(todo);
 }

@@ -87,7 +87,7 @@ class NodeLink {
   void Failed() HEADRACE_LOCKS_REQUIRED(mutex_);
   void OpenStream() HEADRACE_LOCKS_REQUIRED(mutex_);
   void CancelStream() HEADRACE_LOCKS_REQUIRED(mutex_);
-  void Send() HEADRACE_LOCKS_REQUIRED(mutex_);
+  void Send(Todo& todo) HEADRACE_LOCKS_REQUIRED(mutex_);
   // Called by the stream.
   bool OnAnswers(Pieces::List message) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnSent() HEADRACE_LOCKS_EXCLUDED(mutex_);

@@ -196,13 +196,12 @@ struct PeerNode::Impl {
   Shelf shelf;
   RateBudget asking;
   RateBudget giving;
-  PeerService service{{.shelf = shelf, .counters = counters, .giving = giving}};
-  Source source{*this};
-
   mutable Mutex mutex;
   PeerGroup group HEADRACE_GUARDED_BY(mutex);
   std::unique_ptr<Agreement> agreement HEADRACE_GUARDED_BY(mutex);  // null: not connected
   std::unique_ptr<PlanLedger> ledger HEADRACE_GUARDED_BY(mutex);    // null: not connected
+  PeerService service{{.shelf = shelf, .counters = counters, .giving = giving}};  // uses both
+  Source source{*this};
   // By node; null: this one.
   std::vector<std::shared_ptr<NodeLink>> links HEADRACE_GUARDED_BY(mutex);
 

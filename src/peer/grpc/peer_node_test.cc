@@ -460,6 +460,25 @@ TEST(PeerNodeTest, AFloodOfRequestsEndsTheStream) {
   nodes[1].Give(nullptr);
 }
 
+TEST(PeerNodeTest, RequestsForNoBytesEndTheStream) {
+  TierSamples held({"here"});
+  Nodes nodes(2);
+  nodes[1].Give(&held);
+  const auto stub = peers::v1::Peers::NewStub(
+      grpc::CreateChannel(nodes[1].address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.AddMetadata(kPeerTokenKey, "secret");
+  const auto stream = stub->Samples(&context);
+  peers::v1::SampleRequests requests;
+  requests.add_requests()->set_number(1);
+  stream->Write(requests);
+  peers::v1::SampleAnswers answers;
+  EXPECT_FALSE(stream->Read(&answers));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(nodes[1].traffic().bad_messages, 1U);
+  nodes[1].Give(nullptr);
+}
+
 // A node that answers as a test says.
 class Liar final : public peers::v1::Peers::Service {
  public:

@@ -93,8 +93,10 @@ class Answers final : public PeerService::Served, public std::enable_shared_from
   // False: the node asks for more than it may.
   bool Begin(const SampleRequest& request) HEADRACE_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
-    const bool alone = open_ == 0;
-    if (!alone && open_bytes_ + request.bytes() > 2 * kPeerWindowBytes) return false;
+    constexpr std::uint64_t kBytesMax = 2 * kPeerWindowBytes;
+    const std::uint64_t room = kBytesMax - std::min(open_bytes_, kBytesMax);
+    if (request.bytes() == 0 || open_ >= 2 * kPeerOpenMax) return false;
+    if (open_ != 0 && request.bytes() > room) return false;
     ++open_;
     open_bytes_ += request.bytes();
     return true;
@@ -225,7 +227,8 @@ void Answers::Write(std::deque<SampleWriter>& done) {
   std::uint64_t part_bytes = 0;
   std::size_t count = 0;
   // The parts of the last of them that follow are other messages.
-  for (; count < std::min(ready_.size(), kSampleAnswersMax) && part_bytes < kPeerMessageBytes;
+  for (; count < std::min(ready_.size(), kSampleAnswersMax) && part_bytes < kPeerMessageBytes &&
+         size < 2 * kPeerMessageBytes;
        ++count) {
     const std::uint64_t bytes = ready_[count].PartBytes();
     part_bytes += bytes;

@@ -27,6 +27,8 @@ struct PeerCounters {
 
 // Bytes of answers that a node may have open at another, beside one sample that is larger.
 inline constexpr std::uint64_t kPeerWindowBytes = std::uint64_t{32} << 20;
+// And samples. A node that asks for twice as many, or bytes, is refused.
+inline constexpr std::size_t kPeerOpenMax = 16'384;
 // Of a sample that takes several parts; of one message, about: beyond it nothing is added.
 inline constexpr std::uint64_t kPeerPartBytes = std::uint64_t{512} << 10;
 inline constexpr std::uint64_t kPeerMessageBytes = std::uint64_t{512} << 10;
