@@ -26,7 +26,7 @@ __all__ = ["Batch", "Epoch", "Exact", "Order", "Redox", "dealt_homes"]
 
 _BYTES_MAX = 2**62
 _HOMES_MAX = 16  # of one sample
-_PLACEMENT_STREAM = 7  # of random numbers: docs/orders.md
+_PLACEMENT_STREAM = 7  # of random numbers: `headrace docs orders`
 _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 
