@@ -104,7 +104,7 @@ void EpochPool::PrepareNext() {
     equal = equal && units == piece.units.front();
   }
   piece.each = equal ? piece.units.front() : 0;
-  if (equal) piece.units = {};
+  if (piece.each != 0) piece.units = {};
   next_units_ = sum;
 }
 

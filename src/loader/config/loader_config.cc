@@ -89,6 +89,13 @@ Result<DecodedMemory> DecodedMemoryOf(const Index& index, std::string_view io) {
   return memory;
 }
 
+Result<std::vector<BatchField>> SchemaOf(const Index& index, const LoaderOptions& options) {
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(index, options.fields));
+  // Memory of several processes has small pages, but where root lets it have others.
+  for (BatchField& field : schema) field.may_read_in_place = !options.shared_batches;
+  return schema;
+}
+
 std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes) {
   const std::uint64_t reads = kBytesInFlight / std::max<std::uint64_t>(read_bytes, 1);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
@@ -101,9 +108,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
                                    LoaderOptions options) {
   options.job.sample_count = index->sample_count();
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
-  HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, MakeSchema(*index, options.fields));
-  // Memory of several processes has small pages, but where root lets it have others.
-  for (BatchField& field : schema) field.may_read_in_place = !options.shared_batches;
+  HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, SchemaOf(*index, options));
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
   HEADRACE_RETURN_IF_ERROR(CheckStore(options.io, SchemeOf(index->root())));
   HEADRACE_RETURN_IF_ERROR(CheckTiers(options));
