@@ -9,9 +9,11 @@ namespace headrace {
 // of the next message are faulted in and zeroed again: 40 % of the processor time of what nodes
 // give each other. For programs that serve a PeerNode; before they start threads.
 inline void KeepFreedMessages() {
+  // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread.
   mallopt(M_MMAP_THRESHOLD, 4 << 20);  // above any message
   mallopt(M_TRIM_THRESHOLD, 16 << 20);
   mallopt(M_TOP_PAD, 1 << 20);
+  // NOLINTEND(concurrency-mt-unsafe)
 }
 
 }  // namespace headrace
