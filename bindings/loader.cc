@@ -430,13 +430,13 @@ OutArray<std::uint64_t> PermutationArray(std::uint64_t size, std::uint64_t seed,
 }
 
 void ConnectNodes(const PyLoader& self, std::uint32_t node, const std::vector<Text>& addresses,
-                  const Text& token, std::int64_t answer_s, std::int64_t begin_s,
+                  const Text& token, std::pair<std::int64_t, std::int64_t> answer_and_begin_s,
                   std::uint64_t rate_bytes_per_s) {
   PeerGroup group{.node = node,
                   .addresses = {},
                   .token = token.bytes(),
-                  .answer_ns = answer_s * 1'000'000'000,
-                  .begin_ns = begin_s * 1'000'000'000,
+                  .answer_ns = answer_and_begin_s.first * 1'000'000'000,
+                  .begin_ns = answer_and_begin_s.second * 1'000'000'000,
                   .rate_bytes_per_s = rate_bytes_per_s};
   for (const Text& address : addresses) group.addresses.push_back(address.bytes());
   self.ConnectNodes(std::move(group));
@@ -486,7 +486,7 @@ void BindPyLoader(nb::module_& module) {
           nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"))
       .def_prop_ro("peer_address", &PyLoader::PeerAddress)
       .def("connect_nodes", &ConnectNodes, nb::arg("node"), nb::arg("addresses"), nb::arg("token"),
-           nb::arg("answer_s"), nb::arg("begin_s"), nb::arg("rate_bytes_per_s"),
+           nb::arg("answer_and_begin_s"), nb::arg("rate_bytes_per_s"),
            "Tells the node process where those of all nodes are.")
       .def("start", &PyLoader::Start, nb::arg("epoch"), nb::arg("step"))
       .def("start_list", &PyLoader::StartList, nb::arg("ids"), nb::arg("batch_ends"),

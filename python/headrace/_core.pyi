@@ -667,7 +667,7 @@ class Loader:
     @property
     def peer_address(self) -> str: ...
 
-    def connect_nodes(self, node: int, addresses: Sequence[str | bytes], token: str | bytes, answer_s: int, begin_s: int, rate_bytes_per_s: int) -> None:
+    def connect_nodes(self, node: int, addresses: Sequence[str | bytes], token: str | bytes, answer_and_begin_s: tuple[int, int], rate_bytes_per_s: int) -> None:
         """Tells the node process where those of all nodes are."""
 
     def start(self, epoch: int, step: int) -> None: ...

@@ -202,7 +202,7 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
         _check_reachable(plan.node, met)
         addresses, token = met.addresses, met.token
     rate = rate_bytes(plan.given.rate)  # Checked before.
-    core.connect_nodes(plan.node, addresses, token, answer, place.start_timeout, rate)
+    core.connect_nodes(plan.node, addresses, token, (answer, place.start_timeout), rate)
     return addresses
 
 
