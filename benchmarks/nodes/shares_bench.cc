@@ -27,10 +27,12 @@
 
 #include "plan/permutation.h"
 #include "plan/placement/placement.h"
+#include "plan/placement/testing/fixed_uses.h"
 #include "plan/quality/quality.h"
 
 namespace {
 
+using headrace::Steps;
 using headrace::StepUses;
 
 struct Options {
@@ -45,24 +47,6 @@ struct Case {
   std::string order;
   double aggregate = 0;
   std::uint32_t batch = 0;
-};
-
-using Steps = std::vector<StepUses>;
-
-// The same steps for every placement and node.
-class KeptUses final : public headrace::UseStream {
- public:
-  explicit KeptUses(std::shared_ptr<const Steps> steps) : steps_(std::move(steps)) {}
-
-  bool Next(StepUses& uses) override {
-    if (next_ == steps_->size()) return false;
-    uses = (*steps_)[next_++];
-    return true;
-  }
-
- private:
-  const std::shared_ptr<const Steps> steps_;
-  std::size_t next_ = 0;
 };
 
 // As hr.orders.dealt_homes: `copies` different nodes a sample, each node as often as any other.
@@ -126,7 +110,7 @@ void PrintShares(const Options& options, const Case& each,
                                          .seed = 7};
       request.capacity_units.assign(options.nodes, std::vector<std::uint64_t>(1, units));
       request.uses = [steps]() -> headrace::Result<std::unique_ptr<headrace::UseStream>> {
-        return std::unique_ptr<headrace::UseStream>(std::make_unique<KeptUses>(steps));
+        return std::unique_ptr<headrace::UseStream>(std::make_unique<headrace::FixedUses>(steps));
       };
       const auto plan = factory->Make(request).value();
       std::map<std::string, double> first;

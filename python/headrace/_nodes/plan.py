@@ -44,6 +44,7 @@ class NodePlan:
     store: Store | None  # None: addresses are given
     listen: str
     prefix: str  # of the keys of this loader
+    rate: int  # bytes a second that may be asked for, and given; 0: no limit
     addresses: Sequence[str] = ()  # of all nodes of the group, if given
 
 
@@ -62,7 +63,7 @@ def node_plan(
         InvalidArgumentError: `nodes` is given and cannot be followed.
     """
     wanted = group("nodes", nodes, Nodes)
-    rate_bytes(wanted.rate)
+    rate = rate_bytes(wanted.rate)
     if place is None or not has_tiers or len(place.seats.group) < 2:
         if nodes is not None:
             _refuse(ranks, place, has_tiers)
@@ -92,7 +93,7 @@ def node_plan(
             "nodes=hr.Nodes(open_network=True)"
         )
     if missing is None:
-        return NodePlan(node, count, wanted, store, listen, prefix, addresses)
+        return NodePlan(node, count, wanted, store, listen, prefix, rate, addresses)
     if nodes is not None:
         raise InvalidArgumentError(f"nodes: other nodes cannot be asked for samples: {missing}")
     tell_once(
@@ -201,8 +202,7 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
         met = meeting.hold(core.peer_address, _machine(), place.start_timeout)
         _check_reachable(plan.node, met)
         addresses, token = met.addresses, met.token
-    rate = rate_bytes(plan.given.rate)  # Checked before.
-    core.connect_nodes(plan.node, addresses, token, (answer, place.start_timeout), rate)
+    core.connect_nodes(plan.node, addresses, token, (answer, place.start_timeout), plan.rate)
     return addresses
 
 

@@ -75,7 +75,7 @@ def write_pack(
 
     The bytes written depend on the source and `parameters` only, not on `workers` (default: two
     for each core, at most 8), and not on `on`: None for threads of this process, "ray" for tasks
-    of a Ray cluster, `workers` at a time (default: as many as it has room for). An interrupted run
+    of a Ray cluster, `workers` at a time (default: what it has room for). An interrupted run
     leaves its finished shards in `.NAME.partial` beside the target; the same call continues it,
     `restart` discards it. `progress` is called with bytes done and bytes in all; an exception from
     it stops the work.
@@ -264,7 +264,7 @@ class _Packer:
 
     def bytes_left(self) -> int:
         """The least bytes to write: the values of the shards that are not finished."""
-        return self._size - sum(self._data_bytes(number) for number in self._finished())
+        return self._size - sum(self._plan.data_bytes(number) for number in self._finished())
 
     def check_room(self) -> None:
         """Refuses a disk that cannot hold the pack, before hours of work."""
@@ -278,16 +278,13 @@ class _Packer:
     def run(self, write: WriteShards) -> PackResult:
         shards = dict(self._kept)
         continued = len(shards)
-        self._advance(sum(self._data_bytes(number) for number in shards))
+        self._advance(sum(self._plan.data_bytes(number) for number in shards))
         missing = [n for n in range(self._plan.shard_count) if n not in shards]
         work = PackWork(
             self._source, self._partial, self._plan, missing, self._advance, self._gathers
         )
         shards |= write(work)
         return self._publish([shards[number] for number in sorted(shards)], continued)
-
-    def _data_bytes(self, shard: int) -> int:
-        return int(self._plan.shard_data_bytes[shard])
 
     def _advance(self, count: int) -> None:
         with self._lock:

@@ -223,7 +223,7 @@ def node_process(
     if not numbers:
         raise FailedPreconditionError(
             f"{doing}: the {len(places)} node processes of {name!r} are on other nodes, none on "
-            f"Ray's node {node}, where this worker runs: start as many as there are nodes"
+            f"Ray's node {node}, where this worker runs: start one on each node"
         )
     try:
         actor = ray.get_actor(_named(name, int(numbers[0])))

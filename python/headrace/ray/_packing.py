@@ -67,7 +67,7 @@ def writing_tasks(doing: str, at_once: int | None) -> WriteShards:
 
         def finished(at: int, shard: Shard) -> None:
             check(missing[at], shard)
-            work.advance(work.data_bytes(missing[at]) * (2 if work.gathers else 1))
+            work.advance(work.plan.data_bytes(missing[at]) * (2 if work.gathers else 1))
 
         tasks = Tasks(
             _pack_shard,

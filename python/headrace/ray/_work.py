@@ -36,7 +36,7 @@ class Tasks(Generic[Result]):
     name: Callable[[int], str]
     """What an item does, for messages."""
     at_once: int | None = None
-    """Tasks that are begun and not done; None: as many as the cluster has room for, and some that
+    """Tasks that are begun and not done; None: what the cluster has room for, and some that
     wait for it."""
 
 

@@ -87,7 +87,7 @@ class AskedSamples {
   // Ends one that is not asked for.
   void Refuse(Asked asked, Status why, Todo& todo);
   // The next sample to ask for, with its number, if the window has room for it. It is open then.
-  // Those that another node has given meanwhile are left out.
+  // Those that another node has given meanwhile are left out. Valid until the sample ends.
   std::optional<std::pair<std::uint64_t, const Asked*>> Next(Todo& todo);
 
   // Takes an answer, into `arrived` if it is about a sample that has not ended. Then Copy() and

@@ -57,6 +57,12 @@ class Nodes {
   std::vector<std::unique_ptr<PeerNode>> nodes_;
 };
 
+// Calls a node without a PeerNode of the caller's.
+std::unique_ptr<peers::v1::Peers::Stub> StubOf(const PeerNode& node) {
+  return peers::v1::Peers::NewStub(
+      grpc::CreateChannel(node.address(), grpc::InsecureChannelCredentials()));
+}
+
 class PeerUnderTest final : public SourceUnderTest {
  public:
   explicit PeerUnderTest(const std::vector<std::string>& samples)
@@ -255,10 +261,9 @@ TEST(PeerNodeTest, ANodeThatReadsNothingCannotKeepWhatIsGiven) {
   TierSamples held(samples);
   Nodes nodes(2);
   nodes[1].Give(&held);
-  const auto stub = peers::v1::Peers::NewStub(
-      grpc::CreateChannel(nodes[1].address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.AddMetadata(kPeerTokenKey, "secret");
+  const auto stub = StubOf(nodes[1]);
   const auto stream = stub->Samples(&context);
   peers::v1::SampleRequests requests;
   for (std::uint64_t number = 1; number <= 60; ++number) {
@@ -390,8 +395,7 @@ TEST(PeerNodeTest, ANodeThatIsGoneHoldsUpNobodyWhoTellsItsPlan) {
 
 TEST(PeerNodeTest, PlansThatCannotBeComparedAreRefused) {
   Nodes nodes(2);
-  const auto stub = peers::v1::Peers::NewStub(
-      grpc::CreateChannel(nodes[1].address(), grpc::InsecureChannelCredentials()));
+  const auto stub = StubOf(nodes[1]);
   const auto said = [&](const char* token, std::uint32_t node, std::uint64_t round, int sums) {
     grpc::ClientContext context;
     context.AddMetadata(kPeerTokenKey, token);
@@ -417,8 +421,7 @@ TEST(PeerNodeTest, ACallWithoutTheTokenGetsNothing) {
   TierSamples held({"here"});
   Nodes nodes(2);
   nodes[1].Give(&held);
-  const auto stub = peers::v1::Peers::NewStub(
-      grpc::CreateChannel(nodes[1].address(), grpc::InsecureChannelCredentials()));
+  const auto stub = StubOf(nodes[1]);
   for (const char* token : {"", "wrong", "secre", "secret2"}) {
     grpc::ClientContext context;
     if (*token != '\0') context.AddMetadata(kPeerTokenKey, token);
@@ -440,10 +443,9 @@ TEST(PeerNodeTest, AFloodOfRequestsEndsTheStream) {
   held.silent = true;
   Nodes nodes(2);
   nodes[1].Give(&held);
-  const auto stub = peers::v1::Peers::NewStub(
-      grpc::CreateChannel(nodes[1].address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.AddMetadata(kPeerTokenKey, "secret");
+  const auto stub = StubOf(nodes[1]);
   const auto stream = stub->Samples(&context);
   peers::v1::SampleRequests requests;
   for (std::uint64_t i = 0; i < 100; ++i) {
@@ -464,10 +466,9 @@ TEST(PeerNodeTest, RequestsForNoBytesEndTheStream) {
   TierSamples held({"here"});
   Nodes nodes(2);
   nodes[1].Give(&held);
-  const auto stub = peers::v1::Peers::NewStub(
-      grpc::CreateChannel(nodes[1].address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.AddMetadata(kPeerTokenKey, "secret");
+  const auto stub = StubOf(nodes[1]);
   const auto stream = stub->Samples(&context);
   peers::v1::SampleRequests requests;
   requests.add_requests()->set_number(1);

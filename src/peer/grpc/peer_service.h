@@ -29,16 +29,17 @@ using PeerCalls =
 // Shutdown: destroy it after the gRPC server.
 class PeerService final : public PeerCalls {
  public:
-  // What it works with.
+  // What it works with. All of it outlives the service.
   struct Parts {
     Shelf& shelf;
     PeerCounters& counters;
     RateBudget& giving;
   };
-  // A stream to another node.
+  // A stream to another node, as Sweep() sees it. Its methods may be called from any thread.
   class Served {
    public:
     virtual ~Served() = default;
+    // Goes on writing, if it can.
     virtual void Pump() = 0;
     // Lets go of all entries: their samples are not given.
     virtual void Withdraw() = 0;

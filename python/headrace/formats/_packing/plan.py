@@ -71,6 +71,10 @@ class PackPlan:
         """Number of shards."""
         return len(self.shard_starts) - 1
 
+    def data_bytes(self, shard: int) -> int:
+        """Of the samples of `shard`."""
+        return int(self.shard_data_bytes[shard])
+
     def blocks_of(self, shard: int) -> list[U64]:
         """The source samples of each block of `shard`."""
         first, last = int(self.shard_starts[shard]), int(self.shard_starts[shard + 1])

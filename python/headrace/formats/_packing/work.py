@@ -36,10 +36,6 @@ class PackWork:
     gathers: bool
     """Whether samples are gathered first, as their objects are decoded as a whole."""
 
-    def data_bytes(self, shard: int) -> int:
-        """Of its samples."""
-        return int(self.plan.shard_data_bytes[shard])
-
     def rounds(self) -> Iterator[list[int]]:
         """The missing shards that are written from one pass over the source.
 
@@ -50,11 +46,11 @@ class PackWork:
         if not self.gathers or free is None:
             yield from [self.missing] if self.missing else []
             return
-        room = max(0, free - sum(self.data_bytes(number) for number in self.missing))
+        room = max(0, free - sum(self.plan.data_bytes(number) for number in self.missing))
         taken = 0
         numbers: list[int] = []
         for number in self.missing:
-            size = self.data_bytes(number)
+            size = self.plan.data_bytes(number)
             if numbers and taken + size > room:
                 yield numbers
                 numbers, taken = [], 0

@@ -13,27 +13,10 @@
 #include "base/prng.h"
 #include "gtest/gtest.h"
 #include "plan/placement/placement.h"
+#include "plan/placement/testing/fixed_uses.h"
 #include "plan/testing/odd_blocks.h"
 
 namespace headrace {
-
-using Steps = std::vector<StepUses>;
-
-// A stream of given steps.
-class FixedUses final : public UseStream {
- public:
-  explicit FixedUses(std::shared_ptr<const Steps> steps) : steps_(std::move(steps)) {}
-
-  bool Next(StepUses& uses) override {
-    if (next_ == steps_->size()) return false;
-    uses = (*steps_)[next_++];
-    return true;
-  }
-
- private:
-  const std::shared_ptr<const Steps> steps_;
-  std::size_t next_ = 0;
-};
 
 // Blocks of one sample each, of the units given.
 inline std::shared_ptr<const BlockMap> BlocksOf(std::vector<std::uint32_t> units) {
