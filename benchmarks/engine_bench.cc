@@ -34,7 +34,7 @@
 #include "engine/testing/block_plan.h"
 #include "index/testing/table_index.h"
 #include "plan/block_map.h"
-#include "plan/epoch_order.h"
+#include "plan/epoch/epoch_order.h"
 #include "plan/exact_order.h"
 
 namespace headrace {

@@ -95,7 +95,9 @@ class TierSamples final : public HeldSamples {
                     [](const Status& status) { HEADRACE_CHECK(status.ok()); });
     }
   }
-  void Take(SampleId sample, TakenEntry done) override { done(tier_->Find(sample)); }
+  void Take(SampleId sample, std::uint64_t /*deadline*/, TakenEntry done) override {
+    done(tier_->Find(sample));
+  }
 
  private:
   std::unique_ptr<RamTier> tier_;

@@ -34,6 +34,7 @@ struct Case {
   std::string order;
   headrace::OrderParameters parameters;
   std::uint32_t world_size = 1;
+  bool exchange = false;  // every rank is a node that reads its own blocks only
 };
 
 // An order is added to the benchmark here.
@@ -41,6 +42,11 @@ std::vector<Case> Cases(std::uint64_t samples) {
   const auto pool = [samples](std::uint64_t percent) {
     return headrace::OrderParameters{
         {"pool_bytes", static_cast<std::int64_t>(samples * percent / 100)}};
+  };
+  const auto with_homes = [&pool](std::int64_t homes) {
+    headrace::OrderParameters parameters = pool(10);
+    parameters.emplace("homes", homes);
+    return parameters;
   };
   return {{.name = "exact", .order = "exact"},
           {.name = "batch, rank 0 of 8, no homes", .order = "batch", .world_size = 8},
@@ -50,6 +56,11 @@ std::vector<Case> Cases(std::uint64_t samples) {
            .order = "epoch",
            .parameters = pool(10),
            .world_size = 8},
+          {.name = "epoch, pool 10 %, node 0 of 3",
+           .order = "epoch",
+           .parameters = with_homes(3),
+           .world_size = 3,
+           .exchange = true},
           {.name = "redox", .order = "redox"},
           {.name = "redox, 4 nodes, window 5500",
            .order = "redox",
@@ -85,6 +96,7 @@ Figures Measure(const Case& each, std::uint64_t samples) {
   request.job = {.sample_count = samples,
                  .batch_size = kBatch / each.world_size,
                  .world_size = each.world_size,
+                 .exchange = each.exchange,
                  .seed = 7};
   request.blocks = headrace::MakeUniformBlocks(samples, kBlockSamples);
   const auto make = [&](Position start) {
@@ -141,7 +153,7 @@ int main(int argc, char** argv) {
                 "first step s", "memory MiB");
   }
   for (const Case& each : Cases(samples)) {
-    if (!order.empty() && each.order != order) continue;
+    if (!order.empty() && each.order != order && each.name != order) continue;
     const Figures f = Measure(each, samples);
     if (json) {
       std::printf(

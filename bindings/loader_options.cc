@@ -51,6 +51,13 @@ void BindOrderSpec(nb::module_& module) {
                   "homes: numpy.typing.NDArray[typing.Any] | None = None, "
                   "costs: numpy.typing.NDArray[typing.Any] | None = None) -> None"))
       .def_ro("name", &OrderSpec::name)
+      .def_prop_ro(
+          "exchanging_nodes",
+          [](const OrderSpec& self) {
+            const auto factory = Orders().Get(self.name);
+            return factory.ok() ? factory.value()->exchanging_nodes(self.parameters) : 1U;
+          },
+          "Nodes that send each other samples in a run of so many; 1: each reads all it delivers.")
       .def_prop_rw(
           "parameters", [](const OrderSpec& self) { return ToDict(self.parameters); },
           [](OrderSpec& self, const nb::dict& value) {

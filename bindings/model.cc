@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -27,11 +28,12 @@ namespace {
 
 namespace nb = nanobind;
 
-// As plain Python: [(users, rate), ...], [(bytes, points), ...], (read, write, threads); empty
-// lists have no limit.
+// As plain Python: [(users, rate), ...], [(bytes, points), ...], (read, write, threads),
+// (rate, asked); empty lists have no limit.
 using PlainPoints = std::vector<std::pair<double, double>>;
 using PlainRates = std::vector<std::pair<std::uint64_t, PlainPoints>>;
 using PlainTier = std::tuple<PlainRates, PlainRates, double>;
+using PlainLink = std::pair<PlainRates, double>;
 using PlainReads = std::vector<std::pair<double, double>>;
 using PlainTierReads = std::vector<std::pair<PlainReads, PlainReads>>;
 using PlainSource = std::pair<Text, std::size_t>;
@@ -80,12 +82,15 @@ MachineModel ToModel(const nb::kwargs& given) {
   MachineModel model;
   model.storage.rate = ToRates(keywords.Take("storage", PlainRates()));
   model.storage.rate_max = keywords.Take("storage_rate_max", kUnlimited);
+  model.storage.shared = keywords.Take("storage_shared", model.storage.shared);
   model.readers = keywords.Take("readers", model.readers);
   for (const PlainTier& tier : keywords.Take("tiers", std::vector<PlainTier>())) {
     model.tiers.push_back(ToTier(tier));
   }
   model.staging = ToTier(keywords.Take("staging", PlainTier({}, {}, 1)));
-  model.peer_rate = keywords.Take("peer_rate", model.peer_rate);
+  if (const auto link = keywords.Take("link", std::optional<PlainLink>())) {
+    model.link = LinkModel{.rate = ToRates(link->first), .asked = link->second};
+  }
   model.decode = ToCurve(keywords.Take("decode", PlainPoints()));
   model.copy = ToCurve(keywords.Take("copy", PlainPoints()));
   model.preprocess_rate = keywords.Take("preprocess_rate", kUnlimited);
@@ -98,13 +103,16 @@ nb::dict ToDict(const MachineModel& model) {
   nb::dict dict;
   dict["storage"] = ToPlain(model.storage.rate);
   dict["storage_rate_max"] = model.storage.rate_max;
+  dict["storage_shared"] = model.storage.shared;
   dict["readers"] = model.readers;
   std::vector<PlainTier> tiers;
   tiers.reserve(model.tiers.size());
   for (const TierModel& tier : model.tiers) tiers.push_back(ToPlain(tier));
   dict["tiers"] = tiers;
   dict["staging"] = ToPlain(model.staging);
-  dict["peer_rate"] = model.peer_rate;
+  std::optional<PlainLink> link;
+  if (model.link.has_value()) link.emplace(ToPlain(model.link->rate), model.link->asked);
+  dict["link"] = link;
   dict["decode"] = ToPlain(model.decode);
   dict["copy"] = ToPlain(model.copy);
   dict["preprocess_rate"] = model.preprocess_rate;
@@ -126,7 +134,7 @@ nb::dict Predict(const MachineModel& model, const nb::kwargs& given) {
   for (const auto& [reads, writes] : keywords.Take("tiers", PlainTierReads())) {
     work.tiers.push_back({.reads = ToReads(reads), .writes = ToReads(writes)});
   }
-  work.peer_bytes = keywords.Take("peer_bytes", work.peer_bytes);
+  work.peers = ToReads(keywords.Take("peers", PlainReads()));
   work.decode_bytes = keywords.Take("decode_bytes", work.decode_bytes);
   work.copy_bytes = keywords.Take("copy_bytes", work.copy_bytes);
   work.demand = keywords.Take("demand", work.demand);
@@ -160,12 +168,16 @@ Source ToSource(const PlainSource& plain) {
 }
 
 std::vector<std::tuple<std::string, std::size_t, double>> Rank(
-    const MachineModel& model, double bytes, const std::vector<PlainSource>& candidates) {
+    const MachineModel& model, double bytes, const std::vector<PlainSource>& candidates,
+    double nodes) {
+  if (!(nodes >= 1)) {
+    ThrowStatus(InvalidArgument("ranking sources: nodes: got {:f}, must be at least 1", nodes));
+  }
   std::vector<Source> sources;
   sources.reserve(candidates.size());
   for (const PlainSource& each : candidates) sources.push_back(ToSource(each));
   std::vector<std::tuple<std::string, std::size_t, double>> ranked;
-  for (const RankedSource& each : RankSources(model, bytes, sources)) {
+  for (const RankedSource& each : RankSources(model, bytes, sources, nodes)) {
     ranked.emplace_back(kSourceNames[static_cast<std::size_t>(each.source.kind)], each.source.tier,
                         each.seconds);
   }
@@ -223,9 +235,10 @@ void BindModel(nb::module_& module) {
           nb::arg("kwargs"),
           nb::sig("def __init__(self, *, "
                   "storage: Sequence[tuple[int, Sequence[tuple[float, float]]]] = (), "
-                  "storage_rate_max: float = ..., readers: float = 1, "
+                  "storage_rate_max: float = ..., storage_shared: bool = True, readers: float = 1, "
                   "tiers: Sequence[tuple[Any, Any, float]] = (), "
-                  "staging: tuple[Any, Any, float] = ..., peer_rate: float = 0, "
+                  "staging: tuple[Any, Any, float] = ..., "
+                  "link: tuple[Any, float] | None = None, "
                   "decode: Sequence[tuple[float, float]] = (), "
                   "copy: Sequence[tuple[float, float]] = (), preprocess_rate: float = ...)"
                   " -> None"))
@@ -242,13 +255,14 @@ void BindModel(nb::module_& module) {
           },
           nb::arg("read_bytes"), nb::arg("reads_in_flight"), "Bytes a second.")
       .def("predict_epoch", &Predict, nb::arg("kwargs"),
-           nb::sig("def predict_epoch(self, *, samples: float = 0, "
-                   "storage: Sequence[tuple[float, float]] = (), "
-                   "tiers: Sequence[tuple[Sequence[tuple[float, float]], "
-                   "Sequence[tuple[float, float]]]] = (), peer_bytes: float = 0, "
-                   "decode_bytes: float = 0, copy_bytes: float = 0, demand: float = ..., "
-                   "threads: float = 1, reads_in_flight: float = 1, storage_sharers: float = 1)"
-                   " -> dict[str, Any]"),
+           nb::sig(
+               "def predict_epoch(self, *, samples: float = 0, "
+               "storage: Sequence[tuple[float, float]] = (), "
+               "tiers: Sequence[tuple[Sequence[tuple[float, float]], "
+               "Sequence[tuple[float, float]]]] = (), peers: Sequence[tuple[float, float]] = (), "
+               "decode_bytes: float = 0, copy_bytes: float = 0, demand: float = ..., "
+               "threads: float = 1, reads_in_flight: float = 1, storage_sharers: float = 1)"
+               " -> dict[str, Any]"),
            "seconds, bound, and what each resource needs alone")
       .def("predict_stream", &PredictStream, nb::arg("bytes"), nb::arg("which"), nb::arg("sources"),
            nb::arg("compute_rate"),
@@ -256,7 +270,7 @@ void BindModel(nb::module_& module) {
                    "which: NDArray[numpy.uint32], sources: Sequence[tuple[str, int]], "
                    "compute_rate: float) -> dict[str, Any]"),
            "NoPFS's recurrence over one worker's stream")
-      .def("rank_sources", &Rank, nb::arg("bytes"), nb::arg("candidates"),
+      .def("rank_sources", &Rank, nb::arg("bytes"), nb::arg("candidates"), nb::arg("nodes") = 1.0,
            "(kind, tier, seconds), fastest first; kinds are tier, peer, storage");
 }
 

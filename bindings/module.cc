@@ -5,6 +5,7 @@ NB_MODULE(_core, module) {
   module.attr("version") = HEADRACE_VERSION;
   headrace::bindings::BindStatus(module);
   headrace::bindings::BindIndex(module);
+  headrace::bindings::BindHomes(module);
   headrace::bindings::BindIndexWriting(module);
   headrace::bindings::BindCodec(module);
   headrace::bindings::BindStored(module);

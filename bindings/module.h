@@ -13,6 +13,9 @@ void BindStatus(nanobind::module_& module);
 // Index, hashes.
 void BindIndex(nanobind::module_& module);
 
+// Homes. After BindIndex.
+void BindHomes(nanobind::module_& module);
+
 // IndexContents, IndexBuilder, build_folder_index.
 void BindIndexWriting(nanobind::module_& module);
 

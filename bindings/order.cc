@@ -98,6 +98,8 @@ Planned ToPlanned(const Text& order, const nb::dict& parameters, const nb::kwarg
   job.batch_size = keywords.Take("batch_size", job.batch_size);
   job.world_size = keywords.Take("world_size", job.world_size);
   job.rank = keywords.Take("rank", job.rank);
+  job.ranks = keywords.Take("ranks", job.ranks);
+  job.exchange = keywords.Take("exchange", job.exchange);
   job.seed = keywords.Take("seed", job.seed);
   job.shuffle = keywords.Take("shuffle", job.shuffle);
   job.drop_last = keywords.Take("drop_last", job.drop_last);
@@ -135,13 +137,31 @@ nb::object BlockReads(const Step& step) {
   return list;
 }
 
-nb::object Releases(const Step& step) {
+nb::object SamplesOf(const std::vector<Release>& samples) {
   nb::list list;
-  for (const Release& each : step.releases) {
+  for (const Release& each : samples) {
     list.append(nb::make_tuple(each.block_read, Raw(each.sample)));
   }
   return list;
 }
+
+nb::object ParcelReads(const Step& step) {
+  nb::list list;
+  for (const BlockRead& read : step.reads) {
+    if (read.home != kNoNode) list.append(nb::make_tuple(read.number, read.home, read.parcel));
+  }
+  return list;
+}
+
+nb::object Parcels(const Step& step) {
+  nb::list list;
+  for (const Parcel& each : step.parcels) {
+    list.append(nb::make_tuple(each.node, each.number, SamplesOf(each.samples), each.ahead));
+  }
+  return list;
+}
+
+nb::object Releases(const Step& step) { return SamplesOf(step.releases); }
 
 template <typename T, typename Get>
 OutArray<T> OfDeliveries(const Step& step, Get get) {
@@ -194,6 +214,12 @@ class PyOrder {
     const GilRelease released;
     MutexLock lock(mutex_);
     return order_->counters();
+  }
+
+  std::string Dump() {
+    const GilRelease released;
+    MutexLock lock(mutex_);
+    return order_->Dump();
   }
 
   [[nodiscard]] const OrderParameters& parameters() const { return request_.parameters; }
@@ -288,7 +314,8 @@ nb::object LabelsOf(const PyIndex& index) {
 // What OrderStream and resolve_order have in common.
 #define HEADRACE_JOB_ARGUMENTS                                                               \
   "index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, "   \
-  "world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, "                \
+  "world_size: int = 1, rank: int = 0, ranks: int = 1, exchange: bool = False, "             \
+  "seed: int = 0, shuffle: bool = True, "                                                    \
   "drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, "         \
   "homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, " \
   "rank_units: int | None = None"
@@ -353,7 +380,15 @@ void BindStep(nb::module_& module) {
                    nb::sig("def block_reads(self) -> list[tuple[int, int, int, list[int], bool]]"),
                    "(number, first, count, kept, again); nothing kept means all of them are.")
       .def_prop_ro("releases", &Releases, nb::sig("def releases(self) -> list[tuple[int, int]]"),
-                   "(block_read, sample)");
+                   "(block_read, sample)")
+      .def_prop_ro("parcel_reads", &ParcelReads,
+                   nb::sig("def parcel_reads(self) -> list[tuple[int, int, int]]"),
+                   "Of the block reads those that another node sends: (number, home, parcel).")
+      .def_prop_ro("parcels", &Parcels,
+                   nb::sig("def parcels(self) "
+                           "-> list[tuple[int, int, list[tuple[int, int]], bool]]"),
+                   "What is sent: (node, number, [(block_read, sample)], whether it goes ahead, so "
+                   "that others come first).");
 }
 
 void BindOrders(nb::module_& module) {
@@ -400,6 +435,8 @@ void BindOrder(nb::module_& module) {
       .def("ids", &PyOrder::Ids, nb::arg("max_steps") = kAll,
            "The samples of the next steps, in one array; empty after the last step.")
       .def("counters", &PyOrder::Counters, "What the planner counted so far.")
+      .def("dump", &PyOrder::Dump,
+           "The planner's state after the last step, as JSON; empty if it tells none.")
       .def_prop_ro(
           "parameters", [](const PyOrder& self) { return ToDict(self.parameters()); },
           nb::sig("def parameters(self) -> dict[str, int | str]"), "With every default filled in.")

@@ -1,22 +1,27 @@
-// EpochPlanner: what a loader's job reads from where, before it runs; and schedules of its ranks.
+// EpochPlanner: what a loader's job reads from where, before it runs; RankBatches: which samples a
+// rank gets; and schedules of a node's ranks.
 
 #include "loader/planning/epoch_plan.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/mutex.h"
 #include "convert/expected_inflation.h"
 #include "convert/order_parameters.h"
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
 #include "loader/config/resolved_order.h"
+#include "loader/planning/rank_batches.h"
 #include "loader/planning/reuse_distances.h"
 #include "loader/planning/schedule_plan.h"
 #include "loader/session/lane_schedule.h"
@@ -51,6 +56,7 @@ nb::object NextEpoch(EpochPlanner& planner) {
   dict["sample_bytes"] = epoch->sample_bytes;
   dict["storage"] = ReadsList(epoch->storage);
   dict["tiers"] = tiers;
+  dict["peers"] = ReadsList(epoch->peers);
   dict["at_peers"] = epoch->at_peers;
   return dict;
 }
@@ -76,9 +82,63 @@ nb::dict ReuseDict(const PyIndex& index, const LoaderOptions& options, std::uint
   return dict;
 }
 
+// RankBatches, for any thread.
+class PyRankBatches {
+ public:
+  // `lane`: the rank's place among the ranks that share its engine, and their number. `start`: an
+  // epoch and a step.
+  PyRankBatches(const PyIndex& index, const LoaderOptions& options, const nb::dict& parameters,
+                std::pair<std::uint32_t, std::uint32_t> lane,
+                std::pair<std::uint64_t, std::uint64_t> start) {
+    LoaderOptions wanted = options;
+    wanted.order.parameters = ToOrderParameters(parameters);
+    Result<std::unique_ptr<RankBatches>> made = [&] {
+      const GilRelease released;
+      return RankBatches::Make(index.index, std::move(wanted),
+                               {.place = lane.first, .count = lane.second},
+                               {.epoch = start.first, .step = start.second});
+    }();
+    std::unique_ptr<RankBatches> batches = ValueOrThrow(std::move(made));
+    MutexLock lock(mutex_);
+    batches_ = std::move(batches);
+  }
+
+  // (epoch, step, whether it ends the epoch, samples); None after the last.
+  nb::object Next() {
+    std::optional<RankBatches::Batch> batch;
+    {
+      const GilRelease released;
+      MutexLock lock(mutex_);
+      batch = batches_->Next();
+    }
+    if (!batch.has_value()) return nb::none();
+    return nb::make_tuple(batch->epoch, batch->step, batch->ends_epoch,
+                          nb::cast(std::move(batch->samples)));
+  }
+
+ private:
+  Mutex mutex_;
+  std::unique_ptr<RankBatches> batches_ HEADRACE_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 void BindPlan(nb::module_& module) {
+  nb::class_<PyRankBatches>(module, "RankBatches",
+                            "The samples of a rank's batches, planned without reading anything.")
+      .def(nb::init<const PyIndex&, const LoaderOptions&, const nb::dict&,
+                    std::pair<std::uint32_t, std::uint32_t>,
+                    std::pair<std::uint64_t, std::uint64_t>>(),
+           nb::arg("index"), nb::arg("options"), nb::arg("parameters"), nb::arg("lane"),
+           nb::arg("start"),
+           nb::sig("def __init__(self, index: Index, options: LoaderOptions, "
+                   "parameters: dict[str, int | str], lane: tuple[int, int], "
+                   "start: tuple[int, int]) -> None"),
+           "`parameters`: all of the order. `lane`: the rank's place among those that share its "
+           "engine, and their number. `start`: epoch and step.")
+      .def("next", &PyRankBatches::Next,
+           nb::sig("def next(self) -> tuple[int, int, bool, list[int]] | None"),
+           "(epoch, step, whether it ends the epoch, samples); None after the last.");
   nb::class_<EpochPlanner>(module, "EpochPlanner", "Plans a loader's job epoch by epoch.")
       .def(nb::new_([](const PyIndex& index, const LoaderOptions& options) {
              return ValueOrThrow([&] {

@@ -187,7 +187,7 @@ def wheel_of(folder: Path, *, without: str = "", more: str = "", node_mode: int 
     """A wheel of empty files."""
     names = {path.relative_to(ROOT / "python").as_posix() for path in python_files()}
     docs = ROOT / "docs"
-    pages = [*docs.glob("*.md"), *docs.glob("formats/*.md")]
+    pages = [*docs.glob("*.md"), *docs.glob("formats/*.md"), *docs.glob("guides/*.md")]
     names |= {f"headrace/_docs/{path.relative_to(docs).as_posix()}" for path in pages}
     names |= {"headrace/_core.abi3.so", f"{INFO}METADATA", f"{INFO}licenses/LICENSE"}
     names |= {f"headrace.libs/{name}-0123abcd.so.1" for name in wheel_contents.BUNDLED}

@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.."
 venv=$(cd "${VENV:-.venv}" && pwd)
 export PATH=$venv/bin:$PATH
 export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+# A clone elsewhere has the same objects.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 
 # .venv has the build requirements already, hence no isolation; and the rest, hence no dependencies.

@@ -147,6 +147,8 @@ class Job:
             old.unlink()
         env = tools_env(python) | {
             "LDFLAGS": LINK_FLAGS,
+            "CCACHE_BASEDIR": str(ROOT),
+            "CCACHE_NOHASHDIR": "true",
             "CMAKE_C_COMPILER_LAUNCHER": "ccache",
             "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
             "CMAKE_BUILD_PARALLEL_LEVEL": os.environ.get(

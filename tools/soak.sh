@@ -8,9 +8,11 @@
 # HEADRACE_SEED: the first of them; the commit's hash if not set.
 # HEADRACE_ENDS: seeds for each of the 48 cells of `ends`; 200 if not set, which is 9,600 runs.
 # HEADRACE_KILLS: kills of `kills`; 200 if not set.
-# HEADRACE_NODE_KILLS: kills and stops of `nodes`; 30 if not set.
+# HEADRACE_NODE_KILLS: kills and stops of `nodes`; 30 if not set, and one less for each order whose
+#   nodes send each other samples. Then its jobs that go on with another
+#   number of nodes: 600, from every step.
 # HEADRACE_RAY_KILLS: raylets that `ray` kills; 30 if not set.
-# HEADRACE_CELLS: cells of `matrix`, drawn from all 184,320; all if not set.
+# HEADRACE_CELLS: cells of `matrix`, drawn from all 207,360; all if not set.
 #
 # A new stage is a line of STAGES: its name, and the test files that HEADRACE_SOAK=1 makes long.
 set -uo pipefail
@@ -21,9 +23,10 @@ export PATH=$venv/bin:$PATH
 STAGES=(
   "ends tests/python/ends/test_ends.py"
   "kills tests/python/test_node_kills.py"
-  "nodes tests/python/nodes/test_nodes_torchrun.py"
+  "nodes tests/python/nodes/test_nodes_torchrun.py tests/python/nodes/test_restore.py"
   "matrix tests/python/test_matrix.py"
   "ray tests/python/on_ray/test_ray.py"
+  "guides tests/python/guides/test_guides.py"
 )
 
 commit=$(git rev-parse --verify -q HEAD 2>/dev/null || echo 0)

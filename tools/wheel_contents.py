@@ -69,7 +69,7 @@ def _wanted(root: Path, info: str) -> set[str]:
     sources = [*package.rglob("*.py"), *package.rglob("*.pyi"), package / "headrace" / "py.typed"]
     wanted = {source.relative_to(package).as_posix() for source in sources}
     docs = root / "docs"
-    pages = [*docs.glob("*.md"), *docs.glob("formats/*.md")]
+    pages = [*docs.glob("*.md"), *docs.glob("formats/*.md"), *docs.glob("guides/*.md")]
     wanted |= {f"headrace/_docs/{page.relative_to(docs).as_posix()}" for page in pages}
     wanted |= {"headrace/headrace-node", f"{info}licenses/LICENSE"}
     texts = (*BUNDLED.values(), *COMPILED_IN)

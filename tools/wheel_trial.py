@@ -22,7 +22,7 @@ import numpy as np
 
 import headrace as hr
 
-BUNDLED = ("libjpeg", "liburing", "libsndfile", "libspng", "libtiff", "libwebp", "libzstd")
+BUNDLED = ("libjpeg", "liburing", "libsndfile", "libspng", "libwebp", "libzstd")
 NODE = "headrace-node"
 _COMMAND_S = 120
 

@@ -21,7 +21,7 @@
 #include "base/check.h"
 #include "engine_driver.h"
 #include "plan/block_map.h"
-#include "plan/epoch_order.h"
+#include "plan/epoch/epoch_order.h"
 #include "plan/exact_order.h"
 #include "plan/placement/placement.h"
 #include "plan/placement/uses.h"

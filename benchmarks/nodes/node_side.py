@@ -9,122 +9,15 @@ number of batches, and none ends before all have taken theirs. Prints one line o
 from __future__ import annotations
 
 import json
-import mmap
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
+from sides import Meeting, cluster_nodes, cpu_s, torch_batches, used
 
 import headrace as hr
-
-_BLOCK = 4096
-_CONNECTING_S = 120.0
-
-
-class Cache:
-    """Samples as files in memory, for all workers of a node: the first that come, until it is full.
-
-    What a user could give to a DataLoader. It keeps what it has: in a random order that is better
-    than taking turns.
-    """
-
-    def __init__(self, folder: Path, capacity: int) -> None:
-        self._folder = folder
-        self._capacity = capacity
-
-    def get(self, sample: int) -> bytes | None:
-        try:
-            return (self._folder / str(sample)).read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def put(self, sample: int, data: bytes) -> None:
-        """A little more than fits may come in, if workers put at the same time."""
-        with open(self._folder / "used", "ab") as used:  # A byte a KiB, in the size of a file.
-            if used.tell() * 1024 + len(data) <= self._capacity:
-                used.write(bytes(-(-len(data) // 1024)))
-                (self._folder / str(sample)).write_bytes(data)
-
-
-class Samples:
-    """A torch dataset: raw samples of a pack, read past the page cache, which nodes would share."""
-
-    def __init__(self, pack: str, cache: Cache) -> None:
-        index = hr.open(pack).index
-        names = [field.name for field in index.fields]
-        self._objects, self._offsets, self._sizes = index.extents(names.index("image"))
-        paths = [index.object(i)[0] for i in range(self._objects.max() + 1)]
-        self._paths = [os.path.join(index.root, path) for path in paths]
-        self._cache = cache
-        self._fds: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._sizes)
-
-    def __getitem__(self, sample: int) -> Any:
-        import torch
-
-        data = self._cache.get(sample)
-        if data is None:
-            data = self._read(sample)
-            self._cache.put(sample, data)
-        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-    def _read(self, sample: int) -> bytes:
-        if not self._fds:
-            self._fds = [os.open(path, os.O_RDONLY | os.O_DIRECT) for path in self._paths]
-        begin, size = int(self._offsets[sample]), int(self._sizes[sample])
-        first = begin // _BLOCK * _BLOCK
-        length = -(-(begin + size - first) // _BLOCK) * _BLOCK
-        with mmap.mmap(-1, length) as buffer:  # Aligned, as O_DIRECT wants it.
-            os.preadv(self._fds[self._objects[sample]], [buffer], first)
-            return buffer[begin - first : begin - first + size]
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
-class Shares:
-    """A node's share of each epoch's permutation, as DistributedSampler makes it."""
-
-    def __init__(self, samples: int, node: int, nodes: int) -> None:
-        self._samples, self._node, self._nodes = samples, node, nodes
-        self._epoch = 0
-
-    def __len__(self) -> int:
-        return self._samples // self._nodes
-
-    def __iter__(self) -> Iterator[int]:
-        order = np.random.default_rng(self._epoch).permutation(self._samples)
-        self._epoch += 1
-        own: list[int] = order[self._node :: self._nodes][: len(self)].tolist()
-        return iter(own)
-
-
-def _torch_batches(spec: dict[str, Any], node: int, nodes: int) -> Iterator[Sequence[Any]]:
-    from torch.utils.data import DataLoader
-
-    folder = Path(spec["cache_folder"]) / f"node-{node}"
-    folder.mkdir()
-    samples = Samples(spec["pack"], Cache(folder, spec["tier_bytes"]))
-    loader = DataLoader(
-        samples,  # type: ignore[arg-type]
-        batch_size=spec["batch"],
-        sampler=Shares(len(samples), node, nodes),
-        num_workers=spec["workers"],
-        collate_fn=_as_it_is,
-        persistent_workers=True,
-        prefetch_factor=spec["ahead"] // spec["workers"],
-        drop_last=True,
-    )
-    while True:
-        yield from loader
 
 
 def _loader(spec: dict[str, Any], node: int, nodes: int) -> hr.Loader[Any]:
@@ -132,24 +25,16 @@ def _loader(spec: dict[str, Any], node: int, nodes: int) -> hr.Loader[Any]:
         spec["pack"],
         spec["batch"],
         order=spec["kind"],
-        fields=["image"],
+        fields=[spec["field"]],
         output="numpy",
         drop_last=True,
         memory=spec["memory"],
         engine=hr.Engine(prefetch=spec["ahead"]),
         tiers=[hr.tiers.Ram(spec["tier_bytes"])],
+        placement=spec.get("placement", "coordinated"),
         sharding=hr.Sharding(rank=node, world_size=nodes),
         node_process=hr.NodeProcess(local_rank=0, local_world_size=1),
-        nodes=hr.Nodes(
-            addresses=os.environ["HEADRACE_CLUSTER_ADDRESSES"].split(","),
-            listen=os.environ["HEADRACE_CLUSTER_LISTEN"],
-            open_network=True,
-            # Ten times the default: storage is that much slower than a real machine's, so the reads
-            # that are ahead of another node's take that much longer.
-            answer_timeout=50,
-        )
-        if nodes > 1
-        else None,
+        nodes=cluster_nodes(ask=spec.get("ask", "plan")) if nodes > 1 else None,
     )
 
 
@@ -157,47 +42,6 @@ def _batches(loader: hr.Loader[Any]) -> Iterator[Sequence[Any]]:
     while True:
         for (rows,) in loader:
             yield rows
-
-
-class Meeting:
-    """Of all nodes, at node 0: each waits there until all have come."""
-
-    def __init__(self, node: int, nodes: int) -> None:
-        self._node = node
-        address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-        if node == 0:
-            with socket.create_server(address) as server:
-                server.settimeout(_CONNECTING_S)
-                self._peers = [server.accept()[0] for _ in range(nodes - 1)]
-        else:
-            self._peers = [_connected(address)]
-
-    def wait(self) -> None:
-        if self._node == 0:
-            for peer in self._peers:
-                _heard(peer)
-            for peer in self._peers:
-                peer.sendall(b"x")
-        else:
-            self._peers[0].sendall(b"x")
-            _heard(self._peers[0])
-
-
-def _connected(address: tuple[str, int]) -> socket.socket:
-    until = time.monotonic() + _CONNECTING_S
-    while True:
-        try:
-            return socket.create_connection(address, timeout=None)
-        except ConnectionError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
-
-
-def _heard(peer: socket.socket) -> None:
-    peer.settimeout(None)
-    if peer.recv(1) != b"x":
-        raise ConnectionError("another node ended")
 
 
 def _measured(
@@ -208,28 +52,42 @@ def _measured(
     wait()
     for _ in range(spec["ahead"]):  # What was read while others were waited for.
         next(batches)
-    begin, used = time.perf_counter(), _cpu_s()
+    begin, used = time.perf_counter(), cpu_s()
     samples = size = 0
     for _ in range(spec["steps"]):
         rows = next(batches)
         samples += len(rows)
         size += sum(row.nbytes for row in rows)
     seconds = time.perf_counter() - begin
-    return {"samples": samples, "bytes": size, "seconds": seconds, "cpu_s": _cpu_s() - used}
+    return {"samples": samples, "bytes": size, "seconds": seconds, "cpu_s": cpu_s() - used}
 
 
-def _cpu_s() -> float:
-    """Of this process and its children: workers, a node process."""
-    ticks = 0
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(folder.name) == os.getpid() or int(fields[1]) == os.getpid():
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+def _epochs(
+    loader: hr.Loader[Any], spec: dict[str, Any], wait: Callable[[], None]
+) -> list[dict[str, Any]]:
+    """What each epoch took, from the first on, in which tiers fill."""
+    batches = _batches(loader)
+    found = []
+    before: dict[str, Any] = _counted(loader)
+    for _ in range(spec["epochs"]):
+        wait()
+        begin = time.perf_counter()
+        for _ in range(spec["steps"]):
+            next(batches)
+        seconds = time.perf_counter() - begin
+        after = _counted(loader)
+        found.append({name: after[name] - before[name] for name in after} | {"seconds": seconds})
+        before = after
+    return found
+
+
+def _counted(loader: hr.Loader[Any]) -> dict[str, Any]:
+    nodes = loader.stats()["nodes"]
+    assert nodes is not None
+    names = ("asked", "not_held", "received", "received_bytes", "requests", "answers", "failed")
+    return {name: nodes[name] for name in names} | {  # type: ignore[literal-required]
+        "storage_bytes": used()["storage_bytes"]
+    }
 
 
 def main(text: str) -> None:
@@ -237,11 +95,16 @@ def main(text: str) -> None:
     node, nodes = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
     meeting = Meeting(node, nodes)
     if spec["kind"] == "torch":
-        result = _measured(_torch_batches(spec, node, nodes), spec, meeting.wait)
+        result = _measured(torch_batches(spec, node, nodes), spec, meeting.wait)
         meeting.wait()
         print("result", json.dumps(result), flush=True)
         os._exit(0)  # Workers end with it; their wait for the next batch is none of this.
     with _loader(spec, node, nodes) as loader:
+        if "epochs" in spec:
+            epochs = _epochs(loader, spec, meeting.wait)
+            meeting.wait()
+            print("result", json.dumps({"epochs": epochs}), flush=True)
+            return
         result = _measured(_batches(loader), spec, meeting.wait)
         stats = loader.stats()
         result |= {

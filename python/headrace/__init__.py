@@ -16,6 +16,7 @@ from headrace._dataset import Dataset
 from headrace._dataset import open_dataset as open
 from headrace._loader import Loader
 from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers
+from headrace._show.batch import show
 from headrace._signature import Batch
 from headrace._workers import Padded, Sample
 from headrace.errors import HeadraceError
@@ -47,5 +48,6 @@ __all__ = [
     "open",
     "orders",
     "profile",
+    "show",
     "tiers",
 ]

@@ -8,6 +8,12 @@ from typing import Any
 from headrace._text import os_reason
 from headrace.errors import InvalidArgumentError, NotFoundError
 
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
+    *("#E69F00", "#56B4E9", "#F0E442", "#8A8A8A"),
+)
+"""Told apart by the colour-blind, too (Okabe and Ito). The first four are those of waits: storage,
+decode, consumer, ranks."""
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 
 

@@ -125,6 +125,28 @@ def hash64(data: object) -> int:
 def hash64_ranges(data: object, offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
     """XXH3-64 of each range of `data`."""
 
+class Homes:
+    """On which nodes' own disks the objects of an index lie."""
+
+    @staticmethod
+    def of(index: Index) -> Homes: ...
+
+    @property
+    def count(self) -> int:
+        """1: all lie in one place"""
+
+    def of_object(self, object: int) -> int: ...
+
+    def of_sample(self, sample: int) -> int: ...
+
+    def of_samples(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
+        """The home of every sample."""
+
+    def present(self) -> list[tuple[bool, str]]:
+        """
+        For each home whether it is on this node, and why it cannot be read although its folder is; empty: it can.
+        """
+
 class IndexContents:
     """What an index says, column by column."""
 
@@ -388,7 +410,7 @@ class MachineModel:
     What reads, decoding and epochs take on a machine: headrace docs model.
     """
 
-    def __init__(self, *, storage: Sequence[tuple[int, Sequence[tuple[float, float]]]] = (), storage_rate_max: float = ..., readers: float = 1, tiers: Sequence[tuple[Any, Any, float]] = (), staging: tuple[Any, Any, float] = ..., peer_rate: float = 0, decode: Sequence[tuple[float, float]] = (), copy: Sequence[tuple[float, float]] = (), preprocess_rate: float = ...) -> None: ...
+    def __init__(self, *, storage: Sequence[tuple[int, Sequence[tuple[float, float]]]] = (), storage_rate_max: float = ..., storage_shared: bool = True, readers: float = 1, tiers: Sequence[tuple[Any, Any, float]] = (), staging: tuple[Any, Any, float] = ..., link: tuple[Any, float] | None = None, decode: Sequence[tuple[float, float]] = (), copy: Sequence[tuple[float, float]] = (), preprocess_rate: float = ...) -> None: ...
 
     @property
     def values(self) -> dict[str, Any]:
@@ -397,13 +419,13 @@ class MachineModel:
     def storage_rate(self, read_bytes: float, reads_in_flight: float) -> float:
         """Bytes a second."""
 
-    def predict_epoch(self, *, samples: float = 0, storage: Sequence[tuple[float, float]] = (), tiers: Sequence[tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]]] = (), peer_bytes: float = 0, decode_bytes: float = 0, copy_bytes: float = 0, demand: float = ..., threads: float = 1, reads_in_flight: float = 1, storage_sharers: float = 1) -> dict[str, Any]:
+    def predict_epoch(self, *, samples: float = 0, storage: Sequence[tuple[float, float]] = (), tiers: Sequence[tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]]] = (), peers: Sequence[tuple[float, float]] = (), decode_bytes: float = 0, copy_bytes: float = 0, demand: float = ..., threads: float = 1, reads_in_flight: float = 1, storage_sharers: float = 1) -> dict[str, Any]:
         """seconds, bound, and what each resource needs alone"""
 
     def predict_stream(self, bytes: NDArray[numpy.float64], which: NDArray[numpy.uint32], sources: Sequence[tuple[str, int]], compute_rate: float) -> dict[str, Any]:
         """NoPFS's recurrence over one worker's stream"""
 
-    def rank_sources(self, bytes: float, candidates: Sequence[tuple[str | bytes, int]]) -> list[tuple[str, int, float]]:
+    def rank_sources(self, bytes: float, candidates: Sequence[tuple[str | bytes, int]], nodes: float = 1.0) -> list[tuple[str, int, float]]:
         """(kind, tier, seconds), fastest first; kinds are tier, peer, storage"""
 
 def begin_exit() -> None:
@@ -431,6 +453,12 @@ class OrderSpec:
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def exchanging_nodes(self) -> int:
+        """
+        Nodes that send each other samples in a run of so many; 1: each reads all it delivers.
+        """
 
     @property
     def parameters(self) -> dict[str, int | str]: ...
@@ -541,6 +569,12 @@ class LoaderOptions:
     def ranks(self, arg: int, /) -> None: ...
 
     @property
+    def exchange(self) -> bool: ...
+
+    @exchange.setter
+    def exchange(self, arg: bool, /) -> None: ...
+
+    @property
     def seed(self) -> int: ...
 
     @seed.setter
@@ -581,6 +615,12 @@ class LoaderOptions:
 
     @horizon_epochs.setter
     def horizon_epochs(self, arg: int, /) -> None: ...
+
+    @property
+    def asks_by_progress(self) -> bool: ...
+
+    @asks_by_progress.setter
+    def asks_by_progress(self, arg: bool, /) -> None: ...
 
     def add_field(self, name: str | bytes, image: ImageTransform | None = None, encoded: EncodedImages = EncodedImages.UNCHECKED, sound: SoundTransform | None = None) -> None: ...
 
@@ -791,10 +831,22 @@ class PlannedStep:
     def releases(self) -> list[tuple[int, int]]:
         """(block_read, sample)"""
 
+    @property
+    def parcel_reads(self) -> list[tuple[int, int, int]]:
+        """
+        Of the block reads those that another node sends: (number, home, parcel).
+        """
+
+    @property
+    def parcels(self) -> list[tuple[int, int, list[tuple[int, int]], bool]]:
+        """
+        What is sent: (node, number, [(block_read, sample)], whether it goes ahead, so that others come first).
+        """
+
 class OrderStream:
     """An order's steps, planned without reading anything."""
 
-    def __init__(self, order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, rank_units: int | None = None) -> None: ...
+    def __init__(self, order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, ranks: int = 1, exchange: bool = False, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, rank_units: int | None = None) -> None: ...
 
     def __iter__(self) -> OrderStream: ...
 
@@ -807,6 +859,11 @@ class OrderStream:
 
     def counters(self) -> dict[str, float]:
         """What the planner counted so far."""
+
+    def dump(self) -> str:
+        """
+        The planner's state after the last step, as JSON; empty if it tells none.
+        """
 
     @property
     def parameters(self) -> dict[str, int | str]:
@@ -829,10 +886,10 @@ class IdHasher:
     def digest(self) -> str:
         """16 hexadecimal digits."""
 
-def resolve_order(order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, rank_units: int | None = None) -> dict[str, int | str]:
+def resolve_order(order: str, parameters: dict[str, int | str], *, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, ranks: int = 1, exchange: bool = False, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, rank_units: int | None = None) -> dict[str, int | str]:
     """The order's parameters with every default filled in."""
 
-def expected_inflation(order: str, parameters: dict[str, int | str], *, labels: NDArray[numpy.uint32] | None = None, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, rank_units: int | None = None) -> dict[str, float | None] | None:
+def expected_inflation(order: str, parameters: dict[str, int | str], *, labels: NDArray[numpy.uint32] | None = None, index: Index | Blocks | tuple[int, int], block_samples: int = 0, batch_size: int = 1, world_size: int = 1, rank: int = 0, ranks: int = 1, exchange: bool = False, seed: int = 0, shuffle: bool = True, drop_last: bool = False, epochs: int = 16777216, epoch: int = 0, step: int = 0, homes: NDArray[numpy.uint32] | None = None, costs: NDArray[numpy.uint32] | None = None, rank_units: int | None = None) -> dict[str, float | None] | None:
     """
     sharing, of_blocks, correlation, of_labels of a batch; None: no closed form.
     """
@@ -983,6 +1040,19 @@ def measure_copy(threads: int, seconds: float, seconds_max: float) -> Slice:
 
 def usable_cores() -> int:
     """Processors that this process may use."""
+
+class RankBatches:
+    """The samples of a rank's batches, planned without reading anything."""
+
+    def __init__(self, index: Index, options: LoaderOptions, parameters: dict[str, int | str], lane: tuple[int, int], start: tuple[int, int]) -> None:
+        """
+        `parameters`: all of the order. `lane`: the rank's place among those that share its engine, and their number. `start`: epoch and step.
+        """
+
+    def next(self) -> tuple[int, int, bool, list[int]] | None:
+        """
+        (epoch, step, whether it ends the epoch, samples); None after the last.
+        """
 
 class EpochPlanner:
     """Plans a loader's job epoch by epoch."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from headrace import _core
+from headrace import _core, formats
 from headrace._arguments import shown, whole
+from headrace._show.dataset import DatasetFacts, dataset_html, dataset_line
 from headrace._signature import named_arguments
 from headrace._text import os_reason
-from headrace._units import counted, format_bytes
+from headrace._units import format_bytes
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -22,13 +22,11 @@ from headrace.errors import (
     NotFoundError,
     OutOfRangeError,
 )
-from headrace.formats import table
-from headrace.formats._builder import Progress
 from headrace.formats._files.nested import NestedField, Nesting
 from headrace.formats._files.objects import is_decoded, object_path
 from headrace.formats._files.paths import dataset_path
 from headrace.formats._files.patterns import expand
-from headrace.formats._files.stored import decompressed, describe_field_at, value_of
+from headrace.formats._files.stored import decompressed, value_of
 from headrace.formats._findings import (
     Finding,
     findings_of,
@@ -38,7 +36,11 @@ from headrace.formats._findings import (
     warn_of_skip,
 )
 from headrace.formats._format import Format, Given, Wanted, remedies
-from headrace.formats._indexing.elsewhere import Elsewhere
+from headrace.formats._rowgroups.kept_reader import KeptReader
+
+if TYPE_CHECKING:
+    from headrace.formats._builder import Progress
+    from headrace.formats._indexing.elsewhere import Elsewhere
 
 _KEPT_BYTES = 64 * 2**20  # of what Dataset.read decoded
 
@@ -71,7 +73,8 @@ class Dataset:
             ) from error
         self._classes: tuple[str, ...] = tuple(classes)
         self._report = findings_of(index, path)
-        self._kept = _KeptReader()
+        self._kept = KeptReader()
+        self._homes: _core.Homes | None = None  # found at the first use
 
     @property
     def path(self) -> str:
@@ -86,13 +89,15 @@ class Dataset:
     @property
     def format(self) -> str:
         """How the data lies on storage: "folder", "pack", ..."""
-        return self._index.attributes.get("format", table.OTHER.name)
+        return self._index.attributes.get("format", formats.table.OTHER.name)
 
     @property
     def format_row(self) -> Format:
         """What headrace knows of that format; private to headrace."""
         own = self._row
-        return own if own is not None and own.name == self.format else table.format_of(self._index)
+        if own is not None and own.name == self.format:
+            return own
+        return formats.table.format_of(self._index)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -134,23 +139,47 @@ class Dataset:
         """32 hexadecimal digits: equal for equal files, and then samples have equal numbers."""
         return self._index.fingerprint
 
+    @property
+    def homes(self) -> int:
+        """The number of nodes on whose own disks the samples lie (`headrace docs pack-format`).
+
+        1: all lie in one place.
+        """
+        return self.home_table.count
+
+    @property
+    def home_table(self) -> _core.Homes:
+        """Which home has which file; private to headrace."""
+        if self._homes is None:
+            self._homes = _core.Homes.of(self._index)
+        return self._homes
+
+    def home_of(self, sample: SupportsIndex) -> int:
+        """The number of the home where a sample lies: node 0, 1, ..."""
+        return self.home_table.of_sample(self._number("home of", sample))
+
     def __len__(self) -> int:
         return self._index.sample_count
+
+    def _number(self, doing: str, sample: SupportsIndex) -> int:
+        number = whole(sample)
+        if number is None:
+            raise InvalidArgumentError(f"sample: got {sample!r}, must be an integer")
+        if not 0 <= number < len(self):
+            raise OutOfRangeError(
+                f"{doing} sample {number} of {self._path}: it has samples 0 to {len(self) - 1}"
+            )
+        return number
 
     def read(self, sample: SupportsIndex) -> dict[str, Any]:
         """One sample as it is stored: bytes for images, `str` for text, NumPy values for arrays.
 
         Reads the file here and now and checks it: for a look, not for training.
         """
-        number = whole(sample)
-        if number is None:
-            raise InvalidArgumentError(f"sample: got {sample!r}, must be an integer")
-        if not 0 <= number < len(self):
-            raise OutOfRangeError(
-                f"reading sample {number} of {self._path}: it has samples 0 to {len(self) - 1}"
-            )
+        number = self._number("reading", sample)
         if is_decoded(self._index):
-            return self._read(self._kept.reader(self), number)
+            kept = self._kept.reader(lambda: self.stored_reader(1, _KEPT_BYTES))
+            return self._read(kept, number)
         with closing(self.stored_reader(threads=1)) as reader:
             return self._read(reader, number)
 
@@ -192,7 +221,7 @@ class Dataset:
         row = self._row
         # An index file has it inside, as has a pack.
         skip = self.skip if row is not None and row.follows_skip else ()
-        own = row if row is not None and not table.is_built_in(row) else None
+        own = row if row is not None and not formats.table.is_built_in(row) else None
         return _reopen, (self._path, self._named_index, skip, self.fingerprint, own)
 
     def _read(self, reader: _core.StoredReader, number: int) -> dict[str, Any]:
@@ -260,44 +289,14 @@ class Dataset:
         )
 
     def __repr__(self) -> str:
-        fields = ", ".join(
-            f"{self._fields[at].name}: {describe_field_at(self._fields, self._nesting, at)}"
-            for at in self._nesting.visible
-        )
-        classes = f", {counted(len(self._classes), 'class', 'classes')}" if self._classes else ""
-        blocks = self._index.block_count
-        has_blocks = f", {counted(blocks, 'block')}" if blocks else ""
-        return (
-            f"<headrace.Dataset {self._path!r} ({self.format}): {counted(len(self), 'sample')}"
-            f"{classes}{has_blocks}; {fields}; look at one with .read(i)>"
-        )
+        return dataset_line(self._facts())
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return dataset_html(self._facts())
 
-class _KeptReader:
-    """The reader of `Dataset.read` where files or parts of them are decoded as a whole.
-
-    It keeps some of what it decoded, and the process that decodes, for the next sample. Closed with
-    the dataset, or when a loader of it is made.
-
-    Thread safety: every method may be called from any thread. A forked child makes its own.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._reader: _core.StoredReader | None = None
-        self._process = 0
-
-    def reader(self, dataset: Dataset) -> _core.StoredReader:
-        with self._lock:
-            if self._reader is None or self._process != os.getpid():
-                self._process = os.getpid()
-                self._reader = dataset.stored_reader(1, _KEPT_BYTES)
-            return self._reader
-
-    def let_go(self) -> None:
-        """It closes when the last read that uses it has ended."""
-        with self._lock:
-            self._reader = None
+    def _facts(self) -> DatasetFacts:
+        return DatasetFacts.of(self._index, self._path, self.format, self._classes, self._report)
 
 
 FormatArgument = Format | str | None
@@ -397,7 +396,7 @@ def _find(
 ) -> tuple[Dataset, bool]:
     """The dataset, and whether its index was made now."""
     if not isinstance(path, (str, bytes, os.PathLike)):
-        found = table.of_object(path, row)
+        found = formats.table.of_object(path, row)
         if found is not None:
             return _open_given(*found, Wanted(index, _patterns(skip), progress))
     where = dataset_path("opening dataset", path)
@@ -408,14 +407,14 @@ def _find(
 
 def open_object(given: object) -> Dataset | None:
     """The dataset of an object of another package; None: no format knows it."""
-    found = table.of_object(given)
+    found = formats.table.of_object(given)
     return None if found is None else _open_given(*found, Wanted())[0]
 
 
 def _open_given(row: Format, given: Given, wanted: Wanted) -> tuple[Dataset, bool]:
     where, opened = row.open_object(given, wanted)
     # From now on it is its index: that is what other processes open.
-    return Dataset(opened.index, where, None, table.OTHER), opened.is_new
+    return Dataset(opened.index, where, None, formats.table.OTHER), opened.is_new
 
 
 def _patterns(skip: Skip) -> tuple[str, ...] | None:
@@ -427,7 +426,7 @@ def _row_of(format: FormatArgument) -> Format | None:
     if given is None or isinstance(given, Format):
         return given
     if isinstance(given, str):
-        return table.named(given)
+        return formats.table.named(given)
     raise InvalidArgumentError(
         f"format: got {shown(format)}, must be a format, such as headrace.formats.Tokens(...), or "
         "the name of one"
@@ -459,7 +458,7 @@ def image_folder(dataset: Dataset) -> str | None:
 def _recognised(path: str) -> Format:
     """The format of what is at `path`; else an error that says what was found there."""
     try:
-        row = table.recognise(path)
+        row = formats.table.recognise(path)
         if row is not None:
             return row
         names = sorted(os.listdir(path)) if os.path.isdir(path) else None
@@ -470,24 +469,25 @@ def _recognised(path: str) -> Format:
         there = "" if os.path.exists(first) else ", which is not there"
         raise NotFoundError(
             f"opening dataset {path}: no format opens this pattern; its first file is "
-            f"{first}{there}; {table.described()}"
+            f"{first}{there}; {formats.table.described()}"
         )
     if names is None:
         raise InvalidArgumentError(
             f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"
-            f", no dataset; {table.described()}"
+            f", no dataset; {formats.table.described()}"
         )
     if not names:
         raise InvalidArgumentError(
-            f"opening dataset {path}: the folder is empty; {table.described()}"
+            f"opening dataset {path}: the folder is empty; name one that has the data "
+            "(`headrace docs data` has the formats)"
         )
     kinds: dict[str, int] = {}
     for name in names:
         suffix = os.path.splitext(name)[1] or "other"
         kinds[suffix] = kinds.get(suffix, 0) + 1
     found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())[:5])
-    hints = "".join(each.hint(kinds.keys()) for each in table.FORMATS)
+    hints = "".join(each.hint(kinds.keys()) for each in formats.table.FORMATS)
     raise InvalidArgumentError(
         f"opening dataset {path}: not a dataset: it holds no folders, only files ({found}); "
-        f"{table.described()}{hints}"
+        f"{formats.table.described()}{hints}"
     )

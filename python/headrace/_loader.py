@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self
 
 from headrace import _signature as signature
 from headrace._arguments import flag
@@ -26,9 +26,9 @@ from headrace._loading.output import converter, padded_fields, to_user
 from headrace._loading.ranks import Ranks
 from headrace._loading.sampling import SamplerSource, sampler_source
 from headrace._loading.session import Session
-from headrace._loading.trainers import NotPrepared
+from headrace._loading.trainers import SeenAsDataLoader
 from headrace._names import OrderName
-from headrace._nodes.plan import check_order_nodes, node_plan, set_nodes
+from headrace._nodes.plan import check_order_nodes, node_plan, set_nodes, what_nodes_share
 from headrace._observe.advice import data_facts
 from headrace._options.flat import loader_arguments
 from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group
@@ -37,8 +37,11 @@ from headrace.formats._files.nested import Nesting
 from headrace.orders import Order, as_order
 from headrace.tiers import Tier
 
+if TYPE_CHECKING:
+    from headrace.torch._prepared import PreparedBatches
 
-class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature.PublicHelp):
+
+class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=signature.PublicHelp):
     """Batches of a dataset, epoch after epoch, read and decoded ahead of the training loop.
 
     >>> loader = hr.Loader("/data/images", batch_size=256, transform=hr.image.train(224))
@@ -69,7 +72,8 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
         ragged: if rows differ in shape: "pad" or "list"; of a callable's results also "error".
         on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
-        output: "torch" tensors, "numpy" arrays or "dlpack" exporters; "auto": torch if installed.
+        output: "torch" tensors, "numpy" or "jax" arrays, or "dlpack" exporters; "auto": torch if
+            installed, otherwise NumPy.
         ids: add the samples' numbers as a field, `sample_id`; a pack numbers its samples anew.
         cache: `headrace.Cache`: which samples tiers keep.
         sharding: `headrace.Sharding`: rank and world size; which ranks get the same batches.
@@ -79,6 +83,8 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
 
     Raises `InvalidArgumentError`, which names the invalid argument; and what `open` raises.
     """
+
+    _prepared: PreparedBatches | None = None  # of Accelerator.prepare()
 
     @loader_arguments
     def __init__(
@@ -140,15 +146,15 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
             cache=cache,
             engine=engine,
         )
-        has_tiers = options.tier_count > 0
-        place = node_place(chosen_process(node_process, ranks, has_tiers, sampled), ranks)
+        shared = what_nodes_share(options)
+        place = node_place(chosen_process(node_process, ranks, shared, sampled), ranks)
         check_order_nodes(options.order, ranks, place)
-        plan = node_plan(nodes, ranks, place, has_tiers)
+        plan = node_plan(nodes, ranks, place, shared)
         set_nodes(options, plan)
         source: SamplerSource | None = None
         if sampled:
             check_sampler_fits(order, place)
-            source = sampler_source(sampler, batch_sampler, options, drop_last)
+            source = sampler_source(sampler, batch_sampler, options, drop_last, samples=len(found))
         ids = flag("ids", ids)
         self._convert = converter(output)
         self._padded = padded_fields(kinds, ragged if python is None else "list")
@@ -170,7 +176,10 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
     @property
     def epoch(self) -> int:
         """The epoch in progress, or to come if none is."""
-        return self._feed.cursor.at.epoch
+        at = self._feed.cursor.at.epoch
+        return (
+            at if self._prepared is None or self._prepared.epoch is None else self._prepared.epoch
+        )
 
     @property
     def expected_inflation(self) -> dict[str, float | None] | None:
@@ -183,7 +192,22 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
         return len(self._feed)
 
     def __iter__(self) -> Iterator[signature.Made]:
+        return self._iterate() if self._prepared is None else self._prepared.iterate()
+
+    @property
+    def _source(self) -> EpochFeed | PreparedBatches:
+        """What knows the position in the loop."""
+        return self._feed if self._prepared is None else self._prepared
+
+    def _iterate(self) -> Iterator[signature.Made]:
         return self._feed.iterate(self._present)
+
+    def _prepare(self) -> None:
+        """Called by Accelerator.prepare()."""
+        from headrace.torch._prepared import PreparedBatches
+
+        self._prepared = PreparedBatches(self, self._feed, type(self)._iterate)
+        self.use_stateful_dataloader = True  # Accelerate saves and loads its state.
 
     def _present(self, batch: Any) -> Any:
         """A batch of the core as the user gets it."""
@@ -197,16 +221,16 @@ class Loader(Observed, NotPrepared, Generic[signature.Made], metaclass=signature
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is; passed on to a sampler that has set_epoch.
         The epoch of a state just loaded keeps its place in it."""
-        self._feed.set_epoch(epoch)
+        self._source.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is, after the last batch it gave: a small dict of plain values."""
-        return self._feed.state_dict()
+        return self._source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues after the last batch before `state` was saved, on any number of ranks with the
         same global batch. A state of another dataset or other parameters is refused."""
-        self._feed.load_state_dict(state)
+        self._source.load_state_dict(state)
 
     def close(self) -> None:
         """Stops reading and gives back threads and memory; batches that are held stay valid."""

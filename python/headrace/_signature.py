@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from abc import ABCMeta
@@ -15,7 +14,7 @@ from headrace._units import counted
 from headrace.errors import InvalidArgumentError
 
 OnError = Literal["raise", "substitute"]
-Output = Literal["auto", "torch", "numpy", "dlpack"]
+Output = Literal["auto", "torch", "numpy", "jax", "dlpack"]
 WorkerStart = Literal["spawn", "fork", "forkserver"]
 Ragged = Literal["error", "pad", "list"]
 
@@ -159,6 +158,8 @@ def _advice(
     if name in hints:
         shows = given.get_start_method() if hasattr(given, "get_start_method") else given
         return f"an argument of torch's DataLoader; here {hints[name].format(given=shown(shows))}"
+    import difflib  # It takes long to import.
+
     near = difflib.get_close_matches(name, [*names, *spellings], n=1)
     if near and near[0] in spellings:
         return f"unexpected keyword {name!r}; did you mean {spellings[near[0]]}?"

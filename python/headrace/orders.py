@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace._arguments import choice, integer
+from headrace._arguments import choice, flag, integer, shown
 from headrace._dataset import Dataset
 from headrace._signature import named_fields
 from headrace._units import parse_bytes
@@ -26,6 +26,7 @@ __all__ = ["Batch", "Epoch", "Exact", "Order", "Redox", "dealt_homes"]
 
 _BYTES_MAX = 2**62
 _HOMES_MAX = 16  # of one sample
+_NODES_MAX = 4096  # that are homes
 _PLACEMENT_STREAM = 7  # of random numbers: `headrace docs orders`
 _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
@@ -38,6 +39,9 @@ class Order(ABC):
 
     added: ClassVar[Mapping[str, int | str]] = {"bijection_from": 2**27 + 1}
     """Parameters that were added later, with their values for older states."""
+
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Names that parameters have in older states, with those that they have now."""
 
     def __init_subclass__(cls) -> None:
         if not hasattr(cls, "name"):
@@ -110,14 +114,23 @@ class Epoch(Order):
             batches are taken. By default 64 MiB, and the rest joins sooner.
         block_samples: neighbours that are read together; by default the dataset's own blocks, or
             runs of about 1 MiB.
+        homes: number of nodes on whose own disks the blocks lie: in their home folders or, without
+            these, block i on node i modulo that; or for each sample its node, the same for all
+            samples of a block. On as many nodes each reads its own blocks only. By default one.
     """
 
-    added: ClassVar[Mapping[str, int | str]] = {**Order.added, "first_join_permille": 0}
+    added: ClassVar[Mapping[str, int | str]] = {
+        **Order.added,
+        "first_join_permille": 0,
+        "homes": 1,
+        "home_table": "none",
+    }
     pool: int | str | None = None
     pools: int | None = None
     join_share: float | None = None
     first_fill: float | None = None
     block_samples: int | None = None
+    homes: int | Sequence[int] | NDArray[Any] | None = None
 
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
         parameters = _integers(
@@ -129,7 +142,11 @@ class Epoch(Order):
             parameters["join_permille"] = _permille("join_share", self.join_share, 0.9)
         if self.first_fill is not None:
             parameters["first_fill_permille"] = _permille("first_fill", self.first_fill, 1)
-        return _core.OrderSpec(self.name, parameters)
+        if self.homes is None:
+            return _core.OrderSpec(self.name, parameters)
+        count, table = _block_homes(self.homes, len(dataset))
+        parameters["homes"] = count
+        return _core.OrderSpec(self.name, parameters, homes=table)
 
 
 @named_fields
@@ -139,7 +156,7 @@ class Redox(Order):
 
     Args:
         chunks_per_virtual: physical chunks (blocks) that share the slots of one virtual chunk; by
-            default 10.
+            default 10, more if the slots do not fit the memory otherwise.
         mapping: whether a virtual chunk has "consecutive" (the default) or "interleaved" chunks.
         refill: the chunk that fills an empty slot: "max_fill" (the default), or any at "random".
         ties: between chunks that fill equally many: "random" (the default) or "first".
@@ -148,13 +165,34 @@ class Redox(Order):
         nodes: homes of virtual chunks; by default one. In a job of several nodes it must be their
             number.
         prefetch: requests in the window of a remote read; by default none.
-        remote_limit: bytes of remote slots that each node may hold; by default no limit.
+        remote_limit: bytes of remote slots that each node may hold; by default no limit or, where
+            nodes exchange samples, a tenth of the memory.
         memory: bytes that may be resident on all nodes together; slots stay empty when it is full.
             By default no limit.
-        block_samples: samples in a chunk; by default the dataset's own blocks, or runs of about
-            1 MiB.
+        read: whether a chunk is read whole, as in the papers ("chunk"), or only the samples of it
+            that find a place ("kept", the default).
+        framing: whether an answer to another node and what is sent along with it are "one" parcel,
+            as in Redox (the default), or "split" in two: the second goes when nothing that a
+            request waits for is ready, as in Brand.
+        remap: whether chunks are dealt to virtual chunks anew each epoch, those of each home among
+            themselves; by default they stay.
+        arrival: whether the requests of the nodes in a step come in any order, drawn at random, as
+            in the papers' own runs; by default rank by rank.
+        fill_ahead: refused if true: an epoch would depend on all before.
+        block_samples: samples in a chunk; by default the dataset's own blocks, or as many as make a
+            read that is fast by `Engine(profile=)`, or runs of about 1 MiB.
     """
 
+    added: ClassVar[Mapping[str, int | str]] = {
+        **Order.added,
+        "read": "kept",
+        "framing": "one",
+        "remap": 0,
+        "arrival": 0,
+        "fill_ahead": 0,
+        "home_table": "none",
+    }
+    renamed: ClassVar[Mapping[str, str]] = {"homes": "home_table"}
     chunks_per_virtual: int | None = None
     mapping: Literal["consecutive", "interleaved"] | None = None
     refill: Literal["max_fill", "random"] | None = None
@@ -164,13 +202,18 @@ class Redox(Order):
     prefetch: int | None = None
     remote_limit: int | str | None = None
     memory: int | str | None = None
+    read: Literal["kept", "chunk"] | None = None
+    framing: Literal["one", "split"] | None = None
+    remap: bool | None = None
+    arrival: bool | None = None
+    fill_ahead: bool | None = None
     block_samples: int | None = None
 
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
         parameters = _integers(
             chunks_per_virtual=(self.chunks_per_virtual, 1, 2**31 - 1),
             slot_classes=(self.slot_classes, 0, 2**31 - 1),
-            nodes=(self.nodes, 1, 4096),
+            nodes=(self.nodes, 1, _NODES_MAX),
             prefetch=(self.prefetch, 0, 2**31 - 1),
             block_samples=(self.block_samples, 1, 2**32 - 1),
         )
@@ -180,6 +223,14 @@ class Redox(Order):
             parameters["refill"] = choice("refill", self.refill, ("max_fill", "random"))
         if self.ties is not None:
             parameters["ties"] = choice("ties", self.ties, ("random", "first"))
+        if self.read is not None:
+            parameters["read"] = choice("read", self.read, ("kept", "chunk"))
+        if self.framing is not None:
+            parameters["framing"] = choice("framing", self.framing, ("one", "split"))
+        for name in ("remap", "arrival", "fill_ahead"):
+            value = getattr(self, name)
+            if value is not None:
+                parameters[name] = int(flag(name, value))
         if self.remote_limit is not None:
             parameters["remote_bytes"] = _bytes("remote_limit", self.remote_limit)
         if self.memory is not None:
@@ -200,9 +251,20 @@ class _Plain(Order):
 _NAMED: dict[str, type[Order]] = {each.name: each for each in (Exact, Batch, Epoch, Redox)}
 
 
+def order_class(order: str) -> type[Order] | None:
+    """The class of an order; None: it has none here."""
+    return _NAMED.get(order)
+
+
 def added_parameters(order: str) -> dict[str, int | str]:
     """Parameters that were added to the order later, with their values for older states."""
     return dict(_NAMED[order].added) if order in _NAMED else {}
+
+
+def parameters_now(order: str, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a state of any age: with today's names, and those added since."""
+    renamed = _NAMED[order].renamed if order in _NAMED else {}
+    return added_parameters(order) | {renamed.get(key, key): each for key, each in saved.items()}
 
 
 def dealt_homes(samples: int, nodes: int, copies: int = 1, *, seed: int = 0) -> NDArray[np.uint32]:
@@ -285,6 +347,24 @@ def _homes(values: Any, samples: int) -> NDArray[Any] | None:
     if np.issubdtype(array.dtype, np.signedinteger):
         array = np.where(array == -1, 2**32 - 1, array.astype(np.int64))
     return array.reshape(-1)
+
+
+def _block_homes(values: Any, samples: int) -> tuple[int, NDArray[np.uint32] | None]:
+    """The number of homes, and the home of each sample; no table: blocks are dealt in turn."""
+    if isinstance(values, (int, np.integer)):
+        return integer("homes", values, 1, _NODES_MAX), None
+    if np.ndim(values) == 0:
+        raise InvalidArgumentError(
+            f"homes: got {shown(values)}, must be the number of nodes, or the node of each of "
+            f"{samples} samples"
+        )
+    table = _table("homes", values)
+    assert table is not None
+    if len(table) != samples:
+        raise InvalidArgumentError(
+            f"homes: got {len(table)} numbers, must be the node of each of {samples} samples"
+        )
+    return integer("homes", int(table.max(initial=0)) + 1, 1, _NODES_MAX), table
 
 
 def _table(name: str, values: Any) -> NDArray[np.uint32] | None:

@@ -13,14 +13,13 @@ from numbers import Real
 from typing import Any, SupportsIndex
 
 from headrace import _core
+from headrace import profile as machines
 from headrace._arguments import given_path, integer, items, memory_bytes, shown
 from headrace._signature import named_arguments, named_fields
 from headrace._text import os_reason
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
 from headrace.formats._outside import check_outside
-from headrace.profile import MachineProfile, SizedRates
-from headrace.profile import Tier as ProfileTier
 
 __all__ = ["PLACEMENTS", "Budget", "Part", "Ram", "Ssd", "Tier"]
 
@@ -160,7 +159,9 @@ def _there(path: str) -> str:
     return path
 
 
-def profile_with_tiers(profile: MachineProfile, tiers: list[CoreTier]) -> MachineProfile:
+def profile_with_tiers(
+    profile: machines.MachineProfile, tiers: list[CoreTier]
+) -> machines.MachineProfile:
     """A profile with these tiers, in their order: memory by its copy rate, folders as measured.
 
     Raises:
@@ -169,10 +170,10 @@ def profile_with_tiers(profile: MachineProfile, tiers: list[CoreTier]) -> Machin
     return dataclasses.replace(profile, tiers=tuple(_profile_tier(profile, each) for each in tiers))
 
 
-def _profile_tier(profile: MachineProfile, tier: CoreTier) -> ProfileTier:
+def _profile_tier(profile: machines.MachineProfile, tier: CoreTier) -> machines.Tier:
     if not tier.path:
-        rates = (SizedRates(1, profile.copy),)
-        return ProfileTier(folder="", file_system="", direct=True, read=rates, write=rates)
+        rates = (machines.SizedRates(1, profile.copy),)
+        return machines.Tier(folder="", file_system="", direct=True, read=rates, write=rates)
     for measured in profile.tiers:
         if _on_one_disk(measured.folder, tier.path):
             return measured

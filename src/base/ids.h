@@ -13,6 +13,12 @@ enum class SampleId : std::uint64_t {};
 // A file or remote blob of a dataset: [0, Index::object_count()).
 enum class ObjectId : std::uint64_t {};
 
+// The number of a node among those of the job: [0, nodes).
+using NodeNumber = std::uint32_t;
+
+// No node: where a number may name one, and nobody is meant.
+inline constexpr NodeNumber kNoNode = 0xffff'ffff;
+
 constexpr std::uint64_t Raw(SampleId id) { return static_cast<std::uint64_t>(id); }
 constexpr std::uint64_t Raw(ObjectId id) { return static_cast<std::uint64_t>(id); }
 

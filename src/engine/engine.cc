@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "base/format/errors.h"
 #include "engine/batch/batch_maker.h"
 #include "engine/batch/stored_fields.h"
+#include "engine/blocks/outbox.h"
 #include "engine/blocks/residency.h"
 #include "engine/lanes/lane_queues.h"
 #include "engine/lanes/lanes.h"
@@ -35,6 +37,7 @@ std::vector<EngineLane> Completed(const EngineParts& parts) {
 void DropReads(Step& step) {
   step.reads.clear();
   step.releases.clear();
+  step.parcels.clear();
   step.reads_due = 0;
   for (Delivery& delivery : step.deliveries) delivery.block_read = kNoBlockRead;
 }
@@ -60,6 +63,9 @@ struct Engine::Components {
                        inbox.Post({.fetch = &fetch, .data = std::move(data)});
                      },
                  .beginning = [&inbox](std::uint64_t reads) { inbox.BeginWork(reads); }}),
+        parcels(parts.parcels == nullptr
+                    ? nullptr
+                    : new ParcelReads{*parts.parcels, *parts.parcel_memory, parts.round, {}}),
         loop{.options = options,
              .inbox = inbox,
              .executor = *parts.executor,
@@ -68,6 +74,7 @@ struct Engine::Components {
              .storage = storage,
              .entries = entries,
              .nodes = parts.nodes,
+             .parcels = parcels.get(),
              .staging = *parts.staging,
              .fields = fields,
              .verifier = verifier,
@@ -79,12 +86,15 @@ struct Engine::Components {
                                 : std::make_unique<TierFiller>(loop, *cache, parts.model, rows)),
         blocks(loop, {.residents = parts.residents, .pinned_blocks = parts.pinned_blocks},
                filler.get(), rows),
+        outbox(loop, parts.residents, parts.sent_memory, blocks),
         lanes(loop,
               {.first_rank = parts.first_rank,
                .sources = cache != nullptr,
-               .have_come = [this](std::uint64_t number) { return blocks.HaveCome(number); }},
+               .have_come = [this](std::uint64_t number) { return blocks.HaveCome(number); },
+               .wait = parcels == nullptr ? nullptr : &parcels->wait},
               parts.lanes, batch_maker) {
     rows.Connect(filler.get(), &blocks);
+    blocks.Connect(&outbox);
   }
 
   const EngineOptions options;
@@ -94,11 +104,13 @@ struct Engine::Components {
   StorageSource storage;
   TierSource entries;
   Fetcher fetcher;
+  const std::unique_ptr<ParcelReads> parcels;  // null: other nodes send nothing
   LoopContext loop;
   LaneQueues queues;
   Rows rows;
   const std::unique_ptr<TierFiller> filler;  // null: no tiers
   Residency blocks;
+  Outbox outbox;
   Lanes lanes;
 };
 
@@ -117,6 +129,12 @@ Engine::Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr
     lane.batch_memory->SetReleaseHook(  // Advance() looks at the memory itself.
         [this] { inbox_->PostLater({.completes = 0}); });
   }
+  if (parts.sent_memory != nullptr) {
+    parts.sent_memory->SetReleaseHook([this] {
+      inbox_->PostLater({.completes = 0});
+      if (parts_.sent_gone) parts_.sent_gone();
+    });
+  }
 }
 
 Engine::~Engine() {
@@ -133,9 +151,11 @@ void Engine::Start() {
 
 void Engine::OnTaken(std::uint32_t lane, std::optional<std::int64_t> taken_ns) {
   const std::int64_t now_ns = taken_ns.value_or(parts_.clock->NowNanos());
+  ++taken_posted_;
   inbox_->PostLater(Call([this, lane, now_ns] {
     state_mutex_.AssertHeld();
     components_->lanes.OnTaken(lane, now_ns);
+    --taken_posted_;
   }));
 }
 
@@ -174,11 +194,13 @@ bool Engine::Close(std::int64_t timeout_ns) {
     // Once: after that the memory, and its hook, may be another engine's.
     if (std::exchange(hooked_, false)) {
       for (const EngineLane& lane : parts_.lanes) lane.batch_memory->SetReleaseHook(nullptr);
+      if (parts_.sent_memory != nullptr) parts_.sent_memory->SetReleaseHook(nullptr);
     }
   }
   if (!inbox_->WaitUntilIdle(*parts_.clock, timeout_ns)) return false;
   MutexLock lock(state_mutex_);
   closed_ = true;
+  components_->outbox.ReleaseAll();
   components_->blocks.ReleaseAll();
   components_->lanes.VisitWork([this](StepWork& work) {
     state_mutex_.AssertHeld();
@@ -187,15 +209,28 @@ bool Engine::Close(std::int64_t timeout_ns) {
   return true;
 }
 
-void Engine::Bring(SampleId sample, TakenEntry done) {
-  inbox_->PostLater(Call([this, sample, done = std::move(done)]() mutable {
+void Engine::Bring(SampleId sample, std::uint64_t deadline, TakenEntry done) {
+  inbox_->PostLater(Call([this, sample, deadline, done = std::move(done)]() mutable {
     state_mutex_.AssertHeld();
     if (components_->filler == nullptr) {
       done(NotFound("bringing sample {} into a tier: the run has no tiers", Raw(sample)));
     } else {
-      components_->filler->Bring(sample, std::move(done));
+      components_->filler->Bring(sample, deadline, std::move(done));
     }
   }));
+}
+
+void Engine::TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done) {
+  inbox_->PostLater(Call([this, to, part, done = std::move(done)]() mutable {
+    state_mutex_.AssertHeld();
+    components_->outbox.Take(to, part, std::move(done));
+  }));
+}
+
+bool Engine::owes() const {
+  MutexLock lock(state_mutex_);
+  return !components_->loop.ended &&
+         components_->outbox.Owes(components_->lanes.taken() + taken_posted_);
 }
 
 bool Engine::quiescent() const { return inbox_->idle(); }
@@ -217,6 +252,9 @@ EngineStats Engine::stats() const {
   }
   stats.staging = parts_.staging->stats();
   std::set<const BufferPool*> counted = {nullptr, parts_.staging.get()};
+  for (const auto& memory : {parts_.parcel_memory, parts_.sent_memory}) {
+    if (memory != nullptr) stats.staging += memory->stats();
+  }
   for (std::size_t lane = 0; lane < parts_.lanes.size(); ++lane) {
     const EngineLane& parts = parts_.lanes[lane];
     if (counted.insert(parts.staging.get()).second) stats.staging += parts.staging->stats();
@@ -238,7 +276,7 @@ std::uint64_t Engine::HandleAll(std::span<LoopEvent> events) {
   for (LoopEvent& event : events) {
     completions += event.completes;
     if (event.fetch != nullptr) {
-      components_->fetcher.Finish();
+      components_->fetcher.Finish(*event.fetch);
       event.fetch->client->OnFetched(*event.fetch, std::move(event.data));
     } else if (event.run) {
       event.run();
@@ -254,6 +292,7 @@ void Engine::Advance() {
   Components& components = *components_;
   const bool& ended = components.loop.ended;
   HandOver();
+  components.outbox.GiveWaiting();
   while (!ended && AdmitStep()) {
   }
   if (!ended) components.rows.IssueReads();
@@ -308,6 +347,7 @@ bool Engine::AdmitStep() {
   ++components.loop.sequence;
   auto [step, works] = components.lanes.Admit();
   components.blocks.Queue(std::move(step.reads), step.releases);
+  components.outbox.Queue(std::move(step.parcels));
   if (tiers_ != nullptr) {
     for (StepWork* const work : works) components.rows.FindInTiers(*work);
     tiers_->Advance(step);
@@ -332,7 +372,9 @@ void Engine::SplitShares(const Step& step, std::span<StepWork* const> works) {
 
 void Engine::HandOver() {
   if (components_->loop.ended) return;
-  if (const Status* const end = components_->lanes.HandOver(plan_ended_)) End(*end);
+  const Status* const end = components_->lanes.HandOver(plan_ended_);
+  // Other nodes may not have come as far.
+  if (end != nullptr && (!end->ok() || !components_->outbox.Owes())) End(*end);
 }
 
 void Engine::End(const Status& status) {
@@ -345,6 +387,7 @@ void Engine::End(const Status& status) {
 void Engine::DropQueues() {
   components_->queues.Drop();
   components_->blocks.DropQueue();
+  components_->outbox.Drop();
   components_->rows.DropQueue();
   if (components_->filler != nullptr) components_->filler->DropBrought();
 }

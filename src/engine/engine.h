@@ -3,6 +3,7 @@
 // engine/ runs a plan: reads, verifies, decodes, assembles batches, within byte budgets. A state
 // machine fed by completions, which owns no thread and reads no clock but those it is given.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -68,13 +69,17 @@ class Engine {
   void OnWaiting(std::uint32_t lane = 0);
   // It is gone: its sink is not called once this has returned, and the plan goes on without it.
   void Leave(std::uint32_t lane);
+  // For another node, `to`, of an order whose nodes exchange samples: HeldSamples::TakeParcel().
+  void TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done);
   // For another node: `done` gets the entry of `sample` in the tier that is to have it, read from
-  // storage for that if need be.
+  // storage for that if need be; before this node's own reads that have a later deadline.
   //
   // Errors: NotFound           the plan does not keep it now
   //         ResourceExhausted  too many are being brought
   //         Cancelled          the run has ended; those of reading it and of inserting it
-  void Bring(SampleId sample, TakenEntry done);
+  void Bring(SampleId sample, std::uint64_t deadline, TakenEntry done);
+  // Whether other nodes still need samples of this one for steps that its own ranks have taken.
+  [[nodiscard]] bool owes() const;
   void Stop();  // Issues no more work and delivers nothing more. Work in flight goes on.
   // Stop(), then waits up to `timeout_ns` (negative: no limit) until nothing is in flight. Returns
   // false if something still is: call it again. Not from a thread that the executor or the store
@@ -107,6 +112,8 @@ class Engine {
   const std::unique_ptr<Order> order_;      // used by the loop alone, without the lock
   const std::unique_ptr<TierCache> tiers_;  // null: none; under the lock, but for PlanStep()
   const std::unique_ptr<Components> components_ HEADRACE_PT_GUARDED_BY(state_mutex_);
+  // Batches taken of which the loop does not know yet: the last one may owe something.
+  std::atomic<std::uint64_t> taken_posted_ = 0;
   bool started_ HEADRACE_GUARDED_BY(state_mutex_) = false;
   bool plan_ended_ HEADRACE_GUARDED_BY(state_mutex_) = false;
   // Whether the release of batch memory calls this engine.

@@ -205,7 +205,8 @@ class World final : public SimWorld {
                    .lanes = {{.sink = &sink, .batch_memory = batch_memory_}},
                    .staging = staging_,
                    .residents = residents_,
-                   .pinned_blocks = pinned_blocks_},
+                   .pinned_blocks = pinned_blocks_,
+                   .model = tiers_ == nullptr ? nullptr : tiers_->model()},
                   options_, std::make_unique<ListedSteps>(StepsFrom(plan_, begin)),
                   BeginTiers(begin));
     engine.Start();

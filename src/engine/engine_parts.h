@@ -39,6 +39,16 @@ struct EngineParts {
   LanePolicy* policy = nullptr;        // null: everything is every lane's, earliest deadline first
   DecodeObserver* observer = nullptr;  // null: nobody wants to know
   FetchSource* nodes = nullptr;        // samples that other nodes have; null: they cannot be asked
+  // Of a plan whose nodes exchange samples: parcels of other nodes, and memory for what comes.
+  // Null: this node reads all that it delivers.
+  FetchSource* parcels = nullptr;
+  std::shared_ptr<BufferPool> parcel_memory;
+  // Memory for parts of parcels on their way to other nodes. Null: the plan sends nothing.
+  std::shared_ptr<BufferPool> sent_memory;
+  // Runs when a part has gone, and its memory has come back; any thread. Empty: nobody wants to
+  // know.
+  std::function<void()> sent_gone;
+  std::uint64_t round = 0;  // ParcelPart::round
 };
 
 }  // namespace headrace

@@ -206,7 +206,8 @@ class World final : public SimWorld {
                    .executor = &executor,
                    .clock = &loop_.clock(),
                    .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(batch_bytes_)}},
-                   .staging = BufferPool::Make(staging_bytes_)},
+                   .staging = BufferPool::Make(staging_bytes_),
+                   .model = tiers_ == nullptr ? nullptr : tiers_->model()},
                   options_, std::move(order).value(), BeginTiers(start));
     reached_ = start;
     engine.Start();

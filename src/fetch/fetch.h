@@ -8,11 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <stop_token>
 
 #include "base/ids.h"
 #include "base/memory/buffer_pool.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "store/byte_store.h"
 #include "tier/tier.h"
@@ -21,11 +23,6 @@ namespace headrace {
 
 class FetchClient;
 class FetchSource;
-
-// The number of a node among those of the job.
-using NodeNumber = std::uint32_t;
-
-inline constexpr NodeNumber kNoNode = 0xffff'ffff;
 
 // Other nodes that have a sample, as the plan says: the one to ask, and one to ask if that does not
 // answer.
@@ -36,7 +33,54 @@ struct Holders {
   friend bool operator==(const Holders&, const Holders&) = default;
 };
 
-// One read: a range of an object in storage, an entry of a tier, or a sample that another node has.
+// Consecutive samples of a parcel, which another node sends this one: Parcel of plan/order.h.
+struct ParcelPart {
+  std::uint64_t round = 0;   // the run: its number on all nodes, OtherNodes::round()
+  std::uint64_t parcel = 0;  // from that node to this one: Parcel::number
+  std::uint32_t first = 0;   // position in the parcel
+  std::uint32_t count = 0;   // samples; 0: no part
+  std::uint64_t ids =
+      0;  // of these samples, by NextHashOfIds() from 0 on: both nodes must have planned the same
+
+  friend bool operator==(const ParcelPart&, const ParcelPart&) = default;
+};
+
+// A number for samples in order.
+inline std::uint64_t NextHashOfIds(std::uint64_t before, SampleId next) {
+  return (before ^ Raw(next)) * 0x9e3779b97f4a7c15u + 1;
+}
+
+// Whether somebody waits for what is read ahead, and since when. What nobody waits for is not late,
+// however long it takes.
+//
+// Thread safety: every method may be called from any thread.
+class StepWait {
+ public:
+  // Since `since_ns` somebody waits for a step, and for reads with deadlines up to `deadline`.
+  void Begin(std::int64_t since_ns, std::uint64_t deadline) HEADRACE_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    since_ns_ = since_ns;
+    deadline_ = deadline;
+  }
+  void End() HEADRACE_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    since_ns_.reset();
+  }
+  // Since when a read with this deadline is waited for; nothing: it is not.
+  [[nodiscard]] std::optional<std::int64_t> SinceNs(std::uint64_t deadline) const
+      HEADRACE_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    return deadline <= deadline_ ? since_ns_ : std::nullopt;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::optional<std::int64_t> since_ns_ HEADRACE_GUARDED_BY(mutex_);
+  std::uint64_t deadline_ HEADRACE_GUARDED_BY(mutex_) = 0;
+};
+
+// One read: a range of an object in storage, an entry of a tier, a sample that another node has, or
+// a part of a parcel that another node sends.
 // A client derives from it what the read is for, owns it, and keeps it until OnFetched() has been
 // called if it was started.
 struct Fetch {
@@ -45,14 +89,19 @@ struct Fetch {
   Extent extent;                          // of an entry, or of a node's sample, its size counts
   const Tier::EntryRef* entry = nullptr;  // null: `extent` is read, or `sample` at `node`
   NodeNumber node = kNoNode;              // another node, which has all stored bytes of ...
-  SampleId sample{};                      // ... this
-  NodeNumber second_node = kNoNode;       // another that may: asked if the first is late
-  std::uint64_t deadline = 0;             // a source that lets reads wait starts the smallest first
-  std::span<std::byte> room;              // memory of the client's; empty: `buffer` is read into
-  Buffer buffer;                          // taken by Fetcher::Acquire(), or by the client
-  std::span<std::byte> data;              // what it brought: set by the client
-  bool checked = false;                   // the source compares `data` with a checksum of its own
-  bool not_held = false;                  // ReadNow() has just said kNotHeld
+  SampleId sample{};                      // ... this, or of ...
+  ParcelPart parcel;                      // ... these, one after the other, if they are any
+  bool is_again = false;           // of a part that failed: the node may wait for its samples to go
+  const StepWait* wait = nullptr;  // from when on a part may be late; null: from now on
+  NodeNumber second_node = kNoNode;  // another that may: asked if the first is late
+  // A source that lets reads wait starts the smallest first, another node, too: the nodes of a run
+  // count alike.
+  std::uint64_t deadline = 0;
+  std::span<std::byte> room;  // memory of the client's; empty: `buffer` is read into
+  Buffer buffer;              // taken by Fetcher::Acquire(), or by the client
+  std::span<std::byte> data;  // what it brought: set by the client
+  bool checked = false;       // the source compares `data` with a checksum of its own
+  bool not_held = false;      // ReadNow() has just said kNotHeld
 
   [[nodiscard]] std::span<std::byte> memory() const { return room.empty() ? buffer.bytes() : room; }
 };

@@ -26,7 +26,20 @@ bool AcquireAll(std::span<Fetch* const> group, Acquire acquire) {
 
 }  // namespace
 
-bool Fetcher::AcquireWithin(std::span<Fetch* const> group, BufferPool& pool) {
+bool Fetcher::AcquireWithin(std::span<Fetch* const> group, BufferPool& pool,
+                            const MemoryTerms& terms) {
+  if (terms.keep_bytes > 0) {
+    std::uint64_t bytes = terms.keep_bytes;
+    for (const Fetch* const fetch : group) {
+      if (!fetch->memory().empty()) continue;
+      bytes += BufferPool::ChargedBytes(fetch->source->BufferBytes(*fetch));
+    }
+    const BufferPool::Stats stats = pool.stats();
+    if (stats.used_bytes > 0 && stats.used_bytes + bytes > stats.capacity_bytes) return false;
+  }
+  if (terms.any) {
+    return AcquireAll(group, [&pool](std::uint64_t bytes) { return pool.Acquire(bytes); });
+  }
   // What the first takes is no reason for the others of its group to wait.
   bool first = true;
   return AcquireAll(group, [&](std::uint64_t bytes) {
@@ -34,10 +47,10 @@ bool Fetcher::AcquireWithin(std::span<Fetch* const> group, BufferPool& pool) {
   });
 }
 
-Fetcher::Memory Fetcher::Acquire(std::span<Fetch* const> group, BufferPool& pool) {
-  if (AcquireWithin(group, pool)) return Memory::kTaken;
-  const BufferPool::Stats stats = pool.stats();
-  if (stats.used_bytes != 0 || stats.beyond_bytes != 0) return Memory::kWait;
+Fetcher::Memory Fetcher::Acquire(std::span<Fetch* const> group, BufferPool& pool,
+                                 const MemoryTerms& terms) {
+  if (AcquireWithin(group, pool, terms)) return Memory::kTaken;
+  if (pool.in_use()) return Memory::kWait;
   // Other threads may have given it all back after the first attempt.
   const auto within = [&pool](std::uint64_t bytes) { return pool.Acquire(bytes); };
   if (AcquireAll(group, within)) return Memory::kTaken;
@@ -46,8 +59,13 @@ Fetcher::Memory Fetcher::Acquire(std::span<Fetch* const> group, BufferPool& pool
   return taken ? Memory::kTaken : Memory::kNone;
 }
 
-void Fetcher::Begin(const Fetch& fetch, bool first) {
+void Fetcher::Count(const Fetch& fetch) {
   ++stats_.in_flight;
+  if (fetch.node != kNoNode) ++at_nodes_;
+}
+
+void Fetcher::Begin(const Fetch& fetch, bool first) {
+  Count(fetch);
   if (fetch.entry != nullptr || fetch.node != kNoNode || !first) return;
   ++stats_.reads;
   stats_.read_bytes += fetch.extent.range.size;
@@ -77,7 +95,7 @@ void Fetcher::Flush() {
 }
 
 void Fetcher::Refuse(Fetch& fetch) {
-  ++stats_.in_flight;
+  Count(fetch);
   options_.beginning(1);
   options_.ended(fetch, ResourceExhausted("reading {}: the system has no memory",
                                           FormatBytes(fetch.extent.range.size)));

@@ -12,6 +12,14 @@
 
 namespace headrace {
 
+// How to take memory for reads.
+struct MemoryTerms {
+  // Left free, unless nothing is in use. What waits for other nodes leaves so much to what these
+  // wait for: otherwise nodes could wait for each other.
+  std::uint64_t keep_bytes = 0;
+  bool any = false;  // not only what is ready: somebody waits who cannot be made to
+};
+
 // Takes memory for reads, starts them at their sources and counts those in flight.
 //
 // A read goes through: Acquire() -> Start() -> Flush() -> the source -> the loop of the owner,
@@ -50,16 +58,21 @@ class Fetcher {
   Fetcher(const Fetcher&) = delete;
   Fetcher& operator=(const Fetcher&) = delete;
 
-  // Whether one more read may be in flight.
-  [[nodiscard]] bool has_room() const { return stats_.in_flight < options_.in_flight_max; }
+  // Whether one more read of storage or of a tier may be in flight. Reads of other nodes are not
+  // counted, and need no room: they end when another node has read storage, which may itself wait
+  // for this one. Memory bounds them.
+  [[nodiscard]] bool has_room() const {
+    return stats_.in_flight - at_nodes_ < options_.in_flight_max;
+  }
   [[nodiscard]] std::uint32_t in_flight_max() const { return options_.in_flight_max; }
   [[nodiscard]] const Stats& stats() const { return stats_; }
 
   // Takes memory for those of `group` that have none, for all of them or for none. Beyond the
   // pool's budget where all of it is free and not enough: waiting would never end.
-  Memory Acquire(std::span<Fetch* const> group, BufferPool& pool);
+  Memory Acquire(std::span<Fetch* const> group, BufferPool& pool, const MemoryTerms& terms = {});
   // The same within the budget only, for what nobody waits for.
-  bool AcquireWithin(std::span<Fetch* const> group, BufferPool& pool);
+  bool AcquireWithin(std::span<Fetch* const> group, BufferPool& pool,
+                     const MemoryTerms& terms = {});
 
   // Counts a read as in flight. `first`: not one that a task has tried and missed before.
   void Begin(const Fetch& fetch, bool first = true);
@@ -76,7 +89,11 @@ class Fetcher {
     stats_.read_bytes += bytes;
   }
 
-  // `count` reads are in flight no longer.
+  // A read is in flight no longer; `count` reads that are not of other nodes.
+  void Finish(const Fetch& fetch) {
+    if (fetch.node != kNoNode) --at_nodes_;
+    --stats_.in_flight;
+  }
   void Finish(std::uint64_t count = 1) { stats_.in_flight -= count; }
 
   // Any thread. Reads `fetch`, which has begun, into `to` if that needs no device. False: it does,
@@ -86,8 +103,11 @@ class Fetcher {
   void Read(std::span<Fetch* const> fetches) const;
 
  private:
+  void Count(const Fetch& fetch);
+
   const Options options_;
   Stats stats_;
+  std::uint64_t at_nodes_ = 0;  // of stats_.in_flight
   std::vector<Fetch*> lined_up_;
 };
 

@@ -87,6 +87,33 @@ TEST_F(FetcherTest, MemoryGoesBeyondThePoolOnlyWhereThatIsFreeAndTooSmall) {
       << "the first will give it back";
 }
 
+TEST_F(FetcherTest, WhatIsKeptForOthersIsLeftUnlessNothingIsInUse) {
+  const auto pool = BufferPool::Make(64 * kKiB);
+  const MemoryTerms terms{.keep_bytes = 32 * kKiB};
+  EXPECT_EQ(fetcher_.Acquire(Group(3), *pool, terms), Fetcher::Memory::kTaken) << "it is all free";
+  fetches_[1].buffer.Reset();
+  fetches_[2].buffer.Reset();
+  EXPECT_EQ(fetcher_.Acquire(Group(3), *pool, terms), Fetcher::Memory::kWait);
+  EXPECT_EQ(fetcher_.Acquire(Group(2), *pool, terms), Fetcher::Memory::kTaken);
+  EXPECT_FALSE(fetcher_.AcquireWithin(Group(3), *pool, terms));
+  EXPECT_TRUE(fetcher_.AcquireWithin(Group(3), *pool, {.any = true}));
+}
+
+TEST_F(FetcherTest, ReadsOfOtherNodesTakeNoRoomOfThoseOfStorage) {
+  fetches_[0].node = 1;
+  for (Fetch* const fetch : Group(3)) fetcher_.Start(*fetch);
+  EXPECT_EQ(fetcher_.stats().in_flight, 3U);
+  EXPECT_TRUE(fetcher_.has_room());
+  fetcher_.Refuse(fetches_[3]);
+  EXPECT_FALSE(fetcher_.has_room());
+  fetcher_.Finish(fetches_[0]);
+  EXPECT_FALSE(fetcher_.has_room()) << "storage is as busy as before";
+  fetcher_.Finish(fetches_[1]);
+  EXPECT_TRUE(fetcher_.has_room());
+  EXPECT_EQ(fetcher_.stats().in_flight, 2U);
+  fetcher_.Flush();
+}
+
 // The places of buffers of nearly one size leave the pages of a free pool in pieces.
 TEST_F(FetcherTest, AGroupThatFitsTheFreePoolStaysInItWhereverItsPagesLie) {
   const auto pool = BufferPool::Make(10 * kMiB);

@@ -1,9 +1,15 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 
 #include "base/ids.h"
+#include "base/memory/buffer_pool.h"
 #include "base/status.h"
+#include "fetch/fetch.h"
 #include "tier/tier.h"
 
 namespace headrace {
@@ -12,6 +18,25 @@ namespace headrace {
 // hold locks: it has to be quick, and must not call back.
 using TakenEntry = std::function<void(Result<Tier::EntryRef>)>;
 
+// Bytes that belong to whoever has them, in memory that counts in a budget until they are gone.
+struct OwnedBytes {
+  Buffer memory;
+  // Told that they are gone, by its end: before the memory goes back, whose release wakes who waits
+  // for it.
+  std::shared_ptr<void> gone;
+  std::size_t size = 0;
+  bool ahead = false;  // as Parcel::ahead: it may wait for others
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return memory.bytes().first(size); }
+};
+
+// The same of a part of a parcel.
+using TakenParcel = std::function<void(Result<OwnedBytes>)>;
+
+// Parts of parcels that a node may have open at another one. It asks for no more at a time; one
+// that asks for more than twice as many is refused.
+inline constexpr std::size_t kPartsOpenMax = 1024;
+
 // What a node has for the other nodes of its job: the counterpart of a FetchSource.
 //
 // Thread safety: every method may be called from any thread.
@@ -19,12 +44,27 @@ class HeldSamples {
  public:
   virtual ~HeldSamples() = default;
 
-  // Calls `done` once, on any thread, inside the call too, with the entry of a sample.
+  // Calls `done` once, on any thread, inside the call too, with the entry of a sample. `deadline`:
+  // as in the Fetch of the node that asks; the nodes of a run count alike.
   //
   // Errors: NotFound           the node does not keep it now
   //         ResourceExhausted  the node is bringing too many; Unavailable  it has no run
   //         those of reading it and of inserting it
-  virtual void Take(SampleId sample, TakenEntry done) = 0;
+  virtual void Take(SampleId sample, std::uint64_t deadline, TakenEntry done) = 0;
+
+  // Calls `done` once, on any thread, inside the call too, with all stored bytes of the samples of
+  // a part of a parcel to node `to`, one after the other, once they are there. They are given once.
+  //
+  // Errors: InvalidArgument    there is no such part, or it was given before
+  //         ResourceExhausted  the other node waits for more than 2 * kPartsOpenMax parts; there is
+  //                            no memory
+  //         Unavailable        the node is not in that run
+  //         DataLoss           a sample cannot be read: nothing is given, and each may be taken
+  //                            alone
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those that override it keep it.
+  virtual void TakeParcel(NodeNumber /*to*/, const ParcelPart& /*part*/, TakenParcel done) {
+    done(Status(StatusCode::kInvalidArgument, "this node sends no parcels"));
+  }
 };
 
 }  // namespace headrace

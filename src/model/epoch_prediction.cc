@@ -36,7 +36,6 @@ Status CheckReads(const std::string& what, const std::vector<ReadCount>& reads) 
 
 Status CheckWork(const MachineModel& model, const EpochWork& work) {
   for (const auto& [name, value] : {Named{"samples", work.samples},
-                                    {"peer_bytes", work.peer_bytes},
                                     {"decode_bytes", work.decode_bytes},
                                     {"copy_bytes", work.copy_bytes}}) {
     if (!(value >= 0) || !std::isfinite(value)) return Wrong(name, value, "at least 0 and finite");
@@ -48,6 +47,7 @@ Status CheckWork(const MachineModel& model, const EpochWork& work) {
   }
   if (!(work.demand > 0)) return Wrong("demand", work.demand, "above 0 samples a second");
   HEADRACE_RETURN_IF_ERROR(CheckReads("storage reads", work.storage));
+  HEADRACE_RETURN_IF_ERROR(CheckReads("peer reads", work.peers));
   for (std::size_t i = 0; i < work.tiers.size(); ++i) {
     const std::string tier = fmt::format("tier {}", i);
     HEADRACE_RETURN_IF_ERROR(CheckReads(tier + " reads", work.tiers[i].reads));
@@ -57,8 +57,11 @@ Status CheckWork(const MachineModel& model, const EpochWork& work) {
     return Wrong("tiers", static_cast<double>(work.tiers.size()),
                  fmt::format("at most the model's {}", model.tiers.size()));
   }
-  if (work.peer_bytes > 0 && model.peer_rate <= 0) {
-    return Wrong("peer_bytes", work.peer_bytes, "0: the model has no peers (peer_rate)");
+  if (!work.peers.empty() && !model.link.has_value()) {
+    return InvalidArgument(
+        "predicting an epoch: peer reads: got {}, must be none: the model has no link to other "
+        "nodes",
+        work.peers.size());
   }
   return {};
 }
@@ -114,7 +117,10 @@ Result<EpochPrediction> PredictEpoch(const MachineModel& model, const EpochWork&
             SecondsOf(tier.write, work.tiers[i].writes, tier.threads, kUnlimited, 1),
         i);
   }
-  if (work.peer_bytes > 0) add(Resource::kPeers, work.peer_bytes / model.peer_rate);
+  if (!work.peers.empty()) {
+    add(Resource::kPeers,
+        SecondsOf(model.link->rate, work.peers, model.link->asked, kUnlimited, 1));
+  }
   const double decode = work.decode_bytes / model.decode.Rate(work.threads);
   const double copy = work.copy_bytes / model.copy.Rate(work.threads);
   if (work.decode_bytes > 0) add(Resource::kDecode, decode);

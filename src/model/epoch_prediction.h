@@ -33,11 +33,11 @@ struct EpochWork {
 
   double samples = 0;
   std::vector<ReadCount> storage;
-  std::vector<TierWork> tiers;  // by position in MachineModel::tiers; may be shorter
-  double peer_bytes = 0;        // received from other nodes
-  double decode_bytes = 0;      // stored bytes that are decoded
-  double copy_bytes = 0;        // moved from memory to memory, besides decoding
-  double demand = kUnlimited;   // samples a second that the trainer takes
+  std::vector<TierWork> tiers;   // by position in MachineModel::tiers; may be shorter
+  std::vector<ReadCount> peers;  // samples received from other nodes
+  double decode_bytes = 0;       // stored bytes that are decoded
+  double copy_bytes = 0;         // moved from memory to memory, besides decoding
+  double demand = kUnlimited;    // samples a second that the trainer takes
 
   double threads = 1;          // threads that decode and copy
   double reads_in_flight = 1;  // of this node at storage

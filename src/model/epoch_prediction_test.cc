@@ -28,7 +28,7 @@ MachineModel Machine() {
                         {.bytes = 1'000'000, .rate = MakeCurve({{1, 400 * kMB}, {4, 800 * kMB}})}})
           .value();
   model.tiers = {{.read = OfAnySize(2000 * kMB), .write = OfAnySize(500 * kMB)}};
-  model.peer_rate = 50 * kMB;
+  model.link = LinkModel{.rate = OfAnySize(50 * kMB)};
   model.decode = MakeCurve({{1, 50 * kMB}, {4, 200 * kMB}});
   model.copy = MakeCurve({{1, 5000 * kMB}});
   return model;
@@ -50,7 +50,7 @@ TEST(PredictEpochTest, TheEpochTakesAsLongAsTheBusiestResource) {
   EpochWork work{.samples = 10'000,
                  .storage = {{100'000, 8'000}, {1'000'000, 1'600}},
                  .tiers = {{.reads = {{100'000, 20'000}}, .writes = {{100'000, 5'000}}}},
-                 .peer_bytes = 100 * kMB,
+                 .peers = {{100'000, 1'000}},
                  .decode_bytes = 2'400 * kMB,
                  .demand = 1'000,
                  .threads = 4,
@@ -112,7 +112,7 @@ TEST(PredictEpochTest, MoreWorkNeverTakesLess) {
     EpochWork work{.samples = draw(),
                    .storage = {{1000 * draw(), draw()}},
                    .tiers = {{.reads = {{100 * draw(), draw()}}, .writes = {}}},
-                   .peer_bytes = 1e4 * draw(),
+                   .peers = {{1e4, draw()}},
                    .decode_bytes = 1e5 * draw(),
                    .copy_bytes = 1e6 * draw(),
                    .demand = draw(),
@@ -147,8 +147,8 @@ TEST(PredictEpochTest, WorkThatCannotBeIsNamed) {
               HasSubstr("tier 0 writes 0 bytes of a read"));
   EXPECT_THAT(error({.tiers = {{}, {}}}, model), HasSubstr("must be at most the model's 1"));
   MachineModel alone = Machine();
-  alone.peer_rate = 0;
-  EXPECT_THAT(error({.peer_bytes = 5}, alone), HasSubstr("the model has no peers"));
+  alone.link.reset();
+  EXPECT_THAT(error({.peers = {{5, 1}}}, alone), HasSubstr("the model has no link"));
   alone.readers = -1;
   EXPECT_THAT(error({}, alone), HasSubstr("model readers: got -1"));
 }

@@ -116,6 +116,24 @@ double SizedRates::Rate(double bytes, double users) const {
   return seconds > 0 ? bytes / seconds : kUnlimited;
 }
 
+std::uint64_t SizedRates::EnoughBytes(double share, double users) const {
+  if (sizes_.size() < 2) return 0;
+  double best = 0;
+  for (const Size& size : sizes_) best = std::max(best, size.rate.Rate(users));
+  const double enough = share * best;
+  const auto first = std::ranges::find_if(
+      sizes_, [&](const Size& size) { return size.rate.Rate(users) >= enough; });
+  if (first == sizes_.begin()) return first->bytes;
+  // Between two sizes the rate only rises, or only falls.
+  std::uint64_t less = (first - 1)->bytes;
+  std::uint64_t bytes = first->bytes;
+  while (bytes - less > 1) {
+    const std::uint64_t middle = less + (bytes - less) / 2;
+    (Rate(static_cast<double>(middle), users) >= enough ? bytes : less) = middle;
+  }
+  return bytes;
+}
+
 Status CheckModel(const MachineModel& model) {
   HEADRACE_RETURN_IF_ERROR(CheckPositive("model readers", model.readers));
   HEADRACE_RETURN_IF_ERROR(CheckPositive("model storage rate_max", model.storage.rate_max));
@@ -125,13 +143,16 @@ Status CheckModel(const MachineModel& model) {
     HEADRACE_RETURN_IF_ERROR(
         CheckPositive(fmt::format("model tier {} threads", i), model.tiers[i].threads));
   }
-  if (!(model.peer_rate >= 0)) return Wrong("model peer_rate", model.peer_rate, "at least 0");
+  if (model.link.has_value()) {
+    HEADRACE_RETURN_IF_ERROR(CheckPositive("model link asked", model.link->asked));
+  }
   return {};
 }
 
-double SecondsFromStorage(const MachineModel& model, double bytes) {
+double SecondsFromStorage(const MachineModel& model, double bytes, double nodes) {
   if (bytes <= 0) return 0;
-  const double each = model.storage.rate.Rate(bytes, model.readers) / model.readers;
+  const double readers = model.readers * (model.storage.shared ? nodes : 1);
+  const double each = model.storage.rate.Rate(bytes, readers) / readers;
   return bytes / std::min(model.storage.rate_max, each);
 }
 
@@ -143,9 +164,11 @@ double SecondsFromTier(const MachineModel& model, std::size_t tier, double bytes
 }
 
 double SecondsFromPeer(const MachineModel& model, std::size_t tier, double bytes) {
-  if (tier >= model.tiers.size() || model.peer_rate <= 0) return kUnlimited;
+  if (tier >= model.tiers.size() || !model.link.has_value()) return kUnlimited;
   if (bytes <= 0) return 0;
-  return std::max(bytes / model.peer_rate, SecondsFromTier(model, tier, bytes));
+  const LinkModel& link = *model.link;
+  const double on_link = bytes / (link.rate.Rate(bytes, link.asked) / link.asked);
+  return std::max(on_link, SecondsFromTier(model, tier, bytes));
 }
 
 double SecondsFrom(const MachineModel& model, Source source, double bytes) {
@@ -168,22 +191,20 @@ double SecondsToStage(const MachineModel& model, double bytes) {
 }
 
 std::vector<RankedSource> RankSources(const MachineModel& model, double bytes,
-                                      std::span<const Source> candidates) {
+                                      std::span<const Source> candidates, double nodes) {
   std::vector<RankedSource> ranked;
   ranked.reserve(candidates.size());
   for (const Source& source : candidates) {
-    ranked.push_back({.source = source, .seconds = SecondsFrom(model, source, bytes)});
+    const double seconds = source.kind == Source::Kind::kStorage
+                               ? SecondsFromStorage(model, bytes, nodes)
+                               : SecondsFrom(model, source, bytes);
+    ranked.push_back({.source = source, .seconds = seconds});
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const RankedSource& a, const RankedSource& b) {
     return std::tuple(a.seconds, a.source.kind, a.source.tier) <
            std::tuple(b.seconds, b.source.kind, b.source.tier);
   });
   return ranked;
-}
-
-bool StorageIsFaster(const MachineModel& model, std::size_t tier, double bytes) {
-  if (tier >= model.tiers.size() || bytes <= 0) return false;
-  return SecondsFromStorage(model, bytes) < SecondsFromTier(model, tier, bytes);
 }
 
 }  // namespace headrace

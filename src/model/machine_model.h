@@ -2,11 +2,12 @@
 
 // model/ predicts how long operations take: a read from each source, a decode with n threads. Pure
 // arithmetic over measurements (`headrace profile`). The planner and the engine choose sources with
-// it; `headrace plan` predicts with it. docs/model.md has the equations.
+// it (source_times.h); `headrace plan` predicts with it. docs/model.md has the equations.
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -67,6 +68,10 @@ class SizedRates {
 
   // Bytes a second of all users together, in reads of `bytes`. Both must be above 0.
   [[nodiscard]] double Rate(double bytes, double users) const;
+  // The fewest bytes of a read at which all users together get `share` (at most 1) of the best
+  // rate: above it larger reads gain little. 0: fewer than two sizes were measured, so nothing is
+  // known.
+  [[nodiscard]] std::uint64_t EnoughBytes(double share, double users) const;
   [[nodiscard]] std::span<const Size> sizes() const { return sizes_; }
 
  private:
@@ -76,6 +81,13 @@ class SizedRates {
 struct StorageModel {
   SizedRates rate;               // t: over reads in flight
   double rate_max = kUnlimited;  // b_fs: one worker's link to it
+  bool shared = true;            // by the nodes of a job; else each has its own, as fast as this
+};
+
+// What one node gets of the others.
+struct LinkModel {
+  SizedRates rate;   // b_c: over samples that it has asked for and not got
+  double asked = 1;  // of these
 };
 
 struct TierModel {
@@ -87,17 +99,17 @@ struct TierModel {
 // A machine as `headrace profile` measured it, in NoPFS's terms (Dryden et al. 2021, section 4).
 struct MachineModel {
   StorageModel storage;
-  double readers = 1;            // gamma: workers, or their reads, that storage serves at once
-  std::vector<TierModel> tiers;  // fastest first
-  TierModel staging;             // w_0, p_0
-  double peer_rate = 0;          // b_c in bytes a second; 0: there are no peers
-  Curve decode;                  // stored bytes a second over threads
-  Curve copy;                    // bytes a second over threads, from memory to memory
+  double readers = 1;                   // reads of one node that storage serves at once
+  std::vector<TierModel> tiers;         // fastest first
+  TierModel staging;                    // w_0, p_0
+  std::optional<LinkModel> link;        // nothing: no other node, or it was not measured
+  Curve decode;                         // stored bytes a second over threads
+  Curve copy;                           // bytes a second over threads, from memory to memory
   double preprocess_rate = kUnlimited;  // beta
 };
 
-// Errors: InvalidArgument  a count (readers, threads) not above 0, a rate not above 0 (peer_rate:
-//                          below 0); the message names it
+// Errors: InvalidArgument  a count (readers, threads, asked) not above 0, a rate not above 0; the
+//                          message names it
 Status CheckModel(const MachineModel& model);
 
 // A source of a sample's bytes. Among equals the first kind is preferred.
@@ -115,8 +127,9 @@ struct Source {
 };
 
 // Seconds that one reader waits for a read of `bytes` (Dryden et al. 2021, section 4). Infinite if
-// the model does not have the source.
-double SecondsFromStorage(const MachineModel& model, double bytes);
+// the model does not have the source. `nodes`: gamma, those that read storage at the same time,
+// this one included, each as much as this one; it counts where storage is shared.
+double SecondsFromStorage(const MachineModel& model, double bytes, double nodes = 1);
 double SecondsFromTier(const MachineModel& model, std::size_t tier, double bytes);
 double SecondsFromPeer(const MachineModel& model, std::size_t tier, double bytes);
 double SecondsFrom(const MachineModel& model, Source source, double bytes);
@@ -128,13 +141,10 @@ struct RankedSource {
   double seconds = 0;
 };
 
-// `candidates`, fastest first for a read of `bytes`. Equally fast sources are ordered: this node,
-// peers, storage; faster tiers first. Sources that the model does not have come last.
+// `candidates`, fastest first for a read of `bytes`, storage for `nodes` nodes. Equally fast
+// sources are ordered: this node, peers, storage; faster tiers first. Sources that the model does
+// not have come last.
 std::vector<RankedSource> RankSources(const MachineModel& model, double bytes,
-                                      std::span<const Source> candidates);
-
-// Whether a read of `bytes` from storage is faster than from a tier that has them. False if the
-// model does not have the tier.
-bool StorageIsFaster(const MachineModel& model, std::size_t tier, double bytes);
+                                      std::span<const Source> candidates, double nodes = 1);
 
 }  // namespace headrace

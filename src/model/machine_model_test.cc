@@ -37,7 +37,7 @@ MachineModel Thesis(double readers) {
   model.readers = readers;
   model.tiers = {tier(21164), tier(86)};
   model.staging = tier(21164);
-  model.peer_rate = 10000 * kMB;
+  model.link = LinkModel{.rate = SizedRates::OfAnySize(MakeCurve({{1, 10000 * kMB}}))};
   model.preprocess_rate = 200 * kMB;
   return model;
 }
@@ -94,6 +94,29 @@ TEST(SizedRatesTest, ASingleSizeHoldsForAll) {
   EXPECT_EQ(SizedRates().Rate(7, 2), kUnlimited);
 }
 
+TEST(SizedRatesTest, EnoughBytesAreTheFewestThatGetTheShareOfTheBestRate) {
+  // 1 ms and 3 ms a read of one user: 2.4e6 bytes a second, 0.8 of the best, in 2 ms and a bit.
+  const SizedRates rates =
+      SizedRates::Make({{.bytes = 1000, .rate = MakeCurve({{1, 1e6}, {4, 8e6}})},
+                        {.bytes = 9000, .rate = MakeCurve({{1, 3e6}, {4, 8.1e6}})}})
+          .value();
+  const std::uint64_t enough = rates.EnoughBytes(0.8, 1);
+  EXPECT_NEAR(static_cast<double>(enough), 4500, 1);
+  EXPECT_GE(rates.Rate(static_cast<double>(enough), 1), 2.4e6);
+  EXPECT_LT(rates.Rate(static_cast<double>(enough - 1), 1), 2.4e6);
+  EXPECT_EQ(rates.EnoughBytes(1, 1), 9000U);
+  EXPECT_EQ(rates.EnoughBytes(0.8, 4), 1000U);  // with more users the smallest do
+  // A rate that falls again: the rise decides.
+  const SizedRates falling = SizedRates::Make({{.bytes = 1000, .rate = MakeCurve({{1, 1e6}})},
+                                               {.bytes = 2000, .rate = MakeCurve({{1, 4e6}})},
+                                               {.bytes = 9000, .rate = MakeCurve({{1, 2e6}})}})
+                                 .value();
+  EXPECT_EQ(falling.EnoughBytes(1, 1), 2000U);
+  // Nothing is known of other sizes.
+  EXPECT_EQ(SizedRates::OfAnySize(MakeCurve({{1, 10}})).EnoughBytes(0.9, 1), 0U);
+  EXPECT_EQ(SizedRates().EnoughBytes(0.9, 1), 0U);
+}
+
 TEST(SizedRatesTest, SizesMustAscend) {
   EXPECT_THAT(SizedRates::Make({}).status().message(), HasSubstr("got no sizes"));
   const Status status = SizedRates::Make({{.bytes = 4096}, {.bytes = 4096}}).status();
@@ -144,11 +167,33 @@ TEST(MachineModelTest, OneWorkersLinkLimitsWhatStorageGives) {
   EXPECT_DOUBLE_EQ(SecondsFromStorage(model, kMB), 1 / 20.0);
 }
 
+TEST(MachineModelTest, NodesShareWhatStorageGives) {
+  MachineModel model = Thesis(1);
+  EXPECT_DOUBLE_EQ(SecondsFromStorage(model, kMB, 3), 1 / 43.0);  // t(3) / 3
+  model.readers = 2;
+  EXPECT_DOUBLE_EQ(SecondsFromStorage(model, kMB, 2), 1 / 36.5);  // t(2 * 2) / (2 * 2)
+  model.storage.shared = false;
+  EXPECT_DOUBLE_EQ(SecondsFromStorage(model, kMB, 2), 1 / 43.0);  // t(2) / 2
+}
+
+TEST(MachineModelTest, SmallSamplesOfAnotherNodeTakeItsLatency) {
+  MachineModel model;
+  model.tiers = {{.read = SizedRates::OfAnySize(MakeCurve({{1, 1e12}})), .write = {}}};
+  const SizedRates sized =
+      SizedRates::Make({{.bytes = 1000, .rate = MakeCurve({{1, 1e6}, {10, 4e6}})},
+                        {.bytes = 2000, .rate = MakeCurve({{1, 2e6}, {10, 8e6}})}})
+          .value();
+  model.link = LinkModel{.rate = sized, .asked = 10};
+  EXPECT_DOUBLE_EQ(SecondsFromPeer(model, 0, 1000), 10 * 1000 / 4e6);
+  EXPECT_DOUBLE_EQ(SecondsFromPeer(model, 0, 10), 10 * 1000 / 4e6);
+  EXPECT_DOUBLE_EQ(SecondsFromPeer(model, 0, 4000), 10 * 4000 / 8e6);
+}
+
 TEST(MachineModelTest, AnUnknownSourceTakesForEver) {
   MachineModel model = Thesis(4);
   EXPECT_EQ(SecondsFromTier(model, 2, 0), kUnlimited);
   EXPECT_EQ(SecondsFromPeer(model, 2, 1), kUnlimited);
-  model.peer_rate = 0;
+  model.link.reset();
   EXPECT_EQ(SecondsFromPeer(model, 0, 1), kUnlimited);
 }
 
@@ -171,11 +216,19 @@ TEST(RankSourcesTest, TheFastestComesFirstWhicheverItIs) {
   EXPECT_THAT(Ranked(Thesis(1), all), ElementsAre(ram, peer, storage, ssd));
 }
 
+TEST(RankSourcesTest, TheMoreNodesReadStorageTheLaterItComes) {
+  const Source storage{.kind = Source::Kind::kStorage};
+  const Source ssd{.kind = Source::Kind::kTier, .tier = 1};
+  const std::vector<Source> both = {storage, ssd};
+  EXPECT_EQ(RankSources(Thesis(1), kMB, both, 1).front().source, storage);
+  EXPECT_EQ(RankSources(Thesis(1), kMB, both, 4).front().source, ssd);
+}
+
 TEST(RankSourcesTest, AmongEqualsThisNodeIsBeforePeersBeforeStorage) {
   MachineModel model;
   const TierModel tier{.read = SizedRates::OfAnySize(MakeCurve({{1, 100}})), .write = {}};
   model.tiers = {tier, tier};
-  model.peer_rate = 1000;
+  model.link = LinkModel{.rate = SizedRates::OfAnySize(MakeCurve({{1, 1000}}))};
   model.storage.rate = SizedRates::OfAnySize(MakeCurve({{1, 100}}));
   const Source storage{.kind = Source::Kind::kStorage};
   const Source first{.kind = Source::Kind::kTier, .tier = 0};
@@ -201,8 +254,8 @@ TEST(CheckModelTest, WhatCannotBeIsNamed) {
   EXPECT_THAT(error([](MachineModel& m) { m.staging.threads = 0; }), HasSubstr("staging threads"));
   EXPECT_THAT(error([](MachineModel& m) { m.storage.rate_max = 0; }), HasSubstr("rate_max"));
   EXPECT_THAT(error([](MachineModel& m) { m.preprocess_rate = -1; }), HasSubstr("preprocess"));
-  EXPECT_EQ(error([](MachineModel& m) { m.peer_rate = -1; }),
-            "model peer_rate: got -1, must be at least 0");
+  EXPECT_EQ(error([](MachineModel& m) { m.link->asked = 0; }),
+            "model link asked: got 0, must be above 0");
   EXPECT_THAT(error([](MachineModel& m) { m.readers = std::nan(""); }), HasSubstr("got nan"));
 }
 

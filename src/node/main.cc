@@ -4,18 +4,21 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <iostream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "node/links/link_commands.h"
 #include "node/server/serve_node.h"
 #include "store/rowgroups/reader_command.h"
 
 namespace {
 
 using headrace::NodeServerOptions;
+using headrace::PeerListen;
 using headrace::Result;
 using headrace::Status;
 using headrace::StatusCode;
@@ -23,9 +26,13 @@ using headrace::StatusCode;
 constexpr std::string_view kUsage =
     "usage: headrace-node --name SOCKET [--service] [--memory BYTES]\n"
     "                     [--group-reader ARGUMENT]...\n"
+    "       headrace-node --links ADDRESS [--open-network]\n"
+    "                     [--authority FILE --certificate FILE --key FILE]\n"
+    "                     [--certificate-name NAME]\n"
     "Hosts the loaders of the ranks of one node. Started by "
     "headrace.Loader(node_process=...)\n"
-    "and by `headrace node`.\n";
+    "and by `headrace node`. With --links it measures what other nodes give, for `headrace\n"
+    "profile --links`: by commands that it reads.\n";
 
 Result<NodeServerOptions> Parse(int count, char** arguments) {
   NodeServerOptions options;
@@ -62,8 +69,50 @@ Result<NodeServerOptions> Parse(int count, char** arguments) {
   return options;
 }
 
+// The options after --links.
+Result<PeerListen> ParseLinks(int count, char** arguments) {
+  PeerListen listen;
+  for (int i = 1; i < count; ++i) {
+    const std::string_view argument = arguments[i];
+    std::string* value = argument == "--links"              ? &listen.address
+                         : argument == "--authority"        ? &listen.authority
+                         : argument == "--certificate"      ? &listen.certificate
+                         : argument == "--key"              ? &listen.key
+                         : argument == "--certificate-name" ? &listen.name
+                                                            : nullptr;
+    if (argument == "--open-network") {
+      listen.open_network = true;
+    } else if (value != nullptr && i + 1 < count) {
+      *value = arguments[++i];
+    } else {
+      return Status(StatusCode::kInvalidArgument,
+                    "argument '" + std::string(argument) +
+                        "' of --links is unknown or has no value; --help prints the usage");
+    }
+  }
+  return listen;
+}
+
 void Complain(const Status& status) {
   std::fprintf(stderr, "headrace-node: %s\n", std::string(status.message()).c_str());
+}
+
+void Say(const std::string& line) {
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+}
+
+int MeasureLinks(int count, char** arguments) {
+  const Result<PeerListen> listen = ParseLinks(count, arguments);
+  if (!listen.ok()) {
+    Complain(listen.status());
+    return 2;
+  }
+  const Status served = headrace::ServeLinkCommands(listen.value(), std::cin, Say);
+  if (served.ok()) return 0;
+  Complain(served);
+  return 3;
 }
 
 }  // namespace
@@ -72,6 +121,9 @@ int main(int count, char** arguments) {
   if (count == 2 && std::strcmp(arguments[1], "--help") == 0) {
     std::fwrite(kUsage.data(), 1, kUsage.size(), stdout);
     return 0;
+  }
+  if (count > 1 && std::strcmp(arguments[1], "--links") == 0) {
+    return MeasureLinks(count, arguments);
   }
   const Result<NodeServerOptions> options = Parse(count, arguments);
   if (!options.ok()) {

@@ -73,7 +73,7 @@ struct LoaderStats {
   std::int64_t running_ns = 0;         // summed over runs, from start to end or now
   std::int64_t device_read_bytes = 0;  // of the process since the loader was opened; -1: unknown
   std::uint64_t index_bytes = 0;       // of the mapped index file
-  std::vector<std::uint32_t> awaited;  // lanes that others wait for, to begin a run
+  std::vector<std::uint32_t> awaited;  // ranks of the job that others wait for, to begin a run
   std::vector<NamedTierStats> tiers;   // fastest first
   NodeTraffic nodes;
   ScheduleStats schedule;

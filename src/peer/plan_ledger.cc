@@ -68,15 +68,20 @@ void PlanLedger::Compare(NodeNumber node) {
     if (own == own_.end()) continue;  // Forgotten, or this node's run has no such step.
     ++compared_;
     if (said.mapped() == own->second) {
-      other.agreed = std::max(other.agreed.value_or(said.key()), said.key());
-    } else if (!std::exchange(found_, true)) {
-      const auto field = std::ranges::mismatch(said.mapped(), own->second).in1;
-      difference_ = {.node = node,
-                     .at = said.key(),
-                     .field = static_cast<std::size_t>(field - said.mapped().begin()),
-                     .agreed = other.agreed};
+      const bool after = difference_.has_value() && said.key() > difference_->at;
+      if (!after) other.agreed = std::max(other.agreed.value_or(said.key()), said.key());
+      continue;
     }
+    // Messages may overtake each other: an earlier step replaces a later one.
+    if (found_ && (!difference_.has_value() || said.key() >= difference_->at)) continue;
+    found_ = true;
+    const auto field = std::ranges::mismatch(said.mapped(), own->second).in1;
+    difference_ = {.node = node,
+                   .at = said.key(),
+                   .field = static_cast<std::size_t>(field - said.mapped().begin()),
+                   .agreed = std::nullopt};
   }
+  if (difference_.has_value() && difference_->node == node) difference_->agreed = other.agreed;
 }
 
 std::optional<PlanDifference> PlanLedger::Take() {

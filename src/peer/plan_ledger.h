@@ -61,7 +61,7 @@ class PlanLedger {
   //                          are too many
   Status Say(NodeNumber node, const PlannedSteps& steps) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // The first difference of a run: once for each run that has one.
+  // The first difference that is known of a run: once for each run that has one.
   std::optional<PlanDifference> Take() HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Steps of other nodes that were compared, in all runs.
   [[nodiscard]] std::uint64_t compared() const HEADRACE_LOCKS_EXCLUDED(mutex_);

@@ -80,6 +80,21 @@ TEST_F(PlanLedgerTest, AMessageThatIsLostHidesNoDifferenceOfLaterSteps) {
   EXPECT_EQ(found->agreed, PlannedAt(0, 3));
 }
 
+TEST_F(PlanLedgerTest, NamesTheFirstStepThatDiffersThoughItsMessageWasOvertaken) {
+  ledger_.Begin(1);
+  ledger_.Plan(Steps(0, 0, 8));
+  PlannedSteps other = Steps(0, 0, 8);
+  for (std::size_t i = 2; i < 8; ++i) other.sums[i][1] = 7;
+  for (const std::size_t step : {5U, 1U, 2U, 0U, 7U}) {
+    EXPECT_TRUE(
+        ledger_.Say(0, {.round = 1, .epoch = 0, .step = step, .sums = {other.sums[step]}}).ok());
+  }
+  const std::optional<PlanDifference> found = ledger_.Take();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->at, PlannedAt(0, 2));
+  EXPECT_EQ(found->agreed, PlannedAt(0, 1));
+}
+
 TEST_F(PlanLedgerTest, ANodeMayBeARunAheadAndALateMessageIsOfNoUse) {
   ledger_.Begin(1);
   ledger_.Plan(Steps(0, 0, 1));

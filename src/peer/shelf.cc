@@ -3,21 +3,38 @@
 #include <utility>
 
 namespace headrace {
+namespace {
 
-void Shelf::Take(SampleId sample, Done done) {
-  HeldSamples* held = nullptr;
-  {
-    MutexLock lock(mutex_);
-    held = held_;
-    if (held != nullptr) ++in_use_;
-  }
-  if (held == nullptr) {
-    return done(Status(StatusCode::kUnavailable, "this node gives nothing now"), nullptr);
-  }
-  auto lease = std::make_shared<Lease>(*this);
-  held->Take(sample, [done = std::move(done), lease](Result<Tier::EntryRef> entry) mutable {
-    done(std::move(entry), std::move(lease));
-  });
+Status GivesNothing() { return {StatusCode::kUnavailable, "this node gives nothing now"}; }
+
+}  // namespace
+
+// Null: nothing is given.
+std::pair<HeldSamples*, std::shared_ptr<Shelf::Lease>> Shelf::Enter() {
+  MutexLock lock(mutex_);
+  if (held_ == nullptr) return {nullptr, nullptr};
+  ++in_use_;
+  return {held_, std::make_shared<Lease>(*this)};
+}
+
+void Shelf::Take(SampleId sample, std::uint64_t deadline, Done done) {
+  auto entered = Enter();
+  if (entered.first == nullptr) return done(GivesNothing(), nullptr);
+  entered.first->Take(
+      sample, deadline,
+      [done = std::move(done), lease = std::move(entered.second)](
+          Result<Tier::EntryRef> entry) mutable { done(std::move(entry), std::move(lease)); });
+}
+
+void Shelf::TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done) {
+  auto entered = Enter();
+  if (entered.first == nullptr) return done(GivesNothing());
+  entered.first->TakeParcel(to, part,
+                            [done = std::move(done),
+                             lease = std::move(entered.second)](Result<OwnedBytes> bytes) mutable {
+                              lease.reset();  // The bytes belong to nobody else.
+                              done(std::move(bytes));
+                            });
 }
 
 void Shelf::Give(HeldSamples* held) {

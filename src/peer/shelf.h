@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "base/mutex.h"
 #include "fetch/held_samples.h"
@@ -28,7 +29,11 @@ class Shelf {
   //
   // Errors: Unavailable  nothing is given now
   using Done = std::function<void(Result<Tier::EntryRef>, std::shared_ptr<Lease>)>;
-  void Take(SampleId sample, Done done) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Take(SampleId sample, std::uint64_t deadline, Done done) HEADRACE_LOCKS_EXCLUDED(mutex_);
+
+  // As HeldSamples::TakeParcel(). Unavailable: nothing is given now.
+  void TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // From now on samples come from `held`, which may be null. Returns when no entry that was given
   // before is in use.
@@ -40,6 +45,7 @@ class Shelf {
   }
 
  private:
+  std::pair<HeldSamples*, std::shared_ptr<Lease>> Enter() HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Leave() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   Mutex mutex_;

@@ -19,7 +19,7 @@ class OneSample final : public HeldSamples {
     tier_->Insert(SampleId{1}, {std::as_bytes(std::span(bytes_))},
                   [](const Status& status) { ASSERT_TRUE(status.ok()); });
   }
-  void Take(SampleId sample, TakenEntry done) override {
+  void Take(SampleId sample, std::uint64_t /*deadline*/, TakenEntry done) override {
     waiting_.emplace_back(sample, std::move(done));
   }
   void Answer() {
@@ -42,9 +42,10 @@ class OneSample final : public HeldSamples {
 TEST(ShelfTest, GivesNothingBeforeItHasSomething) {
   Shelf shelf;
   Status said;
-  shelf.Take(SampleId{1}, [&](Result<Tier::EntryRef> entry, const std::shared_ptr<Shelf::Lease>&) {
-    said = entry.status();
-  });
+  shelf.Take(SampleId{1}, 0,
+             [&](Result<Tier::EntryRef> entry, const std::shared_ptr<Shelf::Lease>&) {
+               said = entry.status();
+             });
   EXPECT_EQ(said.code(), StatusCode::kUnavailable);
 }
 
@@ -54,11 +55,11 @@ TEST(ShelfTest, TakesBackOnlyWhenNothingIsInUse) {
   shelf.Give(&held);
   std::shared_ptr<Shelf::Lease> lease;
   Tier::EntryRef entry;
-  shelf.Take(SampleId{1}, [&](Result<Tier::EntryRef> got, std::shared_ptr<Shelf::Lease> with) {
+  shelf.Take(SampleId{1}, 0, [&](Result<Tier::EntryRef> got, std::shared_ptr<Shelf::Lease> with) {
     entry = std::move(got).value();
     lease = std::move(with);
   });
-  shelf.Take(SampleId{2},
+  shelf.Take(SampleId{2}, 0,
              [&](const Result<Tier::EntryRef>& got, const std::shared_ptr<Shelf::Lease>&) {
                EXPECT_EQ(got.status().code(), StatusCode::kNotFound);
              });

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/format/errors.h"
-#include "base/hash.h"
 #include "base/units.h"
 #include "plan/order_factory.h"
 #include "plan/permutation.h"
@@ -365,17 +364,6 @@ Status Check(const BatchOrderOptions& options) {
         options.job.batch_size, options.job.world_size, Counted(kGlobalBatchMax, "sample"));
   }
   return CheckTables(options);
-}
-
-// XXH3-64 of the numbers, 4 bytes each, little-endian, as 16 hexadecimal digits.
-std::string TableHash(const SampleTable& table) {
-  static_assert(std::endian::native == std::endian::little, "hashes are of little-endian numbers");
-  if (!table) return "none";
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  const std::uint64_t hash = Hash64(std::as_bytes(std::span(*table)));
-  std::string text;
-  for (int shift = 60; shift >= 0; shift -= 4) text.push_back(kDigits[hash >> shift & 0xf]);
-  return text;
 }
 
 class Factory final : public OrderFactory {

@@ -16,13 +16,12 @@ struct BatchOrderOptions {
   // Rank r is on node r / ranks_per_node; the last node may have fewer ranks.
   std::uint32_t ranks_per_node = 1;
   // The homes of sample i are the nodes at [i * k, (i + 1) * k) of a table of k numbers a sample, k
-  // in [1, kHomesMax]. A number that is not a node of the job, such as kNoHome, is ignored: so a
+  // in [1, kHomesMax]. A number that is not a node of the job, such as kNoNode, is ignored: so a
   // job can continue with the same table on fewer nodes. Null: no sample has a home.
   SampleTable homes;
   SampleTable costs;  // of each sample, in any unit; null: 1 each
 };
 
-inline constexpr std::uint32_t kNoHome = 0xffff'ffff;
 inline constexpr std::uint64_t kHomesMax = 16;  // of one sample
 
 // The `batch` order. The global batches are those of `exact`. Within each, samples go first to a

@@ -148,7 +148,7 @@ BatchOrderOptions SomeJob(std::uint64_t seed) {
     const std::uint64_t favoured = 1 + prng.Below(nodes);  // home to more than its share
     for (std::uint32_t& home : homes) {
       home = static_cast<std::uint32_t>(prng.Below(prng.Below(2) == 0 ? favoured : nodes + 1));
-      if (home == nodes && prng.Below(2) == 0) home = kNoHome;
+      if (home == nodes && prng.Below(2) == 0) home = kNoNode;
     }
     homes[0] = 0;
     options.homes = Table(std::move(homes));
@@ -295,7 +295,7 @@ double ShareAtHome(double cache_share) {
   std::vector<std::uint32_t> homes;
   for (const auto& nodes : holders) {
     homes.insert(homes.end(), nodes.begin(), nodes.end());
-    homes.insert(homes.end(), kNodes - nodes.size(), kNoHome);
+    homes.insert(homes.end(), kNodes - nodes.size(), kNoNode);
   }
   BatchOrderOptions options;
   options.job = {
@@ -571,7 +571,7 @@ TEST_F(BatchFactoryTest, WhatCannotBeIsNamed) {
             "homes of order batch: got 68 numbers, must be the same number, 1 to 16, for each of 4 "
             "samples");
   EXPECT_EQ(error([](OrderRequest& r) {
-              r.homes = Table({2, 2, kNoHome, 3});
+              r.homes = Table({2, 2, kNoNode, 3});
             }),
             "homes of order batch: no home is a node; 2 ranks, 1 a node, are on the nodes 0 to 1");
   EXPECT_EQ(error([](OrderRequest& r) { r.parameters["ranks_per_node"] = std::int64_t{0}; }),

@@ -12,13 +12,13 @@
 #include "base/check.h"
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "index/homes/homes.h"
 #include "index/index.h"
 
 namespace headrace {
 namespace {
 
 constexpr std::uint64_t kBlockSamplesMax = 0xffff'ffff;
-constexpr std::uint64_t kNeighboursMax = 64;  // samples a block where the dataset has no blocks
 
 class UniformBlocks final : public BlockMap {
  public:
@@ -47,6 +47,7 @@ class UniformBlocks final : public BlockMap {
   [[nodiscard]] std::uint64_t largest_block() const override {
     return std::min(block_samples_, sample_count_);
   }
+  [[nodiscard]] std::uint64_t largest_sample() const override { return 1; }
 
  private:
   const std::uint64_t sample_count_;
@@ -65,6 +66,14 @@ void ForBytes(const Index& index, std::uint64_t first, std::uint64_t count, cons
     index.SampleBytes(SampleId{begin}, run);
     for (std::size_t i = 0; i < run.size(); ++i) visit(begin + i, run[i]);
   }
+}
+
+// Stored bytes of a sample, on average.
+std::uint64_t MeanBytes(const Index& index) {
+  const std::uint64_t count = index.sample_count();
+  std::uint64_t sum = 0;
+  ForBytes(index, 0, count, [&](std::uint64_t /*sample*/, std::uint64_t bytes) { sum += bytes; });
+  return count == 0 ? 0 : sum / count;
 }
 
 // The number of samples of each block if all are equal, except that the last may be shorter; else
@@ -121,9 +130,11 @@ class IndexBlocks final : public BlockMap {
         ++block;
         of_block = 0;
       }
-      of_block += Units(bytes);
-      total_units_ += Units(bytes);
+      const std::uint64_t units = Units(bytes);
+      of_block += units;
+      total_units_ += units;
       largest_block_ = std::max(largest_block_, of_block);
+      largest_sample_ = std::max(largest_sample_, units);
     });
   }
 
@@ -146,6 +157,7 @@ class IndexBlocks final : public BlockMap {
   }
   [[nodiscard]] std::uint64_t total_units() const override { return total_units_; }
   [[nodiscard]] std::uint64_t largest_block() const override { return largest_block_; }
+  [[nodiscard]] std::uint64_t largest_sample() const override { return largest_sample_; }
 
  private:
   [[nodiscard]] std::uint32_t Units(std::uint64_t bytes) const {
@@ -159,6 +171,7 @@ class IndexBlocks final : public BlockMap {
   const BlockFirsts firsts_;
   std::uint64_t total_units_ = 0;
   std::uint64_t largest_block_ = 0;
+  std::uint64_t largest_sample_ = 0;
 };
 
 Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
@@ -187,6 +200,29 @@ Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
   return firsts;
 }
 
+// Blocks of `each` consecutive samples, or fewer where the next sample has another home.
+//
+// Errors: those of Index::extent()
+Result<BlockFirsts> EqualBlocks(const Index& index, std::uint64_t each) {
+  const std::uint64_t count = index.sample_count();
+  if (each == 1) return BlockFirsts(count, each);
+  const Result<Homes> found = HomesOf(index);
+  // What is wrong with homes matters to orders that have some.
+  if (!found.ok() || found.value().count == 1) return BlockFirsts(count, each);
+  const auto stored = std::ranges::find(index.fields(), false, &FieldInfo::is_inline);
+  const auto field = static_cast<std::size_t>(stored - index.fields().begin());
+  std::vector<std::uint64_t> firsts;
+  std::uint32_t home = 0;
+  for (std::uint64_t sample = 0; sample < count; ++sample) {
+    HEADRACE_ASSIGN_OR_RETURN(const Extent extent, index.extent(field, SampleId{sample}));
+    const std::uint32_t next = found.value().of(extent.object);
+    if (firsts.empty() || next != home || sample - firsts.back() == each) firsts.push_back(sample);
+    home = next;
+  }
+  firsts.push_back(count);
+  return BlockFirsts(std::move(firsts));
+}
+
 }  // namespace
 
 std::uint64_t BlockMap::Find(SampleId sample) const {
@@ -207,7 +243,8 @@ std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
 
 Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const Index> index,
                                                         std::uint64_t block_samples,
-                                                        std::uint64_t unit_bytes_min) {
+                                                        std::uint64_t unit_bytes_min,
+                                                        std::optional<std::uint64_t> sample_bytes) {
   HEADRACE_CHECK(std::has_single_bit(unit_bytes_min));
   if (block_samples > kBlockSamplesMax) {
     return InvalidArgument("block_samples: got {}, must be below 2^32", block_samples);
@@ -217,12 +254,9 @@ Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const In
         "an order that reads blocks: the dataset stores no field outside its index, so there is "
         "nothing to read; use order 'exact'");
   }
-  const std::uint64_t count = index->sample_count();
-  std::uint64_t sum = 0;
-  ForBytes(*index, 0, count, [&](std::uint64_t /*sample*/, std::uint64_t bytes) { sum += bytes; });
-  const std::uint64_t mean = count == 0 ? 0 : sum / count;
-  const std::uint64_t unit_bytes =
-      std::max(unit_bytes_min, std::bit_floor(std::clamp<std::uint64_t>(mean / 8, 64, 4096)));
+  const std::uint64_t mean = sample_bytes.has_value() ? *sample_bytes : MeanBytes(*index);
+  const std::uint64_t unit_bytes = std::max(
+      unit_bytes_min, std::bit_floor(std::clamp<std::uint64_t>(mean / 8, kUnitBytesMin, 4096)));
   if (block_samples == 0 && index->block_count() != 0) {
     HEADRACE_ASSIGN_OR_RETURN(std::vector<std::uint64_t> firsts, OwnBlocks(*index));
     return std::shared_ptr<const BlockMap>(std::make_shared<IndexBlocks>(
@@ -232,8 +266,16 @@ Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const In
     block_samples = std::clamp<std::uint64_t>(kBlockBytes / std::max<std::uint64_t>(mean, 1), 1,
                                               kNeighboursMax);
   }
-  return std::shared_ptr<const BlockMap>(std::make_shared<IndexBlocks>(
-      std::move(index), BlockFirsts(count, block_samples), unit_bytes));
+  HEADRACE_ASSIGN_OR_RETURN(BlockFirsts firsts, EqualBlocks(*index, block_samples));
+  return std::shared_ptr<const BlockMap>(
+      std::make_shared<IndexBlocks>(std::move(index), std::move(firsts), unit_bytes));
+}
+
+std::optional<BlockFacts> FactsForBlocks(const Index& index) {
+  const std::uint64_t samples = index.sample_count();
+  if (samples == 0 || index.block_count() != 0) return std::nullopt;
+  return BlockFacts{.samples = samples,
+                    .sample_bytes = std::max<std::uint64_t>(1, MeanBytes(index))};
 }
 
 std::vector<std::uint32_t> StoredBytes(const Index& index) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,8 +41,9 @@ class BlockMap {
   [[nodiscard]] virtual std::uint64_t unit_bytes() const = 0;
   // Units of samples first, first + 1, ..., one for each element of `units`.
   virtual void Charges(SampleId first, std::span<std::uint32_t> units) const = 0;
-  [[nodiscard]] virtual std::uint64_t total_units() const = 0;    // of all samples
-  [[nodiscard]] virtual std::uint64_t largest_block() const = 0;  // units
+  [[nodiscard]] virtual std::uint64_t total_units() const = 0;     // of all samples
+  [[nodiscard]] virtual std::uint64_t largest_block() const = 0;   // units
+  [[nodiscard]] virtual std::uint64_t largest_sample() const = 0;  // units
 };
 
 // Blocks without data, for tests and simulation: `block_samples` samples each, the last may be
@@ -50,20 +52,40 @@ class BlockMap {
 std::shared_ptr<const BlockMap> MakeUniformBlocks(std::uint64_t sample_count,
                                                   std::uint64_t block_samples);
 
+// The least bytes of a unit.
+inline constexpr std::uint64_t kUnitBytesMin = 64;
+
 // The blocks of a dataset. With `block_samples` each block is that many consecutive samples. With 0
-// it uses the blocks of the index or, if it has none, blocks of kBlockBytes on average, at most 64
-// samples.
+// it uses the blocks of the index or, if it has none, blocks of kBlockBytes on average, at most
+// kNeighboursMax samples. A block that is not of the index ends where the next sample has another
+// home (index/homes/), so that every block lies at one home.
 //
 // A sample's bytes are those of all its stored fields, whether the loader reads them or not: the
 // fields that a loader reads must not change its order. A unit is the largest power of two in [64,
 // 4096] bytes that is at most an eighth of the mean sample, or `unit_bytes_min`, a power of two, if
-// that is more. Takes O(samples).
+// that is more. Takes O(samples). `sample_bytes`: BlockFacts::sample_bytes, if it is known: then
+// the sizes of all samples are read once less.
 //
 // Errors: InvalidArgument  block_samples beyond 2^32 - 1, or no field is stored
 //         DataLoss         the index's blocks are not all samples, in order
-Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const Index> index,
-                                                        std::uint64_t block_samples,
-                                                        std::uint64_t unit_bytes_min = 64);
+Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(
+    std::shared_ptr<const Index> index, std::uint64_t block_samples,
+    std::uint64_t unit_bytes_min = kUnitBytesMin,
+    std::optional<std::uint64_t> sample_bytes = std::nullopt);
+
+// What an order may choose the size of its blocks by, where the dataset has none of its own.
+struct BlockFacts {
+  std::uint64_t samples = 0;
+  std::uint64_t sample_bytes = 0;  // on average, all stored fields; at least 1
+  std::uint32_t nodes = 1;         // that each have blocks of their own
+  std::uint64_t enough_bytes = 0;  // larger reads gain little on this machine
+};
+
+// Of a dataset without blocks of its own; std::nullopt: it has some. Takes O(samples).
+std::optional<BlockFacts> FactsForBlocks(const Index& index);
+
+// The most samples a block that is chosen where nobody says how many.
+inline constexpr std::uint64_t kNeighboursMax = 64;
 
 // Stored bytes of every sample, over all its fields; 2^32 - 1 stands for more.
 std::vector<std::uint32_t> StoredBytes(const Index& index);

@@ -54,6 +54,7 @@ void CheckRules(const BlockMap& blocks) {
   ASSERT_EQ(next, blocks.sample_count());
   ASSERT_EQ(total, blocks.total_units());
   ASSERT_EQ(largest, blocks.largest_block());
+  ASSERT_EQ(*std::ranges::max_element(all), blocks.largest_sample());
 }
 
 std::shared_ptr<const Index> Written(const IndexContents& contents) {
@@ -160,6 +161,15 @@ TEST(BlockMapTest, NeighboursFillAMebibyteOnAverageAnd64SamplesAtMost) {
   EXPECT_EQ(first(200, (1 << 20) / 2 + 1), 1);
   EXPECT_EQ(first(3, 1 << 25), 1);
   EXPECT_EQ(first(3, 1 << 10), 3);
+}
+
+TEST(BlockMapTest, ADatasetWithoutBlocksTellsItsSamplesAndTheirMeanSize) {
+  const auto facts = FactsForBlocks(*Written(Neighbours({1'000, 2'000, 6'001})));
+  ASSERT_TRUE(facts.has_value());
+  EXPECT_EQ(facts->samples, 3U);
+  EXPECT_EQ(facts->sample_bytes, 3'000U);
+  EXPECT_EQ(FactsForBlocks(*Written(Neighbours({0, 0})))->sample_bytes, 1U);
+  EXPECT_FALSE(FactsForBlocks(*Written(internal::SmallContents())).has_value());
 }
 
 TEST(BlockMapTest, UnevenSamplesAreChargedInWholeUnits) {

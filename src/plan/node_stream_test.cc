@@ -87,6 +87,10 @@ std::vector<Case> Cases(const OrderOptions& job) {
     if (static_cast<std::uint64_t>(pools) > blocks->block_count()) continue;
     add("epoch", {{"pools", number(pools)}}).blocks = blocks;
   }
+  for (const std::int64_t homes : {2, 3}) {
+    if (static_cast<std::uint64_t>(2 * homes) > blocks->block_count()) continue;
+    add("epoch", {{"homes", number(homes)}, {"pools", number(2 * homes)}}).blocks = blocks;
+  }
   add("redox", {{"chunks_per_virtual", number(3)}}).blocks = blocks;
   add("redox", {{"chunks_per_virtual", number(5)},
                 {"mapping", "interleaved"},

@@ -2,9 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <bit>
+#include <span>
 #include <utility>
 
 #include "base/format/errors.h"
+#include "base/hash.h"
 #include "plan/permutation.h"
 
 namespace headrace {
@@ -42,8 +45,27 @@ Result<std::map<std::string, ParameterOrigin>> ParameterOrigins(const OrderFacto
   return origins;
 }
 
+std::uint32_t GivenCount(const OrderParameters& given, std::string_view name,
+                         std::uint32_t otherwise) {
+  const auto found = given.find(name);
+  if (found == given.end()) return otherwise;
+  const auto* const value = std::get_if<std::int64_t>(&found->second);
+  const bool counts = value != nullptr && *value >= 1 && *value <= 0xffff'ffff;
+  return counts ? static_cast<std::uint32_t>(*value) : otherwise;
+}
+
 std::uint64_t BijectionFrom(const OrderParameters& resolved) {
   return static_cast<std::uint64_t>(std::get<std::int64_t>(resolved.find(kBijectionFrom)->second));
+}
+
+std::string TableHash(const SampleTable& table) {
+  static_assert(std::endian::native == std::endian::little, "hashes are of little-endian numbers");
+  if (!table) return "none";
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const std::uint64_t hash = Hash64(std::as_bytes(std::span(*table)));
+  std::string text;
+  for (int shift = 60; shift >= 0; shift -= 4) text.push_back(kDigits[hash >> shift & 0xf]);
+  return text;
 }
 
 const OrderParameter* ParameterReader::Given(std::string_view name) const {

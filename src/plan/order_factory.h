@@ -68,9 +68,21 @@ class OrderFactory {
   [[nodiscard]] virtual bool takes_costs() const { return false; }
   // A paper's own order, to compare with: it answers the requests of this other one. Null: ours.
   [[nodiscard]] virtual const OrderFactory* reproduces_requests_of() const { return nullptr; }
+  // The nodes that exchange samples in a run of several nodes (OrderOptions::exchange), by the
+  // parameters as given; 1: each node reads all that it delivers.
+  [[nodiscard]] virtual std::uint32_t exchanging_nodes(const OrderParameters& /*given*/) const {
+    return 1;
+  }
   // The name of the parameter that limits the bytes resident in the whole job; empty if there is
   // none. Its default is the useful amount or, if that is less, the memory of the ranks.
   [[nodiscard]] virtual std::string_view budget_parameter() const { return {}; }
+
+  // Samples a block, where neither the user nor the dataset says how many and the machine was
+  // measured. std::nullopt: it does not choose by measurements, but as MakeIndexBlocks() does.
+  [[nodiscard]] virtual std::optional<std::uint64_t> BlockSamples(
+      const BlockFacts& /*facts*/) const {
+    return std::nullopt;
+  }
 
   // Every parameter with its value, defaults filled in. Resolving a resolved request changes
   // nothing, on any rank and world size that the job may continue with.
@@ -102,6 +114,10 @@ class OrderFactory {
 Result<std::map<std::string, ParameterOrigin>> ParameterOrigins(const OrderFactory& factory,
                                                                 const OrderRequest& request);
 
+// An integer among parameters as given; `otherwise`, if it is none of them or out of [1, 2^32 - 1].
+std::uint32_t GivenCount(const OrderParameters& given, std::string_view name,
+                         std::uint32_t otherwise);
+
 // The value of ParameterReader::BijectionFrom() among the parameters that Resolve() returned.
 std::uint64_t BijectionFrom(const OrderParameters& resolved);
 
@@ -112,6 +128,10 @@ const OrderFactory& ExactOrderFactory();
 const OrderFactory& BatchOrderFactory();
 const OrderFactory& EpochOrderFactory();
 const OrderFactory& RedoxOrderFactory();
+
+// What states keep of a table: XXH3-64 of its numbers, 4 bytes each, little-endian, as 16
+// hexadecimal digits; "none" without a table.
+std::string TableHash(const SampleTable& table);
 
 // Reads an order's parameters, each once, with its default and its bounds. Keeps the first error
 // until Finish().

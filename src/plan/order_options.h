@@ -14,6 +14,10 @@ struct OrderOptions {
   std::uint32_t world_size = 1;
   std::uint32_t rank = 0;   // the first of the stream's ranks
   std::uint32_t ranks = 1;  // number of the stream's ranks, from `rank` on: one, or those of a node
+  // Whether nodes of `ranks` ranks each read their own blocks only and send each other samples:
+  // node n has ranks n * ranks, n * ranks + 1, ... Otherwise each stream reads all that it
+  // delivers. Only orders whose factories say that they can.
+  bool exchange = false;
   std::uint64_t seed = 0;
   bool shuffle = true;     // false: every epoch is 0, 1, 2, ...
   bool drop_last = false;  // drop the final, smaller global batch; otherwise pad it to equal ranks
@@ -21,6 +25,10 @@ struct OrderOptions {
   // A permutation of so many entries or more is a keyed bijection: see Permutation. Factories set
   // it: it is a parameter of their orders.
   std::uint64_t bijection_from = std::uint64_t{1} << 24;
+
+  // With `exchange`: the nodes, and the stream's.
+  [[nodiscard]] std::uint32_t nodes() const { return exchange ? world_size / ranks : 1; }
+  [[nodiscard]] std::uint32_t node() const { return exchange ? rank / ranks : 0; }
 };
 
 // Steps of one epoch, the same for every rank and order. With drop_last the samples beyond the last

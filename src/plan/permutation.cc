@@ -37,13 +37,13 @@ void Shuffle(std::span<std::uint32_t> values, Prng prng) {
 }
 
 Permutation::Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch,
-                         RandomStream stream, std::uint64_t bijection_from)
+                         RandomStream stream, std::uint64_t bijection_from, std::uint64_t item)
     : size_(size) {
   HEADRACE_CHECK(bijection_from <= kTableMax + 1);
   if (size < bijection_from) {
-    MakeTable(Prng(seed, epoch, stream));
+    MakeTable(Prng(seed, epoch, stream, item));
   } else {
-    MakeKeys(Prng(seed, epoch, stream));
+    MakeKeys(Prng(seed, epoch, stream, item));
   }
 }
 

@@ -26,9 +26,10 @@ class Permutation {
  public:
   static constexpr std::uint64_t kTableMax = std::uint64_t{1} << 27;
 
-  // The least size of a keyed bijection is `bijection_from`, at most kTableMax + 1.
+  // The least size of a keyed bijection is `bijection_from`, at most kTableMax + 1. `item`: of the
+  // random numbers, as in Prng.
   Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch, RandomStream stream,
-              std::uint64_t bijection_from = kTableMax + 1);
+              std::uint64_t bijection_from = kTableMax + 1, std::uint64_t item = 0);
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
 

@@ -50,15 +50,15 @@ Status Changed(std::string_view what, std::int64_t was, std::int64_t is,
                             is, remedies.changed);
 }
 
-Status Gone(const std::string& path, const FileRemedies& remedies) {
+Status Gone(const std::string& path, const FileCatalog& catalog) {
   std::error_code no_link;
   const std::string target = std::filesystem::read_symlink(path, no_link).string();
   if (no_link) {
-    return Status(StatusCode::kNotFound, "no such file; put it back, or " + remedies.changed);
+    return Status(StatusCode::kNotFound, "no such file; " + catalog.RemedyOfMissing(path));
   }
   return Status(StatusCode::kNotFound,
                 fmt::format("a link to {}, which is not there; put it back, or {}", target,
-                            remedies.broken_link));
+                            catalog.remedies().broken_link));
 }
 
 // Errors: FailedPrecondition  `stat` is not that of the indexed file
@@ -192,7 +192,7 @@ std::size_t FileTable::open_files() const {
 
 Result<std::shared_ptr<OpenFile>> FileTable::OpenNow(FileInfo info) {
   const int fd = OpenDescriptor(info.path, 0);
-  if (fd == -ENOENT) return Gone(info.path, catalog_.remedies());
+  if (fd == -ENOENT) return Gone(info.path, catalog_);
   if (fd < 0) return ErrnoStatus(-fd, "open");
   auto file = std::make_shared<OpenFile>(std::move(info), UniqueFd(fd), catalog_.remedies());
   HEADRACE_RETURN_IF_ERROR(file->CheckAsIndexed());

@@ -50,6 +50,10 @@ class FileCatalog {
     static const FileRemedies general;
     return general;
   }
+  // What to do about the file at FileInfo::path, which is not there. Only called for an error.
+  [[nodiscard]] virtual std::string RemedyOfMissing(const std::string& /*path*/) const {
+    return "put it back, or " + remedies().changed;
+  }
 };
 
 // An open file that matched the index when it was opened. Closed with its last reference.

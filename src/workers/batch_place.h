@@ -8,7 +8,8 @@
 
 namespace headrace {
 
-// Finds `row` in the shared memory of the batch. All memory of the batch must be shared.
+// Finds `row` in the shared memory of the batch. All memory of the batch must be shared. An empty
+// row of a batch without memory has no place: its `memory` is null.
 BufferPlace PlaceOfRow(const Batch& batch, std::span<const std::byte> row);
 
 }  // namespace headrace

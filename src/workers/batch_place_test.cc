@@ -61,5 +61,9 @@ TEST(BatchPlaceTest, AnEmptyRowHasAPlaceWhereverItBegins) {
   }
 }
 
+TEST(BatchPlaceTest, AnEmptyRowOfABatchWithoutMemoryHasNoPlace) {
+  EXPECT_EQ(PlaceOfRow(Batch(), {}).memory, nullptr);
+}
+
 }  // namespace
 }  // namespace headrace

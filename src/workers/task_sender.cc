@@ -40,8 +40,8 @@ Status TaskSender::Compute(std::size_t worker, const TaskSlots& task, const Batc
     for (std::uint64_t i = 0; i < rows; ++i) {
       const std::span<std::byte> row = in.row(schema_, field, task.first + i);
       const BufferPlace place = PlaceOfRow(in, row);
-      AddOnce(place.memory, memories);
-      body.PutU64(NumberOf(place.memory));
+      if (place.memory != nullptr) AddOnce(place.memory, memories);
+      body.PutU64(place.memory == nullptr ? kNoMemory : NumberOf(place.memory));
       body.PutU64(place.offset);
       if (schema_[field].ragged) body.PutU64(row.size());
     }

@@ -42,6 +42,10 @@ inline constexpr std::size_t kLeavesMax = 4096;     // of a result
 inline constexpr std::uint32_t kItemBytesMax = 64;  // of an element of an array
 inline constexpr std::uint64_t kReplyBytesMax = kIpcMessageBytesMax;
 
+// The number of the memory of rows that have no bytes, in a batch that has none. Others are
+// greater.
+inline constexpr std::uint64_t kNoMemory = 0;
+
 enum class TaskMessage : std::uint64_t { kCompute = 1, kWrite = 2 };
 enum class ReplyMessage : std::uint64_t { kReady = 1, kFailed, kError, kDone, kShaped };
 

@@ -27,8 +27,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Files of a minute or more: first, for two processes to end together.
 LONGEST = (
+    *("test_trainers_table", "test_trainers_frameworks", "test_resumes", "test_programs"),
     *("test_trainers", "test_other_shuffles", "test_benchmarks", "test_ends", "test_demo"),
-    *("test_ray", "test_nodes_torchrun"),
+    *("test_ray", "test_nodes_torchrun", "test_guides"),
 )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
+import hashlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,17 @@ from PIL import Image
 
 import headrace as hr
 from headrace import _core
+from headrace.profile import (
+    DatasetFacts,
+    DecodeRates,
+    Host,
+    Link,
+    MachineProfile,
+    Rates,
+    SizedRates,
+    Storage,
+    Tier,
+)
 
 NUMBERED = (40, 37, 20)  # images of each class
 COUNT = sum(NUMBERED)  # a prime: no batch size and no world size divides it
@@ -85,6 +98,34 @@ def as_bytes(batch: Any) -> list[bytes]:
     return parts
 
 
+def told(value: Any) -> list[Any]:
+    """Type, shape and bytes of a field; bytes as they are or as an array are the same."""
+    if isinstance(value, str):
+        return ["text", value]
+    if isinstance(value, list):
+        return [told(each) for each in value]
+    if isinstance(value, (bytes, bytearray)):
+        value = np.frombuffer(value, np.uint8)
+    array = np.asarray(value)
+    return [array.dtype.name, list(array.shape), array.tobytes().hex()]
+
+
+def sample_digest(fields: Iterable[tuple[str, Any]]) -> str:
+    """Of a sample's fields, by name."""
+    whole = {name: told(value) for name, value in fields}
+    return hashlib.sha256(repr(sorted(whole.items())).encode()).hexdigest()
+
+
+def batch_digests(batch: Any) -> list[tuple[int, str]]:
+    """Of a batch with `sample_id`: each sample's number and digest."""
+    names = [name for name in batch._fields if name != "sample_id"]
+    columns = [getattr(batch, name) for name in names]
+    return [
+        (int(number), sample_digest(zip(names, [each[row] for each in columns], strict=True)))
+        for row, number in enumerate(batch.sample_id)
+    ]
+
+
 def run_python(code: str, *arguments: object, code_expected: int = 0, stderr: str = "") -> str:
     """Runs a program in an interpreter of its own; its stdout. Nothing else may be on stderr."""
     done = subprocess.run(
@@ -111,3 +152,67 @@ def python_command(code: str, *arguments: object) -> list[str]:
 
 def interrupt(process: subprocess.Popen[str]) -> None:
     os.kill(process.pid, signal.SIGINT)
+
+
+# Machines that nobody measured.
+
+
+Rate = float | tuple[tuple[int, float], ...]
+"""Bytes a second: of one user, or (users, of all of them together)."""
+BySize = Rate | Mapping[int, Rate]
+"""Of operations of any size, or by their bytes."""
+
+
+def rates(rate: Rate) -> Rates:
+    points = rate if isinstance(rate, tuple) else ((1, rate),)
+    return Rates(
+        users=tuple(users for users, _ in points),
+        bytes_per_second=tuple(each for _, each in points),
+        spread=(0.125,) * len(points),
+    )
+
+
+def sized_rates(given: BySize) -> tuple[SizedRates, ...]:
+    by_size = given if isinstance(given, Mapping) else {1: given}
+    return tuple(SizedRates(size, rates(each)) for size, each in by_size.items())
+
+
+def made_profile(
+    folder: Path, *, storage: BySize, ram: Rate, disk: BySize, link: BySize | None = None
+) -> MachineProfile:
+    """Of each source its rates; `folder`: on the disk of tiers."""
+    return MachineProfile(
+        date=datetime.datetime(2026, 11, 26, tzinfo=datetime.UTC),
+        headrace="0",
+        host=Host(cpus=2, memory_bytes=2**30, kernel="none"),
+        dataset=DatasetFacts(
+            path="none",
+            format="pack",
+            file_system="nfs4",
+            fingerprint="none",
+            samples=1,
+            sample_bytes=1.0,
+            block_bytes=None,
+        ),
+        storage=Storage(
+            store="threads",
+            reads="ranges",
+            direct=True,
+            cold_share=0.0,
+            rates=sized_rates(storage),
+        ),
+        copy=rates(ram),
+        decode=DecodeRates(what="copy", sample_bytes=1.0, rates=rates(1e9)),
+        tiers=(
+            Tier(
+                folder=str(folder),
+                file_system="xfs",
+                direct=True,
+                read=sized_rates(disk),
+                write=sized_rates(disk),
+            ),
+        ),
+        link=None
+        if link is None
+        else Link(nodes=2, latency_seconds=1e-4, cpu_seconds_per_gb=0.5, rates=sized_rates(link)),
+    )

@@ -10,6 +10,7 @@ A *cell* has one value of each factor. It is written as `factor=value` words, wh
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "draw": ("shuffle", "in-order", "sampler", "batch-sampler"),
     "fields": (
         *("inline", "stored", "both", "one-of-several", "several", "mapped", "ragged"),
-        "compressed",
+        *("compressed", "nested"),
     ),
     "format": ("folder", "pack", "zipped", "row-groups"),
     "ranks": ("1", "2"),
@@ -40,8 +41,28 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "io": ("auto", "threads"),
     "on_error": ("raise", "substitute"),
     "verify": ("yes", "no"),
+    "profile": ("none", "storage"),
 }
 """The first value of a factor is the default: alone it is refused nowhere."""
+
+NODES = 2
+"""Of a cell of `NODE_FACTORS`; a cell of `FACTORS` has one."""
+
+NODE_FACTORS: dict[str, tuple[str, ...]] = {
+    "order": ("redox-nodes", "redox-chunks", "epoch-homes", "batch-homes"),
+    "fields": FACTORS["fields"],
+    "format": (*FACTORS["format"], "homes"),
+    "ranks": ("1", "2"),  # of a node
+    "isolation": ("shared", "thread", "process"),
+    **{
+        factor: FACTORS[factor]
+        for factor in (
+            *("tiers", "workers", "drop_last", "ids", "transform", "output", "run", "epochs"),
+            *("prefetch", "io", "on_error", "verify", "profile"),
+        )
+    },
+}
+"""The factors of jobs of two nodes. What is no factor here has its default."""
 
 BASE = ("order", "draw", "fields", "format", "ranks")
 """Every cell of these, whatever is refused, in each `make test`; see `base_cells`."""
@@ -54,6 +75,10 @@ _DECODED = ("zipped", "row-groups")
 
 _RELAXED = ("batch", "epoch", "small-pool", "redox")
 _POOLED = ("epoch", "small-pool")
+EXCHANGING = ("redox-nodes", "redox-chunks", "epoch-homes")
+"""Orders whose nodes read their own blocks only, and send each other samples."""
+
+_PROCESSES = ("shared", "process")
 _SAMPLERS = ("sampler", "batch-sampler")
 
 
@@ -71,11 +96,19 @@ class Refusal:
 
     def text(self, cell: Mapping[str, str]) -> str:
         return self.message.format(
-            order=ORDER_NAMES.get(cell["order"], cell["order"]), placement=cell["placement"]
+            order=ORDER_NAMES.get(cell["order"], cell["order"]),
+            placement=cell["placement"],
+            nodes_argument="homes" if cell["order"] == "epoch-homes" else "nodes",
         )
 
 
-ORDER_NAMES = {"small-pool": "epoch"}
+ORDER_NAMES = {
+    "small-pool": "epoch",
+    "redox-nodes": "redox",
+    "redox-chunks": "redox",
+    "epoch-homes": "epoch",
+    "batch-homes": "batch",
+}
 
 # In the order in which they are checked: of several that apply, the first is raised.
 REFUSALS: tuple[Refusal, ...] = (
@@ -124,14 +157,55 @@ REFUSALS: tuple[Refusal, ...] = (
 )
 
 
+# Of two nodes, besides those of `REFUSALS`.
+NODE_REFUSALS: tuple[Refusal, ...] = (
+    *(row for row in REFUSALS if not row.when.keys() - NODE_FACTORS.keys()),
+    Refusal(
+        {"order": EXCHANGING, "isolation": ("process",), "ranks": ("2",)},
+        "order {order}: {nodes_argument}=2, but this job has 4 nodes (4 ranks, as NodeProcess says "
+        "how many a node has): give the order {nodes_argument}=4, or start the job on 2 nodes",
+    ),
+    Refusal(
+        {"order": EXCHANGING, "isolation": _PROCESSES, "tiers": ("ram", "ssd", "both")},
+        "tiers with order '{order}' on 2 nodes: each node reads its own blocks and sends samples "
+        "to the others, which tiers take no part in; leave tiers= out or, on storage that all "
+        "nodes share, use order 'exact', 'batch', or 'epoch' without homes",
+    ),
+    Refusal(
+        {"order": EXCHANGING, "isolation": _PROCESSES, "on_error": ("substitute",)},
+        "on_error='substitute' with order '{order}' on 2 nodes: the sample that stands in may lie "
+        "on another node, which does not send it; use on_error='raise'",
+    ),
+)
+
+
+def is_of_nodes(cell: Mapping[str, str]) -> bool:
+    """Whether it is one of `NODE_FACTORS`."""
+    return cell["order"] in NODE_FACTORS["order"]
+
+
+def exchanges(cell: Mapping[str, str]) -> bool:
+    """Whether its nodes send each other samples."""
+    return cell["order"] in EXCHANGING and cell["isolation"] in _PROCESSES
+
+
+def world_of(cell: Mapping[str, str]) -> int:
+    """Ranks of the job."""
+    return int(cell["ranks"]) * (NODES if is_of_nodes(cell) else 1)
+
+
 def refusal(cell: Mapping[str, str]) -> Refusal | None:
     """Why a cell is refused; None: it is not."""
-    return next((row for row in REFUSALS if row.applies(cell)), None)
+    rows = NODE_REFUSALS if is_of_nodes(cell) else REFUSALS
+    return next((row for row in rows if row.applies(cell)), None)
 
 
 def whole(part: Mapping[str, str]) -> Cell:
     """A cell of these values, the other factors at their defaults."""
-    return {factor: part.get(factor, values[0]) for factor, values in FACTORS.items()}
+    table = FACTORS
+    if part.get("order") in NODE_FACTORS["order"]:
+        table = FACTORS | NODE_FACTORS
+    return {factor: part.get(factor, values[0]) for factor, values in table.items()}
 
 
 def words(cell: Mapping[str, str]) -> str:
@@ -141,9 +215,12 @@ def words(cell: Mapping[str, str]) -> str:
 def parse(arguments: Iterable[str]) -> Cell:
     """The cell of `factor=value` words; factors that are left out are at their defaults."""
     part = dict(argument.split("=", 1) for argument in arguments)
+    of_nodes = part.get("order") in NODE_FACTORS["order"]
+    table = FACTORS | NODE_FACTORS if of_nodes else FACTORS
     for factor, value in part.items():
-        if value not in FACTORS.get(factor, ()):
-            raise ValueError(f"{factor}={value}: the factors are {FACTORS}")
+        is_jax = (factor, value) == ("output", "jax")  # where JAX can be imported
+        if value not in table.get(factor, ()) and not is_jax:
+            raise ValueError(f"{factor}={value}: the factors are {table}")
     return whole(part)
 
 
@@ -162,33 +239,36 @@ def base_cells() -> Iterator[Cell]:
             yield whole(part)
 
 
-Tuple3 = tuple[tuple[str, str], ...]
-"""Three factors, in the table's order, each with a value."""
+Part = tuple[tuple[str, str], ...]
+"""Some factors, in the table's order, each with a value."""
 
 
-def triples(cell: Mapping[str, str]) -> Iterator[Tuple3]:
-    return itertools.combinations(cell.items(), 3)
+def parts_of(cell: Mapping[str, str], size: int = 3) -> Iterator[Part]:
+    return itertools.combinations(cell.items(), size)
 
 
-def all_triples(table: Mapping[str, tuple[str, ...]] = FACTORS) -> dict[Tuple3, None]:
-    """Of every three factors all combinations of values."""
+def all_parts(table: Mapping[str, tuple[str, ...]] = FACTORS, size: int = 3) -> dict[Part, None]:
+    """Of every `size` factors all combinations of values."""
     return {
         tuple(cell.items()): None
-        for chosen in itertools.combinations(table, 3)
+        for chosen in itertools.combinations(table, size)
         for cell in product(chosen, table)
     }
 
 
 def covering_cells(
-    table: Mapping[str, tuple[str, ...]] = FACTORS, refusals: Sequence[Refusal] = REFUSALS
+    table: Mapping[str, tuple[str, ...]] = FACTORS,
+    refusals: Sequence[Refusal] = REFUSALS,
+    size: int = 3,
 ) -> list[Cell]:
-    """Few cells, in which every combination of three factors' values occurs.
+    """Few cells, in which every combination of `size` factors' values occurs.
 
     In a cell that is accepted, if the combination itself is refused by nothing; else in one that is
     refused, by no more reasons than the combination has. The same cells every time.
     """
     draw = random.Random(0)
-    missing = all_triples(table)
+    missing = all_parts(table, size)
+    rank = {factor: number for number, factor in enumerate(table)}
     cells = []
     while missing:
         # The first that is left, so that each round has one less.
@@ -197,37 +277,64 @@ def covering_cells(
         others = [factor for factor in table if factor not in cell]
         draw.shuffle(others)
         for factor in others:
-            cell[factor] = _best_value(cell, factor, table, missing, refusals, reasons)
+            allowed = [
+                value
+                for value in table[factor]
+                if not any(
+                    row.applies(cell | {factor: value}) for row in refusals if row not in reasons
+                )
+            ]
+            gain = functools.partial(
+                _gain, list(itertools.combinations(cell.items(), size - 1)), factor, missing, rank
+            )
+            cell[factor] = max(allowed, key=gain)  # ValueError: none is allowed beside the cell's.
         cell = {factor: cell[factor] for factor in table}
         cells.append(cell)
         refused = bool(reasons)
-        for each in triples(cell):
+        for each in parts_of(cell, size):
             if not refused or any(row.applies(dict(each)) for row in refusals):
                 missing.pop(each, None)
     return cells
 
 
-def _best_value(
-    cell: Cell,
+def _gain(
+    others: Sequence[Part],
     factor: str,
-    table: Mapping[str, tuple[str, ...]],
-    missing: Mapping[Tuple3, None],
-    refusals: Sequence[Refusal],
-    reasons: Sequence[Refusal],
-) -> str:
-    """Of the values that add no reason to refuse the cell: the one with most missing triples."""
-    rank = {each: number for number, each in enumerate(table)}
-    pairs = list(itertools.combinations(cell.items(), 2))
+    missing: Mapping[Part, None],
+    rank: Mapping[str, int],
+    value: str,
+) -> int:
+    """How many of `others` are missing together with the factor's value."""
+    new = (factor, value)
+    return sum(
+        tuple(sorted((*each, new), key=lambda pair: rank[pair[0]])) in missing for each in others
+    )
 
-    def gain(value: str) -> int:
-        new = (factor, value)
-        return sum(
-            tuple(sorted((*pair, new), key=lambda each: rank[each[0]])) in missing for pair in pairs
-        )
 
-    allowed = [
-        value
-        for value in table[factor]
-        if not any(row.applies(cell | {factor: value}) for row in refusals if row not in reasons)
+def node_cells() -> Iterator[Cell]:
+    """Of two nodes: what they send each other, the rest, and every refusal.
+
+    In the first two every combination of two factors' values occurs.
+    """
+    sent = NODE_FACTORS | {
+        "order": EXCHANGING,
+        "isolation": ("shared",),
+        "tiers": ("none",),
+        "on_error": ("raise",),
+    }
+    rest = {
+        factor: NODE_FACTORS[factor]
+        for factor in ("order", "format", "ranks", "isolation", "tiers", "run", "on_error")
+    }
+    cells = [
+        *covering_cells(sent, NODE_REFUSALS, 2),
+        *covering_cells(rest, NODE_REFUSALS, 2),
+        *(cell for row in NODE_REFUSALS for cell in _refused_by(row)),
     ]
-    return max(allowed, key=gain)  # ValueError: no value is allowed beside those of the cell.
+    yield from (dict(each) for each in dict.fromkeys(tuple(whole(cell).items()) for cell in cells))
+
+
+def _refused_by(row: Refusal) -> Iterator[Cell]:
+    """A cell for each order that the row refuses; by no other one, with defaults for the rest."""
+    for order in row.when.get("order", NODE_FACTORS["order"][:1]):
+        yield {factor: values[0] for factor, values in row.when.items()} | {"order": order}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from loader_data import COUNT, LABELS, write_numbered
+from matrix_cells import NODES
 from worker_functions import WIDTH, records
 
 import headrace as hr
@@ -28,25 +30,33 @@ FIELDS = {
     "stored": ["image"],
     "both": None,  # As a user has it who names none.
     "one-of-several": ["record"],
-    "several": ["weight", "image", "record", "label"],
+    "several": ["weight", "image", "record", "label", "tokens"],  # Batches hold wider tokens.
     "mapped": ["record"],  # In one file, large enough to be copied from a mapping.
     "ragged": ["said", "caption", "boxes", "frames"],  # Samples differ in length.
     "compressed": ["said", "record"],  # Each sample by itself.
+    "nested": ["turns"],  # Lists of lists; some samples have no bytes.
 }
 SIDE = 8  # of the images that transforms give
+TOKENS = 24  # of a sample; two bytes each in storage, eight in batches
 DECODED_ROWS = 7  # of a compressed file, or of a row group
+
+
+_OWN_DATA = ("mapped", "ragged", "compressed", "nested")
 
 
 @dataclass(frozen=True)
 class Data:
-    """Folder and pack of images with labels, and of samples of four fields, below one root."""
+    """Folder and pack of images with labels, and of samples of five fields, below one root."""
 
     root: Path
 
-    def path(self, fields: str, kind: str) -> Path:
-        name = fields if fields in ("mapped", "ragged", "compressed") else "plain"
+    def path(self, fields: str, kind: str, node: int | None = None) -> Path:
+        """`node`: what lies on this node's own disks, where the format has homes."""
+        name = fields if fields in _OWN_DATA else "plain"
         if "several" in fields:
             name = "several"
+        if kind == "homes" and node is not None:
+            return self.root / f"{name}.homes-{node}"
         if kind == "folder":
             return self.root / ("images" if name == "plain" else f"{name}.hri")
         return self.root / f"{name}.{kind}{'.hri' if kind == 'zipped' else ''}"
@@ -63,14 +73,31 @@ def write_data(root: Path) -> Data:
     _write_mapped(root)
     _write_ragged(root)
     _write_compressed(root)
-    for fields in ("both", "several", "mapped", "ragged", "compressed"):
+    _write_nested(root)
+    for fields in ("both", "several", *_OWN_DATA):
         index = {"index": root / "plain.hri"} if fields == "both" else {}
         parameters = PackParameters(order="source", block_bytes=6_000, shard_bytes=30_000)
         source = hr.open(data.path(fields, "folder"), **index)
         write_pack(source, data.path(fields, "pack"), parameters)
-        _write_zipped(source, data.path(fields, "zipped"))
+        if fields == "nested":
+            _write_nested_zipped(data.path(fields, "zipped"))
+        else:
+            _write_zipped(source, data.path(fields, "zipped"))
         write_row_groups(source, data.path(fields, "row-groups"))
+        _write_homes(source, data, fields)
     return data
+
+
+def _write_homes(source: hr.Dataset, data: Data, fields: str) -> None:
+    """A pack for two nodes, and what each of them has of it."""
+    target = data.path(fields, "homes")
+    parameters = PackParameters(order="source", block_samples=4, shards_over=NODES)
+    write_pack(source, target, parameters)
+    for node in range(NODES):
+        own = shutil.copytree(target, data.path(fields, "homes", node))
+        for other in range(NODES):
+            if other != node:
+                shutil.rmtree(own / f"home-{other}")
 
 
 def _write_zipped(source: hr.Dataset, index: Path) -> None:
@@ -78,6 +105,7 @@ def _write_zipped(source: hr.Dataset, index: Path) -> None:
     folder = index.with_suffix(".files")
     folder.mkdir()
     stored = [field.name for field in source.index.fields if not field.is_inline]
+    dtypes = {field.name: field.dtype for field in source.index.fields}
     rows = list(source)
     with Builder(index, root=folder, decodes=True) as builder:
         for field in source.index.fields:
@@ -85,12 +113,15 @@ def _write_zipped(source: hr.Dataset, index: Path) -> None:
             kind: Any = "array" if is_list else field.kind
             dtype = field.dtype if kind == "array" else None
             shape = (None, *field.shape) if is_list else field.shape
-            builder.add_field(field.name, kind, dtype, shape, inline=field.is_inline)
+            wide = None if field.batch_dtype == field.dtype else field.batch_dtype
+            builder.add_field(
+                field.name, kind, dtype, shape, inline=field.is_inline, batch_dtype=wide or None
+            )
             if field.is_inline:
                 builder.add_values(field.name, [row[field.name] for row in rows])
         for number, first in enumerate(range(0, len(rows), DECODED_ROWS)):
             part = rows[first : first + DECODED_ROWS]
-            values = [[_stored(row[name]) for name in stored] for row in part]
+            values = [[_stored(row[name], dtypes[name]) for name in stored] for row in part]
             file, size = _add_zipped(
                 builder, folder / f"{number:03}", b"".join(map(b"".join, values))
             )
@@ -104,7 +135,30 @@ def _write_zipped(source: hr.Dataset, index: Path) -> None:
         builder.set_attribute("format", "test")
 
 
-def _stored(value: Any) -> bytes:
+def _write_nested_zipped(index: Path) -> None:
+    folder = index.with_suffix(".files")
+    folder.mkdir()
+    with Builder(index, root=folder, decodes=True) as builder:
+        builder.add_field("turns", "array", "int32", (None, None))
+        for first in range(0, COUNT, DECODED_ROWS):
+            part = NESTED["turns"][first : first + DECODED_ROWS]
+            data, sizes, inner = _joined(part)
+            file, size = _add_zipped(builder, folder / f"{first:03}", data)
+            builder.add_extents("turns", file, np.cumsum(sizes) - sizes, sizes, inner=inner)
+            builder.add_blocks([len(part)], file, 0, size)
+        builder.set_attribute("format", "test")
+
+
+def _joined(samples: list[list[Any]]) -> tuple[bytes, Any, tuple[list[int], list[int]]]:
+    """Lists of arrays as they are stored: their bytes, how many a sample has, and the lengths."""
+    parts = [b"".join(each.tobytes() for each in sample) for sample in samples]
+    lengths = [len(each) for sample in samples for each in sample]
+    return b"".join(parts), np.array(list(map(len, parts))), (lengths, list(map(len, samples)))
+
+
+def _stored(value: Any, dtype: str) -> bytes:
+    if isinstance(value, np.ndarray) and dtype:
+        value = value.astype(dtype)
     return value.encode() if isinstance(value, str) else bytes(memoryview(value))
 
 
@@ -121,14 +175,18 @@ def write_row_groups(source: hr.Dataset, folder: Path) -> None:
     """Compressed Parquet, of two files."""
     folder.mkdir()
     rows = list(source)
-    columns = {
-        field.name: pa.array(
-            [row[field.name].tolist() if _is_array(field) else row[field.name] for row in rows],
-            _arrow_type(field),
-        )
-        for field in source.index.fields
-    }
-    table = pa.table(columns)
+    if source.fields == ("turns",):
+        lists = [[each.tolist() for each in row["turns"]] for row in rows]
+        table = pa.table({"turns": pa.array(lists, pa.list_(pa.list_(pa.int32())))})
+    else:
+        columns = {
+            field.name: pa.array(
+                [row[field.name].tolist() if _is_array(field) else row[field.name] for row in rows],
+                _arrow_type(field),
+            )
+            for field in source.index.fields
+        }
+        table = pa.table(columns)
     for number, part in enumerate((table.slice(0, 20), table.slice(20))):
         path = folder / f"part-{number}.parquet"
         pq.write_table(part, path, compression="zstd", row_group_size=DECODED_ROWS)
@@ -141,7 +199,7 @@ def _is_array(field: _core.Field) -> bool:
 def _arrow_type(field: _core.Field) -> Any:
     if not _is_array(field):
         return {"text": pa.string()}.get(field.kind, pa.binary())
-    found = pa.from_numpy_dtype(np.dtype(field.dtype))
+    found = pa.from_numpy_dtype(np.dtype(field.batch_dtype or field.dtype))
     for size in reversed(field.shape):
         found = pa.list_(found, size)
     return pa.list_(found) if field.kind == "list" else found
@@ -179,10 +237,11 @@ def write_zstd_shards(source: hr.Dataset, folder: Path) -> None:
 
 
 def _write_several(root: Path) -> None:
-    """Two stored and two inline fields; the images are files, the records one file."""
+    """Three stored and two inline fields; records and tokens are a file each."""
     records(COUNT).tofile(root / "records.bin")
+    ARRAYS["tokens"].astype(np.uint16).tofile(root / "tokens.bin")
     paths = sorted(root.glob("images/*/*.jpg"))
-    files = [*paths, root / "records.bin"]
+    files = [*paths, root / "records.bin", root / "tokens.bin"]
     stats = [path.stat() for path in files]
     sizes = np.array([stat.st_size for stat in stats], np.uint64)
     contents = _core.IndexContents(COUNT, str(root))
@@ -192,10 +251,13 @@ def _write_several(root: Path) -> None:
         np.array([stat.st_mtime_ns for stat in stats]),
     )
     numbers, zeros = np.arange(COUNT, dtype=np.uint64), np.zeros(COUNT, np.uint64)
-    contents.add_extent_field("image", ("image", "uint8", ()), (numbers, zeros, sizes[:-1].copy()))
+    contents.add_extent_field("image", ("image", "uint8", ()), (numbers, zeros, sizes[:-2].copy()))
     size = np.uint64(4 * WIDTH)
     extents = (zeros + np.uint64(COUNT), numbers * size, zeros + size)
     contents.add_extent_field("record", ("array", "float32", (WIDTH,)), extents)
+    size = np.uint64(2 * TOKENS)
+    extents = (zeros + np.uint64(COUNT + 1), numbers * size, zeros + size)
+    contents.add_extent_field("tokens", ("array", "uint16", (TOKENS,)), extents, None, "int64")
     contents.add_inline_field("label", ("array", "int64", ()), LABELS.astype(np.int64))
     contents.add_inline_field("weight", ("array", "float32", (2,)), weights())
     contents.set_attribute("format", "test")
@@ -270,6 +332,16 @@ def _write_compressed(root: Path) -> None:
         builder.set_attribute("format", "test")
 
 
+def _write_nested(root: Path) -> None:
+    data, sizes, inner = _joined(NESTED["turns"])
+    (root / "nested.bin").write_bytes(data)
+    with Builder(root / "nested.hri", root=root) as builder:
+        builder.add_field("turns", "array", "int32", (None, None))
+        file = builder.add_file(root / "nested.bin")
+        builder.add_extents("turns", file, np.cumsum(sizes) - sizes, sizes, inner=inner)
+        builder.set_attribute("format", "test")
+
+
 def weights() -> np.ndarray[Any, Any]:
     return (np.arange(2 * COUNT) / 4).astype(np.float32).reshape(COUNT, 2)
 
@@ -277,6 +349,7 @@ def weights() -> np.ndarray[Any, Any]:
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "label": LABELS.astype(np.int64),
     "record": records(COUNT),
+    "tokens": np.arange(COUNT * TOKENS, dtype=np.int64).reshape(COUNT, TOKENS) * 28,
     "weight": weights(),
 }
 """Of each field that is an array, the values of all samples."""
@@ -288,3 +361,10 @@ RAGGED: dict[str, list[Any]] = {
     "frames": [np.arange(i % 9, dtype=np.int16) + i for i in range(COUNT)],
 }
 """Of each field whose samples differ in length, those of all samples."""
+
+NESTED: dict[str, list[list[Any]]] = {
+    "turns": [
+        [np.arange(i, i + (i + j) % 4, dtype=np.int32) for j in range(i % 5)] for i in range(COUNT)
+    ],
+}
+"""Of each field that is lists of lists, those of all samples. Every fifth has none."""

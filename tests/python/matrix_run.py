@@ -17,139 +17,35 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import batch_model
 import matrix_data
 import numpy as np
-import order_model
-from loader_data import COUNT, FLAT, flat
-from matrix_cells import Cell, parse, refusal
-from matrix_data import ARRAYS, FIELDS, RAGGED, SIDE, Data
+from loader_data import COUNT, FLAT, made_profile
+from matrix_cells import Cell, exchanges, is_of_nodes, parse, refusal, world_of
+from matrix_data import ARRAYS, FIELDS, NESTED, RAGGED, SIDE, Data
+from matrix_job import (
+    CUT,
+    GLOBAL_BATCH,
+    SEED,
+    Ids,
+    Job,
+    Sampler,
+    check_each_once,
+    epochs_of,
+    order_of,
+    planned,
+    run_ranks,
+    taken,
+)
 
 import headrace as hr
-from headrace import _core, errors, orders
+from headrace import errors
 from headrace.tiers import Ram, Ssd
 
-SEED = 6
-GLOBAL_BATCH = 8
-CUT = 3  # batches before a run is left, or saved
 TIER_BYTES = COUNT // 2 * 4096  # Holds half of the samples.
-LIST_SIZES = (9, 4, 7)  # of a batch sampler's batches, in turn
-
-Ids = list[list[list[int]]]
-"""Of each epoch, of each batch: the numbers of its samples."""
-
-_ORDERS: dict[str, orders.Order | str] = {
-    "exact": "exact",
-    "batch": "batch",
-    "epoch": "epoch",
-    "small-pool": orders.Epoch(pool="50%", pools=3, block_samples=5),
-    "redox": orders.Redox(chunks_per_virtual=4, block_samples=5),
-}
-
-
-def epochs_of(cell: Cell) -> int:
-    """With tiers one more: the second may be read ahead of what they got in the first."""
-    return 2 if cell["tiers"] == "none" else 3
-
-
-def ranks_of(cell: Cell) -> int:
-    return int(cell["ranks"])
-
-
-# What the cell must give.
-
-
-def sampled(cell: Cell, rank: int, epoch: int) -> list[list[int]]:
-    """The batches that a sampler of the test's own asks for."""
-    ranks = ranks_of(cell)
-    samples = order_model.permutation(COUNT, SEED + 100, epoch)
-    samples += samples[: -COUNT % ranks]
-    share = samples[rank::ranks]
-    batches = []
-    size = GLOBAL_BATCH // ranks
-    for number in itertools.count():
-        if not share:
-            return batches
-        if cell["draw"] == "batch-sampler":
-            size = LIST_SIZES[number % len(LIST_SIZES)]
-        batches.append(share[:size])
-        share = share[size:]
-    raise AssertionError
-
-
-class Sampler:
-    """Samples, or batches of them; another order each time that it is asked."""
-
-    def __init__(self, cell: Cell, rank: int) -> None:
-        self._cell, self._rank, self._asked = cell, rank, 0
-
-    def __iter__(self) -> Iterator[Any]:
-        batches = sampled(self._cell, self._rank, self._asked)
-        self._asked += 1
-        return iter(batches if self._cell["draw"] == "batch-sampler" else flat(batches))
-
-
-def planned(cell: Cell, rank: int, loader: hr.Loader) -> Ids:
-    """Every batch of the rank, as docs/orders.md says.
-
-    From its models; of orders that read blocks from the core's plan, which test_order_epoch.py and
-    src/plan hold against the models.
-    """
-    ranks, drop_last = ranks_of(cell), cell["drop_last"] == "yes"
-    size = GLOBAL_BATCH // ranks
-    epochs = range(epochs_of(cell))
-    shuffle = cell["draw"] == "shuffle"
-    job = {"world_size": ranks, "seed": SEED, "shuffle": shuffle, "drop_last": drop_last}
-    if "sampler" in cell["draw"]:
-        batches = [sampled(cell, rank, epoch) for epoch in epochs]
-        return [[b for b in epoch if not drop_last or len(b) == size] for epoch in batches]
-    if cell["order"] == "exact":
-        return [
-            order_model.exact_epoch(COUNT, size, rank=rank, epoch=epoch, **job) for epoch in epochs
-        ]
-    index = loader.dataset.index
-    if cell["order"] == "batch":
-        costs = _core.stored_bytes(index).tolist()
-        return [
-            batch_model.batch_epoch(COUNT, size, costs=costs, epoch=epoch, **job)[rank]
-            for epoch in epochs
-        ]
-    state = loader.state_dict()
-    parameters = dict(state["order_parameters"])
-    stream = _core.OrderStream(
-        state["order"],
-        index=index,
-        block_samples=parameters.pop("block_samples"),
-        parameters=parameters,
-        batch_size=size,
-        rank=rank,
-        epochs=len(epochs),
-        **job,
-    )
-    steps = range(stream.steps_per_epoch)
-    return [[[int(i) for i in stream.ids(1)] for _ in steps] for _ in epochs]
-
-
-def taken(cell: Cell, plan: Ids) -> Ids:
-    """What the loop gets of the plan."""
-    return [plan[0][:CUT], *plan[1:]] if cell["run"] == "left" else plan
-
-
-def check_each_once(cell: Cell, of_ranks: list[Ids]) -> None:
-    """Of each whole epoch, over the ranks: every sample once, less the drop set, plus pads."""
-    ranks = ranks_of(cell)
-    for epoch in range(1 if cell["run"] == "left" else 0, epochs_of(cell)):
-        counts = Counter(itertools.chain(*(flat(share[epoch]) for share in of_ranks)))
-        if cell["drop_last"] == "yes":
-            assert sum(counts.values()) == len(counts) == COUNT // GLOBAL_BATCH * GLOBAL_BATCH
-        else:
-            assert set(counts) == set(range(COUNT)), f"epoch {epoch} lacks samples"
-            assert sum(counts.values()) == COUNT + -COUNT % ranks, f"epoch {epoch} repeats samples"
 
 
 # What a loader of the cell is given.
@@ -166,13 +62,20 @@ def changed(sample: hr.Sample) -> Any:
         value = getattr(sample, name)
         if isinstance(value, str):
             values.append(value + "!")
+        elif isinstance(value, list):
+            values.append(joined(value) + 1)
         else:
             encoded = name == "image" and value.ndim == 1
             values.append(bytes(value) if encoded else value + 1)
     return (*values, sample.id, sample.epoch)
 
 
-_CHANGED = ("weight", "image", "record", "label", *RAGGED)
+_CHANGED = ("weight", "image", "record", "label", "tokens", *RAGGED, *NESTED)
+
+
+def joined(lists: list[Any]) -> np.ndarray[Any, Any]:
+    """The inner lists of a nested field, one after the other."""
+    return np.concatenate([np.zeros(0, np.int32), *lists])
 
 
 def stacked(results: list[Any]) -> Any:
@@ -191,18 +94,30 @@ def tiers_of(cell: Cell, folder: Path) -> list[Any] | None:
     return {"none": None, "ram": [ram], "ssd": [ssd], "both": [ram, ssd]}[cell["tiers"]]
 
 
+def profile_of(cell: Cell, folder: Path) -> Path | None:
+    """Of a machine whose storage is faster than all tiers."""
+    if cell["profile"] == "none":
+        return None
+    path = folder / "machine.toml"
+    if not path.exists():
+        made_profile(folder, storage=1e9, ram=1e6, disk=1e6).save(path)
+    return path
+
+
 _kept_readers: list[Any] = []
 """So that the process that decodes row groups is not started for each cell."""
 
 
-def make(cell: Cell, rank: int, data: Data, folder: Path) -> hr.Loader:
-    ranks = ranks_of(cell)
+def make(
+    cell: Cell, rank: int, data: Data, folder: Path, job: Job, again: bool = False
+) -> hr.Loader:
+    ranks = world_of(cell)
     if cell["format"] == "row-groups" and not _kept_readers:
         _kept_readers.append(hr.open(data.path("both", "row-groups")).stored_reader())
     if cell["fields"] == "mapped":
         (data.root / "mapped.bin").read_bytes()  # Into the page cache.
     given: dict[str, Any] = {
-        "order": _ORDERS[cell["order"]],
+        "order": order_of(cell),
         "seed": SEED,
         "fields": FIELDS[cell["fields"]],
         "sharding": hr.Sharding(rank=rank, world_size=ranks),
@@ -217,6 +132,7 @@ def make(cell: Cell, rank: int, data: Data, folder: Path) -> hr.Loader:
             prefetch=1 if cell["prefetch"] == "1" else None,
             io=cell["io"],
             verify=cell["verify"] == "yes",
+            profile=profile_of(cell, folder),
         ),
     }
     if cell["draw"] == "batch-sampler":
@@ -235,18 +151,23 @@ def make(cell: Cell, rank: int, data: Data, folder: Path) -> hr.Loader:
     }[cell["transform"]]
     if cell["transform"] == "python":
         given["decode"] = False
-    if cell["fields"] == "ragged" and cell["transform"] in ("python", "image+python"):
+    if cell["fields"] in ("ragged", "nested") and cell["transform"] in ("python", "image+python"):
         given["ragged"] = "list"
     given["workers"] = hr.Workers(
         None if cell["workers"] == "default" else int(cell["workers"]),
         start="fork",
         collate_fn=stacked if cell["transform"] == "collate" else None,
     )
+    here = int(cell["ranks"])  # ranks of the node
     if cell["isolation"] == "process":
         given["node_process"] = hr.NodeProcess()
     if cell["isolation"] == "shared":
-        given["node_process"] = hr.NodeProcess(local_rank=rank, local_world_size=ranks)
-    return hr.Loader(data.path(cell["fields"], cell["format"]), **given)
+        given["node_process"] = hr.NodeProcess(local_rank=rank % here, local_world_size=here)
+    asks = is_of_nodes(cell) and cell["isolation"] == "shared" and cell["tiers"] != "none"
+    if exchanges(cell) or asks:
+        given["nodes"] = hr.Nodes(addresses=job.addresses[again])
+    node = rank // here if exchanges(cell) else None
+    return hr.Loader(data.path(cell["fields"], cell["format"], node), **given)
 
 
 # One rank's loop.
@@ -260,6 +181,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any]:
 
 def check_type(cell: Cell, value: Any) -> None:
     kind = type(value).__module__.split(".")[0]
+    kind = {"jaxlib": "jax"}.get(kind, kind)
     if cell["output"] != "dlpack":
         assert kind == cell["output"], f"{kind}, not {cell['output']}"
 
@@ -276,6 +198,16 @@ def check_ragged(cell: Cell, rows: Any, expected: list[Any], python: bool) -> No
         found = as_array(row)
         assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
         assert np.array_equal(found, wanted + wanted.dtype.type(python))
+
+
+def check_nested(cell: Cell, rows: Any, expected: list[Any], python: bool) -> None:
+    """Lists of lists; a Python transform made one list of each."""
+    if python:
+        check_ragged(cell, rows, [joined(lists) for lists in expected], python)
+        return
+    assert len(rows) == len(expected)
+    for row, lists in zip(rows, expected, strict=True):
+        check_ragged(cell, row, lists, python)
 
 
 def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) -> None:
@@ -298,6 +230,9 @@ def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) 
         if name in RAGGED:
             check_ragged(cell, value, [RAGGED[name][sample] for sample in ids], python)
             continue
+        if name in NESTED:
+            check_nested(cell, value, [NESTED[name][sample] for sample in ids], python)
+            continue
         check_type(cell, value)
         if name == "image":
             expected = np.array(ids, np.uint8)[:, None, None, None]
@@ -314,14 +249,16 @@ def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) 
 class RankLoop:
     """One rank of a cell. `steps()` is its loop, one batch at a time."""
 
-    def __init__(self, cell: Cell, rank: int, data: Data, folder: Path) -> None:
+    def __init__(self, cell: Cell, rank: int, data: Data, folder: Path, job: Job) -> None:
         self._cell, self._rank, self._data, self._folder = cell, rank, data, folder
+        self._job = job
         self.got: Ids = []
-        self.tier_uses = 0
+        self.uses = 0
+        """Samples that came from tiers, and from other nodes in parcels."""
 
     def steps(self) -> Iterator[None]:
         cell = self._cell
-        loader = make(cell, self._rank, self._data, self._folder)
+        loader = self._made()
         try:
             plan = planned(cell, self._rank, loader)
             wanted = taken(cell, plan)
@@ -329,18 +266,27 @@ class RankLoop:
             yield from self._epoch(loader, 0, wanted[0] if whole else wanted[0][:CUT], whole)
             if cell["run"] == "resumed":
                 state = json.loads(json.dumps(loader.state_dict()))
+                self._job.barrier.wait()
                 loader.close()
-                loader = make(cell, self._rank, self._data, self._folder)
+                loader = self._made(again=True)
                 loader.load_state_dict(state)
                 first = self.got.pop()
                 yield from self._epoch(loader, 0, wanted[0][CUT:], True)
                 self.got[0] = first + self.got[0]
             for epoch in range(1, len(wanted)):
                 yield from self._epoch(loader, epoch, wanted[epoch], True)
-            self.tier_uses = sum(tier["uses"] for tier in loader.stats()["tiers"])
+            stats = loader.stats()
+            self.uses = sum(tier["uses"] for tier in stats["tiers"])
+            if stats["parcels"] is not None:
+                self.uses += stats["parcels"]["received_samples"]
             assert self.got == wanted
+            self._job.barrier.wait()
         finally:
             loader.close()
+
+    def _made(self, again: bool = False) -> hr.Loader:
+        """`again`: after another loader of the rank."""
+        return make(self._cell, self._rank, self._data, self._folder, self._job, again)
 
     def _epoch(
         self, loader: hr.Loader, epoch: int, wanted: list[list[int]], to_its_end: bool
@@ -363,69 +309,39 @@ class RankLoop:
             assert next(batches, None) is None, f"epoch {epoch} goes on after its last batch"
 
 
-def run_here(cell: Cell, ranks: list[int], data: Data, folder: Path) -> tuple[list[Ids], int]:
-    """These ranks in this process, in step: what each got, and samples taken from tiers."""
-    loops = [RankLoop(cell, rank, data, folder) for rank in ranks]
+def run_here(
+    cell: Cell, ranks: list[int], data: Data, folder: Path, job: Job
+) -> tuple[list[Ids], int]:
+    """These ranks in this process, in step: what each got, and samples from tiers and nodes."""
+    if refusal(cell) is not None:
+        for rank in ranks:
+            expect_refusal(cell, rank, data, folder, job)
+        return [], 0
+    loops = [RankLoop(cell, rank, data, folder, job) for rank in ranks]
     for _ in itertools.zip_longest(*(loop.steps() for loop in loops)):
         pass
-    return [loop.got for loop in loops], sum(loop.tier_uses for loop in loops)
+    return [loop.got for loop in loops], sum(loop.uses for loop in loops)
 
 
-def expect_refusal(cell: Cell, rank: int, data: Data, folder: Path) -> None:
+def expect_refusal(cell: Cell, rank: int, data: Data, folder: Path, job: Job) -> None:
     row = refusal(cell)
     assert row is not None
     message = "it is not refused"
     try:
-        make(cell, rank, data, folder).close()
+        make(cell, rank, data, folder, job).close()
     except errors.InvalidArgumentError as error:
         message = str(error)
     assert message == row.text(cell), f"{message!r}, must be: {row.text(cell)!r}"
 
 
-def run_rank(cell: Cell, ranks: list[int], data: Data, folder: Path) -> Any:
-    if refusal(cell) is None:
-        return run_here(cell, ranks, data, folder)
-    for rank in ranks:
-        expect_refusal(cell, rank, data, folder)
-    return [], 0
-
-
-def run_forked(cell: Cell, data: Data, folder: Path) -> tuple[list[Ids], int]:
-    """Two ranks of one node process, each in a process of its own."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            result = {"value": run_rank(cell, [1], data, folder)}
-        except BaseException:
-            result = {"error": traceback.format_exc()}
-        os.write(writer, json.dumps(result).encode())
-        os._exit(0)
-    os.close(writer)
-    try:
-        got, uses = run_rank(cell, [0], data, folder)
-    finally:
-        with os.fdopen(reader, "rb") as pipe:
-            answer = json.loads(pipe.read() or b'{"error": "rank 1 died"}')
-        os.waitpid(child, 0)
-    assert "error" not in answer, f"of rank 1: {answer.get('error')}"
-    return [*got, *answer["value"][0]], uses + answer["value"][1]
-
-
-_numbers = itertools.count()
-
-
 def run_cell(cell: Cell, data: Data) -> int:
-    """Runs all of its checks; samples that were taken from tiers."""
-    os.environ["MASTER_PORT"] = f"{os.getpid()}{next(_numbers):06}"  # No port: a name of its own.
-    ranks = list(range(ranks_of(cell)))
+    """Runs all of its checks; samples that came from tiers, and from other nodes."""
     folder = Path(tempfile.mkdtemp(dir=data.root))
     try:
-        several = cell["isolation"] == "shared" and len(ranks) > 1
-        run = run_forked(cell, data, folder) if several else run_rank(cell, ranks, data, folder)
+        got, uses = run_ranks(cell, lambda ranks, job: run_here(cell, ranks, data, folder, job))
         if refusal(cell) is None:
-            check_each_once(cell, run[0])
-        return int(run[1])
+            check_each_once(cell, got)
+        return uses
     finally:
         shutil.rmtree(folder)
 
@@ -451,7 +367,7 @@ def main(arguments: list[str]) -> None:
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
         cell = parse(arguments)
         uses = run_cell(cell, matrix_data.write_data(Path(folder)))
-    print(f"holds; {uses} samples came from tiers")
+    print(f"holds; {uses} samples came from tiers and other nodes")
 
 
 if __name__ == "__main__":

@@ -25,24 +25,28 @@ import hashlib, json, os, select, sys
 import numpy as np
 import headrace as hr
 from headrace._loading import node
-from loader_data import FLAT, payload_ids
+from loader_data import FLAT, batch_digests, payload_ids
 
 loader, batches, held = None, None, []
 
 def open_(root, ssd=None, ram=None, process=None, engine=None, nodes=None, placement=None,
-          sharding=None, **arguments):
+          sharding=None, order=None, raw=False, **arguments):
     global loader
+    if order is not None:  # A name; or that of a class, and its arguments.
+        named = isinstance(order, str)
+        arguments["order"] = order if named else getattr(hr.orders, order[0])(**order[1])
+    tiers = [] if ram is None else [hr.tiers.Ram(ram)]
     if ssd is not None:
-        arguments["tiers"] = [hr.tiers.Ssd(ssd, "16MiB")]
-    if ram is not None:
-        arguments["tiers"] = [hr.tiers.Ram(ram)]
+        tiers.append(hr.tiers.Ssd(ssd, "16MiB"))
+    if tiers:
+        arguments["tiers"] = tiers
     if nodes is not None:
         arguments["nodes"] = hr.Nodes(**nodes)
     if placement is not None:
         arguments["cache"] = hr.Cache(placement=placement)
     if sharding is not None:
         arguments["sharding"] = hr.Sharding(**sharding)
-    loader = hr.Loader(root, transform=FLAT, ids=True, output="numpy",
+    loader = hr.Loader(root, transform=None if raw else FLAT, ids=True, output="numpy",
                        node_process=hr.NodeProcess(**process or {}),
                        engine=hr.Engine(**engine or {}), **arguments)
     return len(loader)
@@ -70,6 +74,27 @@ def epoch():
     global batches
     batches = None
     return [payload_ids(batch) for batch in loader]
+
+def account():
+    return loader.explain().sentences
+
+def planned():
+    from headrace.papers.redox import RedoxSampler
+    return [list(batch) for batch in RedoxSampler(loader)]
+
+def contents(count=None):
+    # Of so many steps, or the rest of the epoch: the samples of each batch, and their bytes.
+    global batches
+    if batches is None:
+        batches = iter(loader)
+    found = []
+    while count is None or len(found) < count:
+        batch = next(batches, None)
+        if batch is None:
+            batches = None
+            break
+        found.append(batch_digests(batch))
+    return found
 
 def rows():
     return [
@@ -121,6 +146,11 @@ def prometheus():
 def explain(step):
     return [row["sample"] for row in loader.explain(step).rows if row["field"] == "image"]
 
+def sources(step):
+    # Of each row of a step: its sample, and where the plan takes it from.
+    return [[row["sample"], row["source"]] for row in loader.explain(step).rows
+            if row["field"] == "image"]
+
 def close():
     leave()
     loader.close()
@@ -161,16 +191,17 @@ class RankError(Exception):
 class Rank:
     """One rank's process."""
 
-    def __init__(self, rank: int, ranks: int, port: int, local_ranks: int | None = None) -> None:
+    def __init__(self, rank: int, ranks: int, port: int, seat: tuple[int, int, int]) -> None:
+        """`seat`: its node, its number there, and how many there are."""
         environment = dict(os.environ)
-        local_ranks = local_ranks or ranks
+        node, local_rank, local_ranks = seat
         paths = [*sys.path, str(Path(__file__).parent)]
         environment.update(
             RANK=str(rank),
             WORLD_SIZE=str(ranks),
-            LOCAL_RANK=str(rank % local_ranks),
+            LOCAL_RANK=str(local_rank),
             LOCAL_WORLD_SIZE=str(local_ranks),
-            GROUP_RANK=str(rank // local_ranks),
+            GROUP_RANK=str(node),
             HEADRACE_TOKEN="the secret of a test",
             MASTER_ADDR="test",
             MASTER_PORT=str(port),
@@ -227,7 +258,7 @@ class Rank:
 
 
 class Ranks:
-    """All ranks of a node; or of several, `local_ranks` on each."""
+    """All ranks of a node; or of several, `local_ranks` on each, or by node."""
 
     _ports = iter(range(os.getpid() * 1000, 2**62))  # No port: a name that nobody else has.
 
@@ -237,11 +268,17 @@ class Ranks:
         *,
         numbers: Sequence[int] | None = None,
         port: int | None = None,
-        local_ranks: int | None = None,
+        local_ranks: int | Sequence[int] | None = None,
     ) -> None:
         self.port = next(Ranks._ports) if port is None else port
+        if local_ranks is None or isinstance(local_ranks, int):
+            here = local_ranks or count
+            local_ranks = [here] * -(-count // here)
+        seats = [
+            (node, seat, here) for node, here in enumerate(local_ranks) for seat in range(here)
+        ]
         numbers = range(count) if numbers is None else numbers
-        self.ranks = [Rank(rank, count, self.port, local_ranks) for rank in numbers]
+        self.ranks = [Rank(rank, count, self.port, seats[rank]) for rank in numbers]
 
     def __getitem__(self, rank: int) -> Rank:
         return self.ranks[rank]
@@ -266,6 +303,17 @@ class Ranks:
     ) -> None:
         for rank in self.ranks:
             rank.end()
+
+
+def addresses(count: int) -> list[str]:
+    """Free ones of this machine, each node at an address of its own."""
+    tools = str(Path(__file__).parents[2] / "tools")
+    if tools not in sys.path:  # pytest adds it, programs of tests do not.
+        sys.path.append(tools)
+    from cluster.network import free_ports
+
+    hosts = [f"127.0.0.{number + 1}" for number in range(count)]
+    return [f"{host}:{port}" for host, port in zip(hosts, free_ports(hosts), strict=True)]
 
 
 def node_pid(loader: hr.Loader) -> int:

@@ -158,7 +158,18 @@ def full_core() -> dict[str, Any]:
                 "pinned_reads",
                 "pinned_bytes",
             )
-            | {"left_in_storage": 12},
+            | {"left_in_storage": 12}
+            | dict.fromkeys(
+                (
+                    "parcels",
+                    "parcel_samples",
+                    "parcel_bytes",
+                    "sent_parcels",
+                    "sent_samples",
+                    "sent_bytes",
+                ),
+                0,
+            ),
             **counts("reads_in_flight", "steps_in_work"),
             "staging": pool(),
             "batch": pool(),
@@ -174,6 +185,8 @@ def full_core() -> dict[str, Any]:
                 "node_bytes": 27,
                 "node_fallbacks": 28,
                 "brought": 29,
+                "tiers_passed": 30,
+                "nodes_passed": 31,
                 "planned": [next(number), next(number), next(number)],
             },
             "lanes": [lane(), lane()],
@@ -205,6 +218,9 @@ def full_core() -> dict[str, Any]:
             "nodes": 3,
             "received_samples": 30,
             "received_bytes": 31,
+            "asked_samples": 44,
+            "requests": 42,
+            "answers": 43,
             "not_held": 32,
             "failed": 33,
             "asked_second": 38,

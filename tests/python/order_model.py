@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from math import gcd
 
 WORD = 2**32
@@ -10,7 +11,7 @@ TABLE_MAX = 2**27
 BIJECTION_FROM = 2**24  # the default of orders
 CANDIDATES = 8
 
-ORDER, AUGMENT, SUBSTITUTE, PACK, POOL = 1, 2, 3, 4, 5
+ORDER, AUGMENT, SUBSTITUTE, PACK, POOL, DEAL = 1, 2, 3, 4, 5, 8
 
 
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -55,21 +56,35 @@ class Words:
 
 
 def permutation(
-    n: int, seed: int, epoch: int, stream: int = ORDER, bijection_from: int = TABLE_MAX + 1
+    n: int,
+    seed: int,
+    epoch: int,
+    stream: int = ORDER,
+    bijection_from: int = TABLE_MAX + 1,
+    item: int = 0,
 ) -> list[int]:
     assert bijection_from <= TABLE_MAX + 1
     if n >= bijection_from:
-        return list(map(keyed_bijection(n, seed, epoch, stream), range(n)))
-    words = Words(seed, epoch, stream)
+        return list(map(keyed_bijection(n, seed, epoch, stream, item), range(n)))
+    return shuffled(n, Words(seed, epoch, stream, item))
+
+
+def shuffled(n: int, words: Words) -> list[int]:
     entries = list(range(n))
-    for left in range(n, 1, -1):
-        other = words.below(left)
-        entries[left - 1], entries[other] = entries[other], entries[left - 1]
+    shuffle(entries, words)
     return entries
 
 
-def keyed_bijection(n: int, seed: int, epoch: int, stream: int = ORDER) -> Callable[[int], int]:
-    words = Words(seed, epoch, stream)
+def shuffle(entries: list[int], words: Words) -> None:
+    for left in range(len(entries), 1, -1):
+        other = words.below(left)
+        entries[left - 1], entries[other] = entries[other], entries[left - 1]
+
+
+def keyed_bijection(
+    n: int, seed: int, epoch: int, stream: int = ORDER, item: int = 0
+) -> Callable[[int], int]:
+    words = Words(seed, epoch, stream, item)
     keys = [words.next64() for _ in range(8)]
     bits = max(2, (n - 1).bit_length())
     low_bits = bits // 2
@@ -197,13 +212,11 @@ def epoch_pieces(
     seed: int,
     epoch: int,
     bijection_from: int,
+    home: int = 0,
 ) -> list[list[list[int]]]:
-    """Of each pool, the pieces of its stretch."""
-    sequence = [
-        (sample, number)
-        for number in permutation(len(blocks), seed, epoch, bijection_from=bijection_from)
-        for sample in blocks[number]
-    ][:delivered]
+    """Of each pool of a home, the pieces of its stretch; `blocks` are those of the home."""
+    order = permutation(len(blocks), seed, epoch, ORDER, bijection_from, home)
+    sequence = [(sample, number) for number in order for sample in blocks[number]][:delivered]
     stretches: list[list[list[int]]] = []
     for pool in range(pools):
         length = len(range(pool, delivered, pools))
@@ -217,6 +230,14 @@ def epoch_pieces(
             last = number
         stretches.append(pieces)
     return stretches
+
+
+def home_turns(samples: list[int]) -> list[int]:
+    """The home of each position; `samples` of each home."""
+    places = [
+        (Fraction(2 * j + 1, 2 * n), home) for home, n in enumerate(samples) for j in range(n)
+    ]
+    return [home for _, home in sorted(places)]
 
 
 def epoch_epoch(
@@ -235,6 +256,8 @@ def epoch_epoch(
     rank: int = 0,
     world_size: int = 1,
     bijection_from: int = BIJECTION_FROM,
+    homes: int = 1,
+    home_of_block: list[int] | None = None,
 ) -> list[list[int]]:
     """The batches of one rank in one epoch of the order `epoch`."""
     blocks: list[list[int]] = []
@@ -242,6 +265,12 @@ def epoch_epoch(
     for size in block_sizes:
         blocks.append(list(range(n, n + size)))
         n += size
+    if home_of_block is None:
+        home_of_block = [number % homes for number in range(len(blocks))]
+    of_home = [
+        [block for block, at in zip(blocks, home_of_block, strict=True) if at == home]
+        for home in range(homes)
+    ]
     global_batch = batch_size * world_size
     delivered = n // global_batch * global_batch if drop_last else n
     total_units = sum(map(units, range(n)))
@@ -253,23 +282,32 @@ def epoch_epoch(
     if epoch == 0 and first_join_permille:
         first_join = max(1, budget * n * first_join_permille // (1000 * total_units))
 
-    here = epoch_pieces(blocks, delivered, pools, seed, epoch, bijection_from)
-    following = epoch_pieces(blocks, delivered, pools, seed, epoch + 1, bijection_from)
-    positions = [-1] * delivered
-    for number in range(pools):
-        pool = EpochPool(here[number], following[number], Words(seed, epoch, POOL, number))
-        draws = len(range(number, delivered, pools))
-        pool.run(draws, units, budget, joins_at_once, full_join, delay, first_join)
-        positions[number::pools] = pool.drawn
+    turns = home_turns([sum(map(len, own)) for own in of_home])[:delivered]
+    drawn_at: list[list[int]] = []  # each home, in the order of its positions
+    for home, own in enumerate(of_home):
+        count, own_pools = turns.count(home), pools // homes
+        here = epoch_pieces(own, count, own_pools, seed, epoch, bijection_from, home)
+        following = epoch_pieces(own, count, own_pools, seed, epoch + 1, bijection_from, home)
+        drawn = [-1] * count
+        for number in range(own_pools):
+            words = Words(seed, epoch, POOL, number * homes + home)
+            pool = EpochPool(here[number], following[number], words)
+            draws = len(range(number, count, own_pools))
+            pool.run(draws, units, budget, joins_at_once, full_join, delay, first_join)
+            drawn[number::own_pools] = pool.drawn
+        drawn_at.append(drawn)
+    positions = [drawn_at[home].pop(0) for home in turns]
 
-    if len(positions) % world_size != 0:
-        begin = len(positions) // global_batch * global_batch  # of the last step
-        last = positions[begin:]
-        missing = -len(positions) % world_size
-        positions += [last[i % len(last)] for i in range(missing)]
     batches = []
-    for begin in range(0, len(positions), global_batch):
-        batches.append(positions[begin : begin + global_batch][rank::world_size])
+    for step, begin in enumerate(range(0, delivered, global_batch)):
+        places = positions[begin : begin + global_batch]
+        if homes > 1:
+            dealt = shuffled(len(places), Words(seed, epoch, DEAL, step))
+            for position, place in enumerate(dealt):
+                places[place] = positions[begin + position]
+        missing = -len(places) % world_size
+        places += [places[i % len(places)] for i in range(missing)]
+        batches.append(places[rank::world_size])
     return batches
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
+
+from cluster.network import free_ports
+from package_env import PackageEnvError, package_env
 
 TIMEOUT_S = 300  # Some import for a minute where the machine is busy.
 TESTS = Path(__file__).parent
@@ -23,26 +27,41 @@ class Ended(NamedTuple):
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(["127.0.0.1"])[0]
+
+
+def real_packages(name: str) -> Path:
+    """Where the packages of tools/envs/NAME.txt are. Skips the test if they cannot be installed;
+    not in CI. Call it before a test has a cache of its own."""
+    try:
+        return package_env(name)
+    except PackageEnvError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"without the packages of {name}: {error}")
 
 
 def environment(packages: Path | None = None, **variables: object) -> dict[str, str]:
     """For a script: the tests' modules can be imported, then those of `packages`; no network."""
     made = {name: value for name, value in os.environ.items() if name not in _RANK_NAMES}
     folders = [TESTS, TESTS / "trainers", *([packages] if packages else [])]
-    made["PYTHONPATH"] = os.pathsep.join(map(str, folders))
+    own = os.environ.get("PYTHONPATH")  # as where a headrace is tested that is not installed
+    made["PYTHONPATH"] = os.pathsep.join([*map(str, folders), *([own] if own else [])])
     made |= {"HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     made |= {"PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
+    made |= {"ACCELERATE_USE_CPU": "true"}  # as `accelerate launch --cpu` says
     return made | {name: str(value) for name, value in variables.items()}
 
 
 def run_script(
-    script: Path | str, *arguments: object, env: dict[str, str], folder: Path | None = None
+    script: Path | str,
+    *arguments: object,
+    env: dict[str, str],
+    folder: Path | None = None,
+    timeout_s: int = TIMEOUT_S,
 ) -> Ended:
     """Runs a script alone, to its end; in `folder`, or the current one."""
-    return _end(_begin(script, arguments, env, folder))
+    return _end(_begin(script, arguments, env, folder), timeout_s)
 
 
 def run_ranks(
@@ -75,11 +94,11 @@ def _begin(
     )
 
 
-def _end(process: subprocess.Popen[str]) -> Ended:
+def _end(process: subprocess.Popen[str], timeout_s: int = TIMEOUT_S) -> Ended:
     try:
-        out, err = process.communicate(timeout=TIMEOUT_S)
+        out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()
-        err += f"\n(killed after {TIMEOUT_S} s)"
+        err += f"\n(killed after {timeout_s} s)"
     return Ended(process.returncode, out, err)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -79,3 +80,53 @@ def test_the_page_of_placements_shows_the_newest_result_which_holds(
         if "local" in line:
             line["local"] = 0.4
     assert [what for what, holds in node_shares.verdicts(result) if not holds]
+
+
+@pytest.mark.parametrize("name", ["side_by_side", "redox_remote"])
+def test_the_page_of_ways_side_by_side_shows_what_was_recorded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    report = importlib.import_module(f"_reports.{name}_report")
+    page = (ROOT / "docs" / "side-by-side.md").read_text()
+    generated = page.partition(report.BEGIN)[2].partition(report.END)[0]
+    assert generated.strip() == report.text(report.recorded()).strip()
+
+
+def test_the_page_of_ways_side_by_side_sees_what_falls_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from _reports import redox_remote_report, side_by_side_report
+
+    found = side_by_side_report.recorded()
+    for each in [each for line in found["homes"][1, 128] for each in line["rounds"]]:
+        homes, shared = each["epoch, homes"]["training"], each["epoch, shared"]["training"]
+        homes["stall_s"] = shared["stall_s"] + 0.06 * shared["epoch_s"]
+    held = dict(side_by_side_report.verdicts(found))
+    assert [
+        holds
+        for what, holds in held.items()
+        if what.startswith("all of the rates, batches of 128, training")
+    ] == [False]
+    counted = redox_remote_report.recorded()
+    assert all(holds for _, holds in redox_remote_report.verdicts(counted))
+    counted["variants"]["both"]["read_bytes"] *= 1.03
+    counted["variants"]["window"]["remote_requests"] *= 2
+    fallen = [what for what, holds in redox_remote_report.verdicts(counted) if not holds]
+    assert len(fallen) == 3
+    assert fallen[0].startswith("all nodes counted")
+    assert fallen[1].startswith("bytes read are")
+    assert fallen[2].startswith("with a window")
+
+
+def test_a_quick_run_of_nodes_side_by_side_ends(tmp_path: Path) -> None:
+    command = [
+        sys.executable, BENCHMARKS / "nodes" / "side_by_side.py", "--quick", "--part", "rows",
+        "--rows", "13", "--data", tmp_path,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    if done.stdout.startswith("skipped"):
+        pytest.skip(done.stdout.strip())
+    assert "| epoch, homes | " in done.stdout

@@ -206,6 +206,7 @@ def test_commands_write_nothing_into_the_folders_of_a_dataset(folder: Path) -> N
     assert inside in run(*profiled, "--plot", folder / "ant" / "m.png", code=2).stderr
     assert inside in run(*profiled, "--tier", folder / "ant", code=2).stderr
     assert inside in run("quality", folder, "--plot", folder / "ant" / "q.png", code=2).stderr
+    assert inside in run("inspect", folder, "--show", folder / "ant" / "s.png", code=2).stderr
     assert inside in run("plan", folder, "--tier", f"{folder}/t=1MB", code=2).stderr
     assert inside in run("plan", folder, "--schedule", folder / "ant" / "s", code=2).stderr
     assert {each.name for each in folder.iterdir()} == {"ant", "bee", "cat"}

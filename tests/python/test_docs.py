@@ -14,14 +14,22 @@ PAGES = Path(__file__).parents[2] / "docs"
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 @pytest.mark.parametrize(
-    ("page", "examples_min"), [("loader.md", 16), ("observe.md", 9), ("torch.md", 24)]
+    ("page", "examples_min"),
+    [
+        ("loader.md", 16),
+        ("observe.md", 9),
+        ("torch.md", 24),
+        ("dataloader.md", 8),
+        ("notebooks.md", 9),
+        ("papers.md", 20),
+    ],
 )
 def test_the_examples_of_the_loader_s_pages_run(
     page: str, examples_min: int, numbered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if page == "observe.md":
         pytest.importorskip("matplotlib")
-    if page == "torch.md":
+    if page in ("torch.md", "dataloader.md", "papers.md"):
         pytest.importorskip("torch")
     shutil.copytree(numbered, tmp_path / "images")
     monkeypatch.chdir(tmp_path)

@@ -81,6 +81,8 @@ def test_explain_says_where_each_parameter_comes_from(pack: Path) -> None:
             "block_samples": "default",
             "first_fill_permille": "default",
             "first_join_permille": "default",
+            "home_table": "default",
+            "homes": "default",
             "join_permille": "default",
             "pool_bytes": "default",
             "pools": "given",

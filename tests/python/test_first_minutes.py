@@ -33,7 +33,7 @@ def test_without_a_command_help_is_printed() -> None:
 
 def test_every_page_is_in_the_package_and_a_wrong_name_gets_the_right_one() -> None:
     pages = run("docs").stdout.splitlines()
-    files = [*DOCS.glob("*.md"), *DOCS.glob("formats/*.md")]
+    files = [*DOCS.glob("*.md"), *DOCS.glob("formats/*.md"), *DOCS.glob("guides/*.md")]
     names = sorted(str(path.relative_to(DOCS).with_suffix("")) for path in files)
     assert [line.split()[0] for line in pages] == names
     assert run("docs", "quality", "--raw").stdout == (DOCS / "quality.md").read_text()

@@ -450,3 +450,23 @@ def test_an_iterator_that_does_not_begin_anew_is_an_error_in_the_second_epoch(
         assert epoch_ids(loader) == [[1, 2], [3]]
         with pytest.raises(errors.InvalidArgumentError, match=r"Counting gave no samples .* anew"):
             next(iter(loader))
+
+
+@pytest.mark.parametrize("name", ["sampler", "batch_sampler"])
+def test_a_sampler_without_an_end_is_refused(
+    dataset: hr.Dataset, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace._loading import sampling
+
+    monkeypatch.setattr(sampling, "_MORE_MAX", 100)
+
+    class Endless:
+        def __iter__(self) -> Iterator[Any]:
+            return itertools.repeat(3 if name == "sampler" else [3, 4])
+
+    given: dict[str, Any] = {name: Endless()}
+    with (
+        hr.Loader(dataset, transform=FLAT, **given) as loader,
+        pytest.raises(errors.InvalidArgumentError, match=rf"{name}: Endless gave .* no end"),
+    ):
+        iter(loader)

@@ -141,7 +141,7 @@ def test_a_state_of_another_dataset_is_refused(dataset: hr.Dataset, original: Pa
         state = loader.state_dict()
     with (
         make(hr.open(original)) as other,
-        pytest.raises(errors.FailedPreconditionError, match=r"fingerprint.*of other files"),
+        pytest.raises(errors.FailedPreconditionError, match=r"fingerprint.*another dataset"),
     ):
         other.load_state_dict(state)
 

@@ -27,21 +27,27 @@ from typing import Any
 
 import pytest
 from matrix_cells import (
+    EXCHANGING,
     FACTORS,
+    NODE_FACTORS,
+    NODE_REFUSALS,
     PRODUCT,
     REFUSALS,
     Cell,
     Refusal,
-    all_triples,
+    all_parts,
     base_cells,
     covering_cells,
+    exchanges,
+    node_cells,
+    parts_of,
     product,
     refusal,
-    triples,
     whole,
     words,
 )
 from matrix_data import Data, write_data
+from rank_scripts import real_packages
 
 PAGE = Path(__file__).parents[2] / "docs" / "combinations.md"
 RUNNER = Path(__file__).parent / "matrix_run.py"
@@ -62,14 +68,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 class Runner:
     """A process that runs cells, one after the other."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: Data, **env: str) -> None:
         self._errors = (data.root / f"runner-{id(self)}").open("w+b")
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error", str(RUNNER), "--serve", str(data.root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=os.environ | {"XDG_CACHE_HOME": str(data.root / "cache")},
+            env=os.environ | {"XDG_CACHE_HOME": str(data.root / "cache")} | env,
             bufsize=0,
             start_new_session=True,
         )
@@ -161,18 +167,18 @@ class Cells:
             self._progress(text)
 
 
-def run_all(cells: Cells, data: Data) -> Counter[tuple[str, str]]:
-    """Runs them and fails with those that are wrong.
+def run_all(cells: Cells, data: Data, **env: str) -> Counter[tuple[str, str]]:
+    """Runs them, with these variables, and fails with those that are wrong.
 
     Returns how many samples came from tiers, by order and by tiers.
     """
 
     def work() -> None:
-        runner = Runner(data)
+        runner = Runner(data, **env)
         try:
             while (cell := cells.take()) is not None:
                 if runner.ended:
-                    runner = Runner(data)
+                    runner = Runner(data, **env)
                 cells.ran(cell, runner.run(cell))
         finally:
             cells.stop()  # If it failed, the others stop too.
@@ -214,6 +220,33 @@ def test_every_combination_of_three_values(data: Data) -> None:
     for order in FACTORS["order"]:
         for tiers in FACTORS["tiers"][1:]:
             assert uses[order, tiers] > 0, f"order={order} took nothing from tiers={tiers}"
+
+
+def test_jobs_of_two_nodes(data: Data) -> None:
+    uses = run_all(Cells(node_cells()), data)
+    for order in EXCHANGING:
+        assert uses[order, "none"] > 0, f"order={order}: no node sent anything"
+
+
+@pytest.fixture(scope="module")
+def jax() -> Path:
+    """Where JAX is, which .venv does not have."""
+    return real_packages("jax")
+
+
+@pytest.mark.timeout(900)  # It may wait for JAX.
+def test_arrays_of_jax_of_every_order_and_all_fields(jax: Path, data: Data) -> None:
+    """Without a fork: JAX warns of it, as it has threads."""
+    path = os.pathsep.join(filter(None, (str(jax), os.environ.get("PYTHONPATH"))))
+    run_all(Cells(jax_cells()), data, PYTHONPATH=path, JAX_ENABLE_X64="1", JAX_PLATFORMS="cpu")
+
+
+def jax_cells() -> Iterator[Cell]:
+    for order in FACTORS["order"]:
+        for fields in FACTORS["fields"]:
+            yield whole({"order": order, "fields": fields}) | {"output": "jax"}
+        image = {"order": order, "fields": "several", "transform": "image", "ids": "yes"}
+        yield whole(image | {"format": "pack", "run": "resumed"}) | {"output": "jax"}
 
 
 def drawn(part: Cell, draw: random.Random) -> Cell:
@@ -296,11 +329,11 @@ def test_the_cells_have_every_combination_of_three_values() -> None:
     refused: set[Any] = set()
     for cell in cells:
         assert list(cell) == list(FACTORS)
-        (accepted if refusal(cell) is None else refused).update(triples(cell))
-    for triple in all_triples():
+        (accepted if refusal(cell) is None else refused).update(parts_of(cell))
+    for triple in all_parts():
         is_refused = any(row.applies(dict(triple)) for row in REFUSALS)
         assert triple in (refused if is_refused else accepted), triple
-    assert len(cells) < 500
+    assert len(cells) < 600
 
 
 def test_a_small_table_is_covered_by_what_its_largest_factors_need() -> None:
@@ -309,13 +342,30 @@ def test_a_small_table_is_covered_by_what_its_largest_factors_need() -> None:
     assert len(covering_cells({name: table[name] for name in "abc"}, ())) == 8
     refused = (Refusal({"a": ("1",), "b": ("1",)}, "no"),)
     cells = covering_cells(table, refused)
-    assert {t for cell in cells for t in triples(cell)} == set(all_triples(table))
+    assert {t for cell in cells for t in parts_of(cell)} == set(all_parts(table))
 
 
 def test_every_refusal_is_reached_alone() -> None:
     """So that each message is seen, and no row is hidden by one above it."""
     alone = [[each for each in REFUSALS if each.applies(cell)] for cell in covering()]
     assert all([row] in alone for row in REFUSALS)
+
+
+def test_the_cells_of_two_nodes_have_every_value_and_every_refusal() -> None:
+    cells = list(node_cells())
+    accepted = [cell for cell in cells if refusal(cell) is None]
+    for factor, values in NODE_FACTORS.items():
+        assert {cell[factor] for cell in accepted} == set(values)
+    sent = [cell for cell in accepted if exchanges(cell)]
+    for each in all_parts({name: NODE_FACTORS[name] for name in ("fields", "format")}, 2):
+        assert any(set(each) <= cell.items() for cell in sent), each
+    for order in EXCHANGING:
+        for factor in ("fields", "format", "ranks", "drop_last", "transform", "run"):
+            found = {cell[factor] for cell in sent if cell["order"] == order}
+            assert found == set(NODE_FACTORS[factor]), f"{order}: {factor}"
+    alone = [[each for each in NODE_REFUSALS if each.applies(cell)] for cell in cells]
+    assert all([row] in alone for row in NODE_REFUSALS)
+    assert len(cells) < 100
 
 
 def rows_of_the_page(columns: str) -> list[tuple[str, str]]:
@@ -327,6 +377,18 @@ def rows_of_the_page(columns: str) -> list[tuple[str, str]]:
 def test_the_page_lists_the_factors_and_what_is_refused() -> None:
     factors = [(factor, ", ".join(values)) for factor, values in FACTORS.items()]
     assert rows_of_the_page("factor") == factors
-    when = ["; ".join(f"{f}: {', '.join(v)}" for f, v in row.when.items()) for row in REFUSALS]
-    messages = [row.message for row in REFUSALS]
-    assert rows_of_the_page("cells") == list(zip(when, messages, strict=True))
+    assert rows_of_the_page("cells") == written(REFUSALS)
+    own = [
+        (factor, ", ".join(values))
+        for factor, values in NODE_FACTORS.items()
+        if values != FACTORS[factor]
+    ]
+    assert rows_of_the_page("factor of two nodes") == own
+    more = [row for row in NODE_REFUSALS if row not in REFUSALS]
+    assert rows_of_the_page("cells of two nodes") == written(more)
+
+
+def written(rows: Iterable[Refusal]) -> list[tuple[str, str]]:
+    """As the page has them."""
+    when = ["; ".join(f"{f}: {', '.join(v)}" for f, v in row.when.items()) for row in rows]
+    return list(zip(when, [row.message for row in rows], strict=True))

@@ -68,7 +68,7 @@ def test_the_verdict_names_the_rank_that_held_others_up() -> None:
 
 
 def test_the_verdict_names_the_ranks_that_others_wait_for_to_begin() -> None:
-    assert verdict([lane(), lane({"storage": 20}), lane()], rank=4, awaited=[1, 2]) == (
+    assert verdict([lane(), lane({"storage": 20}), lane()], rank=4, awaited=[5, 6]) == (
         "the node waits for rank 5, 6 to begin: look at what it does before its loop"
     )
 

@@ -21,7 +21,7 @@ from headrace import errors
 from headrace._options import flat
 from headrace.tiers import Budget, Ram
 
-HELP_LINES_MAX = 100
+HELP_LINES_MAX = 110
 GROUPS = [hr.Workers, hr.Cache, hr.Sharding, hr.NodeProcess, hr.Nodes, hr.Engine]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import order_model as model
 import pytest
 
@@ -18,8 +19,9 @@ def units_by_rule(sample: int) -> int:
     return 1 + sample * 5 % 11
 
 
-def small(epoch: int) -> list[int]:
-    return sum(model.epoch_epoch(EVEN, 4, pool_units=16, pools=2, seed=7, epoch=epoch), list[int]())
+def small(epoch: int, homes: int = 1) -> list[int]:
+    batches = model.epoch_epoch(EVEN, 4, pool_units=16, pools=2, seed=7, epoch=epoch, homes=homes)
+    return sum(batches, list[int]())
 
 
 def wide(pools: int, epoch: int, *, drop_last: bool = False, **parameters: int) -> list[int]:
@@ -49,10 +51,12 @@ def hash_of(ids: list[int]) -> int:
     return value
 
 
-# Frozen: src/plan/epoch_order_test.cc has the same.
+# Frozen: src/plan/epoch/epoch_order_test.cc has the same.
 @pytest.mark.parametrize(
     ("ids", "first", "hash_of_all"),
     [
+        (small(epoch=0, homes=2), [21, 11, 23, 8, 12, 9, 10, 22], 5285069229543978399),
+        (small(epoch=1, homes=2), [5, 6, 10, 8, 15, 7, 3, 2], 17967775041941671779),
         (small(epoch=0), [8, 13, 11, 15, 10, 14, 9, 0], 11544209883522274085),
         (small(epoch=1), [2, 14, 0, 13, 11, 15, 10, 7], 13032865670481526593),
         (wide(pools=4, epoch=0), [367, 387, 283, 35, 191, 393, 309, 270], 17189175151871724245),
@@ -102,7 +106,7 @@ def of_core(
 
 def test_the_page_prints_the_frozen_vectors() -> None:
     page = (Path(__file__).parents[2] / "docs" / "orders.md").read_text()
-    for ids in (small(epoch=0), small(epoch=1)):
+    for ids in (small(epoch=0), small(epoch=1), small(epoch=0, homes=2), small(epoch=1, homes=2)):
         assert " ".join(map(str, ids[:8])) in page
 
 
@@ -191,4 +195,86 @@ def test_the_core_fills_in_what_the_page_says(chance: int) -> None:
         rank_units=room,
     )
     defaults = model.epoch_defaults(blocks, batch_size, world_size, given, room=room)
-    assert found == defaults | {"bijection_from": model.BIJECTION_FROM}
+    assert found == defaults | {
+        "bijection_from": model.BIJECTION_FROM,
+        "homes": 1,
+        "home_table": "none",
+    }
+
+
+# Homes of equal size and of any, by a table; streams of nodes that exchange samples, from their
+# middle on, too.
+@pytest.mark.parametrize("job", range(40))
+def test_the_core_gives_each_node_what_the_page_says(job: int) -> None:
+    words = model.Words(job, 2, model.AUGMENT)
+    homes, ranks = 2 + words.below(3), 1 + words.below(3)
+    block = 1 + words.below(7)
+    samples = homes * block + words.below(120)
+    blocks = [min(block, samples - first) for first in range(0, samples, block)]
+    home_of_block = None
+    if words.below(2):
+        home_of_block = [i if i < homes else words.below(homes) for i in range(len(blocks))]
+    table = None
+    if home_of_block is not None:
+        table = np.repeat(np.array(home_of_block, dtype=np.uint32), blocks)
+    at = home_of_block or [i % homes for i in range(len(blocks))]
+    of_home = [sum(np.array(blocks)[np.array(at) == home]) for home in range(homes)]
+    batch_size, world_size = 1 + words.below(6), homes * ranks
+    global_batch = batch_size * world_size
+    drop_last = global_batch <= samples and words.below(2) == 0
+    own_pools = 1 + words.below(min(4, *(at.count(home) for home in range(homes))))
+    most = -(-min(global_batch, samples) * int(max(of_home)) // samples)
+    pools = own_pools * homes
+    pool_units = pools * (max(2 * block, -(-most // own_pools)) + words.below(samples))
+    join, seed = words.below(901), words.next64()
+    bijection_from = 1 + words.below(2) * words.below(2 * len(blocks))
+    given: dict[str, int | str] = {
+        "pool_bytes": pool_units,
+        "pools": pools,
+        "join_permille": join,
+        "first_fill_permille": 1000,
+        "first_join_permille": 0,
+        "bijection_from": bijection_from,
+        "homes": homes,
+    }
+    for epoch in range(2):
+        expected = [
+            model.epoch_epoch(
+                blocks,
+                batch_size,
+                pool_units=pool_units,
+                pools=pools,
+                join_permille=join,
+                seed=seed,
+                epoch=epoch,
+                drop_last=drop_last,
+                rank=rank,
+                world_size=world_size,
+                bijection_from=bijection_from,
+                homes=homes,
+                home_of_block=home_of_block,
+            )
+            for rank in range(world_size)
+        ]
+        for node in range(homes):
+            first = node * ranks
+            for step in {0, len(expected[0]) // 2}:
+                stream = _core.OrderStream(
+                    "epoch",
+                    given,
+                    index=(samples, block),
+                    batch_size=batch_size,
+                    world_size=world_size,
+                    rank=first,
+                    ranks=ranks,
+                    exchange=True,
+                    seed=seed,
+                    drop_last=drop_last,
+                    epochs=3,
+                    epoch=epoch,
+                    step=step,
+                    homes=table,
+                )
+                for at_step in range(step, stream.steps_per_epoch):
+                    of_node = [expected[first + lane][at_step] for lane in range(ranks)]
+                    assert stream.ids(1).tolist() == sum(of_node, list[int]())

@@ -14,19 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loader_data import made_profile, rates, sized_rates
 
 import headrace as hr
 from headrace import _core, errors
 from headrace.profile import (
-    DatasetFacts,
     DecodeRates,
     EpochWork,
     Host,
+    Link,
     MachineProfile,
-    Rates,
-    SizedRates,
-    Storage,
-    Tier,
     TierWork,
     predict_epoch,
 )
@@ -36,54 +33,54 @@ from headrace.profile._toml import to_toml
 MB = 1e6
 
 
-def rates(*points: tuple[int, float]) -> Rates:
-    return Rates(
-        users=tuple(users for users, _ in points),
-        bytes_per_second=tuple(rate for _, rate in points),
-        spread=(0.125,) * len(points),
-    )
-
-
 def machine() -> MachineProfile:
     """Single samples of 100 kB at 100 MB/s, blocks of 1 MB at 400; two threads decode 200."""
-    return MachineProfile(
+    made = made_profile(
+        Path("/nvme/cache"),
+        storage={
+            100_000: ((1, 50 * MB), (64, 100 * MB)),
+            1_000_000: ((1, 300 * MB), (16, 400 * MB)),
+            4_000_000: ((1, 400 * MB), (16, 500 * MB)),
+        },
+        ram=((1, 5000 * MB), (2, 8000 * MB)),
+        disk={65536: ((1, 1000 * MB), (4, 2000 * MB))},
+    )
+    (tier,) = made.tiers
+    return replace(
+        made,
         date=datetime.datetime(2026, 11, 21, 17, 30, tzinfo=datetime.UTC),
-        headrace="0.1.0",
         host=Host(cpus=2, memory_bytes=8 * 2**30, kernel="Linux 6.1"),
-        dataset=DatasetFacts(
+        dataset=replace(
+            made.dataset,
             path='/data/ä "odd" \\ name\x7f\n',
-            format="pack",
-            file_system="ext4",
             fingerprint="0" * 32,
             samples=10_000,
             sample_bytes=100_000.5,
-            block_bytes=None,
         ),
-        storage=Storage(
-            store="io_uring",
-            reads="ranges",
-            direct=True,
-            cold_share=1.0,
-            rates=(
-                SizedRates(100_000, rates((1, 50 * MB), (64, 100 * MB))),
-                SizedRates(1_000_000, rates((1, 300 * MB), (16, 400 * MB))),
-                SizedRates(4_000_000, rates((1, 400 * MB), (16, 500 * MB))),
-            ),
-        ),
-        copy=rates((1, 5000 * MB), (2, 8000 * MB)),
+        storage=replace(made.storage, store="io_uring", cold_share=1.0),
         decode=DecodeRates(
-            what="copy", sample_bytes=100_000.0, rates=rates((1, 110 * MB), (2, 200 * MB))
+            what="copy", sample_bytes=100_000.0, rates=rates(((1, 110 * MB), (2, 200 * MB)))
         ),
-        tiers=(
-            Tier(
-                folder="/nvme/cache",
-                file_system="xfs",
-                direct=False,
-                read=(SizedRates(65536, rates((1, 1000 * MB), (4, 2000 * MB))),),
-                write=(SizedRates(65536, rates((1, 500 * MB))),),
+        tiers=(replace(tier, direct=False, write=sized_rates({65536: ((1, 500 * MB),)})),),
+        peer_bytes_per_second=50 * MB,
+    )
+
+
+def linked() -> MachineProfile:
+    """The same with links that were measured."""
+    return replace(
+        machine(),
+        link=Link(
+            nodes=3,
+            latency_seconds=0.0002,
+            cpu_seconds_per_gb=0.5,
+            rates=sized_rates(
+                {
+                    4096: ((1, 10 * MB), (16, 80 * MB)),
+                    100_000: ((1, 100 * MB), (16, 400 * MB)),
+                }
             ),
         ),
-        peer_bytes_per_second=50 * MB,
     )
 
 
@@ -91,6 +88,7 @@ def test_a_profile_is_written_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "machine.toml"
     for wanted in (
         machine(),
+        linked(),
         replace(
             machine(),
             tiers=(),
@@ -281,6 +279,10 @@ def test_an_epoch_takes_what_its_busiest_resource_needs() -> None:
     )
     assert (found.seconds, found.bound, found.samples_per_second) == (2.0, "consumer", 500)
     fast = predict_epoch(machine(), replace(work, demand=None, threads=1))
+    given = predict_epoch(linked(), EpochWork(samples=1, peer_reads=[(4096, 100), (200_000, 10)]))
+    assert given.needs == pytest.approx({"peers": 0.4096 / 80 + 2 / 400})
+    large = predict_epoch(linked(), EpochWork(samples=1, peer_bytes=4 * MB))
+    assert large.needs == pytest.approx({"peers": 4 / 400})
     assert (fast.bound, fast.seconds) == ("decode", pytest.approx(100 / 110))
     shared = predict_epoch(machine(), replace(work, demand=None, storage_sharers=8))
     assert (shared.bound, shared.seconds) == ("storage", pytest.approx(0.8))
@@ -293,7 +295,7 @@ def test_work_that_cannot_be_is_refused() -> None:
     with pytest.raises(errors.InvalidArgumentError, match="at most the model's 1"):
         predict_epoch(machine(), EpochWork(samples=1, tiers=[TierWork(), TierWork()]))
     alone = replace(machine(), peer_bytes_per_second=None)
-    with pytest.raises(errors.InvalidArgumentError, match="the model has no peers"):
+    with pytest.raises(errors.InvalidArgumentError, match="the model has no link"):
         predict_epoch(alone, EpochWork(samples=1, peer_bytes=1))
 
 
@@ -301,6 +303,16 @@ def test_the_core_s_model_is_plain_values_in_and_out() -> None:
     values = machine().to_model().values
     assert values["storage"][0] == (100_000, [(1.0, 50 * MB), (64.0, 100 * MB)])
     assert values["readers"] == 16
+    assert values["storage_shared"] is False, "a disk of this machine"
+    assert values["link"] == ([(1, [(1.0, 50 * MB)])], 1.0)
+    shared = replace(machine(), storage=replace(machine().storage, cold_share=0.0))
+    assert shared.to_model().values["storage_shared"] is True
+    measured = linked().to_model().values
+    assert measured["link"] == (
+        [(4096, [(1.0, 10 * MB), (16.0, 80 * MB)]), (100_000, [(1.0, 100 * MB), (16.0, 400 * MB)])],
+        16.0,
+    )
+    assert _core.MachineModel(**measured).values == measured
     assert values["tiers"][0][2] == 4
     assert _core.MachineModel(**values).values == values
     with pytest.raises(errors.InvalidArgumentError, match="rate curve point 1 users: got 1"):
@@ -323,6 +335,15 @@ def test_sources_are_ranked_and_streams_predicted() -> None:
         ("peer", 3),
     ]
     assert ranked[0][2] == pytest.approx(4 * 1e6 / 2e9)
+    both = [("storage", 0), ("peer", 0)]
+    small = linked().to_model()
+    assert small.rank_sources(4096, both)[0][0] == "peer"
+    assert small.rank_sources(4096, both)[0][2] == pytest.approx(16 * 4096 / (80 * MB))
+    network = replace(linked(), storage=replace(machine().storage, cold_share=None)).to_model()
+    alone, crowded = (network.rank_sources(100_000, [("storage", 0)], n)[0][2] for n in (1, 8))
+    assert crowded > 4 * alone, "shared by eight nodes"
+    with pytest.raises(errors.InvalidArgumentError, match="nodes: got 0"):
+        small.rank_sources(1, both, 0)
     with pytest.raises(errors.InvalidArgumentError, match="source: got 'disk'"):
         model.rank_sources(1, [("disk", 0)])
     sizes = np.array([1e6, 1e6])
@@ -389,7 +410,7 @@ def test_what_no_order_can_feed_is_said() -> None:
     found = advise(images, 5000)
     assert "2 threads decode (image.train(224)) 2,000 samples/s" in found.why
     assert "decoding is too slow for that, whatever the order" in found.why
-    fast = replace(machine(), decode=replace(machine().decode, rates=rates((1, 9e9))))
+    fast = replace(machine(), decode=replace(machine().decode, rates=rates(9e9)))
     found = advise(fast, 6000)
     assert (found.chosen.block_bytes, found.chosen.feeds) == (4_000_000, False)
     assert "no order is fast enough" in found.why

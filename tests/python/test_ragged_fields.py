@@ -446,3 +446,26 @@ def test_a_stream_of_samples_has_str_and_arrays(samples: hr.Dataset, workers: in
         assert row.said == said(number)
         assert row.caption == caption(number)
         assert np.array_equal(np.asarray(row.boxes), boxes(number))
+
+
+def length(sample: hr.Sample) -> int:
+    assert sample.frames.dtype == np.int16
+    return len(sample.said) + 10 * len(sample.frames)
+
+
+@pytest.mark.parametrize("process", [None, hr.NodeProcess()])
+def test_a_batch_whose_samples_have_no_bytes_reaches_workers(
+    tmp_path: Path, process: hr.NodeProcess | None
+) -> None:
+    (tmp_path / "said.bin").write_bytes(b"abc")
+    with Builder(tmp_path / "said.hri", tmp_path) as builder:
+        builder.add_field("said", "text")
+        builder.add_field("frames", "array", "int16", (None,))
+        file = builder.add_file(tmp_path / "said.bin")
+        builder.add_extents("said", file, [0] * 4, [0, 0, 0, 3])
+        builder.add_extents("frames", file, [0] * 4, [0, 0, 2, 0])
+    with hr.Loader(
+        tmp_path / "said.hri", 2, transform=length, workers=hr.Workers(1, start="fork"),
+        shuffle=False, node_process=process,
+    ) as loader:  # fmt: skip
+        assert [batch.tolist() for batch in loader] == [[0, 0], [10, 3]]

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent.parent
 # Where the names of a table's entries may stand: their own files, the table, and the types that
 # users see, which `make stub` writes.
 TABLES = [
-    (_core.order_names(), r"^src/plan/(.*/)?\w+_order\.cc$|/_names\.py$"),
+    (_core.order_names(), r"^src/plan/(.*/)?\w+_(order|factory)\.cc$|/_names\.py$"),
     (_core.placements(), r"^src/plan/placement/\w+\.cc$|/_names\.py$"),
     (
         _core.lane_policies(),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from loader_data import COUNT, FLAT, epoch_ids
+from loader_data import COUNT, FLAT, epoch_ids, payload_ids
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -270,14 +272,124 @@ def test_a_state_without_what_is_known_of_the_last_epoch_restores(
         assert epoch_ids(again) == epoch_ids(known)
 
 
-def test_a_rewind_of_a_sampler_that_has_gone_on_is_refused(dataset: hr.Dataset) -> None:
-    with make(dataset, "random", seed=5) as loader:
-        epoch_ids(loader)
+BACK: dict[str, Callable[[], dict[str, Any]]] = {
+    "its own generator": lambda: {"sampler": RandomSampler(NUMBERS, generator=seeded(5))},
+    "torch's generator": lambda: {"sampler": RandomSampler(NUMBERS)},
+    "weights, torch's generator": lambda: {"sampler": WeightedRandomSampler(torch.ones(COUNT), 80)},
+    "NumPy's generator": lambda: {"sampler": DrawsFromNumPy()},
+    "batches": lambda: {
+        "batch_sampler": BatchSampler(RandomSampler(NUMBERS, generator=seeded(5)), 30, False)
+    },
+}
+
+
+class DrawsFromNumPy:
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(3)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.rng.permutation(COUNT).tolist())
+
+
+@pytest.mark.parametrize("name", BACK)
+def test_a_loader_goes_back_to_its_own_state_in_and_between_epochs(
+    dataset: hr.Dataset, name: str
+) -> None:
+    given = BACK[name]()
+    size = {} if "batch_sampler" in given else {"batch_size": 30}
+    torch.manual_seed(9)
+    with hr.Loader(dataset, transform=FLAT, **size, **given) as loader:
+        epochs, states = [epoch_ids(loader)], [saved(loader)]
+        iterator = iter(loader)
+        epochs.append([payload_ids(next(iterator))])
+        states.append(saved(loader))
+        epochs[1] += [payload_ids(batch) for batch in iterator]
+        epochs.append(epoch_ids(loader))
+        for state, first in ((states[1], 1), (states[0], 0), (states[1], 1)):
+            loader.load_state_dict(state)
+            assert epoch_ids(loader) == epochs[1][first:]
+            assert epoch_ids(loader) == epochs[2]
+
+
+def test_a_loader_does_not_go_back_with_a_sampler_that_draws_from_elsewhere(
+    dataset: hr.Dataset,
+) -> None:
+    class Elsewhere:
+        def __iter__(self) -> Iterator[int]:
+            return iter(random.sample(range(COUNT), COUNT))
+
+    with hr.Loader(dataset, 30, transform=FLAT, sampler=Elsewhere()) as loader:
+        iterator = iter(loader)
+        next(iterator)
         state = saved(loader)
         epoch_ids(loader)
         loader.load_state_dict(state)
         with pytest.raises(errors.FailedPreconditionError, match="other samples"):
             iter(loader)
+
+
+class Yielded:
+    """As torchdata's StatefulDistributedSampler: its state is how many samples the pass has given,
+    all of them between two passes; a state that is loaded counts for the next pass."""
+
+    def __init__(self) -> None:
+        self.given = self.asked = 0
+        self.skip: int | None = None
+
+    def __iter__(self) -> Iterator[int]:
+        self.given, self.skip = self.skip or 0, None
+        self.asked += 1
+        while self.given < 80:
+            self.given += 1
+            yield (self.given * 7) % COUNT
+
+    def state_dict(self) -> dict[str, int]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.skip = state["given"]
+
+
+class CountsPasses(Yielded):
+    """Its state says which pass is next."""
+
+    def __iter__(self) -> Iterator[int]:
+        self.asked += 1
+        self.given += 1
+        return iter([(self.given * 13 + n) % COUNT for n in range(80)])
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.given = state["given"]
+
+
+@pytest.mark.parametrize("kind", [Yielded, CountsPasses])
+def test_the_state_of_a_sampler_is_saved_and_restored(
+    dataset: hr.Dataset, kind: type[Yielded]
+) -> None:
+    """In a new loader, whose sampler gives no earlier pass again, and back in the same one."""
+    with hr.Loader(dataset, 30, transform=FLAT, sampler=kind()) as loader:
+        epoch_ids(loader)
+        between = saved(loader)
+        iterator = iter(loader)
+        second = [payload_ids(next(iterator))]
+        within = saved(loader)
+        second += [payload_ids(batch) for batch in iterator]
+        third = epoch_ids(loader)
+        for state, first in ((within, 1), (between, 0)):
+            sampler = kind()
+            with hr.Loader(dataset, 30, transform=FLAT, sampler=sampler) as again:
+                again.load_state_dict(state)
+                assert epoch_ids(again) == second[first:]
+                assert sampler.asked <= 2
+                assert epoch_ids(again) == third
+            loader.load_state_dict(state)
+            assert epoch_ids(loader) == second[first:]
+            assert epoch_ids(loader) == third
+    with (
+        hr.Loader(dataset, 30, transform=FLAT, sampler=[1, 2, 3]) as other,
+        pytest.raises(errors.FailedPreconditionError, match="saved with a sampler that has st"),
+    ):
+        other.load_state_dict(within)
 
 
 @pytest.mark.parametrize("key", ["sampler_last_hash", "sampler_last_epoch"])

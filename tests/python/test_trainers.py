@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -12,15 +12,19 @@ from typing import Any
 
 import pytest
 from loader_data import COUNT, flat
-from rank_scripts import Ended, environment, free_port, run_ranks, run_script
+from rank_scripts import Ended, environment, free_port, real_packages, run_ranks, run_script
 
-from package_env import PackageEnvError, package_env
+import headrace as hr
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.timeout(600)  # The first waits for the packages, each for its job.
 
 SCRIPTS = Path(__file__).parent / "trainers"
 PAGE = Path(__file__).parents[2] / "docs" / "trainers.md"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "trainers"
+RANKS_EXAMPLES = (
+    *("train_torchrun.py", "train_fsdp.py", "train_accelerate.py", "train_trainer.py"),
+)
 SHARE = COUNT // 2 + 1  # of a rank of two: one sample comes twice, as declared
 AT_ONCE = 3  # jobs: they wait for imports and for each other
 
@@ -33,16 +37,20 @@ DIVIDED_TWICE = (
 )
 DISPATCHED = DIVIDED_TWICE.format("process 0 reads for all")
 NOT_PREPARED = (
-    "InvalidArgumentError: accelerator.prepare(): got a headrace.Loader, which Accelerate does not "
-    "know: it would leave the batches on the CPU; leave it out, as it finds its rank itself, and "
-    "for batches on the device iterate headrace.torch.DeviceBatches(loader, accelerator.device); "
+    "InvalidArgumentError: accelerator.prepare(): got a headrace.DeviceBatches, which this "
+    "Accelerate would divide again or change: leave it out, as it finds its rank itself, and for "
+    "batches on the device iterate headrace.torch.DeviceBatches(loader, accelerator.device); "
     "`headrace docs trainers`"
 )
+UNDIVIDED = (
+    "InvalidArgumentError: accelerator.prepare(): this headrace.Loader divides the samples by 1, "
+    "but Accelerate has 2 data-parallel processes, and leaves it to the loader: samples would be "
+    "lost or repeated; {}; or leave it out of prepare(); `headrace docs trainers`"
+)
 NOT_SKIPPED = (
-    "AttributeError: a headrace.{} has no {!r}, as it is not torch's DataLoader: Accelerate's "
-    "skip_first_batches(), which Hugging Face's Trainer calls to resume, cannot skip its first "
-    "batches; restore its place with load_state_dict(), and have the Trainer skip nothing: "
-    "TrainingArguments(ignore_data_skip=True); `headrace docs trainers`"
+    "AttributeError: a headrace.DeviceBatches has no 'dataset', as it is not torch's DataLoader: "
+    "Accelerate's skip_first_batches() cannot skip its first batches; give it the "
+    "headrace.Loader, or restore the place with load_state_dict(); `headrace docs trainers`"
 )
 
 
@@ -56,8 +64,8 @@ class Jobs:
         pages = folder / "page"
         pages.mkdir()
         (pages / "images").symlink_to(data)
-        for name, script in page_scripts().items():
-            (pages / name).write_text(script)
+        for script in EXAMPLES.glob("train_*.py"):  # without its model: ours notes what it gets
+            shutil.copy(script, pages)
 
         def ranks(name: str, script: Path, *arguments: object, of: int = 2) -> None:
             (folder / name).mkdir(exist_ok=True)
@@ -81,7 +89,7 @@ class Jobs:
         ranks("trainer alone", SCRIPTS / "transformers_ranks.py", data, ".", of=1)
         alone("launchers", SCRIPTS / "launchers.py", data, free_port())
         alone("resumes", SCRIPTS / "lightning_resumes.py", data, ".")
-        for name in ("train_torchrun.py", "train_accelerate.py", "train_trainer.py"):
+        for name in RANKS_EXAMPLES:
             self._page(name, lambda script: run_ranks(script, packages=packages, folder=pages))
         env = environment(packages)
         self._page("train_lightning.py", lambda script: [run_script(script, env=env, folder=pages)])
@@ -118,12 +126,7 @@ def page_scripts() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def jobs(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    try:
-        packages = package_env("trainers")
-    except PackageEnvError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"without these packages: {error}")
+    packages = real_packages("trainers")
     made = Jobs(numbered, tmp_path_factory.mktemp("trainers"), packages)
     yield made
     made.close()
@@ -145,11 +148,28 @@ def assert_shares(shares: list[list[int]], of_a_rank: int = SHARE) -> None:
         ("sharded", DIVIDED_TWICE.format("each process keeps a part")),
         ("sharded, workers", DIVIDED_TWICE.format("each process keeps a part")),
         ("sharded sampler", DIVIDED_TWICE.format("each process keeps a part")),
-        ("prepared loader", NOT_PREPARED),
-        ("prepared loader, model", NOT_PREPARED),
-        ("prepared loader, itself", NOT_PREPARED),
-        ("skipped loader", NOT_SKIPPED.format("Loader", "sampler")),
-        ("skipped batches", NOT_SKIPPED.format("DeviceBatches", "dataset")),
+        ("prepared copies, itself", NOT_PREPARED),
+        (
+            "prepared, all samples",
+            UNDIVIDED.format("make the loader after Accelerator(), and leave out sharding="),
+        ),
+        (
+            "prepared, sampler of all",
+            UNDIVIDED.format("give a sampler that divides them, as torch's DistributedSampler"),
+        ),
+        ("skipped batches", NOT_SKIPPED),
+        (
+            "skipped and restored elsewhere",
+            "FailedPreconditionError: skipping the first 2 batches of a headrace.Loader: it goes "
+            "on after batch 3 of epoch 0 already, by load_state_dict(): samples would be lost or "
+            "repeated; do one of both; `headrace docs trainers`",
+        ),
+        (
+            "left out",
+            "FailedPreconditionError: reading batches of a headrace.Loader by their steps: step 2 "
+            "after step 0: samples would be lost or repeated: something divides or shuffles the "
+            "loader's batch sampler; iterate the loader itself; `headrace docs trainers`",
+        ),
         (
             "state lost",
             "FailedPreconditionError: iterating a DataLoader of Accelerate's: it begins epoch 0, "
@@ -185,10 +205,40 @@ def test_accelerate_would_lose_samples_and_is_refused_on_every_rank(
         "loader",
         "on the device",
         "checkpointed",
+        "prepared loader",
+        "prepared loader, model",
+        "prepared loader, itself",
+        "prepared sampler",
+        "prepared, saved",
     ],
 )
 def test_accelerate_s_ranks_have_every_sample(jobs: Jobs, case: str) -> None:
     assert_shares([told[case] for told in jobs.told("accelerate")])
+
+
+@pytest.mark.parametrize(
+    ("case", "whole"),
+    [
+        ("skipped loader", "loader"),
+        ("skipped prepared", "loader"),
+        ("skipped sampler", "prepared sampler"),
+        ("skipped and restored", "loader"),
+    ],
+)
+def test_accelerate_skips_the_first_batches_of_a_loader(jobs: Jobs, case: str, whole: str) -> None:
+    for told in jobs.told("accelerate"):
+        assert told[case] == told[whole][20:]
+
+
+@pytest.mark.parametrize("case", ["resumed by state", "resumed by skipping", "resumed twice"])
+def test_accelerate_s_loader_goes_on_after_every_step_of_two_epochs(jobs: Jobs, case: str) -> None:
+    for told in jobs.told("accelerate"):
+        assert told[case] == []
+
+
+def test_accelerate_steps_at_the_end_of_an_epoch_of_a_prepared_loader(jobs: Jobs) -> None:
+    for told in jobs.told("accelerate"):
+        assert told["prepared, the end"] == [0, 0, 1, 0, 1] * 2
 
 
 def test_accelerate_s_shards_of_all_samples_are_padded(jobs: Jobs) -> None:
@@ -214,11 +264,6 @@ def test_the_trainer_s_second_division_of_a_stream_is_refused(jobs: Jobs) -> Non
         assert told["stream"] == DISPATCHED
 
 
-def test_the_trainer_skips_no_batches_of_a_loader(jobs: Jobs) -> None:
-    (told,) = jobs.told("trainer alone")
-    assert told["loader, resumed"] == NOT_SKIPPED.format("Loader", "sampler")
-
-
 def test_the_trainer_does_not_skip_what_a_restored_stream_has_behind_it(jobs: Jobs) -> None:
     (told,) = jobs.told("trainer alone")
     assert told["stream, restored and resumed"].startswith(
@@ -229,7 +274,15 @@ def test_the_trainer_does_not_skip_what_a_restored_stream_has_behind_it(jobs: Jo
 
 @pytest.mark.parametrize(
     "case",
-    ["loader", "loader, resumed, nothing skipped", "stream", "stream, workers", "stream, resumed"],
+    [
+        "loader",
+        "loader, resumed",
+        "loader, restored and resumed",
+        "loader, resumed, nothing skipped",
+        "stream",
+        "stream, workers",
+        "stream, resumed",
+    ],
 )
 def test_the_trainer_alone_has_every_sample_once_an_epoch(jobs: Jobs, case: str) -> None:
     (told,) = jobs.told("trainer alone")
@@ -271,11 +324,8 @@ def test_a_loader_is_made_in_the_function_that_is_launched(jobs: Jobs) -> None:
     assert "a headrace.Loader cannot be pickled or copied" in given["ddp_spawn", 0]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["train_torchrun.py", "train_accelerate.py", "train_trainer.py", "train_lightning.py"],
-)
-def test_the_page_s_scripts_train_on_every_sample_once_an_epoch(jobs: Jobs, name: str) -> None:
+@pytest.mark.parametrize("name", [*RANKS_EXAMPLES, "train_lightning.py"])
+def test_the_examples_train_on_every_sample_once_an_epoch(jobs: Jobs, name: str) -> None:
     lines = [line for each in jobs.ended(name) for line in each.out.splitlines()]
     shares = [json.loads(line) for line in lines if re.fullmatch(r"\[[\d, ]+\]", line)]
     assert len(shares) == 2, lines
@@ -283,12 +333,18 @@ def test_the_page_s_scripts_train_on_every_sample_once_an_epoch(jobs: Jobs, name
         assert_shares([share[begin : begin + SHARE] for share in shares])
 
 
-def test_the_page_has_no_script_that_is_not_run() -> None:
-    names = set(page_scripts())
-    assert names == {
-        "train_torchrun.py",
-        "train_accelerate.py",
-        "train_trainer.py",
-        "train_lightning.py",
-    }
-    assert len(names) == PAGE.read_text().count("```python")
+def test_the_page_has_the_examples() -> None:
+    examples = {each.name: each.read_text() for each in EXAMPLES.glob("train_*.py")}
+    assert page_scripts() == examples
+    assert len(examples) == PAGE.read_text().count("```python")
+
+
+def test_the_examples_model_trains(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from model import Net  # type: ignore[import-not-found,attr-defined]
+
+    model = Net()
+    with hr.Loader(numbered, 16, transform=hr.image.train(64)) as loader:
+        loss = model(*next(iter(loader)))
+    loss.backward()
+    assert all(bool(each.grad.any()) for each in model.parameters())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from worker_functions import write_records
 import headrace as hr
 from headrace._observe.advice import DataFacts
 from headrace._observe.ranks import make_ranks, make_verdict
+from headrace._workers import _waits
+from headrace._workers._waits import LoopWaits
 from headrace.formats.pack import write_pack
 
 CAUSES = ("storage", "decode", "consumer", "ranks")
@@ -143,3 +147,69 @@ def test_before_a_sample_is_known_no_size_is_said() -> None:
     ):
         for text in verdicts(data, 0, 0).values():
             assert not re.search(r"\d ?[KMG]?i?B\b|on average", text)
+
+
+@pytest.mark.parametrize(
+    ("workers", "advice"),
+    [
+        (0, "it runs in the training loop: give workers="),
+        (3, "raise workers= (3 for 8 cores)"),
+        (
+            8,
+            "8 workers have all 8 cores already: make it faster, or leave to the loop what can be "
+            "done with whole batches",
+        ),
+    ],
+)
+def test_a_wait_for_python_code_is_no_wait_of_the_engine(workers: int, advice: str) -> None:
+    data = DataFacts(2, 1, 0, "ranges", sampler=False, workers=workers)
+    lanes = [lane({"storage": 6, "decode": 0.4})]
+    told = core(lanes, loop_share=0.9)
+    ranks = make_ranks(told)
+    waited = "rank 0 waited 90 % of the time: 84 % its Python transform, 6 % storage"
+    assert make_verdict(told, ranks, data) == f"{waited}; {advice}"
+    less = core(lanes, loop_share=0.12)
+    assert make_verdict(less, ranks, data).startswith("rank 0 waited 6 % of the time: 6 % storage;")
+    native = DataFacts(2, 1, 0, "ranges", sampler=False)
+    assert "Python" not in make_verdict(told, ranks, native)
+
+
+def test_a_transform_faster_than_the_loop_is_not_waited_for() -> None:
+    data = DataFacts(2, 1, 0, "ranges", sampler=False, workers=1)
+    told = core([lane()], loop_share=0.009)
+    assert "is not waiting" in make_verdict(told, make_ranks(told), data)
+
+
+def test_the_wait_of_the_loop_includes_its_transform(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock that stands, except in the transform and in the loop."""
+    now = 0
+    monkeypatch.setattr(_waits, "time", SimpleNamespace(monotonic_ns=lambda: now))
+
+    def prepare(sample: hr.Sample) -> Any:
+        nonlocal now
+        now += 2
+        return sample.label
+
+    with hr.Loader(write_records(tmp_path, 24), 8, transform=prepare, workers=0) as loader:
+        assert loader._core.stats()["loop_share"] == 0
+        for epoch in range(2):
+            for _ in loader:
+                now += 4
+            # A run's first batch is left out; the next epoch goes on with the run.
+            assert loader._core.stats()["loop_share"] == 16 / 20, epoch
+        loader.set_epoch(7)
+        now += 1000
+        next(iter(loader))
+        assert loader._core.stats()["loop_share"] == 16 / 20
+
+
+def test_only_the_newest_steps_of_a_loop_count() -> None:
+    waits = LoopWaits()
+    for step in range(5000):
+        waits.took(10 * step, 10 * step + 9)
+    assert waits.share() == 0.9
+    for step in range(5000, 5000 + 4096):
+        waits.took(10 * step + 9, 10 * step + 9)
+    assert waits.share() == 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -164,16 +166,28 @@ class _Holder:
             raise OSError(f"{command[0]} {lines}: {done.stderr.strip()}")
 
 
+def free_ports(hosts: Sequence[str]) -> list[int]:
+    """A port of each host that nobody uses, below those that the kernel gives to connections: a
+    program that starts later does not find it taken by one of them."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports: list[int] = []
+    with ExitStack() as held:
+        for host in hosts:
+            for port in random.sample(range(max(1024, first - 16_384), first), 64):
+                probe = held.enter_context(socket.socket())
+                with suppress(OSError):
+                    probe.bind((host, port))
+                    ports.append(port)
+                    break
+            else:
+                raise OSError(f"{host}: 64 ports below {first} are all in use")
+    return ports
+
+
 def loopback(nodes: int, link_bits_per_s: int | None, why: str) -> Network:
     """Nodes that are addresses of the loopback device, on free ports."""
-    held = [socket.socket() for _ in range(2 * nodes + 1)]
-    try:
-        for at, each in enumerate(held):
-            each.bind((f"127.0.0.{at // 2 + 1}" if at < 2 * nodes else "127.0.0.1", 0))
-        ports = [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()
+    pairs = [f"127.0.0.{number + 1}" for number in range(nodes) for _ in range(2)]
+    ports = free_ports([*pairs, "127.0.0.1"])
     places = []
     for number in range(nodes):
         address = f"127.0.0.{number + 1}"

@@ -54,6 +54,12 @@ class Cursor(Generic[Plan]):
             return None
         return self._coming
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the loader has given no batch, and neither `go_to` nor `restore` decided
+        where it starts."""
+        return self._at == (0, 0) and self.told is None
+
     def length(self, plan: Plan | None) -> int:
         """Steps of an epoch with this plan."""
         return self._steps if plan is None else len(plan)
@@ -83,9 +89,11 @@ class Cursor(Generic[Plan]):
         """Whether the core gives this step next without a start."""
         return self._supply == (epoch, step)
 
-    def begin(self, epoch: int, step: int) -> None:
-        """Begins an iteration here; the core was started here."""
-        self.stop()
+    def begin(self, epoch: int, step: int, *, again: bool = False) -> None:
+        """Begins an iteration here; the core was started here. With `again` it is the newest
+        one, which has given no batch."""
+        if not again:
+            self.stop()
         self._at = self._supply = self._began = (epoch, step)
         self._coming, self._repeats = None, False
 

@@ -15,6 +15,7 @@ from headrace._arguments import integer
 from headrace._dataset import Dataset
 from headrace._loading.arguments import tiers_in_trouble, warn_of_held_batches
 from headrace._loading.cursor import Cursor, Place
+from headrace._loading.node import NodePlace
 from headrace._loading.options import EPOCHS_MAX, set_order_parameters
 from headrace._loading.ranks import Ranks
 from headrace._loading.sampling import EpochPlan, SamplerSource
@@ -44,7 +45,7 @@ class Delivered:
 
 @dataclass(frozen=True)
 class CoreOrder:
-    """The order of a core session."""
+    """The order of a core session, which plans all ranks that share an engine."""
 
     given: dict[str, int | str]
     """Parameters that the user gave; a state must have the same values."""
@@ -53,10 +54,14 @@ class CoreOrder:
     expected_inflation: dict[str, float | None] | None
     steps: int
     """Steps of an epoch without a sampler."""
+    place: NodePlace | None
+    """This rank's place at its node process; None: the engine is in this process."""
 
     @classmethod
-    def of(cls, core: Core, given: dict[str, int | str]) -> Self:
-        return cls(given, core.order_parameters, core.expected_inflation, core.steps_per_epoch)
+    def of(cls, session: Session, given: dict[str, int | str]) -> Self:
+        core = session.core
+        parameters, steps = core.order_parameters, core.steps_per_epoch
+        return cls(given, parameters, core.expected_inflation, steps, session.place)
 
 
 class EpochFeed:
@@ -88,7 +93,7 @@ class EpochFeed:
         self._at_close: list[Callable[[], None]] = []
         self._closed = False
         _open_feeds.add(self)
-        self.order = CoreOrder.of(self.core, dict(options.order.parameters))
+        self.order = CoreOrder.of(session, dict(options.order.parameters))
         self.cursor: Cursor[EpochPlan] = Cursor(self.order.steps)
         self._warned = False
         self._troubled: set[str] = set()  # tiers that the user was warned about
@@ -122,14 +127,17 @@ class EpochFeed:
         self.check_open()
         self._ranks.check()
         start = self.cursor.start()
-        if start.epoch >= self.options.epochs:
-            raise FailedPreconditionError(
-                f"iterating epoch {start.epoch}: the loader was made for "
-                f"epochs={self.options.epochs}; raise it, leave it out, or go back with set_epoch()"
-            )
+        self._check_epoch(start.epoch)
         self._start_core(start, base_seed)
         self.cursor.begin(start.epoch, start.step)
         return Iteration(self, self.cursor.iteration, present)
+
+    def _check_epoch(self, epoch: int) -> None:
+        if epoch >= self.options.epochs:
+            raise FailedPreconditionError(
+                f"iterating epoch {epoch}: the loader was made for "
+                f"epochs={self.options.epochs}; raise it, leave it out, or go back with set_epoch()"
+            )
 
     def _start_core(self, start: Place[EpochPlan], base_seed: bool) -> None:
         """Starts the core at `start`, unless it gives that batch next anyway."""
@@ -191,6 +199,13 @@ class EpochFeed:
         cursor.end_epoch()
         return True
 
+    def _left(self, iteration: int) -> int:
+        """Batches that an iteration still gets."""
+        cursor = self.cursor
+        if iteration != cursor.iteration:
+            return 0
+        return max(0, cursor.length(cursor.at.plan) - cursor.at.step)
+
     def _leave(self, iteration: int) -> None:
         """Called when an iteration is dropped early: drops the batches read ahead for it."""
         if not self._closed and self.cursor.leave(iteration):
@@ -200,9 +215,16 @@ class EpochFeed:
         """Ends waits for a batch. May be called from any thread."""
         self.core.stop()
 
-    def set_epoch(self, epoch: int) -> None:
-        """As `Loader.set_epoch`."""
+    def set_epoch(self, epoch: int, *, of_new_loader: bool = False) -> None:
+        """As `Loader.set_epoch`. With `of_new_loader` only a loader that has given no batch takes
+        the epoch, for the iteration that has begun, too. Any other counts its epochs itself."""
         epoch = integer("epoch", epoch, 0, EPOCHS_MAX - 1)
+        if of_new_loader:
+            if self.source is None and self.cursor.is_new and epoch > 0:
+                self._check_epoch(epoch)
+                self._start_core(Place(epoch, 0), base_seed=False)
+                self.cursor.begin(epoch, 0, again=True)
+            return
         keeps_place = self.cursor.go_to(epoch)
         if self.source is None:
             return
@@ -242,7 +264,7 @@ class EpochFeed:
         before = self.options.order.parameters
         set_order_parameters(self.options, parameters)
         self._reopen(lambda: set_order_parameters(self.options, before))
-        self.order = CoreOrder.of(self.core, self.order.given)
+        self.order = CoreOrder.of(self._session, self.order.given)
 
     def check_open(self) -> None:
         if self._closed:
@@ -279,7 +301,8 @@ class Iteration(Iterator[Any]):
         self._lock = threading.Lock()  # Threads that share the iteration get each batch once.
 
     def __len__(self) -> int:
-        return len(self._feed)
+        """Batches that are still to come, also of a sampler without a length: its epoch began."""
+        return 0 if self._done else self._feed._left(self._iteration)
 
     def __next__(self) -> Any:
         with self._lock:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
-import logging
 import os
 import shlex
 import subprocess
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from headrace import _core
 from headrace._arguments import integer
@@ -25,9 +24,8 @@ from headrace._nodes.launch import Launch
 from headrace._nodes.positions import Seats, seats
 from headrace._options.groups import NodeProcess, group
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from headrace.formats._findings import callers_level
 from headrace.formats._rowgroups.command import node_arguments
-
-_log = logging.getLogger("headrace.loader")
 
 EXECUTABLE = "headrace-node"
 # Seconds that a node process may take to start: one that local rank 0 starts on a busy machine; a
@@ -112,30 +110,40 @@ def node_place(given: NodeProcess | None, ranks: Ranks) -> NodePlace | None:
     return NodePlace(socket, job, rank, local, name, start_timeout, here, lane, ranks.process)
 
 
-def chosen_process(
-    given: NodeProcess | Literal[False] | None, ranks: Ranks, has_tiers: bool, sampled: bool
-) -> NodeProcess | None:
-    """The argument `node_process`, or its default: with tiers on several nodes there is one.
+class Shared(NamedTuple):
+    """What the nodes of a job give each other."""
 
-    `sampled`: a sampler decides what this rank reads, so it can share no engine. With False on
-    several nodes a warning says, once, what is lost.
+    what: str
+    """For messages."""
+    is_required: bool
+    """Whether a node has no other way to what it lacks."""
+
+
+def chosen_process(
+    given: NodeProcess | Literal[False] | None, ranks: Ranks, shared: Shared | None, sampled: bool
+) -> NodeProcess | None:
+    """The argument `node_process`, or its default: on several nodes there is one if these share
+    something.
+
+    `shared`: None: nothing. `sampled`: a sampler decides what this rank reads, so it can share no
+    engine. With False on several nodes a warning says, once, what is lost.
     """
     if given is not None and given is not False:
         return given
     launch = ranks.launch
-    if not has_tiers or launch is None or (launch.nodes or 1) == 1:
+    if shared is None or launch is None or (launch.nodes or 1) == 1:
         return None
     if given is False:
         tell_once(
-            f"tiers on {launch.nodes} nodes with node_process=False: other nodes are not asked for "
-            "samples, each rank reads storage and has tiers of its own; leave node_process= out"
+            f"{shared.what} on {launch.nodes} nodes with node_process=False: other nodes are not "
+            "asked for samples, each rank reads storage itself; leave node_process= out"
         )
         return None
     if launch.local_world_size is None or (sampled and launch.local_world_size > 1):
         return None
     if (launch.nodes or 1) * launch.local_world_size != launch.world_size:
         tell_once(
-            f"tiers on {launch.nodes} nodes without a node process on each: this node has "
+            f"{shared.what} on {launch.nodes} nodes without a node process on each: this node has "
             f"{launch.local_world_size} of {launch.world_size} ranks, so another has more or fewer"
         )
         return None
@@ -143,7 +151,7 @@ def chosen_process(
     try:
         place = node_place(default, ranks)
     except InvalidArgumentError as error:  # Nobody asked for it.
-        tell_once(f"tiers on {launch.nodes} nodes without a node process on each: {error}")
+        tell_once(f"{shared.what} on {launch.nodes} nodes without a node process on each: {error}")
         return None
     return default if place is not None and len(place.seats.group) > 1 else None
 
@@ -152,10 +160,10 @@ _told: set[str] = set()
 
 
 def tell_once(warning: str) -> None:
-    """Logs a warning, unless this process has logged it."""
+    """Warns, once in a process."""
     if warning not in _told:
         _told.add(warning)
-        _log.warning("%s", warning)
+        warnings.warn(f"headrace: {warning}", RuntimeWarning, stacklevel=callers_level())
 
 
 def _local_ranks(rank: int | None, ranks: int | None, here: Launch | None) -> tuple[int, int]:
@@ -219,6 +227,8 @@ def _group(local: int, here: Launch | None) -> str:
             "NodeProcess.local_rank does not identify a job; start them with torchrun or srun, or "
             "set MASTER_PORT to the same number on all of them, one that no other job here uses"
         )
+    import hashlib  # It takes long to import: OpenSSL.
+
     return hashlib.sha256("\n".join(launch).encode()).hexdigest()[:16]
 
 
@@ -230,6 +240,7 @@ class _Process(subprocess.Popen[bytes]):
 
 
 _started: dict[tuple[int, str], _Process] = {}  # by process and socket
+_NOBODY = "nobody serves it"  # in the core's error if no process has the socket
 _open: defaultdict[tuple[int, str], set[int]] = defaultdict(set)  # loaders' ids, likewise
 _ordinals: defaultdict[tuple[int, str], Iterator[int]] = defaultdict(itertools.count)
 
@@ -251,13 +262,17 @@ def open_core(
     )
     began = time.monotonic()
     starts = 0
+    answer: UnavailableError | None = None  # of a node process; it may have ended since
     while True:
         try:
             core = _core.Loader(dataset.index, options, address)
         except UnavailableError as error:
             waited_s = time.monotonic() - began
+            if _NOBODY not in str(error):
+                answer = error
             if waited_s >= place.wait_s or starts > _STARTS_MAX:
-                raise UnavailableError(f"{_waited(place, waited_s)}: {error}") from error
+                why = answer or error
+                raise UnavailableError(f"{_waited(place, waited_s)}: {why}") from why
             if place.service is None and place.local_rank == 0 and _start(place.socket):
                 starts += 1
         else:

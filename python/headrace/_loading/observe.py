@@ -7,11 +7,11 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from headrace import _core as native
 from headrace._arguments import flag, given_path, integer
-from headrace._dataset import image_folder
+from headrace._dataset import Dataset, image_folder
 from headrace._loading.feed import EpochFeed
 from headrace._loading.options import EPOCHS_MAX, profile_learned
 from headrace._observe import plot, prometheus
@@ -20,7 +20,9 @@ from headrace._observe.monitor import Monitor
 from headrace._observe.report import ExplainedParameter, Explanation, make_stats
 from headrace._observe.stats import Stats
 from headrace._observe.trace import write_trace
-from headrace.errors import FailedPreconditionError, HeadraceError
+from headrace._show.account import Account, LoaderFacts, account
+from headrace._show.loader import facts_of, loader_html
+from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
 from headrace.formats._outside import check_outside
 
 if TYPE_CHECKING:
@@ -34,10 +36,14 @@ class Observed:
     """Base of `headrace.Loader`; see there."""
 
     def __init__(self, feed: EpochFeed, data: DataFacts, profile: Any) -> None:
-        self.dataset = feed.dataset
         self._feed = feed
         self._data = data
         self._profile = profile
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset that the loader reads."""
+        return self._feed.dataset
 
     @property
     def _core(self) -> Core:
@@ -58,11 +64,30 @@ class Observed:
         rank = self._feed.options.rank
         return make_stats(self._core.stats(), at.epoch, at.step, rank, self._data)
 
-    def explain(self, step: int, epoch: int | None = None) -> Explanation:
-        """Where each sample of a step comes from, and each parameter of the order; print it."""
+    def _repr_html_(self) -> str | None:
+        """For notebooks. None: as text, as a loader that is closed counts nothing."""
+        try:
+            return loader_html(self._facts(), self.stats())
+        except HeadraceError:
+            return None
+
+    @overload
+    def explain(self) -> Account: ...
+    @overload
+    def explain(self, step: int, epoch: int | None = None) -> Explanation: ...
+    def explain(self, step: int | None = None, epoch: int | None = None) -> Account | Explanation:
+        """What the loader does and why, in sentences; or, of a step, where each sample comes from,
+        and each parameter of the order. Print it."""
         feed = self._feed
         feed.check_open()
         at = feed.cursor.at
+        if step is None:
+            if epoch is not None:
+                raise InvalidArgumentError(
+                    f"explain: got epoch={epoch!r} without a step: say which, as explain(0, "
+                    f"epoch={epoch!r}); or leave epoch out"
+                )
+            return account(self._facts(), self.stats())
         epoch = at.epoch if epoch is None else integer("epoch", epoch, 0, EPOCHS_MAX - 1)
         if feed.source is None:
             step = integer("step", step, 0, feed.order.steps - 1)
@@ -78,6 +103,10 @@ class Observed:
     def _explanation(
         self, epoch: int, step: int, rows: list[tuple[int, int, str, str, str, int, int, str]]
     ) -> Explanation:
+        return Explanation(epoch, step, rows, self._feed.options.order.name, self._parameters())
+
+    def _parameters(self) -> dict[str, ExplainedParameter]:
+        """Those of the order."""
         core = self._core
         parameters = {}
         for name, value in core.order_parameters.items():
@@ -85,7 +114,10 @@ class Observed:
             if origin == "given" and name not in self._feed.order.given:
                 origin = "from the state"
             parameters[name] = ExplainedParameter(value, origin)
-        return Explanation(epoch, step, rows, self._feed.options.order.name, parameters)
+        return parameters
+
+    def _facts(self) -> LoaderFacts:
+        return facts_of(self._feed, self._parameters())
 
     def save_profile(self, path: str | os.PathLike[str]) -> None:
         """Writes the loader's profile with the measured preprocessing times, for the next run."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from headrace import _core
+from headrace import profile as machines
 from headrace._arguments import choice, flag, given_path, integer, memory_bytes
 from headrace._dataset import Dataset, image_folder
 from headrace._loading.arguments import field_names, field_transforms
@@ -20,8 +21,6 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._format import remedies
 from headrace.formats._outside import check_outside
 from headrace.orders import Order, core_order
-from headrace.profile import MachineProfile, Preprocess
-from headrace.profile import load as load_profile
 from headrace.tiers import (
     PLACEMENTS,
     CoreTier,
@@ -117,7 +116,7 @@ def core_options(
     return options
 
 
-def set_profile(options: _core.LoaderOptions, machine: MachineProfile) -> None:
+def set_profile(options: _core.LoaderOptions, machine: machines.MachineProfile) -> None:
     """Writes a profile's measurements into the options, for the tiers of the options."""
     options.set_model(machine.to_model())
     for row in machine.preprocess:
@@ -125,27 +124,27 @@ def set_profile(options: _core.LoaderOptions, machine: MachineProfile) -> None:
 
 
 def profile_learned(
-    profile: MachineProfile | str | os.PathLike[str] | None, core: Any
-) -> MachineProfile:
+    profile: machines.MachineProfile | str | os.PathLike[str] | None, core: Any
+) -> machines.MachineProfile:
     """The loader's profile, with the preprocessing times that the loader measured."""
     if profile is None:
         raise FailedPreconditionError(
             "saving a profile: the loader was made without Engine.profile, so there is none to add "
             "to; measure one with `headrace profile`"
         )
-    rows = tuple(Preprocess(*row) for row in core.learned())
+    rows = tuple(machines.Preprocess(*row) for row in core.learned())
     return dataclasses.replace(_machine(profile), preprocess=rows)
 
 
-def _machine(profile: Any) -> MachineProfile:
-    if isinstance(profile, MachineProfile):
+def _machine(profile: Any) -> machines.MachineProfile:
+    if isinstance(profile, machines.MachineProfile):
         return profile
     if not isinstance(profile, (str, os.PathLike)):
         raise InvalidArgumentError(
             f"Engine.profile: got {profile!r}, must be what headrace.profile.load() returns, or "
             "a file"
         )
-    return load_profile(profile)
+    return machines.load(profile)
 
 
 def _check_part(budget: Part, memory: int | str | None, tiers: Iterable[Tier] | None) -> None:

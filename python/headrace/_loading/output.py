@@ -1,9 +1,10 @@
-"""Batches as torch tensors, NumPy arrays, or anything that takes DLPack: all without a copy."""
+"""Batches as torch tensors, NumPy or JAX arrays, or exporters of DLPack, without a copy."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,13 @@ def converter(output: str) -> Convert:
                 ) from None
         else:
             return torch.utils.dlpack.from_dlpack
+    if output == "jax":
+        try:
+            return cast(Convert, importlib.import_module("jax.dlpack").from_dlpack)
+        except ImportError:
+            raise InvalidArgumentError(
+                "output='jax': jax is not installed; pip install jax, or use output='numpy'"
+            ) from None
     if output == "dlpack":
         return lambda view: view
     return np.asarray

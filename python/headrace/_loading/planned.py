@@ -31,6 +31,8 @@ class PlannedEpoch:
     storage: Reads
     tiers: Sequence[tuple[Reads, Reads]]
     """Reads and writes, fastest tier first."""
+    peers: Reads
+    """From other nodes; none if the options have no profile with a link to them."""
     at_peers: int
     """The reads from storage that a tier of another node could serve."""
     reads_blocks: bool
@@ -44,6 +46,7 @@ class PlannedEpoch:
             decode_bytes=self.sample_bytes,
             copy_bytes=in_memory,
             storage_reads=self.storage,
+            peer_reads=self.peers,
             tiers=[TierWork(reads=reads, writes=writes) for reads, writes in self.tiers],
             demand=demand,
             threads=self.threads,

@@ -8,13 +8,18 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from headrace._arguments import integer
+from headrace._arguments import integer, shown
 from headrace._nodes.launch import Launch, find_launch
-from headrace._nodes.positions import Layout
+from headrace._nodes.positions import Layout, layout_among
 from headrace._options.groups import Sharding
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _WORLD_MAX = 2**20
+# Words of names of dimensions of meshes, as of torchtitan, Accelerate and Megatron; also of several
+# made one, as "dp_shard_cp".
+_SAME_BATCHES = frozenset(
+    ("tp", "cp", "sp", "pp", "tensor", "context", "sequence", "pipeline", "model")
+)
 _WAY_OUT = (
     "make the loader after init_process_group() (with Lightning: in train_dataloader()), or give "
     "sharding=hr.Sharding(rank=..., world_size=...)"
@@ -35,6 +40,8 @@ class Ranks:
 
     def __init__(self, sharding: Sharding | None = None, *, with_sampler: bool = False) -> None:
         given = sharding or Sharding()
+        if given.mesh is not None:
+            given = _of_mesh(given)
         rank, world_size = given.rank, given.world_size
         if (rank is None) != (world_size is None):
             raise InvalidArgumentError(
@@ -99,6 +106,37 @@ class Ranks:
             f"{now.by} now says rank {now.rank} of {now.world_size}: samples would be lost or "
             f"repeated; {_WAY_OUT}; load_state_dict() takes a place over to another loader"
         )
+
+
+def _of_mesh(given: Sharding) -> Sharding:
+    """The sharding over the ranks of a mesh, without it."""
+    if replace(given, mesh=None) != Sharding():
+        raise InvalidArgumentError(f"{given}: mesh has all of it; leave the others out")
+    mesh: Any = given.mesh
+    names = getattr(mesh, "mesh_dim_names", None) or ()
+    ranks: Any = getattr(mesh, "mesh", None)
+    if not hasattr(ranks, "flatten"):
+        raise InvalidArgumentError(
+            f"Sharding.mesh: got {shown(mesh)}, must be a torch.distributed DeviceMesh"
+        )
+    same = [name for name in names if not _SAME_BATCHES.isdisjoint(name.lower().split("_"))]
+    if same:
+        raise InvalidArgumentError(
+            f"Sharding.mesh: its dimensions are {', '.join(names)}, but ranks along {same[0]!r} "
+            "get the same batches: give the dimensions over which samples are divided, as "
+            "mesh['dp'] or mesh['dp_replicate', 'dp_shard']"
+        )
+    numbers = [int(rank) for rank in ranks.flatten().tolist()]
+    found = _found()
+    layout = layout_among(numbers, found.world_size) if found is not None else None
+    if found is None or layout is None or found.rank not in numbers:
+        where = f"rank {found.rank} of {found.world_size}" if found is not None else "no rank"
+        raise InvalidArgumentError(
+            f"Sharding.mesh: this is {where}, and the mesh has the ranks {shown(numbers)}: they "
+            "must have one distance, with this rank among them; otherwise give the place in the "
+            "mesh and its size as rank= and world_size="
+        )
+    return Sharding(tensor=layout.tensor, pipeline=layout.pipeline)
 
 
 def _found() -> Launch | None:

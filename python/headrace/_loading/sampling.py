@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._arguments import whole
-from headrace._loading.base_seed import draw_base_seed, repeating, untouched
+from headrace._loading.passes.base_seed import draw_base_seed, repeating, untouched
+from headrace._loading.passes.origins import Origin, layers, origin_of, sampler_state, stateful
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 Ids = NDArray[np.uint64]
 
-_LAYERS_MAX = 8  # limit of nested samplers, because a sampler may wrap itself
+_PASSES_MAX, _MORE_MAX = 64, 2**20  # of the dataset, and samples, that an epoch may have
+_ORIGINS_MAX = 64  # epochs that a loader can go back
 
 
 class Drawn(NamedTuple):
@@ -73,6 +75,9 @@ class SamplerSource:
         self._drawn = 0
         self._gave_samples = False  # in any epoch
         self._known: dict[int, Drawn] = {}  # the epochs drawn, by their number
+        self._origins: dict[int, Origin] = {}  # of the newest epochs drawn, by their number
+        self.samples_max = 2**63
+        """Of an epoch of a sampler that does not say how many it gives."""
         self.restored: dict[str, Any] | None = None
         """A restored state whose epoch is next and was not drawn again yet."""
 
@@ -120,7 +125,7 @@ class SamplerSource:
     @property
     def _teller(self) -> Callable[[int], object] | None:
         """The `set_epoch` of the sampler, or of the one that it wraps."""
-        found = (getattr(each, "set_epoch", None) for each in _layers(self._source))
+        found = (getattr(each, "set_epoch", None) for each in layers(self._source))
         return next((each for each in found if callable(each)), None)
 
     @property
@@ -128,14 +133,22 @@ class SamplerSource:
         """The sampler's own epoch, if it has `set_epoch` and `epoch` (DistributedSampler)."""
         if self._teller is None:
             return None
-        found = (whole(getattr(each, "epoch", None)) for each in _layers(self._source))
+        found = (whole(getattr(each, "epoch", None)) for each in layers(self._source))
         return next((each for each in found if each is not None), None)
 
     @property
     def shares(self) -> int:
         """The number of ranks, if the sampler divides samples over ranks (DistributedSampler)."""
-        found = (whole(getattr(each, "num_replicas", None)) for each in _layers(self._source))
+        found = (whole(getattr(each, "num_replicas", None)) for each in layers(self._source))
         return next((each for each in found if each is not None), 1)
+
+    def state_before(self, plan: EpochPlan | None) -> Any:
+        """The state of a sampler that has one, before the pass that gave `plan`, the newest; None:
+        before the next one."""
+        if plan is None:
+            return sampler_state(self._source)
+        origin = self._origins.get(self._drawn - 1)
+        return None if origin is None else origin.sampler
 
     def set_epoch(self, epoch: int) -> None:
         """Calls `set_epoch` of the sampler, or of the sampler in a batch sampler, if any."""
@@ -149,6 +162,11 @@ class SamplerSource:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Makes the epoch of this state the next one."""
+        if state.get("sampler_state") is not None and stateful(self._source) is None:
+            raise FailedPreconditionError(
+                "state: saved with a sampler that has state_dict(), restored with one that has "
+                "none: give the same sampler"
+            )
         self.restored = dict(state)
         if state["sampler_epoch"] is not None:
             self._tell(state["sampler_epoch"])  # Now: the user may call set_epoch() again later.
@@ -168,7 +186,10 @@ class SamplerSource:
         first batch; with `base_seed` this function does, too, so that later draws from it are
         equal.
         """
+        origin = origin_of(self._source)
         plan = self._ask(base_seed)
+        self._origins[self._drawn] = origin
+        self._origins.pop(self._drawn - _ORIGINS_MAX, None)
         self._known[self._drawn] = Drawn(plan.hash, plan.sampler_epoch)
         self._drawn += 1
         return plan
@@ -180,13 +201,21 @@ class SamplerSource:
             asked = iter(self._batch_sampler)
             if base_seed:
                 draw_base_seed()
-            batches = [_batch(batch, i) for i, batch in enumerate(asked)]
+            batches = []
+            given = 0
+            for batch in asked:
+                batches.append(_batch(batch, len(batches)))
+                given += len(batches[-1])
+                self._check_ends(given)
             self._check_given(bool(batches))
         else:
             assert self._sampler is not None
             if base_seed:
                 draw_base_seed()
-            ids = [_id("sampler", sample) for sample in self._sampler]
+            ids: list[int] = []
+            for sample in self._sampler:
+                ids.append(_id("sampler", sample))
+                self._check_ends(len(ids))
             self._check_given(bool(ids))
             size = self._batch_size
             batches = [ids[i : i + size] for i in range(0, len(ids), size)]
@@ -195,6 +224,15 @@ class SamplerSource:
         flat = [sample for batch in batches for sample in batch]
         ends = np.cumsum([len(batch) for batch in batches], dtype=np.uint64)
         return EpochPlan(np.array(flat, dtype=np.uint64), ends.astype(np.uint64), epoch)
+
+    def _check_ends(self, given: int) -> None:
+        """Refuses a sampler that never ends: its epoch is drawn as a whole."""
+        if given > self.samples_max and not isinstance(self._source, Sized):
+            raise InvalidArgumentError(
+                f"{self._name}: {type(self._source).__name__} gave {given:,} samples and has no "
+                "end: a loader takes a whole epoch of it; end the epochs in its __iter__, or use "
+                "headrace.torch.DataLoader, whose epoch_size= does it"
+            )
 
     def _check_given(self, any_samples: bool) -> None:
         """Refuses an epoch without samples after one that had some."""
@@ -209,16 +247,18 @@ class SamplerSource:
     def _draw_again(self, state: Mapping[str, Any], base_seed: bool) -> EpochPlan:
         """Draws again the epoch that a state was saved in, or just before.
 
-        A sampler that keeps its epoch received the number when the state was loaded. Any other is
-        iterated as often as before: one that draws from a generator gives epoch e in its (e + 1)-th
-        pass.
+        A sampler that keeps its epoch received the number when the state was loaded. One with a
+        state of its own gets that. Any other is iterated as often as before: one that draws from a
+        generator gives epoch e in its (e + 1)-th pass. If it has gone on since, its generators go
+        back to where they were.
 
         Raises FailedPreconditionError if the sampler gives other samples than the state records for
         its epoch or, if it gave none in that epoch, for the previous one.
         """
         before = state["sampler_draws"]
         wanted = state["sampler_hash"]
-        if state["sampler_epoch"] is None:
+        saved = state.get("sampler_state")
+        if saved is None and state["sampler_epoch"] is None:
             while self._drawn < before:
                 with repeating(base_seed):
                     self._draw(base_seed)
@@ -226,8 +266,14 @@ class SamplerSource:
             wanted = wanted or (self._known[before].hash if before in self._known else None)
         if state["sampler_hash"] is None:
             self._check_last(state)
+        gone_on = self._drawn > before
         self._drawn = before
-        if state["sampler_hash"] is None:
+        if saved is not None:
+            plan = self._draw_from(saved, base_seed)
+        elif gone_on and before in self._origins:
+            with self._origins[before].rewound(), repeating(base_seed):
+                plan = self._draw(base_seed)
+        elif state["sampler_hash"] is None:
             plan = self._draw(base_seed)
         else:
             with repeating(base_seed):
@@ -235,6 +281,20 @@ class SamplerSource:
         if wanted is not None and plan.hash != wanted:
             self._known[before] = Drawn(wanted, plan.sampler_epoch)
             raise _other_samples(state["epoch"], "gives", plan.hash, wanted)
+        return plan
+
+    def _draw_from(self, saved: Any, base_seed: bool) -> EpochPlan:
+        """Draws the pass that follows a sampler's own state. A state at the end of a pass, as
+        torchdata's samplers have between two, gives nothing more: then the next pass."""
+        stateful(self._source).load_state_dict(saved)
+        self._gave_samples = False
+        with repeating(base_seed):
+            plan = self._draw(base_seed)
+        if not len(plan):
+            self._drawn -= 1
+            with repeating(False):
+                plan = self._draw(base_seed=False)
+        self._origins[self._drawn - 1] = self._origins[self._drawn - 1]._replace(sampler=saved)
         return plan
 
     def _check_last(self, state: Mapping[str, Any]) -> None:
@@ -277,20 +337,10 @@ def gives_one_epoch(source: Any) -> Any:
 
     Not an iterator whose class has an `__iter__` written in Python, which may begin anew.
     """
-    for each in _layers(source):
+    for each in layers(source):
         if isinstance(each, Iterator) and not isinstance(type(each).__iter__, FunctionType):
             return each
     return None
-
-
-def _layers(source: Any) -> Iterator[Any]:
-    """Yields a sampler and the samplers that it wraps, as torch's BatchSampler does."""
-    for _ in range(_LAYERS_MAX):
-        yield source
-        inner = getattr(source, "batch_sampler", None)
-        source = inner if inner is not None else getattr(source, "sampler", None)
-        if source is None:
-            return
 
 
 def _batch(batch: Any, number: int) -> list[int]:
@@ -323,9 +373,12 @@ def sampler_source(
     batch_sampler: Iterable[Iterable[Any]] | None,
     options: _core.LoaderOptions,
     drop_last: bool,
+    samples: int,
 ) -> SamplerSource:
-    """Returns the source of a loader's epochs if it has a sampler, and adapts its options."""
+    """Returns the source of a loader's epochs if it has a sampler, and adapts its options.
+    `samples`: of the dataset."""
     source = SamplerSource(sampler, batch_sampler, options.batch_size, drop_last)
+    source.samples_max = _MORE_MAX + _PASSES_MAX * samples
     # The loader's own plan is not used: use options that every plan accepts.
     options.drop_last = False
     known = getattr(batch_sampler, "batch_size", None)

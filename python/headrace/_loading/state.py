@@ -12,13 +12,14 @@ from headrace._dataset import Dataset
 from headrace._loading.cursor import Place
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
-from headrace.orders import added_parameters
+from headrace.orders import parameters_now
 
 _VERSION = 1
 
 _POSITION = ("order_parameters", "epoch", "samples")
 _SAMPLER = ("sampler_step", "sampler_hash", "sampler_epoch", "sampler_draws")
 _LAST = ("sampler_last_hash", "sampler_last_epoch")  # Older states have neither of these keys.
+_OWN = "sampler_state"  # Of samplers with `state_dict` only.
 
 _NEWER = "a newer headrace saved it: restore it with that version"
 
@@ -63,6 +64,9 @@ def make_state(
         state["sampler_hash"] = plan.hash if plan is not None else None
         state["sampler_epoch"] = plan.sampler_epoch if plan is not None else source.epoch
         state["sampler_draws"] = source.drawn - (plan is not None)
+        own = source.state_before(plan)
+        if own is not None:
+            state["sampler_state"] = own
         # Between two epochs nothing is drawn: the previous epoch identifies the sampler.
         last = source.last if plan is None else None
         state["sampler_last_hash"] = last.hash if last is not None else None
@@ -92,7 +96,9 @@ def check_state(
         raise FailedPreconditionError(
             f"state: saved {saved} a sampler, restored in a loader {now} one"
         )
-    _check_unknown(state, (*expected, *_POSITION, *((*_SAMPLER, *_LAST) if with_sampler else ())))
+    _check_unknown(
+        state, (*expected, *_POSITION, *((*_SAMPLER, *_LAST, _OWN) if with_sampler else ()))
+    )
     for key, value in expected.items():
         if not _same(state[key], value):
             raise FailedPreconditionError(
@@ -134,7 +140,7 @@ def order_parameters_to_adopt(
     They must be those of `known`, the loader's own; a `given` one must equal the state's.
     """
     order = state["order"]
-    saved = added_parameters(order) | dict(state["order_parameters"])
+    saved = parameters_now(order, state["order_parameters"])
     for key in [*known, *saved]:
         if key not in saved or key not in known:
             what = "is missing" if key in known else "is none of them"
@@ -188,7 +194,7 @@ def _check_unknown(state: Mapping[str, Any], known: Collection[str]) -> None:
 
 def _remedy(key: str) -> str:
     if key == "fingerprint":
-        return ": it is of other files, or they changed"
+        return ": another dataset, or its files have changed since"
     if key == "global_batch":
         return ": on another number of ranks choose batch_size so that batch_size x ranks is equal"
     return ""

@@ -1,4 +1,4 @@
-"""Errors for libraries that expect torch's DataLoader. `headrace docs trainers`."""
+"""How loaders look to libraries that expect torch's DataLoader. `headrace docs trainers`."""
 
 from __future__ import annotations
 
@@ -8,49 +8,100 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import InvalidArgumentError
 
 _PREPARES = "accelerate.accelerator"  # the module whose functions prepare objects that they know
-# Attributes that skip_first_batches reads.
-_SKIPPED_BY = frozenset({"dataset", "sampler", "batch_sampler"})
+_PREPARED = "_is_accelerate_prepared"  # Accelerator.prepare_data_loader() asks for it.
+_TELLS_EPOCH = "_set_sampler_epoch"  # Lightning's function that sets the epoch of samplers.
+# Attributes of a DataLoader from which libraries make another one, which skips batches.
+_OF_DATALOADER = frozenset(
+    {
+        *("dataset", "sampler", "batch_sampler", "batch_size", "drop_last", "collate_fn"),
+        *("num_workers", "prefetch_factor", "persistent_workers", "worker_init_fn", "timeout"),
+        *("pin_memory", "pin_memory_device", "generator", "multiprocessing_context", "in_order"),
+    }
+)
 
 
-class NotADataLoader:
-    """Raises clear errors where trainers would raise an unclear one, or none."""
+class SeenAsDataLoader:
+    """A Loader: Accelerate can skip its first batches and prepare it."""
 
     if not TYPE_CHECKING:  # Type checkers must not see such attributes.
 
         def __getattr__(self, name: str) -> Any:
+            frame = sys._getframe(1)
+            if _is_of_accelerate(frame):
+                if name == _PREPARED:
+                    self._prepare()
+                    return True
+                if name in _OF_DATALOADER:
+                    return self._as_dataloader(frame, name)
+            if name == "sampler" and frame.f_code.co_name == _TELLS_EPOCH:
+                return _TrainedEpochs(self._feed)
             kind = type(self).__name__
-            if name == "_is_accelerate_prepared":  # Accelerator.prepare_data_loader() reads it.
+            why = ", as it is not torch's DataLoader" if name in _OF_DATALOADER else ""
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}{why}", name=name)
+
+        @property
+        def dataset(self) -> Any:
+            frame = sys._getframe(1)
+            if _is_of_accelerate(frame):
+                return self._as_dataloader(frame, "dataset")
+            return super().dataset
+
+        @property
+        def __class__(self) -> type:
+            """isinstance() reads it, which is how prepare() finds what it can prepare."""
+            if sys._getframe(1).f_globals.get("__name__") == _PREPARES:
+                return sys.modules["torch"].utils.data.DataLoader
+            return type(self)
+
+        def _as_dataloader(self, frame: Any, name: str) -> Any:
+            if frame.f_code.co_name == "prepare_data_loader":  # It did not ask for _PREPARED.
+                raise _not_prepared(type(self).__name__)
+            from headrace.torch._listed import attribute_of
+
+            return attribute_of(self, self._feed, name)
+
+    def _prepare(self) -> None:
+        raise NotImplementedError
+
+
+class _TrainedEpochs:
+    """A sampler for Lightning, which sets the number of epochs that it has trained. It loads no
+    state from a checkpoint of the end of an epoch, so a new loader must begin with the next."""
+
+    def __init__(self, feed: Any) -> None:
+        self._feed = feed
+
+    def set_epoch(self, epoch: int) -> None:
+        self._feed.set_epoch(epoch, of_new_loader=True)
+
+
+class NotADataLoader:
+    """Raises clear errors where trainers would raise an unclear one."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            if name == _PREPARED:
                 raise _not_prepared(kind)
-            if name in _SKIPPED_BY:
+            if name in _OF_DATALOADER:
                 raise AttributeError(
                     f"a headrace.{kind} has no {name!r}, as it is not torch's DataLoader: "
-                    "Accelerate's skip_first_batches(), which Hugging Face's Trainer calls to "
-                    "resume, cannot skip its first batches; restore its place with "
-                    "load_state_dict(), and have the Trainer skip nothing: "
-                    "TrainingArguments(ignore_data_skip=True); `headrace docs trainers`",
+                    "Accelerate's skip_first_batches() cannot skip its first batches; give it the "
+                    "headrace.Loader, or restore the place with load_state_dict(); "
+                    "`headrace docs trainers`",
                     name=name,
                 )
             raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name)
 
 
-class NotPrepared(NotADataLoader):
-    """A loader that Accelerator.prepare() would return unchanged, with batches on the CPU."""
-
-    if not TYPE_CHECKING:
-
-        @property
-        def __class__(self) -> type:
-            """isinstance() reads it, which is all that prepare() does with unknown objects."""
-            asks = sys._getframe(1)
-            if asks.f_globals.get("__name__") == _PREPARES and "prepare" in asks.f_code.co_name:
-                raise _not_prepared(type(self).__name__)
-            return type(self)
+def _is_of_accelerate(frame: Any) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("accelerate.")
 
 
 def _not_prepared(kind: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"accelerator.prepare(): got a headrace.{kind}, which Accelerate does not know: it would "
-        "leave the batches on the CPU; leave it out, as it finds its rank itself, and for batches "
-        "on the device iterate headrace.torch.DeviceBatches(loader, accelerator.device); "
-        "`headrace docs trainers`"
+        f"accelerator.prepare(): got a headrace.{kind}, which this Accelerate would divide again "
+        "or change: leave it out, as it finds its rank itself, and for batches on the device "
+        "iterate headrace.torch.DeviceBatches(loader, accelerator.device); `headrace docs trainers`"
     )

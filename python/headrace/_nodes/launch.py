@@ -80,10 +80,11 @@ def find_addresses(environment: Mapping[str, str] = os.environ) -> list[str] | N
             f"environment {NODES}={text!r}: must be names of hosts with commas between them, as "
             f"'train-0.train,train-1.train', each with a port if it is not {_PORT}"
         )
-    return [each if _has_port(each) else f"{each}:{_PORT}" for each in addresses]
+    return [each if has_port(each) else f"{each}:{_PORT}" for each in addresses]
 
 
-def _has_port(address: str) -> bool:
+def has_port(address: str) -> bool:
+    """Of a host, with or without a port; IPv6 in brackets if there is one."""
     return ":" in address.rpartition("]")[2]
 
 
@@ -206,6 +207,10 @@ def _checked(found: Launch) -> Launch:
         ("node", found.node, found.nodes),
     )
     for what, number, count in places:
+        if count is not None and count < 1:
+            raise InvalidArgumentError(
+                f"{count} {what}s, by {found.by}: must be at least one {what}"
+            )
         if number is not None and count is not None and not 0 <= number < count:
             raise InvalidArgumentError(
                 f"{what} {number} of {count}, by {found.by}: must be from 0 to {count - 1}"

@@ -17,7 +17,7 @@ process confirms nothing.
 from __future__ import annotations
 
 import json
-import secrets
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class Meeting:
         Raises:
             UnavailableError: a node is missing after `timeout_s`, or the store is; names it.
         """
-        own = json.dumps([secrets.token_hex(8), address, machine])
+        own = json.dumps([os.urandom(8).hex(), address, machine])
         until = self._clock() + timeout_s
         look = self._lead if self._node == 0 else self._follow
         self._missing = "the store"
@@ -113,7 +113,7 @@ class Meeting:
                 return None
             entries.append(entry)
         if self._written is None or self._written[2] != entries:
-            name, token = secrets.token_hex(8), secrets.token_hex(32)
+            name, token = os.urandom(8).hex(), os.urandom(32).hex()
             self._written = (name, token, entries)
             self._set("list", json.dumps([name, token, entries]))
         name, token, entries = self._written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import logging
 import os
@@ -13,15 +14,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from headrace import _core
-from headrace._arguments import flag, given_path, integer, shown
-from headrace._loading.node import NodePlace, tell_once
+from headrace._arguments import choice, flag, given_path, integer, shown
+from headrace._loading.node import NodePlace, Shared, tell_once
 from headrace._loading.ranks import Ranks
-from headrace._nodes.launch import NODES, find_addresses
+from headrace._nodes.launch import NODES, find_addresses, has_port
 from headrace._nodes.meeting import Meeting, Met, Store
-from headrace._options.groups import Nodes, group
+from headrace._options.groups import Ask, Nodes, group
 from headrace._units import counted, parse_bytes
 from headrace.errors import InvalidArgumentError
 
@@ -30,6 +31,7 @@ _log = logging.getLogger("headrace.loader")
 TOKEN = "HEADRACE_TOKEN"
 """Environment variable: the job's secret, where addresses are given."""
 _LOOPBACK = "127.0.0.1"
+_PORT_MAX = 65_535
 _RATE_MIN = 1_000_000
 """Bytes a second. With fewer, a sample of some megabytes would come too late for its batch."""
 
@@ -51,33 +53,88 @@ class NodePlan:
 _ordinals: defaultdict[int, Iterator[int]] = defaultdict(itertools.count)  # by process
 
 
+def what_nodes_share(options: _core.LoaderOptions) -> Shared | None:
+    """What several nodes of a job give each other; None: nothing."""
+    if options.tier_count > 0:
+        return Shared("tiers", is_required=False)
+    if options.order.exchanging_nodes > 1:
+        return Shared(f"order {options.order.name}", is_required=True)
+    return None
+
+
 def node_plan(
-    nodes: Nodes | None, ranks: Ranks, place: NodePlace | None, has_tiers: bool
+    nodes: Nodes | None, ranks: Ranks, place: NodePlace | None, shared: Shared | None
 ) -> NodePlan | None:
     """How the job's nodes ask each other; None: they do not.
 
-    They do with a node process, tiers, and several nodes. Without `nodes`, if torch's store can be
-    reached and all nodes are on this machine; otherwise a warning says, once, what is missing.
+    They do with a node process, several nodes, and something that these share. Without `nodes`, if
+    torch's store can be reached and all nodes are on this machine; otherwise a warning says, once,
+    what is missing.
 
     Raises:
-        InvalidArgumentError: `nodes` is given and cannot be followed.
+        InvalidArgumentError: `nodes` is given and cannot be followed; or the order has each node
+            read its own blocks only, and they cannot meet.
     """
     wanted = group("nodes", nodes, Nodes)
+    choice("Nodes.ask", wanted.ask, get_args(Ask))
     rate = rate_bytes(wanted.rate)
-    if place is None or not has_tiers or len(place.seats.group) < 2:
+    if place is None or shared is None or len(place.seats.group) < 2:
         if nodes is not None:
-            _refuse(ranks, place, has_tiers)
+            _refuse(ranks, place, shared)
         return None  # Nodes of unequal numbers of ranks: the core refuses tiers there.
     seats = place.seats
     node, count = seats.first // seats.positions, len(seats.group)
     run = os.environ.get("TORCHELASTIC_RUN_ID", "")
     prefix = f"headrace/{run}/{seats.number}/{next(_ordinals[os.getpid()])}"
-    addresses = _addresses(wanted, ranks.layout.world_size // place.local_world_size)
+    way = way_to_meet(
+        wanted,
+        ranks.layout.world_size // place.local_world_size,
+        seats.group,
+        node,
+        place.start_timeout,
+    )
+    if way.missing is None:
+        return NodePlan(node, count, wanted, way.store, way.listen, prefix, rate, way.addresses)
+    if nodes is not None:
+        raise InvalidArgumentError(f"nodes: other nodes cannot be asked for samples: {way.missing}")
+    if shared.is_required:
+        raise InvalidArgumentError(
+            f"{shared.what} on {count} nodes: they must send each other samples, but {way.missing}"
+        )
+    tell_once(
+        f"tiers on {count} nodes: other nodes are not asked for samples, each reads storage: "
+        f"{way.missing}"
+    )
+    return None
+
+
+@dataclass(frozen=True)
+class Way:
+    """How nodes meet, as far as it is known."""
+
+    store: Store | None
+    """None: addresses are given."""
+    addresses: Sequence[str]
+    """Of all nodes of the group, if they are given."""
+    listen: str
+    missing: str | None
+    """Why they cannot meet, and what to do; None: they can."""
+
+
+def way_to_meet(
+    wanted: Nodes, nodes: int, members: Sequence[int], node: int, timeout_s: int
+) -> Way:
+    """How a group of nodes meets.
+
+    `members`: of the job's `nodes` nodes those of the group, `node` this one's place among them.
+    """
+    store: Store | None = None
+    addresses = _addresses(wanted, nodes)
     if addresses:
-        store, addresses = None, [addresses[each] for each in seats.group]
+        addresses = [addresses[each] for each in members]
         listen = wanted.listen or addresses[node]
     else:
-        store, listen = _store(place.start_timeout), wanted.listen or _own_address()
+        store, listen = _store(timeout_s), wanted.listen or _own_address()
     secured = wanted.open_network or wanted.certificate is not None
     missing = None
     if store is None and not addresses:
@@ -86,21 +143,13 @@ def node_plan(
             "the ranks with torchrun, or give nodes=hr.Nodes(addresses=[...]) or the environment "
             f"variable {NODES}"
         )
-    elif not secured and not _is_loopback(listen) and wanted.addresses is None:
+    elif not secured and not is_loopback(listen) and wanted.addresses is None:
         missing = (
             "they are on other machines: give certificates, nodes=hr.Nodes(certificate=..., "
             "key=..., authority=...), or say that their network is private, "
             "nodes=hr.Nodes(open_network=True)"
         )
-    if missing is None:
-        return NodePlan(node, count, wanted, store, listen, prefix, rate, addresses)
-    if nodes is not None:
-        raise InvalidArgumentError(f"nodes: other nodes cannot be asked for samples: {missing}")
-    tell_once(
-        f"tiers on {count} nodes: other nodes are not asked for samples, each reads storage: "
-        f"{missing}"
-    )
-    return None
+    return Way(store, addresses, listen, missing)
 
 
 def check_order_nodes(order: _core.OrderSpec, ranks: Ranks, place: NodePlace | None) -> None:
@@ -109,29 +158,33 @@ def check_order_nodes(order: _core.OrderSpec, ranks: Ranks, place: NodePlace | N
     Raises:
         InvalidArgumentError: names both numbers.
     """
-    given, launch = order.parameters.get("nodes"), ranks.launch
+    named = "nodes" if "nodes" in order.parameters else "homes"
+    given, launch = order.parameters.get(named), ranks.launch
     nodes = launch.nodes if launch is not None else None
     if place is not None and place.seats.group:
         nodes = ranks.layout.world_size // place.local_world_size
-    if given is None or nodes is None or given == nodes:
+    if not isinstance(given, int) or nodes is None or given == nodes:
         return
+    if named == "homes" and (given == 1 or nodes == 1):
+        return  # Each node reads all that it delivers.
     by = launch or f"{ranks.layout.world_size} ranks, as NodeProcess says how many a node has"
     raise InvalidArgumentError(
-        f"order {order.name}: nodes={given}, but this job has {counted(nodes, 'node')} ({by}): "
-        f"leave nodes= out of the order, or start the job on {given}"
+        f"order {order.name}: {named}={given}, but this job has {counted(nodes, 'node')} ({by}): "
+        f"give the order {named}={nodes}, or start the job on {counted(given, 'node')}"
     )
 
 
-def _refuse(ranks: Ranks, place: NodePlace | None, has_tiers: bool) -> None:
+def _refuse(ranks: Ranks, place: NodePlace | None, shared: Shared | None) -> None:
     if place is None:
         raise InvalidArgumentError(
             "nodes= without node_process=: samples travel between node processes; add "
             "node_process=hr.NodeProcess()"
         )
-    if not has_tiers:
+    if shared is None:
         raise InvalidArgumentError(
-            "nodes= without tiers=: other nodes give what their tiers hold; say what may be used, "
-            'as tiers=[hr.tiers.Ram("4GiB")]'
+            "nodes= without tiers=: other nodes give what their tiers hold, or what lies on their "
+            'own disks; give tiers, as tiers=[hr.tiers.Ram("4GiB")], or the number of home disks, '
+            "as order=hr.orders.Epoch(homes=2)"
         )
     if ranks.layout.world_size <= place.local_world_size:
         _log.info("nodes=: all %d ranks are on this node", ranks.layout.world_size)
@@ -151,6 +204,16 @@ def _addresses(wanted: Nodes, count: int) -> list[str]:
             f"{name}: got {shown(given)}, must be a list of {count} texts 'host:port', "
             "one for each node, in the order of their ranks"
         )
+    for each in given:
+        port = each.rpartition(":")[2]
+        if not port.isdecimal() or not 1 <= int(port) <= _PORT_MAX:
+            raise InvalidArgumentError(
+                f"{name}: {each!r} has the port {port!r}, must be a number from 1 to {_PORT_MAX:,}"
+            )
+    if len(set(given)) < len(given):
+        raise InvalidArgumentError(
+            f"{name}: got {shown(given)}, must be different: each node listens on its own"
+        )
     if not os.environ.get(TOKEN):
         raise InvalidArgumentError(
             f"{name}: the environment variable {TOKEN} must hold a secret that all ranks "
@@ -164,6 +227,7 @@ def set_nodes(options: _core.LoaderOptions, plan: NodePlan | None) -> None:
     if plan is None:
         return
     wanted = plan.given
+    options.asks_by_progress = wanted.ask == "progress"
     files = ("authority", "certificate", "key")
     given = [getattr(wanted, name) for name in files]
     if any(given) and not all(given):
@@ -198,12 +262,21 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
     if plan.store is None:
         addresses, token = list(plan.addresses), os.environ[TOKEN]
     else:
-        meeting = Meeting(plan.store, plan.prefix, plan.node, plan.nodes)
-        met = meeting.hold(core.peer_address, _machine(), place.start_timeout)
-        _check_reachable(plan.node, met)
-        addresses, token = met.addresses, met.token
+        addresses, token = meet(plan, plan.store, core.peer_address, place.start_timeout)
     core.connect_nodes(plan.node, addresses, token, (answer, place.start_timeout), plan.rate)
     return addresses
+
+
+def meet(plan: NodePlan, store: Store, address: str, timeout_s: int) -> tuple[list[str], str]:
+    """Tells the other nodes this one's address. Returns those of all, and the secret of the job.
+
+    Raises:
+        UnavailableError: a node did not say its address in time.
+        InvalidArgumentError: a node's address cannot be reached.
+    """
+    met = Meeting(store, plan.prefix, plan.node, plan.nodes).hold(address, _machine(), timeout_s)
+    _check_reachable(plan.node, met)
+    return met.addresses, met.token
 
 
 def rate_bytes(value: int | str | None) -> int:
@@ -226,7 +299,7 @@ def _machine() -> str:
 def _check_reachable(own: int, met: Met) -> None:
     """Refuses addresses that mean another machine on another machine."""
     for node, (address, machine) in enumerate(zip(met.addresses, met.machines, strict=True)):
-        if machine != met.machines[own] and _is_loopback(address):
+        if machine != met.machines[own] and is_loopback(address):
             raise InvalidArgumentError(
                 f"nodes: node {node} listens at {address}, and node {own} is another machine, "
                 "which cannot reach it there: set MASTER_ADDR to a host that all nodes reach, or "
@@ -236,7 +309,11 @@ def _check_reachable(own: int, met: Met) -> None:
 
 def _store(timeout_s: int) -> Store | None:
     """torch's store of the job: of its process group, or torchrun's."""
+    started_by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     torch: Any = sys.modules.get("torch")
+    if started_by_torchrun:  # A script with a loader of arrays need not import it itself.
+        with contextlib.suppress(ImportError):
+            torch = importlib.import_module("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available():
         return None
@@ -245,7 +322,7 @@ def _store(timeout_s: int) -> Store | None:
         with contextlib.suppress(ValueError, RuntimeError):  # The backend "mpi" has none.
             return distributed.distributed_c10d._get_default_store()  # type: ignore[no-any-return]
         return None
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if not started_by_torchrun:
         return None
     host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
     if not host or not port.isdecimal():
@@ -268,6 +345,7 @@ def _own_address() -> str:
     return f"[{own}]" if ":" in own else own
 
 
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0] if address.count(":") == 1 else address
+def is_loopback(address: str) -> bool:
+    """Of 'host:port' or a host alone; IPv6 in brackets if there is a port."""
+    host = address.rpartition(":")[0] if has_port(address) else address
     return host.startswith("127.") or host in ("localhost", "[::1]", "::1")

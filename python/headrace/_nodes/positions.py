@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from headrace.errors import InvalidArgumentError
 
@@ -41,6 +43,19 @@ class Layout:
     def position(self, rank: int) -> int:
         """The data-parallel position of a rank."""
         return rank // self.tensor % self.positions
+
+
+def layout_among(ranks: Sequence[int], world_size: int) -> Layout | None:
+    """The layout in which these ranks, in this order, have the positions 0, 1, ..., as the ranks of
+    every other group of as many have; None if there is none."""
+    count = len(ranks)
+    tensor = ranks[1] - ranks[0] if count > 1 else world_size
+    if tensor < 1 or world_size % (tensor * count):
+        return None
+    layout = Layout(world_size, tensor, world_size // (tensor * count))
+    distances = {after - before for before, after in pairwise(ranks)}
+    fits = distances <= {tensor} and layout.position(ranks[0]) == 0
+    return layout if fits and ranks[0] >= 0 and ranks[-1] < world_size else None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ class DataFacts:
     """"files": each sample has its own; "blocks": of several samples; "ranges": within files"""
     sampler: bool
     """says the order, so that order= is fixed"""
+    workers: int | None = None
+    """that run Python code on them; 0: the training loop does; None: there is none"""
 
 
 def data_facts(
@@ -56,6 +58,7 @@ def data_facts(
         images=sum(each.name in decoded for each in stored),
         layout=layout,
         sampler=sampler,
+        workers=python.workers if python is not None else None,
     )
 
 
@@ -92,6 +95,19 @@ def decode_advice(core: Core, data: DataFacts) -> str:
     size = _mean_size(core) if data.stored else None
     what = f"samples ({size} each)" if size else "rows"
     return f"all {cores} cores already copy {what}; nothing is decoded: use more cores{fewer}"
+
+
+def transform_advice(core: Core, workers: int) -> str:
+    """Where batches wait for a Python transform, or for a `collate_fn`."""
+    cores = core["cores"]
+    if workers == 0:
+        return "it runs in the training loop: give workers="
+    if workers < cores:
+        return f"raise workers= ({workers} for {cores} cores)"
+    return (
+        f"{workers} workers have all {cores} cores already: make it faster, or leave to the loop "
+        "what can be done with whole batches"
+    )
 
 
 def _mean_size(core: Core) -> str | None:

@@ -13,7 +13,6 @@ from headrace._observe.trace import CAUSES
 from headrace._units import format_bytes
 
 _WHAT = "headrace report"
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#8A8A8A")
 _BINS = 60
 
 Column = NDArray[np.int64]
@@ -84,7 +83,7 @@ def _draw_steps(axis: Any, steps: dict[str, Column], first: int) -> None:
     low, high = float(every.min()), float(every.max())
     bins = np.geomspace(low / 1.05, high * 1.05, _BINS)
     for lane, ms in by_lane.items():
-        colour = _COLOURS[lane % len(_COLOURS)]
+        colour = _charts.COLOURS[lane % len(_charts.COLOURS)]
         axis.hist(ms, bins, histtype="step", color=colour, label=f"rank {first + lane}")
     axis.set(xscale="log")
     axis.legend(frameon=False)
@@ -101,7 +100,7 @@ def _draw_waits(axis: Any, steps: dict[str, Column], first: int) -> None:
     for lane in _lanes(steps):
         share = wait_shares(steps, lane, edges)
         known = ~np.isnan(share)
-        colour = _COLOURS[lane % len(_COLOURS)]
+        colour = _charts.COLOURS[lane % len(_charts.COLOURS)]
         axis.plot(
             middle[known],
             share[known],
@@ -119,7 +118,7 @@ def _draw_causes(axis: Any, stats: dict[str, Any]) -> None:
     below = np.zeros(len(names))
     for number, cause in enumerate(CAUSES):
         shares = np.array([rank["stall_shares"][cause] for rank in stats["ranks"]])
-        axis.bar(names, shares, bottom=below, width=0.6, color=_COLOURS[number], label=cause)
+        axis.bar(names, shares, bottom=below, width=0.6, color=_charts.COLOURS[number], label=cause)
         below += shares
     axis.set(xlim=(-1, len(names)), ylim=(0, max(0.05, float(below.max()) * 1.4)))
     axis.legend(frameon=False, ncols=2, loc="upper right")
@@ -131,8 +130,10 @@ def _draw_imbalance(axis: Any, imbalance: dict[str, Any] | None) -> None:
         _nothing(axis, "one rank, or no two steps of all ranks")
         return
     at = np.arange(len(imbalance["thetas"]))
-    axis.bar(at - 0.2, imbalance["late"], 0.4, color=_COLOURS[0], label="batch was late")
-    axis.bar(at + 0.2, imbalance["busy"], 0.4, color=_COLOURS[4], label="loading and decoding")
+    axis.bar(at - 0.2, imbalance["late"], 0.4, color=_charts.COLOURS[0], label="batch was late")
+    axis.bar(
+        at + 0.2, imbalance["busy"], 0.4, color=_charts.COLOURS[4], label="loading and decoding"
+    )
     axis.set_xticks(at, [f"{theta:.0%} of a step" for theta in imbalance["thetas"]])
     axis.set_ylim(0, 1.02)
     axis.legend(frameon=False)
@@ -143,7 +144,7 @@ def _draw_reuse(axis: Any, reuse: dict[str, Any] | None) -> None:
     if reuse is None or not reuse["bins"]:
         _nothing(axis, "not known" if reuse is None else "nothing is used twice")
         return
-    axis.bar(np.arange(len(reuse["bins"])), reuse["bins"], color=_COLOURS[2])
+    axis.bar(np.arange(len(reuse["bins"])), reuse["bins"], color=_charts.COLOURS[2])
     axis.set(xlabel=f"steps; {reuse['of']}, in {reuse['steps']:,} steps of the plan")
     axis.set_xticks(
         np.arange(len(reuse["bins"])), [f"{2**power:,}" for power in range(len(reuse["bins"]))]
@@ -158,7 +159,7 @@ def _draw_bytes(axis: Any, stats: dict[str, Any]) -> None:
         "of it page cache": stats["bytes"]["page_cache"],
         "pinned": stats["bytes"]["pinned"],
     } | {tier["name"]: tier["use_bytes"] for tier in stats["tiers"]}
-    axis.barh(list(sources), list(sources.values()), color=_COLOURS[0])
+    axis.barh(list(sources), list(sources.values()), color=_charts.COLOURS[0])
     axis.invert_yaxis()
     for place, count in enumerate(sources.values()):
         axis.text(count, place, f" {format_bytes(count)}", va="center")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._observe.advice import DataFacts, decode_advice, storage_advice
+from headrace._observe.advice import (
+    DataFacts,
+    decode_advice,
+    storage_advice,
+    transform_advice,
+)
 from headrace._observe.figures import Core, make
 from headrace._observe.stats import Imbalance, Rank, Stall
 from headrace._units import counted
@@ -49,13 +54,20 @@ def make_imbalance(core: Core) -> Imbalance | None:
 def make_verdict(core: Core, ranks: list[Rank], data: DataFacts) -> str:
     """One line: which rank waits most, for what, and what may be done about it."""
     if core["awaited"]:
-        names = ", ".join(str(ranks[lane]["rank"]) for lane in core["awaited"])
+        names = ", ".join(map(str, core["awaited"]))
         return f"the node waits for rank {names} to begin: look at what it does before its loop"
     timed = [rank for rank in ranks if rank["step"]["count"]]
     if not timed:
         return "no step was timed yet: take two batches"
     worst = max(timed, key=lambda rank: rank["stall_share"])
     share = worst["stall_share"]
+    loop_share = core.get("loop_share", 0.0)  # of this rank, with its Python transform
+    in_python = loop_share - ranks[core["lane"]]["stall_share"]
+    if data.workers is not None and in_python >= max(share, SHARE_MIN):
+        own = ranks[core["lane"]]
+        causes = [("its Python transform", in_python), *_causes(own)]
+        advice = transform_advice(core, data.workers)
+        return f"{_waited(own, loop_share, causes)}; {advice}"
     name = f"rank {worst['rank']}"
     if share < SHARE_MIN:
         steps = counted(worst["step"]["count"], "step")
@@ -63,18 +75,27 @@ def make_verdict(core: Core, ranks: list[Rank], data: DataFacts) -> str:
         if len(timed) == 1:
             return f"{name} is not waiting: {over}"
         return f"{len(timed)} ranks are not waiting: {name} most, {over}"
-    shares = worst["stall_shares"]
+    causes = _causes(worst)
+    advice = _advice(causes[0][0], core, ranks, worst, data)
+    return f"{_waited(worst, share, causes)}; {advice}"
+
+
+def _causes(rank: Rank) -> list[tuple[str, float]]:
+    """What a rank waited for in its engine, and the share of its time: the largest first."""
+    shares = rank["stall_shares"]
     by_cause = {
         "storage": shares["storage"],
         "decode": shares["decode"],
         "its own training loop": shares["consumer"],
         "other ranks": shares["ranks"],
     }
-    told = sorted(by_cause.items(), key=lambda cause: -cause[1])
-    told = told[:1] + [each for each in told[1:] if each[1] >= 0.005]
-    parts = [f"{_percent(part)} {cause}" for cause, part in told]
-    advice = _advice(told[0][0], core, ranks, worst, data)
-    return f"{name} waited {_percent(share)} of the time: {', '.join(parts)}; {advice}"
+    return sorted(by_cause.items(), key=lambda cause: -cause[1])
+
+
+def _waited(rank: Rank, share: float, causes: list[tuple[str, float]]) -> str:
+    told = causes[:1] + [each for each in causes[1:] if each[1] >= 0.005]
+    parts = ", ".join(f"{_percent(part)} {cause}" for cause, part in told)
+    return f"rank {rank['rank']} waited {_percent(share)} of the time: {parts}"
 
 
 def _percent(share: float, digits: int = 0) -> str:

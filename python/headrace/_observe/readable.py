@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from headrace._show.stats import stats_html
 from headrace._units import counted, format_bytes
 
 
@@ -20,6 +21,13 @@ class ReadableStats(dict[str, Any]):
             return "\n".join(f"{name:<11} {text}" for name, text in _lines(self) if text)
         except (KeyError, TypeError, ValueError):  # Somebody changed it.
             return super().__repr__()
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks: with a bar of who waited for what. None: as text."""
+        try:
+            return stats_html(self, [line for line in _lines(self) if line[1]])
+        except (KeyError, TypeError, ValueError):  # Somebody changed it.
+            return None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As a dict that torch.load() takes without headrace: it knows no other subclass."""

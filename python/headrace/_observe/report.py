@@ -9,9 +9,12 @@ from headrace._observe.figures import Core, make
 from headrace._observe.ranks import make_imbalance, make_ranks, make_verdict, stall_seconds
 from headrace._observe.readable import ReadableStats
 from headrace._observe.stats import Stats
+from headrace._show import html
 from headrace._text import printable
 from headrace._units import format_bytes
 
+_INDEX = "index"  # the source of inline fields
+_ROWS_MAX = 64  # of an explanation in a notebook
 _NO_RESULTS = {"used_bytes": 0, "used_bytes_peak": 0, "beyond_bytes": 0, "beyond_bytes_peak": 0}
 
 
@@ -34,7 +37,7 @@ def make_stats(core: Core, epoch: int, step: int, rank: int, data: DataFacts) ->
         stall_share=stall_seconds(own["stall"]) / seconds if seconds else 0.0,
         step_times=own["step"],
         ranks=ranks,
-        awaited=[ranks[lane]["rank"] for lane in core["awaited"]],
+        awaited=core["awaited"],
         imbalance=make_imbalance(core),
         # As declared already; there may be thousands.
         substitutions=core["delivered"]["substitutions"],
@@ -62,7 +65,9 @@ class ExplainedParameter(NamedTuple):
     """A parameter of the order, and where its value comes from."""
 
     value: int | str
-    origin: str  # "given", "default", "default, limited by memory" or "from the state"
+    origin: str
+    """ "given", "default", "default, limited by memory", "default, from the profile" or "from the
+    state" """
 
 
 class Explanation:
@@ -95,6 +100,20 @@ class Explanation:
             for slot, sample, field, source, where, offset, size, actual in rows
         ]
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the first rows."""
+        shown = [_cells(row) for row in self.rows[:_ROWS_MAX]]
+        left = len(self.rows) - len(shown)
+        head = ("slot", "sample", "field", "from", "where")
+        return html.block(
+            html.title(f"epoch {self.epoch}, step {self.step}, order {self.order}"),
+            html.table(
+                [(name, f"{value} ({origin})") for name, (value, origin) in self.parameters.items()]
+            ),
+            html.table(shown, head=head),
+            html.paragraph(f"and {left:,} more rows: print it") if left else html.Html(""),
+        )
+
     def __str__(self) -> str:
         lines = [f"epoch {self.epoch} step {self.step}"]
         if self.parameters:
@@ -103,20 +122,23 @@ class Explanation:
             )
             lines.append(f"  order {self.order}: {', '.join(each)}")
         for row in self.rows:
-            where = "index"
-            if row["source"] != "index":
-                end = row["offset"] + row["size"]
-                source = row["source"]
-                if row["actual"] not in (None, source):
-                    source = f"{source} (was {row['actual']})"
-                where = (
-                    f"{source}: {row['object']} [{row['offset']}, {end}) "
-                    f"{format_bytes(row['size'])}"
-                )
+            *_, source, where = _cells(row)
+            from_where = f"{source}: {where}" if where else source
             lines.append(
-                f"  slot {row['slot']:>4}  sample {row['sample']:>9}  {row['field']}: {where}"
+                f"  slot {row['slot']:>4}  sample {row['sample']:>9}  {row['field']}: {from_where}"
             )
         return printable("\n".join(lines))
 
     def __repr__(self) -> str:
         return f"<headrace explanation of epoch {self.epoch} step {self.step}; print it>"
+
+
+def _cells(row: ExplainedRow) -> tuple[str, str, str, str, str]:
+    """Slot, sample, field, source, and where it lies there."""
+    source, where = row["source"], ""
+    if source != _INDEX:
+        if row["actual"] not in (None, source):
+            source = f"{source} (was {row['actual']})"
+        end = row["offset"] + row["size"]
+        where = f"{row['object']} [{row['offset']}, {end}) {format_bytes(row['size'])}"
+    return str(row["slot"]), str(row["sample"]), row["field"], source, where

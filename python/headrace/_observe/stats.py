@@ -270,6 +270,10 @@ class Sources(TypedDict):
     """part of `nodes`: samples that the other node did not give: read from storage"""
     brought: Annotated[int, F()]
     """samples read into a tier because another node asked for them"""
+    tiers_passed: Annotated[int, F()]
+    """samples that a tier has and a faster source gave, by `Engine.profile`"""
+    nodes_passed: Annotated[int, F()]
+    """samples that the plan has another node give and storage gave, faster by `Engine.profile`"""
 
 
 class NodesReport(TypedDict):
@@ -282,6 +286,12 @@ class NodesReport(TypedDict):
     received: Annotated[int, F("", "received_samples")]
     """samples that other nodes gave"""
     received_bytes: Annotated[int, F("bytes")]
+    asked: Annotated[int, F("", "asked_samples")]
+    """samples that other nodes were asked for"""
+    requests: Annotated[int, F()]
+    """messages that asked for these, one or several"""
+    answers: Annotated[int, F()]
+    """messages that came in answer, with one or several samples, or a part of one"""
     not_held: Annotated[int, F()]
     """samples that another node did not have"""
     failed: Annotated[int, F()]
@@ -301,6 +311,19 @@ class NodesReport(TypedDict):
     """steps of other nodes' plans that were compared with this node's plan"""
     down: Annotated[list[int], F()]
     """nodes that are not asked now, because they did not answer"""
+
+
+class ParcelsReport(TypedDict):
+    """Samples that this node and other nodes sent each other, as the order plans it: `headrace docs
+    orders`. Sizes in bytes."""
+
+    received: Annotated[int, F("", "parcels")]
+    """parcels of other nodes that were asked for: what one sends with a step, or with an answer"""
+    received_samples: Annotated[int, F("", "parcel_samples")]
+    received_bytes: Annotated[int, F("bytes", "parcel_bytes")]
+    sent: Annotated[int, F("", "sent_parcels")]
+    sent_samples: Annotated[int, F("", "sent_samples")]
+    sent_bytes: Annotated[int, F("bytes", "sent_bytes")]
 
 
 class ScheduleReport(TypedDict):
@@ -363,6 +386,11 @@ def _sources(core: Any) -> Any:
     return core["engine"]["tiers"] if core["tiers"] else None
 
 
+def _parcels(core: Any) -> Any:
+    blocks = core["engine"]["blocks"]
+    return blocks if blocks["parcels"] > 0 or blocks["sent_samples"] > 0 else None
+
+
 def _nodes(core: Any) -> Any:
     return core["nodes"] if core["nodes"]["nodes"] > 1 else None
 
@@ -407,6 +435,8 @@ class Stats(TypedDict):
     """None without tiers"""
     nodes: Annotated[NodesReport | None, F("", _nodes)]
     """None if no other node is asked"""
+    parcels: Annotated[ParcelsReport | None, F("", _parcels)]
+    """None if the order has no node send others samples"""
     tiers: Annotated[list[TierReport], F("", _tiers)]
     """fastest first"""
     workers: Annotated[WorkerReport | None, F()]

@@ -6,14 +6,18 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from headrace._arguments import shown
 from headrace._names import Io, Placement
 from headrace._signature import WorkerStart, named_fields
 from headrace.errors import InvalidArgumentError
-from headrace.profile import MachineProfile
 from headrace.tiers import Part
+
+if TYPE_CHECKING:
+    from headrace.profile import MachineProfile
+
+Ask = Literal["plan", "progress"]
 
 
 class Group:
@@ -80,6 +84,7 @@ class Sharding(Group):
     none.
 
     >>> hr.Loader(path, 32, sharding=hr.Sharding(tensor=4, pipeline=2))  # 4 x 2 ranks a position
+    >>> hr.Loader(path, 32, sharding=hr.Sharding(mesh=mesh["dp"]))  # the same from a DeviceMesh
 
     Args:
         rank: rank of this process, from 0.
@@ -87,12 +92,15 @@ class Sharding(Group):
         tensor: number of neighbouring ranks that get the same batches: tensor parallel times
             context parallel.
         pipeline: number of pipeline stages; each gets all batches.
+        mesh: the dimensions of a torch.distributed DeviceMesh over which the samples are divided,
+            instead of all others: ranks at one place of it get the same batches.
     """
 
     rank: int | None = None
     world_size: int | None = None
     tensor: int = 1
     pipeline: int = 1
+    mesh: Any = None
 
 
 @named_fields
@@ -109,7 +117,9 @@ class NodeProcess(Group):
         local_rank: number of this process among the ranks of this machine; default: the launch's.
         local_world_size: number of ranks on this machine. Give both or none. With several ranks
             that torchrun, Slurm or Open MPI did not start, set MASTER_PORT in the environment, too.
-        start_timeout: seconds to wait for the process, and for ranks that have not made a loader.
+        start_timeout: seconds to wait for the process, for ranks that have not made a loader, and
+            for what another node sends; so long a node gives others what only it has after its loop
+            has ended.
     """
 
     name: str | None = None
@@ -137,6 +147,10 @@ class Nodes(Group):
             samples travel encrypted.
         certificate_name: the name in all certificates; default: each has its node's address.
         answer_timeout: seconds after which a sample is read from storage instead.
+        ask: "plan": a node asks for what the plan says that another has, which reads it from
+            storage if it is not there yet. "progress": as in NoPFS, a node asks only for what it
+            guesses is there, as the other's tiers fill as fast as its own; the rest it reads from
+            storage itself. Give all nodes the same.
         rate: bytes a second, as "2GB/s", that this node takes from all others together, and as many
             that it gives them: the rest of the network is left to training. Default: no limit.
     """
@@ -149,6 +163,7 @@ class Nodes(Group):
     authority: str | os.PathLike[str] | None = None
     certificate_name: str | None = None
     answer_timeout: int = 5
+    ask: Ask = "plan"
     rate: int | str | None = None
 
 
@@ -162,8 +177,9 @@ class Engine(Group):
             uses them for all others, to measure the loader without storage.
         verify: check each sample against its checksum, if the dataset has checksums.
         prefetch: largest number of batches to prepare ahead; default: only the memory limits it.
-        profile: result of `headrace profile`, or its file. If it shows that storage is faster than
-            the tier that has a sample, the loader reads the sample from storage.
+        profile: result of `headrace profile`, or its file. The loader then takes each sample from
+            the fastest of those that have it: a tier, another node, storage. The order `redox` has
+            chunks that storage reads fast.
         schedule: how the ranks of a node process share reads and decode threads:
             "shared_deadline", "lobster", "lobster_search", "fixed", or a schedule file;
             `headrace docs schedule`.

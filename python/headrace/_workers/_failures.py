@@ -72,10 +72,10 @@ def make_transform_error(
 def lost_worker(found: dict[str, Any], process: BaseProcess) -> WorkerLostError:
     """The error if a worker is gone or, with a text, the host stopped using it."""
     if found["text"]:
-        end = _end_of(process, alive="still runs but can no longer be used")
+        end = end_of(process, alive="still runs but can no longer be used")
         end += f" ({found['text']})"
     else:
-        end = _end_of(process)
+        end = end_of(process)
     error = WorkerLostError(f"worker {found['worker']} {end}, {_in_hand(found['tasks'])}")
     error.pid, error.exitcode = process.pid, process.exitcode
     return error
@@ -98,12 +98,12 @@ def start_failure(
             'has to stand under if __name__ == "__main__", or take workers=hr.Workers(start="fork")'
         )
     return FailedPreconditionError(
-        f"starting worker {found['worker']}: it {_end_of(process)} before it was ready; why may "
+        f"starting worker {found['worker']}: it {end_of(process)} before it was ready; why may "
         f"stand on stderr{hint}"
     )
 
 
-def _end_of(process: BaseProcess, alive: str = "closed its connection but still runs") -> str:
+def end_of(process: BaseProcess, alive: str = "closed its connection but still runs") -> str:
     """How the process ended; `alive` if it has not."""
     process.join(_JOIN_SECONDS)
     code = process.exitcode

@@ -16,6 +16,7 @@ from headrace._workers._output import Output, Padded
 from headrace._workers._rows import Column, Columns, ResultError, storage_dtype
 from headrace._workers._sample import Origin, list_rows, make_samples, sample_type
 from headrace._workers._tree import unflatten
+from headrace._workers._waits import LoopWaits
 from headrace.errors import DataLossError
 from headrace.formats._files.nested import Nesting, RowError
 
@@ -46,12 +47,27 @@ class InlineCore:
         self._nesting = Nesting([field[0] for field in core.schema])
         self._sample = sample_type(self._nesting.names)
         self._decoded = self._functions.positions(self._nesting.names)
+        self._waits = LoopWaits()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)
 
+    def start(self, epoch: int, step: int) -> None:
+        self._waits.begin()
+        self._core.start(epoch, step)
+
+    def start_list(self, ids: Any, batch_ends: Any, epoch: int, first_step: int) -> None:
+        self._waits.begin()
+        self._core.start_list(ids, batch_ends, epoch, first_step)
+
     def next(self) -> Any:
         """The next batch, transformed now."""
+        return self._waits.timed(self._next)
+
+    def stats(self) -> dict[str, Any]:
+        return {**self._core.stats(), "loop_share": self._waits.share()}
+
+    def _next(self) -> Any:
         batch = self._core.next()
         return None if batch is None else InlineBatch(batch, self._transform(batch))
 

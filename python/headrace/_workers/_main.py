@@ -110,7 +110,8 @@ class _Worker:
         self._nesting = Nesting([field.name for field in settings.fields])
         self._sample = sample_type(self._nesting.names)
         self._decoded = functions.positions(self._nesting.names)
-        self._memories: dict[int, Any] = {}
+        # 0 is the host's number of none, for rows without bytes in a batch that has no memory.
+        self._memories: dict[int, Any] = {0: np.zeros(0, np.uint8)}
         # Results that wait for their places in a batch.
         self._buffered: dict[int, tuple[Columns, int]] = {}
         self._known: KnownLayout | None = None

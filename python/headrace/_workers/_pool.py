@@ -24,6 +24,7 @@ from headrace._workers._main import Functions, Settings
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output
 from headrace._workers._protocol import InputField
+from headrace._workers._waits import LoopWaits
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _END_SECONDS = 1.0
@@ -157,7 +158,7 @@ class WorkerProcesses:
             self._close_host()
         finally:
             if self._owner == os.getpid():  # Not in a forked child: they are the parent's children.
-                _end(processes, since + _END_SECONDS)
+                end_processes(processes, since + _END_SECONDS)
 
     def _close_host(self) -> None:
         self.counts()  # The last ones.
@@ -208,13 +209,13 @@ class WorkerProcesses:
         with warnings.catch_warnings():
             # The user chose fork, so Python's warning about threads does not help.
             warnings.simplefilter("ignore", DeprecationWarning)
-            with _blocked_interrupts(self._options.start):
+            with blocked_interrupts(self._options.start):
                 process.start()
                 self._processes.append(process)  # Inside: Ctrl-C is raised where the block ends.
 
 
 @contextlib.contextmanager
-def _blocked_interrupts(start: str) -> Iterator[None]:
+def blocked_interrupts(start: str) -> Iterator[None]:
     """Blocks SIGINT for a process that is started meanwhile, until it can ignore it.
 
     A terminal's Ctrl-C goes to all processes. One that imports modules would print a traceback. A
@@ -245,19 +246,22 @@ class PooledCore:
         self._core = core
         self._workers = workers
         self._taken = (-1, 0)  # epoch and step of the newest batch that the training loop took
+        self._waits = LoopWaits()
         workers.attach(core)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)
 
     def start(self, epoch: int, step: int) -> None:
+        self._waits.begin()
         self._workers.running().start(epoch, step)
 
     def start_list(self, ids: Any, batch_ends: Any, epoch: int, first_step: int) -> None:
+        self._waits.begin()
         self._workers.running().start_list(ids, batch_ends, epoch, first_step)
 
     def next(self) -> Any:
-        batch = self._workers.next()
+        batch = self._waits.timed(self._workers.next)
         if batch is not None:
             self._taken = batch.epoch, batch.step
         return batch
@@ -274,6 +278,7 @@ class PooledCore:
     def stats(self) -> dict[str, Any]:
         """What the training loop took, which is behind what the workers took."""
         stats = self._core.stats()
+        stats["loop_share"] = self._waits.share()
         taken = stats["delivered"]
         if counts := self._workers.counts():
             stats["workers"] = counts
@@ -313,7 +318,7 @@ def _pickled(functions: Functions, start: str) -> bytes:
         ) from error
 
 
-def _end(processes: list[BaseProcess], deadline: float) -> None:
+def end_processes(processes: list[BaseProcess], deadline: float) -> None:
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
         if process.exitcode is None:

@@ -34,6 +34,7 @@ from headrace.cli import _inspect, _verify
 from headrace.formats import table
 from headrace.formats._findings import unmatched_skip
 from headrace.formats._format import Format
+from headrace.formats._outside import check_outside
 from headrace.formats.pack_format import PARAMETERS
 
 _BAR_WIDTH = 30
@@ -179,6 +180,13 @@ def pack(
         int | None, typer.Option(help="Samples a block, of any size; instead of --block-size.")
     ] = None,
     shard_size: Annotated[str, typer.Option(help="Bytes a file.")] = "256MiB",
+    shards_over: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Deal the files to N folders, home-0, ..., each for a node's own disk.",
+        ),
+    ] = 1,
     skip: Skip = None,
     format: FormatName = None,
     options: FormatOptions = None,
@@ -214,6 +222,7 @@ def pack(
         block_bytes=parse_bytes(block_size, "--block-size"),
         block_samples=block_samples,
         shard_bytes=parse_bytes(shard_size, "--shard-size"),
+        shards_over=shards_over,
     )
     dataset = _open(source, skip, format, options)
     with _bar(f"packing {source}", in_bytes=True) as progress:
@@ -236,8 +245,8 @@ def pack(
         dataclasses.asdict(result),
         as_json,
         f"packed {counted(result.samples, 'sample')}, {format_bytes(result.data_bytes)}, into "
-        f"{counted(result.blocks, 'block')} in {counted(result.shards, 'shard')}{continued}: "
-        f"{result.path}",
+        f"{counted(result.blocks, 'block')} in {counted(result.shards, 'shard')}{continued}"
+        f"{f' over {result.homes} homes' if result.homes > 1 else ''}: {result.path}",
     )
 
 
@@ -263,6 +272,7 @@ def inspect(
     if show is not None:
         from headrace.cli._plots.image_sheet import draw
 
+        check_outside("--show", show, _dataset.image_folder(dataset))
         _charts.check(Path(show), "headrace inspect --show")
         draw(Path(show), dataset)
     description = _inspect.describe(dataset, samples)
@@ -276,6 +286,12 @@ def inspect(
 def verify(
     path: DatasetPath,
     skip: Skip = None,
+    home: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="K", help="Only the files at this home, as on the node of it; may be repeated."
+        ),
+    ] = None,
     workers: Workers = None,
     format: FormatName = None,
     options: FormatOptions = None,
@@ -287,7 +303,7 @@ def verify(
     """
     dataset = _open(path, skip, format, options)
     with _bar(f"verifying {path}", in_bytes=False) as progress:
-        report = _verify.verify(dataset, workers=workers, progress=progress)
+        report = _verify.verify(dataset, homes=home, workers=workers, progress=progress)
     if as_json:
         result = {"path": dataset.path, "ok": report.ok} | dataclasses.asdict(report)
         print(json.dumps(result | {"report": _inspect.report(dataset)}))
@@ -376,6 +392,13 @@ def _print_description(description: dict[str, Any]) -> None:
     table.add_row("samples", f"{description['samples']:,}")
     table.add_row("files", f"{description['files']:,}")
     table.add_row("index", format_bytes(description["index_bytes"]))
+    for home, each in enumerate(description["homes"]):
+        here = each["fault"] or ("here" if each["here"] else "not on this node")
+        table.add_row(
+            f"home {home}",
+            f"{counted(each['samples'], 'sample')}, {format_bytes(each['bytes'])} in "
+            f"{counted(each['files'], 'file')}; {printable(one_line(here))}",
+        )
     table.add_row("fingerprint", description["fingerprint"])
     if classes := description["classes"]:
         shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")

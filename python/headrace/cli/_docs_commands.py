@@ -18,7 +18,7 @@ def _pages() -> dict[str, str]:
     folder = resources.files("headrace") / "_docs"
     pages = {
         prefix + entry.name.removesuffix(".md"): entry.read_text(encoding="utf-8")
-        for prefix in ("", "formats/")
+        for prefix in ("", "formats/", "guides/")
         for entry in (folder / prefix if prefix else folder).iterdir()
         if entry.name.endswith(".md")
     }
@@ -38,7 +38,7 @@ def docs(
     pages = _pages()
     if page is None:
         for name, text in pages.items():
-            print(f"{name:<16} {text.partition(chr(10))[0].lstrip('# ')}")
+            print(f"{name:<20} {text.partition(chr(10))[0].lstrip('# ')}")
         return
     name = page.removeprefix("docs/").removesuffix(".md")
     if name not in pages:

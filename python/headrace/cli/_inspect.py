@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace._dataset import Dataset
 from headrace._text import one_line, printable
-from headrace.errors import HeadraceError
+from headrace.errors import FailedPreconditionError, HeadraceError
 from headrace.formats._files.objects import file_count
 from headrace.formats._files.stored import describe_field_at
 from headrace.formats.pack_format import PARAMETERS, pack_parameters
@@ -37,17 +37,19 @@ def describe(dataset: Dataset, examples: int = 0) -> dict[str, Any]:
         elif field.kind != "array":
             entry["bytes"] = _sizes(index.inline_ragged(position)[1])
         fields.append(entry)
+    homes = _homes(dataset)
     result: dict[str, Any] = {
         "path": dataset.path,
         "format": dataset.format,
         "samples": len(dataset),
         "files": file_count(index),
         "index_bytes": index.file_bytes,
+        "homes": homes,
         "fingerprint": dataset.fingerprint,
         "fields": fields,
         "classes": list(dataset.classes),
         "labels": _label_counts(dataset),
-        "examples": _examples(dataset, examples),
+        "examples": _examples(dataset, examples, [each["here"] for each in homes]),
         "blocks": _blocks(dataset),
         "skip": list(dataset.skip),
         "report": report(dataset),
@@ -71,9 +73,40 @@ def _label_counts(dataset: Dataset) -> dict[str, int]:
     return found
 
 
-def _examples(dataset: Dataset, count: int) -> list[dict[str, Any]]:
-    """Some samples, spread over the dataset: their values in short."""
-    chosen = spread(len(dataset), count)
+def _homes(dataset: Dataset) -> list[dict[str, Any]]:
+    """What lies at each home, and whether that is on this node; empty: the dataset has no homes.
+
+    `fault`: why a home cannot be read although its folder is here; empty: it can.
+    """
+    index = dataset.index
+    try:
+        if dataset.homes == 1:
+            return []
+        table = dataset.home_table
+        samples = np.bincount(table.of_samples(), minlength=table.count)
+    except FailedPreconditionError:  # An order that needs homes says what is wrong with them.
+        return []
+    objects = np.array([table.of_object(number) for number in range(index.object_count)])
+    sizes = np.array([index.object(number)[1] for number in range(index.object_count)])
+    return [
+        {
+            "samples": int(samples[home]),
+            "files": int((objects == home).sum()),
+            "bytes": int(sizes[objects == home].sum()),
+            "here": here,
+            "fault": fault,
+        }
+        for home, (here, fault) in enumerate(table.present())
+    ]
+
+
+def _examples(dataset: Dataset, count: int, here: list[bool]) -> list[dict[str, Any]]:
+    """Some samples, spread over those that are here: their values in short."""
+    if all(here):
+        chosen = spread(len(dataset), count)
+    else:
+        numbers = np.flatnonzero(np.array(here)[dataset.home_table.of_samples()])
+        chosen = [int(numbers[at]) for at in spread(len(numbers), count)]
     examples = []
     for number in chosen:
         try:

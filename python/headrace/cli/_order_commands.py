@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace import _core, _dataset
+from headrace._arguments import integer
 from headrace.cli import _orders
 from headrace.cli._commands import FormatName, FormatOptions, format_row
 from headrace.errors import InvalidArgumentError
@@ -81,6 +82,12 @@ def order(
     format: FormatName = None,
     options: FormatOptions = None,
     hash_only: Annotated[bool, typer.Option("--hash", help="Print a hash of the order.")] = False,
+    dump: Annotated[
+        int | None,
+        typer.Option(
+            metavar="STEPS", help="Print the planner's state after so many steps, as JSON: redox."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print the samples of an order, one after the other, or a hash of them. Reads no sample.
@@ -106,6 +113,9 @@ def order(
         raise InvalidArgumentError(f"--rank: got {rank}, must be in [0, {ranks - 1}]")
     if limit is not None and limit < 0:
         raise InvalidArgumentError(f"--limit: got {limit}, must be at least 0")
+    if dump is not None:
+        print(_dump(planned, integer("--dump", dump, 1, 2**40)))
+        return
     if not as_json and not hash_only:
         _print_first(planned, rank, 64 if limit is None else limit)
         return
@@ -114,6 +124,17 @@ def order(
         print(json.dumps(result))
     else:
         print(result["hash"])
+
+
+def _dump(planned: _orders.Planned, steps: int) -> str:
+    stream = planned.stream(0)
+    stream.ids(steps)
+    dumped = stream.dump()
+    if not dumped:
+        raise InvalidArgumentError(
+            f"--dump: order {planned.order} has no state to show, use it with --order redox"
+        )
+    return dumped
 
 
 def _plan(planned: _orders.Planned, rank: int | None, limit: int | None) -> dict[str, Any]:

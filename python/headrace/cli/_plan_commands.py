@@ -222,6 +222,7 @@ def _plain(
                     {"name": name, "read": _reads(reads), "written": _reads(writes)}
                     for name, (reads, writes) in zip(names, epoch.tiers, strict=True)
                 ],
+                "peers": _reads(epoch.peers),
                 "at_peers": epoch.at_peers,
                 "predicted": None if prediction is None else dataclasses.asdict(prediction),
             }
@@ -243,6 +244,9 @@ def _print(
     for name in names:
         table.add_column(f"from {name}", justify="right")
         table.add_column("put there", justify="right")
+    from_peers = any(epoch.peers for epoch in planned)
+    if from_peers:
+        table.add_column("from peers", justify="right")
     if ranks > 1 and names:
         table.add_column("at peers", justify="right")
     if any(predicted):
@@ -252,6 +256,8 @@ def _print(
         row = [str(epoch.epoch), f"{epoch.samples:,}", _cell(epoch.storage, epoch.sample_bytes)]
         for reads, writes in epoch.tiers:
             row += [_cell(reads, epoch.sample_bytes), format_bytes(total_bytes(writes))]
+        if from_peers:
+            row.append(_cell(epoch.peers, epoch.sample_bytes))
         if ranks > 1 and names:
             row.append(f"{epoch.at_peers:,}")
         if prediction is not None:

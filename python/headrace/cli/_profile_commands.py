@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -15,6 +16,9 @@ from rich.table import Table
 
 from headrace import _core, _dataset
 from headrace._arguments import given_path
+from headrace._nodes.launch import Launch
+from headrace._nodes.links import LinkProcess, links_launch
+from headrace._options.groups import Nodes
 from headrace._units import counted, format_bytes
 from headrace.cli import _orders
 from headrace.cli._commands import DatasetPath, FormatName, FormatOptions, Json, _bar, _open
@@ -50,6 +54,23 @@ def profile(
     raw: Annotated[
         bool, typer.Option("--raw", help="Samples are used as they are stored: decode nothing.")
     ] = False,
+    links: Annotated[
+        bool,
+        typer.Option(
+            "--links",
+            help="Measure what the other nodes of the job give, too: run it on all of them.",
+        ),
+    ] = False,
+    open_network: Annotated[
+        bool, typer.Option("--open-network", help="With --links: the nodes' network is private.")
+    ] = False,
+    certificate: Annotated[
+        Path | None, typer.Option(help="With --links: of this node, in PEM format; mutual TLS.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="With --links: of the certificate.")] = None,
+    authority: Annotated[
+        Path | None, typer.Option(help="With --links: who has signed all nodes' certificates.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Approximate time to measure.")] = SECONDS_DEFAULT,
     plot: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
     format: FormatName = None,
@@ -59,10 +80,19 @@ def profile(
     """Measure this machine with a dataset's storage, and recommend an order.
 
     Reads at random past the page cache, copies memory, decodes; with --tier it writes, too.
-    Run it on an idle machine.
+    Run it on an idle machine. With --links it runs on all nodes of a job: the first one measures
+    and prints, the others give it samples.
 
     Example: [bold]headrace profile /data/images.pack --output machine.toml --demand 1200[/bold]
     """
+    nodes = Nodes(open_network=open_network, certificate=certificate, key=key, authority=authority)
+    launch = links_launch() if links else None
+    if launch is None and nodes != Nodes():
+        raise InvalidArgumentError(
+            "--open-network, --certificate, --key and --authority are of --links: add it"
+        )
+    if launch is not None and not _measures(launch, nodes, seconds):
+        return
     dataset = _open(path, None, format, options)
     images = _dataset.image_folder(dataset)
     if output is not None:
@@ -75,8 +105,16 @@ def profile(
     tiers = [Path(given_path("tier", each)) for each in tier or []]
     for folder in tiers:
         check_outside("--tier", folder, images, is_folder=True)
-    with _bar(f"measuring {path}", in_bytes=False) as progress:
-        machine = measure(dataset, tiers=tiers, raw=raw, seconds=seconds, progress=progress)
+    with contextlib.ExitStack() as stack:
+        others = None
+        if launch is not None:
+            others = stack.enter_context(LinkProcess(launch, nodes, seconds))
+        progress = stack.enter_context(_bar(f"measuring {path}", in_bytes=False))
+        machine = measure(
+            dataset, tiers=tiers, raw=raw, seconds=seconds, links=others, progress=progress
+        )
+        if others is not None:
+            others.meet()
     advice = advise(machine, wanted, functools.partial(_label_inflation, dataset))
     if output is not None:
         machine.save(output)
@@ -86,6 +124,17 @@ def profile(
         print(json.dumps(_plain(machine, advice, output)))
     else:
         _print(machine, advice, output, _notes(machine, dataset))
+
+
+def _measures(launch: Launch, nodes: Nodes, seconds: float) -> bool:
+    """Whether this process measures: the first of node 0 does. Those of other nodes answer it."""
+    if launch.local_rank not in (None, 0):
+        return False
+    if launch.node == 0:
+        return True
+    with LinkProcess(launch, nodes, seconds) as process:
+        process.meet()
+    return False
 
 
 def _label_inflation(
@@ -138,6 +187,14 @@ def _print(
         name = f"{tier.folder} ({tier.file_system}{how})"
         _print_sizes(console, f"read {name}", "threads", tier.read)
         _print_sizes(console, f"write {name}", "threads", tier.write)
+    if (link := machine.link) is not None:
+        _print_sizes(
+            console, f"samples of {counted(link.nodes - 1, 'other node')}", "in flight", link.rates
+        )
+        console.print(
+            f"latency {link.latency_seconds * 1e6:,.0f} us; {link.cpu_seconds_per_gb:.2f} s of "
+            "processor time a GB, of the node that asks"
+        )
     console.print("\nmedians; ± is half of (largest - smallest slice)")
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True)

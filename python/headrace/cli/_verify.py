@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -13,7 +13,8 @@ import numpy as np
 
 from headrace import _core
 from headrace._dataset import Dataset
-from headrace.errors import HeadraceError
+from headrace._units import counted
+from headrace.errors import HeadraceError, InvalidArgumentError
 from headrace.formats._files.objects import file_count, object_path
 
 _PIECE_BYTES = 8 * 2**20  # read at a time
@@ -48,15 +49,20 @@ class Report:
 
 
 def verify(
-    dataset: Dataset, *, workers: int | None = None, progress: Progress | None = None
+    dataset: Dataset,
+    *,
+    homes: Sequence[int] | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Checks the index, then every file's size and time, then every sample that has a checksum.
 
     If the index has no checksums, it checks files but not their contents. What else a file must be,
-    its format says.
+    its format says. `homes`: only what lies at these; None: everything.
     """
     index = dataset.index
     report = Report(samples=len(dataset), files=file_count(index))
+    wanted = range(index.object_count) if homes is None else _at_homes(dataset, homes, report)
     try:
         index.verify_all()
     except HeadraceError as error:
@@ -65,14 +71,14 @@ def verify(
     by_object = _samples_of_objects(index)
     done = 0
     count = workers or min(8, 2 * (os.cpu_count() or 1))
-    run = index.object_count // _TASKS_MAX + 1
+    run = len(wanted) // _TASKS_MAX + 1
     with (
         closing(dataset.stored_reader()) as reader,
         ThreadPoolExecutor(count, "headrace-verify") as pool,
     ):
         tasks = [
-            pool.submit(_verify_objects, dataset, reader, range(first, first + run), by_object)
-            for first in range(0, index.object_count, run)
+            pool.submit(_verify_objects, dataset, reader, wanted[first : first + run], by_object)
+            for first in range(0, len(wanted), run)
         ]
         try:
             for task in tasks:
@@ -82,11 +88,26 @@ def verify(
                 report.problems += part.problems
                 done += part.files
                 if progress is not None:
-                    progress(done, index.object_count)
+                    progress(done, len(wanted))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
     report.problems = list(dict.fromkeys(report.problems))  # A file may have many row groups.
     return report
+
+
+def _at_homes(dataset: Dataset, homes: Sequence[int], report: Report) -> Sequence[int]:
+    """The objects at these homes. `report` gets their number, and that of their samples."""
+    table = dataset.home_table
+    for home in homes:
+        if not 0 <= home < table.count:
+            raise InvalidArgumentError(
+                f"verifying {dataset.path}: --home: got {home}, the dataset has "
+                f"{counted(table.count, 'home')}, numbered from 0"
+            )
+    found = [n for n in range(dataset.index.object_count) if table.of_object(n) in homes]
+    report.samples = int(np.isin(table.of_samples(), homes).sum())
+    report.files = len(found)
+    return found
 
 
 _Extents = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
@@ -117,11 +138,11 @@ def _samples_of_objects(index: _core.Index) -> Callable[[int], _Extents]:
 def _verify_objects(
     dataset: Dataset,
     reader: _core.StoredReader,
-    numbers: range,
+    numbers: Sequence[int],
     by_object: Callable[[int], _Extents],
 ) -> Report:
     report = Report()
-    for number in numbers[: max(0, dataset.index.object_count - numbers.start)]:
+    for number in numbers:
         report.files += 1
         try:
             _verify_object(dataset, reader, number, by_object(number), report)

@@ -107,7 +107,8 @@ app = typer.Typer(
     help=(
         "Training samples at the speed of the storage.\n\n"
         "Start with [bold]headrace inspect FOLDER[/bold] on a folder of images, then "
-        "[bold]headrace pack FOLDER TARGET[/bold] to rewrite it for fast reads."
+        "[bold]headrace pack FOLDER TARGET[/bold] to rewrite it for fast reads. "
+        "[bold]headrace docs guides/tutorial[/bold] takes ten minutes."
     ),
 )
 

@@ -3,21 +3,29 @@
 `headrace docs formats/own` shows one.
 """
 
-from headrace.formats._arrow.huggingface import HuggingFace
-from headrace.formats._builder import Builder
-from headrace.formats._format import Format, Given, Sample
-from headrace.formats._hdf5.hdf5 import Hdf5
-from headrace.formats._parquet.parquet import Parquet
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace._process.lazy import lazy_names
 from headrace.formats._rowgroups.command import set_reader_command
-from headrace.formats._shards.litdata import LitData
-from headrace.formats._shards.mds import MDS
-from headrace.formats._shards.tfrecord import TFRecord
-from headrace.formats._tables.coco import Coco
-from headrace.formats._tables.manifest import Manifest
-from headrace.formats.arrays import Arrays, Records
-from headrace.formats.table import register
-from headrace.formats.tokens import Tokens
-from headrace.formats.webdataset import WebDataset
+
+if TYPE_CHECKING:
+    from headrace.formats import table as table
+    from headrace.formats._arrow.huggingface import HuggingFace
+    from headrace.formats._builder import Builder
+    from headrace.formats._format import Format, Given, Sample
+    from headrace.formats._hdf5.hdf5 import Hdf5
+    from headrace.formats._parquet.parquet import Parquet
+    from headrace.formats._shards.litdata import LitData
+    from headrace.formats._shards.mds import MDS
+    from headrace.formats._shards.tfrecord import TFRecord
+    from headrace.formats._tables.coco import Coco
+    from headrace.formats._tables.manifest import Manifest
+    from headrace.formats.arrays import Arrays, Records
+    from headrace.formats.table import register
+    from headrace.formats.tokens import Tokens
+    from headrace.formats.webdataset import WebDataset
 
 set_reader_command()
 
@@ -40,3 +48,27 @@ __all__ = [
     "WebDataset",
     "register",
 ]
+
+_MODULES = {
+    "Arrays": ".arrays",
+    "Builder": "._builder",
+    "Coco": "._tables.coco",
+    "Format": "._format",
+    "Given": "._format",
+    "Hdf5": "._hdf5.hdf5",
+    "HuggingFace": "._arrow.huggingface",
+    "LitData": "._shards.litdata",
+    "MDS": "._shards.mds",
+    "Manifest": "._tables.manifest",
+    "Parquet": "._parquet.parquet",
+    "Records": ".arrays",
+    "Sample": "._format",
+    "TFRecord": "._shards.tfrecord",
+    "Tokens": ".tokens",
+    "WebDataset": ".webdataset",
+    "table": "",
+    "register": ".table",
+}
+
+# A training script that opens one format does without the others.
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Callable
 
@@ -91,6 +90,8 @@ def cache_target(root: str, path: str, is_true: IsTrue) -> str:
 
 
 def _temporary_path() -> str:
+    import tempfile  # It takes long to import.
+
     handle, path = tempfile.mkstemp(prefix="headrace-", suffix=INDEX_SUFFIX)
     os.close(handle)
     atexit.register(_unlink_quietly, path, os.getpid())

@@ -10,13 +10,12 @@ import shlex
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import _core
 from headrace._arguments import shown
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
-from headrace.formats._builder import Builder, Decodes, Progress
 from headrace.formats._cache import (
     cache_path,
     cache_target,
@@ -25,8 +24,11 @@ from headrace.formats._cache import (
     open_current,
 )
 from headrace.formats._files.patterns import folder_above, searched_folders
-from headrace.formats._indexing.elsewhere import Elsewhere
 from headrace.formats._indexing.recorded import is_current
+
+if TYPE_CHECKING:
+    from headrace.formats._builder import Builder, Decodes, Progress
+    from headrace.formats._indexing.elsewhere import Elsewhere
 
 FORMAT, SOURCE, OPTIONS, KEY = "format", "source", "options", "object"
 """Attributes of an index: the format's name, the path that was indexed, the format's options; the
@@ -267,6 +269,8 @@ class Format(metaclass=_NamedOptions):
         return Given(path, "", self.root(path), lambda builder: self.fill(path, builder))
 
     def _build(self, given: Given, target: str, wanted: Wanted) -> _core.Index:
+        from headrace.formats._builder import Builder  # With all that indexing takes.
+
         title = given.title
         make_folder_of(target, f"indexing {title}")
         decodes = not given.key and self.decodes(title)

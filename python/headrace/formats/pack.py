@@ -33,7 +33,7 @@ from headrace.errors import (
 from headrace.formats._files.objects import is_decoded
 from headrace.formats._outside import check_outside
 from headrace.formats._packing.partial import PartialPack
-from headrace.formats._packing.plan import PackParameters, PackPlan, make_plan
+from headrace.formats._packing.plan import U64, PackParameters, PackPlan, make_plan
 from headrace.formats._packing.shard import Shard
 from headrace.formats._packing.work import PackWork, WriteShards, free_bytes, writing_threads
 from headrace.formats.pack_format import PACK_INDEX_NAME, pack_attributes
@@ -55,6 +55,7 @@ class PackResult:
     blocks: int
     shards: int
     shards_continued: int  # finished by an earlier, interrupted run
+    homes: int  # folders home-0, home-1, ... of `PackParameters.shards_over`; 1: there are none
     data_bytes: int
     file_bytes: int
     fingerprint: str
@@ -259,7 +260,7 @@ class _Packer:
         return {
             number: shard
             for number in range(self._plan.shard_count)
-            if (shard := self._partial.load(number)) is not None
+            if (shard := self._partial.load(number, self._plan.shard_homes[number])) is not None
         }
 
     def bytes_left(self) -> int:
@@ -268,12 +269,15 @@ class _Packer:
 
     def check_room(self) -> None:
         """Refuses a disk that cannot hold the pack, before hours of work."""
-        names = {self._partial.shard_name(n, s.digest) for n, s in self._kept.items()}
+        names = {self._name(number, shard) for number, shard in self._kept.items()}
         self._partial.tidy(names)  # Discarded files take no room.
         needed, free = self.bytes_left(), free_bytes(self._partial.target.parent)
         if free is not None and needed > free:
             where = f"packing to {self._partial.target}: "
             raise _NoRoomError(_no_room(self._partial, needed, where))
+
+    def _name(self, number: int, shard: Shard) -> str:
+        return self._partial.shard_name(number, self._plan.shard_homes[number], shard.digest)
 
     def run(self, write: WriteShards) -> PackResult:
         shards = dict(self._kept)
@@ -302,13 +306,14 @@ class _Packer:
     def _index_contents(self, shards: list[Shard]) -> _core.IndexContents:
         source = self._source.index
         contents = _core.IndexContents(source.sample_count, ".")
-        names = [self._partial.shard_name(n, shard.digest) for n, shard in enumerate(shards)]
+        names = [self._name(number, shard) for number, shard in enumerate(shards)]
         sizes = np.array([shard.file_bytes for shard in shards], np.uint64)
         # A copied pack is the same pack: name, size and checksums identify its shards.
         contents.add_objects(names, sizes, np.zeros(len(shards), np.int64))
         sample_counts = [int(shard.block_samples.sum()) for shard in shards]
         numbers = np.arange(len(shards), dtype=np.uint64)
-        objects = np.repeat(numbers, sample_counts)
+        samples = self._plan.stored_samples
+        objects = _placed(np.repeat(numbers, sample_counts), samples)
         for position, field in enumerate(source.fields):
             kind = (field.kind, field.dtype, field.shape)
             if field.is_inline and field.kind != "array":
@@ -320,7 +325,9 @@ class _Packer:
                 contents.add_inline_field(field.name, kind, np.ascontiguousarray(values))
                 continue
             offsets, lengths, checksums = (
-                np.concatenate([shard.fields[field.name][part] for shard in shards])
+                _placed(
+                    np.concatenate([shard.fields[field.name][part] for shard in shards]), samples
+                )
                 for part in range(3)
             )
             contents.add_extent_field(
@@ -331,18 +338,23 @@ class _Packer:
                 (field.coding, field.is_shuffled, field.header_bytes, field.has_decoded_sizes),
                 None if decoded is None else decoded[self._plan.order],
             )
-        contents.add_blocks(
-            np.concatenate([shard.block_samples for shard in shards]),
-            (
-                np.repeat(numbers, [len(shard.block_samples) for shard in shards]),
-                np.concatenate([shard.block_offsets for shard in shards]),
-                np.concatenate([shard.block_sizes for shard in shards]),
-            ),
-            np.concatenate([shard.block_checksums for shard in shards]),
-        )
+        self._add_blocks(contents, shards)
         for key, value in self._attributes().items():
             contents.set_attribute(key, value)
         return contents
+
+    def _add_blocks(self, contents: _core.IndexContents, shards: list[Shard]) -> None:
+        """All blocks in the order of their samples."""
+        numbers = np.arange(len(shards), dtype=np.uint64)
+        columns = (
+            np.concatenate([shard.block_samples for shard in shards]),
+            np.repeat(numbers, [len(shard.block_samples) for shard in shards]),
+            np.concatenate([shard.block_offsets for shard in shards]),
+            np.concatenate([shard.block_sizes for shard in shards]),
+            np.concatenate([shard.block_checksums for shard in shards]),
+        )
+        counts, *extents, checksums = (_placed(each, self._plan.blocks) for each in columns)
+        contents.add_blocks(counts, (extents[0], extents[1], extents[2]), checksums)
 
     def _attributes(self) -> dict[str, str]:
         attributes = pack_attributes(self._parameters.to_dict())
@@ -351,6 +363,13 @@ class _Packer:
             if key in self._source.index.attributes:
                 attributes[key] = self._source.index.attributes[key]
         return attributes
+
+
+def _placed(values: U64, numbers: U64) -> U64:
+    """The values by number; `numbers` has the number of each."""
+    placed = np.empty_like(values)
+    placed[numbers] = values
+    return placed
 
 
 def _reordered(
@@ -368,7 +387,8 @@ def _reordered(
 
 
 def _result(path: Path, continued: int) -> PackResult:
-    index = find_dataset(path).index
+    dataset = find_dataset(path)
+    index = dataset.index
     data_bytes = sum(
         int(index.extents(position)[2].sum())
         for position, field in enumerate(index.fields)
@@ -380,6 +400,7 @@ def _result(path: Path, continued: int) -> PackResult:
         blocks=index.block_count,
         shards=index.object_count,
         shards_continued=continued,
+        homes=dataset.homes,
         data_bytes=data_bytes,
         file_bytes=sum(index.object(i)[1] for i in range(index.object_count)) + index.file_bytes,
         fingerprint=index.fingerprint,

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Set
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -63,9 +62,13 @@ class Pack(Format):
     def own_samples(self, path: str) -> Iterator[Sample]:
         import pyarrow as pa
 
-        for shard in sorted(Path(path).glob("*.arrow")):
-            with pa.memory_map(os.fsencode(shard)) as mapped:
-                yield from pa.ipc.open_file(mapped).read_all().to_pylist()
+        index = _core.Index.open(os.path.join(path, PACK_INDEX_NAME))
+        files = [os.path.join(path, index.object(n)[0]) for n in range(index.object_count)]
+        read = [0] * len(files)  # blocks of each, which lie there in the order of their samples
+        for shard in index.blocks()[2].tolist():
+            with pa.memory_map(os.fsencode(files[shard])) as mapped:
+                yield from pa.ipc.open_file(mapped).get_batch(read[shard]).to_pylist()
+            read[shard] += 1
 
 
 def file_digest(read: Callable[[int, int], bytes | bytearray], size: int) -> int:

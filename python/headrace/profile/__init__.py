@@ -7,25 +7,34 @@
 `headrace docs model` has the file's format, the equations and their limits.
 """
 
-from headrace.profile._machine import (
-    DatasetFacts,
-    DecodeRates,
-    Host,
-    MachineProfile,
-    Preprocess,
-    Rates,
-    SizedRates,
-    Storage,
-    Tier,
-    load,
-)
-from headrace.profile._predict import EpochWork, Prediction, TierWork, predict_epoch
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace._process.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from headrace.profile._machine import (
+        DatasetFacts,
+        DecodeRates,
+        Host,
+        Link,
+        MachineProfile,
+        Preprocess,
+        Rates,
+        SizedRates,
+        Storage,
+        Tier,
+        load,
+    )
+    from headrace.profile._predict import EpochWork, Prediction, TierWork, predict_epoch
 
 __all__ = [
     "DatasetFacts",
     "DecodeRates",
     "EpochWork",
     "Host",
+    "Link",
     "MachineProfile",
     "Prediction",
     "Preprocess",
@@ -37,3 +46,10 @@ __all__ = [
     "load",
     "predict_epoch",
 ]
+
+_PREDICTS = ("EpochWork", "Prediction", "TierWork", "predict_epoch")
+
+# Most loaders have no profile.
+__getattr__, __dir__ = lazy_names(
+    __name__, {name: "._predict" if name in _PREDICTS else "._machine" for name in __all__}
+)

@@ -22,6 +22,7 @@ from headrace.profile._toml import to_toml
 SCHEMA = 1
 
 _KNEE = 0.9  # of the best rate: more users gain little
+_DEVICE_SHARE = 0.9  # of the bytes that storage gave: they came from a disk of this machine
 _READS = ("ranges", "files")
 
 
@@ -122,6 +123,19 @@ class Tier:
     write: tuple[SizedRates, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """What this node gets of the other nodes of its job, from their memory."""
+
+    nodes: int
+    """Of the job, this one included; the others gave in turn."""
+    latency_seconds: float
+    """Of the smallest sample, asked for alone."""
+    cpu_seconds_per_gb: float
+    """Processor time of the node that asks, for 10^9 bytes, in the largest samples."""
+    rates: tuple[SizedRates, ...]
+
+
 @dataclass(frozen=True)
 class Preprocess:
     """The mean time of preprocessing, as measured by a loader."""
@@ -152,12 +166,25 @@ class MachineProfile:
     decode: DecodeRates
     tiers: tuple[Tier, ...] = ()
     peer_bytes_per_second: float | None = None
-    """From one other node. Not measured: add it by hand if there are several nodes."""
+    """From other nodes, of samples of any size: written by hand, and ignored if there is `link`."""
+    link: Link | None = None
+    """Measured with `headrace profile --links`."""
     preprocess: tuple[Preprocess, ...] = ()
     """Not measured: learned by loaders (`headrace.Loader.save_profile`)."""
 
+    @property
+    def storage_is_shared(self) -> bool:
+        """Whether the nodes of a job share the storage: not if it is a disk of this machine."""
+        share = self.storage.cold_share
+        return share is None or share < _DEVICE_SHARE
+
     def to_model(self) -> _core.MachineModel:
         """The core's model; private to headrace."""
+        link: tuple[Any, float] | None = None
+        if self.link is not None:
+            link = (_sized_points(self.link.rates), self.link.rates[-1].rates.users_enough)
+        elif self.peer_bytes_per_second is not None:
+            link = ([(1, [(1.0, self.peer_bytes_per_second)])], 1)
         return _core.MachineModel(
             storage=_sized_points(self.storage.rates),
             readers=self.storage.rates[-1].rates.users_enough,
@@ -169,7 +196,8 @@ class MachineProfile:
                 )
                 for tier in self.tiers
             ],
-            peer_rate=self.peer_bytes_per_second or 0,
+            storage_shared=self.storage_is_shared,
+            link=link,
             decode=self.decode.rates.points,
             copy=self.copy.points,
         )
@@ -210,6 +238,13 @@ class MachineProfile:
             ]
         if self.peer_bytes_per_second is not None:
             plain["peers"] = {"bytes_per_second": self.peer_bytes_per_second}
+        if self.link is not None:
+            plain["link"] = {
+                "nodes": self.link.nodes,
+                "latency_seconds": self.link.latency_seconds,
+                "cpu_seconds_per_gb": self.link.cpu_seconds_per_gb,
+                "rate": _plain_sizes(self.link.rates, "in_flight"),
+            }
         if self.preprocess:
             # A hash is beyond TOML's integers.
             plain["preprocess"] = [
@@ -268,6 +303,7 @@ def load(path: str | os.PathLike[str]) -> MachineProfile:
         decode=_load_decode(root.table("decode")),
         tiers=tuple(_load_tier(tier) for tier in root.tables("tier", least=0)),
         peer_bytes_per_second=_load_peers(root),
+        link=_load_link(root),
         preprocess=tuple(_load_preprocess(row) for row in root.tables("preprocess", least=0)),
     )
     root.finish()
@@ -364,6 +400,20 @@ def _load_peers(root: Table) -> float | None:
     rate = table.positive("bytes_per_second")
     table.finish()
     return rate
+
+
+def _load_link(root: Table) -> Link | None:
+    if not root.has("link"):
+        return None
+    table = root.table("link")
+    link = Link(
+        nodes=table.integer("nodes", least=2),
+        latency_seconds=table.positive("latency_seconds"),
+        cpu_seconds_per_gb=table.at_least("cpu_seconds_per_gb", 0),
+        rates=_load_sizes(table.tables("rate", least=1), "in_flight"),
+    )
+    table.finish()
+    return link
 
 
 def _load_preprocess(table: Table) -> Preprocess:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from headrace import _core, image
 from headrace._dataset import Dataset
+from headrace._nodes.links import SAMPLE_BYTES, LinkProcess, LinkSlice
 from headrace._units import format_bytes
 from headrace.errors import (
     DataLossError,
@@ -26,6 +27,7 @@ from headrace.profile._machine import (
     DatasetFacts,
     DecodeRates,
     Host,
+    Link,
     MachineProfile,
     Rates,
     SizedRates,
@@ -40,6 +42,7 @@ _DEPTHS = (1, 4, 16, 64)
 _IN_FLIGHT_BYTES_MAX = (
     64 * 2**20
 )  # more in flight adds no information, and takes long on slow storage
+_LINK_DEPTHS = (1, 16, 64)
 _TIER_SIZES = (65536, 2**20)
 _TIER_THREADS = (1, 4, 16)
 _TIER_FILE_BYTES = 256 * 2**20
@@ -55,7 +58,7 @@ _DIRECT_SHARE = 0.99
 _IMAGE_SIZE = 224
 
 Progress = Callable[[int, int], object]
-Run = Callable[[float, float], _core.Slice]
+Run = Callable[[float, float], _core.Slice | LinkSlice]
 
 
 @dataclass
@@ -117,18 +120,34 @@ class _Cold:
         return round(self.device_bytes / self.read_bytes, 3) if self.known else None
 
 
+@dataclass
+class _LinkCost:
+    """The processor time of what other nodes gave in the largest samples."""
+
+    bytes: int = 0
+    seconds: float = 0
+
+    def add(self, found: LinkSlice) -> LinkSlice:
+        if found.operations and found.bytes // found.operations == SAMPLE_BYTES[-1]:
+            self.bytes += found.bytes
+            self.seconds += found.cpu_seconds
+        return found
+
+
 def measure(
     dataset: Dataset,
     *,
     tiers: Sequence[Path] = (),
     raw: bool = False,
     seconds: float = SECONDS_DEFAULT,
+    links: LinkProcess | None = None,
     progress: Progress | None = None,
 ) -> MachineProfile:
     """Measures for about `seconds`, in rounds over all points, so that noise affects all equally.
 
-    `raw`: samples are used as they are stored, images too. Makes at least one round, even on a slow
-    machine: each slice has a maximum of seconds, too.
+    `raw`: samples are used as they are stored, images too. `links`: to the other nodes of the job;
+    None: they are not measured. Makes at least one round, even on a slow machine: each slice has a
+    maximum of seconds, too.
     """
     if not 0 < seconds <= 3600:
         raise InvalidArgumentError(f"seconds: got {seconds}, must be above 0 and at most 3600")
@@ -153,7 +172,9 @@ def measure(
     decode = _Line({n: _Point(_bind(decode_probe.run, n)) for n in threads})
     reads = [_folder_lines(probe.read, probe.bytes) for probe in tier_probes]
     writes = [_folder_lines(probe.write, probe.bytes) for probe in tier_probes]
-    lines = [*storage_lines, copy, decode, *itertools.chain(*reads, *writes)]
+    link_cost = _LinkCost()
+    link_lines = [] if links is None else _link_lines(links, link_cost)
+    lines = [*storage_lines, copy, decode, *itertools.chain(*reads, *writes), *link_lines]
     _measure_in_rounds([p for line in lines for p in line.points.values()], seconds, progress)
 
     if not storage.reads_ranges:
@@ -190,6 +211,7 @@ def measure(
             )
             for folder, probe, read, write in zip(tiers, tier_probes, reads, writes, strict=True)
         ),
+        link=None if links is None else _link(links.nodes, link_lines, link_cost),
     )
 
 
@@ -235,6 +257,24 @@ def _folder_lines(
         for size in _TIER_SIZES
         if size <= file_bytes
     ]
+
+
+def _link_lines(links: LinkProcess, cost: _LinkCost) -> list[_Line]:
+    def point(size: int, depth: int) -> _Point:
+        return _Point(lambda seconds, most: cost.add(links.measure(size, depth, seconds, most)))
+
+    return [
+        _Line({depth: point(size, depth) for depth in _LINK_DEPTHS}, size) for size in SAMPLE_BYTES
+    ]
+
+
+def _link(nodes: int, lines: Sequence[_Line], cost: _LinkCost) -> Link:
+    return Link(
+        nodes=nodes,
+        latency_seconds=float(f"{lines[0].read_bytes / lines[0].points[1].rate:.3g}"),
+        cpu_seconds_per_gb=round(cost.seconds * 1e9 / max(cost.bytes, 1), 3),
+        rates=tuple(line.sized() for line in lines),
+    )
 
 
 def _probe_folder(folder: Path, seconds: float) -> _core.FolderProbe:

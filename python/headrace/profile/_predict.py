@@ -49,7 +49,9 @@ class EpochWork:
     tiers: Sequence[TierWork] = ()
     """By position in the profile's tiers; may be shorter."""
     peer_bytes: float = 0
-    """Received from other nodes."""
+    """Received from other nodes, in large samples."""
+    peer_reads: Reads = ()
+    """Samples received from other nodes, by size."""
     demand: float | None = None
     """Samples a second that the trainer takes; None: no limit."""
     threads: int | None = None
@@ -93,7 +95,7 @@ def predict_epoch(profile: MachineProfile, work: EpochWork) -> Prediction:
         samples=work.samples,
         storage=list(work.storage_reads),
         tiers=[(list(tier.reads), list(tier.writes)) for tier in work.tiers],
-        peer_bytes=work.peer_bytes,
+        peers=[*work.peer_reads, *([(work.peer_bytes, 1)] if work.peer_bytes else [])],
         decode_bytes=work.decode_bytes,
         copy_bytes=work.copy_bytes,
         demand=math.inf if work.demand is None else work.demand,

@@ -20,7 +20,8 @@ _COMMENTS = {
     "tier": "A folder that may hold copies: reads and writes by size and threads.",
     "preprocess": "What loaders saw one sample take on one of so many threads; `transform` is a\n"
     "hash of the fields and the transform.",
-    "peers": "From one other node. Not measured: written by hand.",
+    "peers": "From other nodes, samples of any size. Not measured: written by hand.",
+    "link": "Samples from other nodes' memory, by size and by how many were asked for at once.",
 }
 
 

@@ -54,14 +54,16 @@ def writing_tasks(doing: str, at_once: int | None) -> WriteShards:
         partial, missing = work.partial, work.missing
 
         def arguments(at: int) -> tuple[object, ...]:
-            part = _Part(str(partial.target), missing[at], blocks(at), work.gathers)
+            home = work.plan.shard_homes[missing[at]]
+            part = _Part(str(partial.target), missing[at], home, blocks(at), work.gathers)
             return _core.version, source, part
 
         def blocks(at: int) -> list[U64]:
             return work.plan.blocks_of(missing[at])
 
         def check(number: int, shard: Shard) -> None:
-            file = partial.data / partial.shard_name(number, shard.digest)
+            home = work.plan.shard_homes[number]
+            file = partial.data / partial.shard_name(number, home, shard.digest)
             if not file.exists():
                 raise _not_shared(partial.target, f"{file.name}, which a task wrote, is not here")
 
@@ -134,6 +136,7 @@ class _Part:
 
     target: str
     number: int
+    home: int | None
     blocks: list[U64]
     gathers: bool
 
@@ -152,7 +155,7 @@ def _pack_shard(version: str, source: _Source, part: _Part) -> Shard:
             ThreadPoolExecutor(_READS, "headrace-read") as readers,
         ):
             writer = ShardWriter(dataset, samples, readers, _counted_by_the_driver)
-            return partial.write(writer, part.number, part.blocks)
+            return partial.write(writer, part.number, part.home, part.blocks)
     except HeadraceError as error:
         error.add_note(f"on the Ray node {socket.gethostname()}")
         raise

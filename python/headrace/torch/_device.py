@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from headrace._arguments import integer
-from headrace._loader import Loader, feed_of
+from headrace._loading.feed import EpochFeed
 from headrace._loading.trainers import NotADataLoader
 from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, TransformError
@@ -191,8 +191,9 @@ class DeviceBatches(NotADataLoader):
         loader = self.batches
         epoch: int | None = None
         step: int | None = None
-        if isinstance(loader, Loader):
-            at = feed_of(loader).cursor.at
+        feed = getattr(loader, "_feed", None)
+        if isinstance(feed, EpochFeed):  # of a Loader
+            at = feed.cursor.at
             epoch, step = at.epoch, at.step - 1
         where = f"batch {number} of the iteration" if step is None else f"epoch {epoch} step {step}"
         error = TransformError(

@@ -165,6 +165,11 @@ BufferPool::Stats BufferPool::stats() const {
   return stats_;
 }
 
+bool BufferPool::in_use() const {
+  MutexLock lock(mutex_);
+  return stats_.used_bytes > 0 || stats_.beyond_bytes > 0;
+}
+
 std::pair<std::byte*, BufferPlace> BufferPool::MapDedicated(std::uint64_t bytes) const {
   if (!shared_) return {Map(bytes), BufferPlace{}};
   auto memory = SharedMemory::Make(kSharedName, bytes);

@@ -97,6 +97,9 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   void SetReleaseHook(std::function<void()> hook);
 
   [[nodiscard]] Stats stats() const;
+  // Whether any buffer exists, within the budget or beyond it. Who waits for memory of a pool that
+  // is not in use waits in vain.
+  [[nodiscard]] bool in_use() const;
 
   // All memory that buffers inside the budget are cut from, touched or not.
   [[nodiscard]] std::span<std::byte> mapping() const;

@@ -192,6 +192,16 @@ TEST_P(BufferPoolEachKindTest, ABufferOutlivesItsPoolsOwner) {
   std::memset(buffer->bytes().data(), 1, 4096);
 }
 
+TEST_P(BufferPoolEachKindTest, IsInUseWhileABufferIsThereWithinItsBudgetOrBeyond) {
+  const auto pool = Make(4096);
+  EXPECT_FALSE(pool->in_use());
+  std::optional<Buffer> within = pool->Acquire(1);
+  EXPECT_TRUE(pool->in_use());
+  const std::optional<Buffer> beyond = pool->AcquireBeyond(1);
+  within.reset();
+  EXPECT_TRUE(pool->in_use());
+}
+
 TEST_P(BufferPoolEachKindTest, TheHookRunsAfterEveryReleaseAndNotOnceItIsGone) {
   const auto pool = Make(4096);
   int released = 0;

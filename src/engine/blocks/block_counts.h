@@ -16,8 +16,15 @@ struct BlockCounts {
   std::uint64_t kept_bytes = 0;       // of samples that became resident
   std::uint64_t pinned_reads = 0;     // block reads that found samples in pinned blocks
   std::uint64_t pinned_bytes = 0;     // of these samples
+  std::uint64_t parcels = 0;          // of other nodes, begun
+  std::uint64_t parcel_samples = 0;   // of these, that came
+  std::uint64_t parcel_bytes = 0;     // of these samples
+  std::uint64_t sent_parcels = 0;     // to other nodes, whole
+  std::uint64_t sent_samples = 0;
+  std::uint64_t sent_bytes = 0;
 };
 HEADRACE_MEMBERS(BlockCounts, reads, bytes, reread_bytes, left_in_storage, kept_bytes, pinned_reads,
-                 pinned_bytes)
+                 pinned_bytes, parcels, parcel_samples, parcel_bytes, sent_parcels, sent_samples,
+                 sent_bytes)
 
 }  // namespace headrace

@@ -8,6 +8,12 @@
 #include "fetch/coalesce.h"
 
 namespace headrace {
+namespace {
+
+// Of a part of a parcel, unless one sample is larger.
+constexpr std::uint64_t kParcelPartBytes = std::uint64_t{1} << 20;
+
+}  // namespace
 
 void BlockParts::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   const auto extent_of = [](const BlockPiece& piece) -> const Extent& { return piece.extent; };
@@ -20,6 +26,7 @@ void BlockParts::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   if (memory_.pinned_blocks != nullptr) TakeFromPinnedBlocks(block, pieces);
   if (!block.entries.empty()) TakeEntries(block, pieces);
   if (block.nodes.first != kNoNode) TakeFromNode(block, pieces);
+  if (block.plan.whole) return MakeWhole(block, pieces);
   const CoalesceLimits limits{.gap_bytes = loop_.options.block_gap_bytes,
                               .bytes_max = loop_.options.block_read_bytes_max};
   Coalesce(
@@ -30,6 +37,76 @@ void BlockParts::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
         if (tiers_ != nullptr) PlanInserts(block, *part);
       });
   PinBlock(block);
+}
+
+// One read for each object, of all that it has of the block's samples, wanted or not.
+void BlockParts::MakeWhole(BlockWork& block, std::span<const BlockPiece> pieces) {
+  std::map<ObjectId, ByteRange> ranges;
+  for (std::uint32_t i = 0; i < block.plan.count; ++i) {
+    // What has no place fails the row that wants it.
+    static_cast<void>(loop_.fields.VisitExtents(
+        SampleId{Raw(block.plan.first) + i}, [&ranges](std::uint32_t, const Extent& extent) {
+          ByteRange& range = ranges.try_emplace(extent.object, extent.range).first->second;
+          const std::uint64_t end = std::max(range.end(), extent.range.end());
+          range.offset = std::min(range.offset, extent.range.offset);
+          range.size = end - range.offset;
+        }));
+  }
+  while (!pieces.empty()) {
+    const ObjectId object = pieces.front().extent.object;
+    const auto end = std::ranges::find_if(
+        pieces, [object](const BlockPiece& piece) { return piece.extent.object != object; });
+    const auto count = static_cast<std::size_t>(end - pieces.begin());
+    Make(block, {object, ranges.at(object)}, pieces.first(count));
+    pieces = pieces.subspan(count);
+  }
+}
+
+void BlockParts::MakeOfParcel(BlockWork& block, std::span<BlockPiece> pieces) {
+  while (!pieces.empty()) {
+    std::uint64_t bytes = 0;
+    std::size_t count = 0;
+    while (count < pieces.size()) {
+      const std::uint32_t place = pieces[count].place;
+      std::uint64_t of_sample = 0;
+      std::size_t end = count;
+      for (; end < pieces.size() && pieces[end].place == place; ++end) {
+        of_sample += pieces[end].extent.range.size;
+      }
+      // A part is a run of the parcel's samples.
+      if (count > 0 &&
+          (bytes + of_sample > kParcelPartBytes || place != pieces[count - 1].place + 1))
+        break;
+      bytes += of_sample;
+      count = end;
+    }
+    MakeParcelPart(block, pieces.first(count));
+    pieces = pieces.subspan(count);
+  }
+}
+
+BlockPart* BlockParts::MakeParcelPart(BlockWork& block, std::span<BlockPiece> pieces) const {
+  std::uint64_t bytes = 0;
+  for (BlockPiece& piece : pieces) {
+    piece.parcel_offset = bytes;
+    bytes += piece.extent.range.size;
+  }
+  Extent extent = pieces.front().extent;
+  extent.range.size = bytes;
+  BlockPart& part = *Make(block, extent, pieces);
+  part.source = &loop_.parcels->source;
+  part.node = block.plan.home;
+  part.wait = &loop_.parcels->wait;
+  part.parcel = {.round = loop_.parcels->round,
+                 .parcel = block.plan.parcel,
+                 .first = pieces.front().place,
+                 .count = pieces.back().place - pieces.front().place + 1,
+                 .ids = 0};
+  for (std::uint32_t place = pieces.front().place; place <= pieces.back().place; ++place) {
+    part.parcel.ids = NextHashOfIds(part.parcel.ids, KeptSampleId(block.plan, place));
+  }
+  part.in_memory = bytes == 0;  // Empty parts are not asked for.
+  return &part;
 }
 
 BlockPart* BlockParts::Make(BlockWork& block, const Extent& extent,
@@ -132,7 +209,7 @@ void BlockParts::PlanInserts(const BlockWork& block, BlockPart& part) {
     // Once a sample, in however many reads it comes.
     const bool counts = part.node == kNoNode && std::ranges::count(positions, 0U, field_of) > 0;
     if (counts) tiers_->Count(&TierCounts::storage_uses);
-    Tier* const tier = tiers_->Wanted(sample);
+    Tier* const tier = tiers_->TierToFill(sample);
     if (tier == nullptr || (!block.entries.empty() && block.entries[place])) continue;
     if (positions.size() != loop_.fields.size()) {
       tiers_->Count(&TierCounts::not_kept);  // Its fields come in several reads.

@@ -21,8 +21,8 @@ struct BlockMemory {
   std::shared_ptr<PinnedBlocks> pinned_blocks;  // null: no block stays in memory
 };
 
-// Divides a block read into parts: reads of storage, of tiers and of other nodes, and what is in
-// memory already.
+// Divides a block read into parts: reads of storage, of tiers, of other nodes and of parcels, and
+// what is in memory already.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.
@@ -36,6 +36,10 @@ class BlockParts {
 
   // Makes the parts of `pieces`, all that is wanted of `block`.
   void MakeAll(BlockWork& block, std::vector<BlockPiece> pieces);
+  // The same of a parcel: `pieces` by place, then field.
+  void MakeOfParcel(BlockWork& block, std::span<BlockPiece> pieces);
+  // One part of a parcel, of some of its samples.
+  BlockPart* MakeParcelPart(BlockWork& block, std::span<BlockPiece> pieces) const;
   // One part, of pieces in `extent`.
   BlockPart* Make(BlockWork& block, const Extent& extent, std::span<const BlockPiece> pieces) const;
 
@@ -43,6 +47,7 @@ class BlockParts {
   void TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);
   void TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces);
   void TakeFromNode(BlockWork& block, std::vector<BlockPiece>& pieces);
+  void MakeWhole(BlockWork& block, std::span<const BlockPiece> pieces);
   void PlanInserts(const BlockWork& block, BlockPart& part);
   void PinBlock(BlockWork& block) const;
 

@@ -20,11 +20,6 @@
 
 namespace headrace {
 
-// The kept sample of a block read at position `place`.
-inline SampleId KeptSampleId(const BlockRead& read, std::uint32_t place) {
-  return SampleId{Raw(read.first) + (read.kept.empty() ? place : read.kept[place])};
-}
-
 // A sample that a block read keeps, until it is the row's that waits for it.
 struct KeptSample {
   enum class State : std::uint8_t {
@@ -51,6 +46,7 @@ struct BlockPiece {
   std::uint32_t place = 0;  // position in BlockWork::samples
   std::uint32_t field = 0;  // in the stored ones
   std::uint64_t cells_offset = 0;
+  std::uint64_t parcel_offset = 0;               // in the part of a parcel that it comes with
   const std::byte* from_pinned_block = nullptr;  // its bytes, if one has them
   const Tier::EntryRef* entry = nullptr;  // of its sample in a tier, which holds it as the cells do
 };
@@ -65,8 +61,8 @@ struct BlockInsert {
 
 struct BlockWork;
 
-// One read of a block read: of storage, of a tier's entry, of a sample of another node; or those of
-// its pieces that are in memory.
+// One read of a block read: of storage, of a tier's entry, of a sample of another node, of a part
+// of a parcel; or those of its pieces that are in memory.
 struct BlockPart : Fetch {
   BlockWork* block = nullptr;
   std::vector<BlockPiece> pieces;                        // by offset
@@ -78,12 +74,14 @@ struct BlockPart : Fetch {
 
   // Whether storage gives its pieces if its own source does not.
   [[nodiscard]] bool falls_back() const {
-    return node != kNoNode || pieces.front().entry != nullptr;
+    return (node != kNoNode && !of_parcel()) || pieces.front().entry != nullptr;
   }
+  [[nodiscard]] bool of_parcel() const { return parcel.count > 0; }
   // Where the bytes of a piece lie in what was read: an entry, and a sample of another node, is
   // laid out as the cells are.
   [[nodiscard]] std::span<const std::byte> BytesOf(const BlockPiece& piece) const {
     const ByteRange range = piece.extent.range;
+    if (of_parcel()) return data.subspan(piece.parcel_offset, range.size);
     const bool as_cells = node != kNoNode || piece.entry != nullptr;
     return data.subspan(as_cells ? piece.cells_offset : range.offset - extent.range.offset,
                         range.size);

@@ -7,6 +7,19 @@
 #include "base/format/errors.h"
 
 namespace headrace {
+namespace {
+
+// Whose samples have come: rows, and those that go to other nodes. `outbox`: null, or of these.
+void Tell(std::vector<KeptBytes>& come, ResidencyClient& rows, ResidencyClient* outbox) {
+  if (come.empty()) return;
+  if (outbox == nullptr) return rows.OnKept(come);
+  const auto sent = std::stable_partition(
+      come.begin(), come.end(), [](const KeptBytes& kept) { return kept.row.step != nullptr; });
+  if (sent != come.begin()) rows.OnKept({come.begin(), sent});
+  if (sent != come.end()) outbox->OnKept({sent, come.end()});
+}
+
+}  // namespace
 
 Residency::Residency(LoopContext& loop, BlockMemory memory, TierFiller* tiers,
                      ResidencyClient& client)
@@ -15,7 +28,8 @@ Residency::Residency(LoopContext& loop, BlockMemory memory, TierFiller* tiers,
       tiers_(tiers),
       client_(client),
       parts_(loop, memory_, tiers, *this, counts_),
-      copier_(loop, memory_.residents.get()) {}
+      copier_(loop, memory_.residents.get()),
+      parcels_(loop, parts_) {}
 
 // A first step may bring thousands: what one needs beside its record is made when its turn comes.
 void Residency::Queue(std::vector<BlockRead> reads, std::span<const Release> releases) {
@@ -34,15 +48,8 @@ void Residency::Queue(std::vector<BlockRead> reads, std::span<const Release> rel
 }
 
 void Residency::FindInTiers(BlockWork& block) const {
-  for (std::uint32_t place = 0; place < block.samples.size(); ++place) {
-    Tier::EntryRef entry = tiers_->Find(KeptSampleId(block.plan, place));
-    if (!entry || tiers_->PassesOver(entry)) continue;
-    if (block.entries.empty()) block.entries.resize(block.samples.size());
-    block.entries[place] = std::move(entry);
-  }
-  if (loop_.nodes != nullptr) {
-    static_cast<void>(tiers_->Find(KeptSampleId(block.plan, 0), &block.nodes));
-  }
+  const auto samples = static_cast<std::uint32_t>(block.samples.size());
+  block.nodes = tiers_->FindForBlock(block.plan, samples, loop_.nodes != nullptr, block.entries);
 }
 
 std::pair<BlockWork*, std::uint32_t> Residency::FindKept(std::uint64_t number, SampleId sample) {
@@ -84,8 +91,10 @@ void Residency::Drop(const Release& release) {
   KeptSample& sample = block->samples[place];
   HEADRACE_CHECK(sample.waiter == 0 && sample.state != KeptSample::State::kUnwanted &&
                  sample.state != KeptSample::State::kGone);
-  if (sample.state == KeptSample::State::kExpected && block->planned) {
-    sample.state = KeptSample::State::kUnwanted;  // Its bytes are on their way to its cells.
+  // Its bytes are on their way to its cells; or its home keeps them until this node takes them.
+  const bool comes = block->planned || block->plan.home != kNoNode;
+  if (sample.state == KeptSample::State::kExpected && comes) {
+    sample.state = KeptSample::State::kUnwanted;
     return;
   }
   Forget(*block, sample);
@@ -117,8 +126,8 @@ bool Residency::HaveCome(std::uint64_t number) {
   return true;
 }
 
-bool Residency::Take(const Delivery& delivery, KeptBytes& kept) {
-  const auto [block, place] = FindKept(delivery.block_read, delivery.sample);
+bool Residency::Take(std::uint64_t block_read, SampleId sample_id, KeptBytes& kept) {
+  const auto [block, place] = FindKept(block_read, sample_id);
   if (block->in_storage) {
     HEADRACE_CHECK(block->samples_left > 0);
     kept.in_storage = true;
@@ -153,7 +162,7 @@ void Residency::Give(BlockWork& block, KeptSample& sample, KeptBytes& to) {
 
 Status Residency::IssueReads() {
   Status status;
-  while (!loop_.ended && loop_.fetcher.has_room()) {
+  while (!loop_.ended && MayReadNext()) {
     if (queued_.empty()) {
       const Result<bool> begun = BeginBlock();
       status = begun.status();
@@ -167,7 +176,8 @@ Status Residency::IssueReads() {
       continue;
     }
     Fetch* const fetch = &part;
-    const Fetcher::Memory memory = loop_.fetcher.Acquire({&fetch, 1}, loop_.staging);
+    const Fetcher::Memory memory =
+        loop_.fetcher.Acquire({&fetch, 1}, loop_.staging, {.keep_bytes = loop_.KeptBytes(part)});
     if (memory == Fetcher::Memory::kWait) break;
     queued_.pop_front();
     part.reading = true;
@@ -187,7 +197,17 @@ Status Residency::IssueReads() {
     }
   }
   loop_.fetcher.Flush();
+  if (loop_.parcels != nullptr) parcels_.Issue([this](BlockPart& part) { SubmitCopy(part); });
   return status;
+}
+
+// Whether one more read may be in flight, now that others have what they need earlier.
+bool Residency::MayReadNext() {
+  if (!queued_.empty() && queued_.front()->node != kNoNode) return true;
+  if (tiers_ != nullptr && !queued_.empty() && !queued_.front()->in_memory) {
+    tiers_->BringBefore(queued_.front()->deadline);
+  }
+  return loop_.fetcher.has_room();
 }
 
 // Gives cells to all samples of the next block read, and lines up its reads. False: there is none,
@@ -214,7 +234,15 @@ Result<bool> Residency::BeginBlock() {
   block.demand = {};
   ++next_block_;
   ++counts_.reads;
-  for (const std::unique_ptr<BlockPart>& part : block.parts) queued_.push_back(part.get());
+  const bool is_parcel = block.plan.home != kNoNode;
+  if (is_parcel) ++counts_.parcels;
+  for (const std::unique_ptr<BlockPart>& part : block.parts) {
+    if (is_parcel) {
+      parcels_.Queue(*part);
+    } else {
+      queued_.push_back(part.get());
+    }
+  }
   ForgetBlock(block);
   return true;
 }
@@ -225,6 +253,7 @@ Result<bool> Residency::BeginBlock() {
 bool Residency::MayStay(const BlockWork& block) const {
   const StoredFields& fields = loop_.fields;
   if (blocks_to_read_ > 0 || tiers_ != nullptr || fields.empty()) return false;
+  if (loop_.parcels != nullptr) return false;  // Other nodes get samples from cells.
   std::uint64_t row_bytes = 0;
   for (std::size_t field = 0; field < fields.size(); ++field) {
     if (fields[field].ragged || !fields[field].costs_a_copy()) return false;
@@ -266,7 +295,7 @@ void Residency::LeaveInStorage(BlockWork& block) {
   std::vector<RowRef>().swap(block.waiters);
   std::vector<KeptSample>().swap(block.samples);
   ForgetBlock(block);
-  if (!come.empty()) client_.OnKept(come);
+  Tell(come, client_, outbox_);
 }
 
 // Finds out where the samples lie that are still wanted, and which cells they need.
@@ -300,8 +329,12 @@ void Residency::PlanBlock(BlockWork& block) {
         std::min<std::uint64_t>(cells, std::numeric_limits<std::uint32_t>::max()));
     block.demand_cells += cells;
   }
-  parts_.MakeAll(block, std::move(pieces));
-  if (!failed.empty()) client_.OnKept(failed);
+  if (block.plan.home == kNoNode) {
+    parts_.MakeAll(block, std::move(pieces));
+  } else {
+    parts_.MakeOfParcel(block, pieces);
+  }
+  Tell(failed, client_, outbox_);
 }
 
 // A task. Bytes that need no device are read and copied in one go; others take the usual way.
@@ -339,6 +372,10 @@ void Residency::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
   part.buffer.Reset();
   part.inserts.clear();
   block.to_be_pinned = false;
+  if (part.of_parcel()) {
+    parcels_.OnFailed(part, data.status());
+    return FinishPart(part);
+  }
   if (part.falls_back()) {
     for (std::size_t i = 0; i < part.pieces.size(); ++i) part.failures.emplace_back(i, Status());
     RetryFromStorage(part);
@@ -402,12 +439,15 @@ void Residency::FinishPart(BlockPart& part) {
     if (failure != part.failures.end() && failure->first == i) {
       status = std::move((failure++)->second);
       block.to_be_pinned = false;
+    } else if (part.of_parcel()) {
+      counts_.parcel_bytes += piece.extent.range.size;
+      if (piece.field == 0) ++counts_.parcel_samples;
     } else {
       counts_.kept_bytes += piece.extent.range.size;
     }
     FinishPiece(block, piece.place, std::move(status), come);
   }
-  if (!come.empty()) client_.OnKept(come);
+  Tell(come, client_, outbox_);
   if (--block.parts_left > 0) return;
   FinishBlock(block);
 }

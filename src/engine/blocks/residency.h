@@ -14,6 +14,7 @@
 #include "engine/blocks/block_counts.h"
 #include "engine/blocks/block_parts.h"
 #include "engine/blocks/block_work.h"
+#include "engine/blocks/parcel_parts.h"
 #include "engine/loop/loop_context.h"
 #include "engine/tiers/tier_filler.h"
 #include "fetch/fetch.h"
@@ -21,7 +22,7 @@
 
 namespace headrace {
 
-// What became of a sample that a block read keeps: the row's now.
+// The outcome of a sample that a block read keeps. It belongs to the row now.
 struct KeptBytes {
   RowRef row;
   Status error;              // or why its bytes are not there
@@ -30,16 +31,17 @@ struct KeptBytes {
   bool in_storage = false;   // they are not in cells: the row is to read them, by WarmRows
 };
 
-// Whose rows wait for samples of block reads. Called by the loop.
+// Waits for samples of block reads, on behalf of rows or of other nodes. Called by the loop.
 class ResidencyClient {
  public:
   virtual ~ResidencyClient() = default;
 
-  // Rows that Take() had wait: all that one read brought.
+  // Those that Take() had wait: all that one read brought.
   virtual void OnKept(std::span<KeptBytes> kept) = 0;
 };
 
-// Keeps the samples of block reads resident: from the plan to cells, from cells to rows.
+// Keeps the samples of block reads resident: from the plan to cells, from cells to rows. A parcel
+// of another node is one of them: see docs/design/homes.md.
 //
 // Block reads are issued in the order of their numbers, each once there are cells for all samples
 // that it keeps. The samples wait in these cells for their deliveries. There is no deadlock:
@@ -49,6 +51,7 @@ class ResidencyClient {
 //     their steps are admitted by then, their reads were issued, and decoding waits for nothing.
 //     The other cells hold what the plan keeps resident, and the plan leaves room for the block
 //     read beside that.
+//   - Parcels wait for other nodes, and take nothing that reads of storage need but their cells.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.
@@ -57,6 +60,9 @@ class Residency final : public FetchClient {
  public:
   // `tiers` may be null.
   Residency(LoopContext& loop, BlockMemory memory, TierFiller* tiers, ResidencyClient& client);
+  // Once, before the first step, unless nothing goes to other nodes: who takes the samples that go
+  // to other nodes. KeptBytes::row then has no step.
+  void Connect(ResidencyClient* outbox) { outbox_ = outbox; }
 
   // Takes what a step has to say of block reads, in the order of its stream. Takes references to
   // what tiers have of it, before the plan may evict that.
@@ -66,9 +72,9 @@ class Residency final : public FetchClient {
 
   // The records of a step's samples lie anywhere in memory: fetched all at once, they cost a tenth.
   void Prefetch(const Step& step) const;
-  // Gives kept.row, the row of `delivery`, its cells or its error. False: its bytes are not there
-  // yet; the client is called later.
-  bool Take(const Delivery& delivery, KeptBytes& kept);
+  // Gives kept.row, for which `block_read` keeps `sample`, its cells or its error. False: its bytes
+  // are not there yet; the client is called later.
+  bool Take(std::uint64_t block_read, SampleId sample, KeptBytes& kept);
 
   // Issues reads as far as cells, staging memory and reads in flight allow.
   //
@@ -81,12 +87,21 @@ class Residency final : public FetchClient {
   // Whether all block reads numbered below `number` are done, with success or not.
   bool HaveCome(std::uint64_t number);
 
-  void DropQueue() { queued_.clear(); }
+  void DropQueue() {
+    queued_.clear();
+    parcels_.Drop();
+  }
   void ReleaseAll();
 
   void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
 
   [[nodiscard]] const BlockCounts& counts() const { return counts_; }
+  // Samples went to other nodes.
+  void CountSent(std::uint64_t samples, std::uint64_t bytes) {
+    counts_.sent_samples += samples;
+    counts_.sent_bytes += bytes;
+  }
+  void CountSentParcel() { ++counts_.sent_parcels; }
 
  private:
   std::pair<BlockWork*, std::uint32_t> FindKept(std::uint64_t number, SampleId sample);
@@ -96,6 +111,7 @@ class Residency final : public FetchClient {
   void Forget(BlockWork& block, KeptSample& sample);
   void ForgetBlock(const BlockWork& block);
 
+  [[nodiscard]] bool MayReadNext();
   Result<bool> BeginBlock();
   [[nodiscard]] bool MayStay(const BlockWork& block) const;
   [[nodiscard]] bool IsHeld(const BlockWork& block, std::size_t index_field) const;
@@ -115,6 +131,7 @@ class Residency final : public FetchClient {
   const BlockMemory memory_;
   TierFiller* const tiers_;
   ResidencyClient& client_;
+  ResidencyClient* outbox_ = nullptr;
   BlockCounts counts_;
   BlockParts parts_;
   const BlockCopier copier_;
@@ -124,6 +141,7 @@ class Residency final : public FetchClient {
   std::uint64_t next_block_ = 0;   // the next to take cells
   std::uint64_t come_ = 0;         // all before it are done
   std::deque<BlockPart*> queued_;  // to be issued
+  ParcelParts parcels_;
   // So many block reads are made, whatever the page cache holds.
   static constexpr std::uint32_t kReadAfterMiss = 64;
   std::uint32_t blocks_to_read_ = 0;

@@ -46,8 +46,7 @@ class ResidencyTest : public ::testing::Test, public ResidencyClient {
   // What a row gets of a sample now.
   std::optional<KeptBytes> TakeFor(std::uint64_t sample, RowRef row) {
     KeptBytes kept{.row = row};
-    const Delivery delivery{.sample = SampleId{sample}, .block_read = sample / 4};
-    return blocks_->Take(delivery, kept) ? std::optional(kept) : std::nullopt;
+    return blocks_->Take(sample / 4, SampleId{sample}, kept) ? std::optional(kept) : std::nullopt;
   }
   // The bytes of one that was kept, whose cells go back.
   std::string Take(const KeptBytes& kept) {

@@ -259,6 +259,14 @@ void Lanes::End(const Status& status) {
   }
 }
 
+std::uint64_t Lanes::taken() const {
+  std::uint64_t taken = 0;
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    taken = std::max<std::uint64_t>(taken, lane->stats.batches - lane->ready);
+  }
+  return taken;
+}
+
 void Lanes::Leave(std::uint32_t lane) {
   Lane& of = *lanes_.at(lane);
   Account(of, loop_.clock.NowNanos());
@@ -293,6 +301,21 @@ void Lanes::Account(Lane& lane, std::int64_t now_ns) const {
 
 void Lanes::SetStallCauses() {
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->consumer.set_cause(CurrentCause(*lane));
+  if (options_.wait != nullptr) SetWait();
+}
+
+// Of several consumers that wait, the one that has waited longest.
+void Lanes::SetWait() const {
+  const Lane* first = nullptr;
+  for (const std::unique_ptr<Lane>& lane : lanes_) {
+    if (lane->steps.empty() || !lane->consumer.waiting()) continue;
+    if (first == nullptr || lane->consumer.waits_since_ns() < first->consumer.waits_since_ns()) {
+      first = lane.get();
+    }
+  }
+  if (first == nullptr) return options_.wait->End();
+  options_.wait->Begin(first->consumer.waits_since_ns(),
+                       first->steps.front()->deadline + kDeadlinesOfStep - 1);
 }
 
 StallCause Lanes::CurrentCause(const Lane& lane) const {

@@ -26,6 +26,8 @@ struct LaneOptions {
   bool sources = false;          // batches say which tier their samples came from
   // Whether the block reads numbered below this are done.
   std::function<bool(std::uint64_t)> have_come;
+  // Set to the step for which a consumer waits, and since when; null: nobody wants to know.
+  StepWait* wait = nullptr;
 };
 
 // A step whose deliveries are the lanes'. What was for lanes whose consumer is gone is among its
@@ -58,6 +60,8 @@ class Lanes {
   // The step that is next to be admitted.
   void SetNext(Step step);
   [[nodiscard]] bool has_next() const { return next_.has_value(); }
+  // Steps that the lane furthest ahead has had taken.
+  [[nodiscard]] std::uint64_t taken() const;
   // Makes the batches of the next step, as far as there is memory. True: each lane has its own.
   //
   // Errors: those of BatchMaker::Make(), once all batches before were handed over and taken
@@ -88,6 +92,7 @@ class Lanes {
  private:
   struct Lane;
 
+  void SetWait() const;
   static bool CopiesEnough(const Lane& lane);
   Result<std::shared_ptr<Batch>> MakeBatch(const Lane& lane) const;
   StepWork* AdmitTo(Lane& lane);

@@ -33,7 +33,9 @@ class LanesTest : public ::testing::Test {
     parts_[1].sink = &sinks_[1];
     test_.options.batches_max = 2;
     lanes_ = std::make_unique<Lanes>(
-        test_.loop, LaneOptions{.first_rank = 4, .have_come = [this](auto) { return have_come_; }},
+        test_.loop,
+        LaneOptions{
+            .first_rank = 4, .have_come = [this](auto) { return have_come_; }, .wait = &wait_},
         parts_, maker_);
   }
   // Samples 0 and 1 for rank 4, 2 and 3 for rank 5.
@@ -70,6 +72,7 @@ class LanesTest : public ::testing::Test {
   Sink sinks_[2];
   std::vector<EngineLane> parts_{2};
   bool have_come_ = true;
+  StepWait wait_;
   Step admitted_;
   std::unique_ptr<Lanes> lanes_;
 };
@@ -132,6 +135,30 @@ TEST_F(LanesTest, ABatchWaitsForTheBlockReadsThatAreDue) {
   have_come_ = true;
   EXPECT_FALSE(HandOver(false).has_value());
   EXPECT_THAT(sinks_[0].batches, SizeIs(1));
+}
+
+TEST_F(LanesTest, AStepIsWaitedForSinceItsConsumerWaitsTheLongestWaitFirst) {
+  test_.loop.sequence = 3;
+  const auto first = Admit(0);
+  test_.loop.sequence = 4;
+  const auto second = Admit(1);
+  lanes_->SetStallCauses();
+  EXPECT_EQ(wait_.SinceNs(0), std::nullopt) << "what is read ahead";
+  lanes_->OnWaiting(1, 700);
+  lanes_->OnWaiting(0, 900);
+  test_.loop.now_ns = 1000;
+  lanes_->AccountStalls();
+  lanes_->SetStallCauses();
+  EXPECT_EQ(wait_.SinceNs(4 * kDeadlinesOfStep - 1), 700) << "all of the first step";
+  EXPECT_EQ(wait_.SinceNs(4 * kDeadlinesOfStep), std::nullopt) << "not of the second";
+  Finish(*first[1]);
+  EXPECT_FALSE(HandOver(false).has_value());
+  lanes_->SetStallCauses();
+  EXPECT_EQ(wait_.SinceNs(3 * kDeadlinesOfStep), 900) << "of the other lane";
+  Finish(*first[0]);
+  EXPECT_FALSE(HandOver(false).has_value());
+  lanes_->SetStallCauses();
+  EXPECT_EQ(wait_.SinceNs(0), std::nullopt);
 }
 
 TEST_F(LanesTest, TheErrorOfAStepEndsTheRunAfterTheBatchesBeforeIt) {

@@ -18,6 +18,7 @@ void StallMeter::OnTaken(std::int64_t now_ns) {
 void StallMeter::OnWaiting(std::int64_t now_ns) {
   if (waiting_) return;
   waiting_ = true;
+  began_ns_ = now_ns;
   since_ns_ = now_ns;
   LearnStep(now_ns);
 }

@@ -29,6 +29,8 @@ class StallMeter {
   [[nodiscard]] StallCause cause() const { return cause_; }
 
   [[nodiscard]] bool waiting() const { return waiting_; }
+  // When the wait began, while it lasts.
+  [[nodiscard]] std::int64_t waits_since_ns() const { return began_ns_; }
   [[nodiscard]] const StallTimes& stall_ns() const { return stall_ns_; }
   // The part of stall_ns() since the call before.
   StallTimes TakeNew();
@@ -42,6 +44,7 @@ class StallMeter {
 
   bool waiting_ = false;
   StallCause cause_ = StallCause::kStorage;
+  std::int64_t began_ns_ = 0;             // of the newest wait
   std::int64_t since_ns_ = 0;             // the wait is accounted for up to here
   std::optional<std::int64_t> taken_ns_;  // empty: no batch taken, or it waits again
   std::int64_t step_ns_ = 0;

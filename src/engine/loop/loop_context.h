@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -40,6 +41,15 @@ struct LoopEvent {
 // before them.
 inline constexpr std::uint64_t kDeadlinesOfStep = std::uint64_t{1} << 16;
 
+// Reads of what other nodes send. They wait for other nodes, so they have memory of their own:
+// these may wait for what this node reads.
+struct ParcelReads {
+  FetchSource& source;
+  BufferPool& memory;
+  std::uint64_t round = 0;  // of the run
+  StepWait wait;            // what consumers wait for
+};
+
 // What the components of the engine share. The engine's loop calls the components, one call at a
 // time. Tasks on executors use the constant members alone.
 //
@@ -53,6 +63,7 @@ struct LoopContext {
   FetchSource& storage;  // for Fetch::source: extents ...
   FetchSource& entries;  // ... entries of tiers ...
   FetchSource* nodes;    // ... and samples of other nodes; null: they cannot be asked
+  ParcelReads* parcels;  // null: other nodes send nothing
   BufferPool& staging;
   const StoredFields& fields;
   const Verifier& verifier;
@@ -65,6 +76,15 @@ struct LoopContext {
   [[nodiscard]] std::uint64_t FirstDeadline() const { return sequence * kDeadlinesOfStep; }
   [[nodiscard]] std::uint64_t LastDeadline() const {
     return FirstDeadline() + kDeadlinesOfStep - 1;
+  }
+
+  // What a read of another node leaves of the staging memory, for what this node reads for others,
+  // at least a sample as large: nodes whose memory all waits for each other would wait until
+  // their reads are given up.
+  [[nodiscard]] std::uint64_t KeptBytes(const Fetch& fetch) const {
+    if (fetch.node == kNoNode) return 0;
+    return std::max(staging.stats().capacity_bytes / 8,
+                    2 * BufferPool::ChargedBytes(fetch.extent.range.size));
   }
 
   // Runs `task` on the executor. It ends with Post().

@@ -95,9 +95,7 @@ void RowReader::Issue() {
   std::uint64_t tried_reads = 0;
   std::vector<Fetch*> fetches;
   queues_.ResumeLanes();
-  while (fetcher.has_room()) {
-    const Reads* const next = queues_.NextReads();
-    if (next == nullptr) break;
+  while (const Reads* const next = NextReads()) {
     RowRead& first = *next->front();
     StepWork& work = *first.work;
     const bool tried = MayBeTried(first);
@@ -105,7 +103,8 @@ void RowReader::Issue() {
     if (!tried || !InOneGo(first)) {
       BufferPool& staging = *queues_.parts(work).staging;
       fetches.assign(next->begin(), next->end());
-      memory = fetcher.Acquire(fetches, staging);
+      const std::uint64_t kept = &staging == &loop_.staging ? loop_.KeptBytes(first) : 0;
+      memory = fetcher.Acquire(fetches, staging, {.keep_bytes = kept});
       if (memory == Fetcher::Memory::kWait) {  // For what was read to be decoded.
         if (&staging == &loop_.staging) break;
         queues_.HoldLane(work);  // Lanes whose memory lies elsewhere go on.
@@ -137,6 +136,15 @@ void RowReader::Issue() {
       ReadNowOrRead(std::unique_ptr<DecodeTask>(raw));
     });
   }
+}
+
+// The reads that are due next; null: there are none, or none may be in flight now.
+const RowReader::Reads* RowReader::NextReads() const {
+  const Reads* const next = queues_.NextReads();
+  if (next == nullptr || next->front()->node != kNoNode) return next;
+  const StepWork& work = *next->front()->work;
+  if (tiers_ != nullptr) tiers_->BringBefore(work.Deadline(work.issued_bytes));
+  return loop_.fetcher.has_room() ? next : nullptr;
 }
 
 // Only of samples with one stored field: others have to wait for the rest of theirs.

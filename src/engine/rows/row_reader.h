@@ -11,6 +11,7 @@
 #include "engine/lanes/lane_queues.h"
 #include "engine/loop/loop_context.h"
 #include "engine/step/step_work.h"
+#include "engine/tiers/tier_filler.h"
 #include "fetch/fetch.h"
 
 namespace headrace {
@@ -44,6 +45,9 @@ class RowReader final : public FetchClient {
   RowReader(LoopContext& loop, LaneQueues& queues, RowReaderClient& client)
       : loop_(loop), queues_(queues), client_(client) {}
 
+  // Once: what reads for other nodes; null: nothing does.
+  void Connect(TierFiller* tiers) { tiers_ = tiers; }
+
   // The reads of `pieces`, which it sorts by place: pieces near each other become one.
   Reads MakeReads(StepWork& work, std::span<Piece> pieces);
   // The read of the entry of a row's sample, whose pieces are its parts; or of the sample, of
@@ -51,12 +55,14 @@ class RowReader final : public FetchClient {
   RowRead* MakeEntryRead(StepWork& work, std::uint32_t slot);
   RowRead* MakeNodeRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes);
 
-  // Issues what the lanes have to read, as far as memory and reads in flight allow.
+  // Issues what the lanes have to read, as far as memory and reads in flight allow, and before each
+  // read what other nodes need earlier.
   void Issue();
 
   void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
 
  private:
+  [[nodiscard]] const Reads* NextReads() const;
   [[nodiscard]] bool InPlace(const Piece& piece) const;
   RowRead* MakeRead(StepWork& work, const Extent& extent, std::span<const Piece> pieces);
   RowRead& MakeSampleRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes);
@@ -73,6 +79,7 @@ class RowReader final : public FetchClient {
   LoopContext& loop_;
   LaneQueues& queues_;
   RowReaderClient& client_;
+  TierFiller* tiers_ = nullptr;
 };
 
 }  // namespace headrace

@@ -31,6 +31,7 @@ Rows::Rows(LoopContext& loop, LaneQueues& queues, const DecodeParts& parts)
 
 void Rows::Connect(TierFiller* tiers, Residency* blocks) {
   tiers_ = tiers;
+  reader_.Connect(tiers);
   blocks_ = blocks;
 }
 
@@ -60,7 +61,7 @@ void Rows::Plan(StepWork& work) {
     if (delivery.block_read != kNoBlockRead) {
       HEADRACE_CHECK(blocks_ != nullptr);
       kept = {.row = {&work, slot}};
-      if (!blocks_->Take(delivery, kept)) continue;
+      if (!blocks_->Take(delivery.block_read, delivery.sample, kept)) continue;
       if (kept.in_storage) {
         tried.push_back(slot);
       } else if (TakeKept(kept)) {
@@ -147,8 +148,7 @@ RowReader::Reads Rows::MakeMissed(StepWork& work, std::span<RowReader::Piece> pi
 bool Rows::PlanFromTier(StepWork& work, std::uint32_t slot, std::vector<std::uint32_t>& resident) {
   SampleWork& row = work.samples[slot];
   const SampleId sample = work.batch->samples[slot];
-  const bool passed_over = row.entry && tiers_->PassesOver(row.entry);
-  if (row.entry && !passed_over && TakeEntry(work, slot)) {
+  if (row.entry && TakeEntry(work, slot)) {
     work.batch->sources[slot] = tiers_->CountUse(sample, row.entry);
     if (row.entry.tier()->in_memory()) {
       work.MarkRead(loop_.now_ns);
@@ -161,7 +161,7 @@ bool Rows::PlanFromTier(StepWork& work, std::uint32_t slot, std::vector<std::uin
   row.entry.Reset();
   if (tiers_->Await(sample, {&work, slot})) return true;
   if (row.nodes.first != kNoNode && PlanFromNode(work, slot)) return true;
-  row.insert_into = tiers_->TierForMiss(sample, passed_over);
+  row.insert_into = tiers_->TierForMiss(sample);
   return false;
 }
 
@@ -175,8 +175,7 @@ bool Rows::PlanFromNode(StepWork& work, std::uint32_t slot) {
   }
   FitRows(work, slot);
   work.batch->sources[slot] = kFromNode;
-  row.insert_into =
-      tiers_->TierForMiss(work.batch->samples[slot], /*passed_over=*/false, bytes.value());
+  row.insert_into = tiers_->TierForMiss(work.batch->samples[slot], bytes.value());
   queues_.AddReads(work, {reader_.MakeNodeRead(work, slot, bytes.value())});
   return true;
 }

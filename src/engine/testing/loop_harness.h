@@ -163,7 +163,7 @@ struct LoopHarness {
                            for (LoopEvent& event : events) {
                              completed += event.completes;
                              if (event.fetch != nullptr) {
-                               fetcher.Finish();
+                               fetcher.Finish(*event.fetch);
                                event.fetch->client->OnFetched(*event.fetch, std::move(event.data));
                              } else if (event.run) {
                                event.run();

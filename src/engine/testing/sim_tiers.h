@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/prng.h"
 #include "engine/tiers/tier_cache.h"
 #include "gtest/gtest.h"
+#include "model/machine_model.h"
 #include "plan/placement/placement.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"
@@ -53,7 +55,11 @@ class SimTiers {
       options.corrupt = faulty ? 0.1 : 0;
       tiers_.push_back(std::make_unique<SimTier>(*executor_, options));
     }
+    if (random.Below(3) == 0) DrawModel();
   }
+
+  // Null: there is none, and tiers are before storage.
+  [[nodiscard]] const MachineModel* model() const { return model_ ? &*model_ : nullptr; }
 
   // For an engine whose stream begins where `uses` does.
   std::unique_ptr<TierCache> Begin(Uses uses, std::uint32_t nodes, std::uint32_t node) {
@@ -82,6 +88,7 @@ class SimTiers {
     counts_.moved += counts.moved;
     counts_.not_kept += counts.not_kept;
     counts_.fallbacks += counts.fallbacks;
+    counts_.tiers_passed += counts.tiers_passed;
   }
   [[nodiscard]] const TierCounts& counts() const { return counts_; }
   [[nodiscard]] std::vector<Tier*> pointers() const {
@@ -91,12 +98,24 @@ class SimTiers {
   }
 
  private:
+  void DrawModel() {
+    const auto rate = [this] {
+      const double drawn = 1e6 * static_cast<double>(1 + random_.Below(1000));
+      return SizedRates::OfAnySize(Curve::Make({{.users = 1, .rate = drawn}}).value());
+    };
+    model_ = MachineModel{.storage = {.rate = rate()}};
+    for (std::size_t i = 0; i < tiers_.size(); ++i) {
+      model_->tiers.push_back({.read = rate(), .write = {}});
+    }
+  }
+
   Prng& random_;
   const std::shared_ptr<const BlockMap> blocks_;
   std::unique_ptr<SimExecutor> executor_;  // outlives the tiers
   const PlacementFactory* placement_ = nullptr;
   std::vector<std::uint64_t> capacity_units_;
   std::vector<std::unique_ptr<Tier>> tiers_;
+  std::optional<MachineModel> model_;
   TierCounts counts_;
 };
 
@@ -113,6 +132,7 @@ class SeenOfTiers {
     seen_["moved"] += counts.moved;
     seen_["not kept"] += counts.not_kept;
     seen_["fallbacks"] += counts.fallbacks;
+    seen_["tiers passed"] += counts.tiers_passed;
   }
 
   // What was never seen.

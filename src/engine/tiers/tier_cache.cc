@@ -16,12 +16,15 @@ constexpr std::size_t kMovesMax = 256;
 
 TierCache::TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> blocks,
                      std::unique_ptr<Placement> placement,
-                     std::span<const std::vector<std::uint32_t>> held, NodeNumber node)
+                     std::span<const std::vector<std::uint32_t>> held, NodeNumber node,
+                     std::uint32_t nodes)
     : tiers_(std::move(tiers)),
       blocks_(std::move(blocks)),
       of_one_(blocks_->block_count() == blocks_->sample_count()),
       placement_(std::move(placement)),
       node_(node),
+      nodes_(nodes),
+      storage_readers_(nodes),
       wanted_(blocks_->block_count(), kNoTier),
       ahead_unused_(of_one_ ? blocks_->sample_count() : 0),
       planned_uses_(tiers_.size() + 1) {
@@ -36,24 +39,34 @@ TierCache::TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> b
 void TierCache::PlanStep() {
   planned_ = placement_->Next();
   at_nodes_.clear();
-  ahead_nodes_.clear();
+  ahead_from_.clear();
+  storage_readers_ = placement_->StorageReaders().value_or(nodes_);
   if (!planned_.has_value() || node_ == kNoNode) return;
   for (const PlannedUse& use : planned_->uses) {
     // Of a tier of this node, too: what it is to have may not be there yet.
-    const NodeNumber node = use.at_peer ? use.peer : OtherHolder(use.block);
-    if (node == kNoNode) continue;
-    at_nodes_.emplace_back(use.block, Holders{node, SecondHolder(use.block, node)});
+    const bool here = use.tier != kNoTier;
+    const BlockHolder peer{.node = use.at_peer ? use.peer : kNoNode, .tier = use.peer_tier};
+    const BlockHolder from = use.at_peer && !here ? peer : OtherHolder(use.block);
+    PlannedHolders holders{.storage_readers = storage_readers_};
+    if (here) holders.copy = peer;
+    if (from.node != kNoNode) {
+      holders.nodes = {from.node, SecondHolder(use.block, from.node)};
+      holders.tier = from.tier;
+    } else if (holders.copy.node == kNoNode) {
+      continue;
+    }
+    at_nodes_.emplace_back(use.block, holders);
   }
-  std::ranges::sort(at_nodes_, {}, &std::pair<std::uint32_t, Holders>::first);
+  std::ranges::sort(at_nodes_, {}, &std::pair<std::uint32_t, PlannedHolders>::first);
   for (const CacheOp& op : planned_->ops) {
-    ahead_nodes_.push_back(op.ahead ? OtherHolder(op.block) : kNoNode);
+    ahead_from_.push_back(op.ahead ? OtherHolder(op.block) : BlockHolder{.node = kNoNode});
   }
 }
 
 // The node that reads a block from storage for all; kNoNode: this one, or none is to have it.
-NodeNumber TierCache::OtherHolder(std::uint32_t block) const {
-  const NodeNumber holder = placement_->Holder(block, 0).value_or(kNoNode);
-  return holder == node_ ? kNoNode : holder;
+BlockHolder TierCache::OtherHolder(std::uint32_t block) const {
+  const std::optional<BlockHolder> holder = placement_->Holder(block, 0);
+  return holder.has_value() && holder->node != node_ ? *holder : BlockHolder{.node = kNoNode};
 }
 
 // The next holder after `first`, cyclically: nodes that lack a copy ask different ones. kNoNode:
@@ -61,7 +74,7 @@ NodeNumber TierCache::OtherHolder(std::uint32_t block) const {
 NodeNumber TierCache::SecondHolder(std::uint32_t block, NodeNumber first) const {
   for (const bool after : {true, false}) {
     for (NodeNumber from = after ? first + 1 : 0;; ++from) {
-      from = placement_->Holder(block, from).value_or(kNoNode);
+      from = placement_->Holder(block, from).value_or(BlockHolder{.node = kNoNode}).node;
       if (from == kNoNode || (!after && from >= first)) break;
       if (from != node_) return from;
     }
@@ -69,12 +82,13 @@ NodeNumber TierCache::SecondHolder(std::uint32_t block, NodeNumber first) const 
   return kNoNode;
 }
 
-Holders TierCache::HoldersOf(SampleId sample) const {
-  if (at_nodes_.empty()) return {};
+PlannedHolders TierCache::HoldersOf(SampleId sample) const {
+  const PlannedHolders nobody{.storage_readers = storage_readers_};
+  if (at_nodes_.empty()) return nobody;
   const auto block = static_cast<std::uint32_t>(BlockOf(sample));
-  const auto found =
-      std::ranges::lower_bound(at_nodes_, block, {}, &std::pair<std::uint32_t, Holders>::first);
-  return found != at_nodes_.end() && found->first == block ? found->second : Holders();
+  const auto found = std::ranges::lower_bound(at_nodes_, block, {},
+                                              &std::pair<std::uint32_t, PlannedHolders>::first);
+  return found != at_nodes_.end() && found->first == block ? found->second : nobody;
 }
 
 void TierCache::Advance(const Step& step) {
@@ -94,8 +108,11 @@ void TierCache::Apply(std::span<CacheOp> ops) {
     const CacheOp& op = ops[i];
     HEADRACE_CHECK(op.block < wanted_.size() && wanted_[op.block] == op.from);
     wanted_[op.block] = op.to;
+    if (progress_ != nullptr) ReportOp(op);
     if (op.from != kNoTier || !op.ahead || !of_one_) continue;
-    ahead_.emplace_back(op.block, i < ahead_nodes_.size() ? ahead_nodes_[i] : kNoNode);
+    const BlockHolder storage{.node = kNoNode};
+    ahead_.push_back(
+        {.block = op.block, .from = i < ahead_from_.size() ? ahead_from_[i] : storage});
   }
   std::ranges::stable_sort(ops, {}, &CacheOp::block);
   for (auto op = ops.begin(); op != ops.end();) {
@@ -108,6 +125,15 @@ void TierCache::Apply(std::span<CacheOp> ops) {
     for (std::uint32_t i = 0; i < samples.count; ++i) {
       Leave(SampleId{Raw(samples.first) + i}, *tiers_.at(from), to != kNoTier);
     }
+  }
+}
+
+void TierCache::ReportOp(const CacheOp& op) const {
+  if (op.from != kNoTier && op.to != kNoTier) return;
+  const BlockMap::Block samples = blocks_->block(op.block);
+  for (std::uint32_t i = 0; i < samples.count; ++i) {
+    const SampleId sample{Raw(samples.first) + i};
+    op.from == kNoTier ? progress_->Await(sample) : progress_->End(sample);
   }
 }
 
@@ -126,6 +152,7 @@ void TierCache::Leave(SampleId sample, Tier& from, bool moves) {
 }
 
 void TierCache::OnArrived(SampleId sample, Tier& tier) {
+  if (progress_ != nullptr) progress_->End(sample);
   const Tier* const wanted = Wanted(sample);
   if (wanted != &tier) Leave(sample, tier, wanted != nullptr);
 }
@@ -149,23 +176,24 @@ TierNumber TierCache::NumberOf(const Tier* tier) const {
 
 std::optional<TierCache::Ahead> TierCache::NextAhead() {
   for (; !ahead_.empty(); ahead_.pop_front()) {
-    const auto [block, node] = ahead_.front();
+    const auto [block, from] = ahead_.front();
     const SampleId sample{block};
     Tier* const tier = Wanted(sample);
     if (tier == nullptr || tier->Find(sample)) continue;
     ahead_.pop_front();
-    return Ahead{.sample = sample, .tier = tier, .node = node};
+    return Ahead{.sample = sample, .tier = tier, .node = from.node, .node_tier = from.tier};
   }
   return std::nullopt;
 }
 
 void TierCache::PutBackAhead(const Ahead& ahead) {
-  ahead_.emplace_front(static_cast<std::uint32_t>(Raw(ahead.sample)), ahead.node);
+  ahead_.push_front({.block = static_cast<std::uint32_t>(Raw(ahead.sample)),
+                     .from = {.node = ahead.node, .tier = ahead.node_tier}});
 }
 
-std::optional<TierCache::Move> TierCache::NextMove() {
+std::optional<TierMove> TierCache::NextMove() {
   if (moves_.empty()) return std::nullopt;
-  Move move = std::move(moves_.front());
+  TierMove move = std::move(moves_.front());
   moves_.pop_front();
   return move;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "engine/tiers/fill_progress.h"
 #include "fetch/fetch.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
@@ -16,6 +17,25 @@
 #include "tier/tier.h"
 
 namespace headrace {
+
+// What the plan says of a sample's sources beside the tiers of this node.
+struct PlannedHolders {
+  Holders nodes;              // to ask for it if no tier of this node has it
+  TierNumber tier = kNoTier;  // of the first, in its node's list
+  // One to ask though a tier of this node has it. Not if it is only to have it: both would ask each
+  // other for what neither has, while `nodes` begins with the one that reads it for all.
+  BlockHolder copy{.node = kNoNode};
+  // Nodes that read storage in that step; all, if the placement does not count them.
+  std::uint32_t storage_readers = 1;
+
+  friend bool operator==(const PlannedHolders&, const PlannedHolders&) = default;
+};
+
+// A sample to move out of `entry`.
+struct TierMove {
+  SampleId sample{};
+  Tier::EntryRef entry;
+};
 
 // The tiers of a node, as a placement wants them: finds samples in them, says which to insert, and
 // lines up those to be fetched ahead.
@@ -29,10 +49,13 @@ namespace headrace {
 class TierCache {
  public:
   // `blocks` are what `placement` plans with; `held` [tier][...] its blocks held at the start.
-  // `node`: this one among those that ask each other; kNoNode: it asks nobody.
+  // `node`: this one among those that ask each other; kNoNode: it asks nobody. `nodes`: of the job.
   TierCache(std::vector<Tier*> tiers, std::shared_ptr<const BlockMap> blocks,
             std::unique_ptr<Placement> placement, std::span<const std::vector<std::uint32_t>> held,
-            NodeNumber node = kNoNode);
+            NodeNumber node = kNoNode, std::uint32_t nodes = 1);
+
+  // From now on `progress`, which is of all samples, hears of every insert.
+  void Report(std::shared_ptr<FillProgress> progress) { progress_ = std::move(progress); }
 
   // Plans the next step for Advance(). May take long, and may run beside every other method but
   // Advance().
@@ -45,7 +68,7 @@ class TierCache {
   // The nodes to ask for a sample of the step that was planned: they have it, or will from this
   // step on; the first reads it from storage for all. No first: this one has it, or none. Before
   // Advance().
-  [[nodiscard]] Holders HoldersOf(SampleId sample) const;
+  [[nodiscard]] PlannedHolders HoldersOf(SampleId sample) const;
 
   // The entry of a sample in the tier that is to have it; empty: it is not there, or not yet.
   [[nodiscard]] Tier::EntryRef Find(SampleId sample);
@@ -62,7 +85,8 @@ class TierCache {
   struct Ahead {
     SampleId sample{};
     Tier* tier = nullptr;
-    NodeNumber node = kNoNode;  // kNoNode: storage
+    NodeNumber node = kNoNode;       // kNoNode: storage
+    TierNumber node_tier = kNoTier;  // of that node
   };
   [[nodiscard]] std::optional<Ahead> NextAhead();
   // Puts it back, to be next again.
@@ -71,12 +95,8 @@ class TierCache {
   // A sample has come into `tier`: it leaves again if the plan has gone on meanwhile.
   void OnArrived(SampleId sample, Tier& tier);
 
-  // The next sample to move out of `entry`, into the tier that is to have it by now: Wanted().
-  struct Move {
-    SampleId sample{};
-    Tier::EntryRef entry;
-  };
-  [[nodiscard]] std::optional<Move> NextMove();
+  // The next sample to move, into the tier that is to have it by now: Wanted().
+  [[nodiscard]] std::optional<TierMove> NextMove();
 
   // Moves that were planned and given up, because too many waited.
   [[nodiscard]] std::uint64_t moves_dropped() const { return moves_dropped_; }
@@ -92,7 +112,13 @@ class TierCache {
 
  private:
   void Apply(std::span<CacheOp> ops);
-  [[nodiscard]] NodeNumber OtherHolder(std::uint32_t block) const;
+  void ReportOp(const CacheOp& op) const;
+  struct AheadBlock {
+    std::uint32_t block = 0;
+    BlockHolder from;  // kNoNode: storage
+  };
+
+  [[nodiscard]] BlockHolder OtherHolder(std::uint32_t block) const;
   [[nodiscard]] NodeNumber SecondHolder(std::uint32_t block, NodeNumber first) const;
   void Leave(SampleId sample, Tier& from, bool moves);
   [[nodiscard]] std::uint64_t BlockOf(SampleId sample) const {
@@ -104,14 +130,18 @@ class TierCache {
   const bool of_one_;  // blocks are samples
   const std::unique_ptr<Placement> placement_;
   const NodeNumber node_;
-  std::optional<PlacedStep> planned_;                        // by PlanStep()
-  std::vector<std::pair<std::uint32_t, Holders>> at_nodes_;  // its blocks elsewhere, ascending
-  std::vector<NodeNumber> ahead_nodes_;                      // of its ops, in order
-  std::vector<TierNumber> wanted_;                           // by block
-  std::vector<bool> ahead_unused_;                           // by sample, where blocks are samples
+  const std::uint32_t nodes_;
+  std::shared_ptr<FillProgress> progress_;  // null: nobody asks
+  std::optional<PlacedStep> planned_;       // by PlanStep()
+  std::uint32_t storage_readers_;           // of it
+  std::vector<std::pair<std::uint32_t, PlannedHolders>>
+      at_nodes_;                         // its blocks elsewhere, ascending
+  std::vector<BlockHolder> ahead_from_;  // of its ops, in order
+  std::vector<TierNumber> wanted_;       // by block
+  std::vector<bool> ahead_unused_;       // by sample, where blocks are samples
   // Blocks to fetch ahead, where these are samples, and the nodes to ask for them.
-  std::deque<std::pair<std::uint32_t, NodeNumber>> ahead_;
-  std::deque<Move> moves_;
+  std::deque<AheadBlock> ahead_;
+  std::deque<TierMove> moves_;
   std::uint64_t moves_dropped_ = 0;
   std::vector<std::uint64_t> planned_uses_;
 };

@@ -25,12 +25,13 @@ class FixedPlacement final : public Placement {
   std::optional<PlacedStep> Next() override {
     return PlacedStep{.at = {.epoch = 0, .step = step_++}, .uses = uses_, .ops = {}};
   }
-  [[nodiscard]] std::optional<std::uint32_t> Holder(std::uint32_t block,
-                                                    std::uint32_t from) const override {
+  [[nodiscard]] std::optional<BlockHolder> Holder(std::uint32_t block,
+                                                  std::uint32_t from) const override {
     const auto found = holders_.find(block);
     if (found == holders_.end()) return std::nullopt;
     const auto holder = found->second.lower_bound(from);
-    return holder == found->second.end() ? std::nullopt : std::optional(*holder);
+    if (holder == found->second.end()) return std::nullopt;
+    return BlockHolder{.node = *holder, .tier = static_cast<TierNumber>(*holder)};
   }
   [[nodiscard]] std::map<std::string, double> counters() const override { return {}; }
 
@@ -59,7 +60,9 @@ TEST(TierCacheTest, TheSecondHolderIsTheNextAfterTheFirstAndNeverThisNode) {
               {0, {3}}, {1, {0, 3}}, {2, {1, 2, 4}}, {3, {2, 4}}, {4, {0, 1}}, {5, {2}}}),
       std::span<const std::vector<std::uint32_t>>(), kThis);
   cache.PlanStep();
-  const auto holders = [&](std::uint64_t sample) { return cache.HoldersOf(SampleId{sample}); };
+  const auto holders = [&](std::uint64_t sample) {
+    return cache.HoldersOf(SampleId{sample}).nodes;
+  };
   EXPECT_EQ(holders(0), (Holders{3, kNoNode}));
   EXPECT_EQ(holders(1), (Holders{3, 0})) << "after the last node comes the first";
   EXPECT_EQ(holders(2), (Holders{1, 4})) << "not this node";

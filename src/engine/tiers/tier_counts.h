@@ -29,9 +29,13 @@ struct TierCounts {
   std::uint64_t node_bytes = 0;      // of these
   std::uint64_t node_fallbacks = 0;  // of these, those it did not give: read from storage
   std::uint64_t brought = 0;         // samples read for a tier because another node asked for them
+  // Samples that a faster source gave than ...
+  std::uint64_t tiers_passed = 0;      // ... the tier of this node that has them
+  std::uint64_t nodes_passed = 0;      // ... the other node that is to have them
   std::vector<std::uint64_t> planned;  // uses of blocks as planned, by tier and, last, elsewhere
 };
 HEADRACE_MEMBERS(TierCounts, uses, storage_uses, waits, fetched_ahead, moved, not_kept, fallbacks,
-                 node_uses, node_bytes, node_fallbacks, brought, planned)
+                 node_uses, node_bytes, node_fallbacks, brought, tiers_passed, nodes_passed,
+                 planned)
 
 }  // namespace headrace

@@ -20,6 +20,9 @@ constexpr std::uint32_t kInsertsMax = 256;
 // Samples that wait for other nodes: beyond that these ask storage themselves.
 constexpr std::size_t kBroughtMax = 8192;
 
+// Of so many reads one at least is this node's own, and one for others, while both have some.
+constexpr std::uint32_t kTurns = 4;
+
 }  // namespace
 
 // One read of a fill.
@@ -34,21 +37,60 @@ struct TierFiller::Fill {
   Tier::EntryRef from;          // empty: not from another tier
   std::vector<FillRead> reads;  // one a stored field, or one of the entry or the node
   std::size_t reads_left = 0;
+  std::uint64_t deadline = 0;
   bool brought = false;  // another node asked for it
   Status error;
 };
 
 TierFiller::TierFiller(LoopContext& loop, TierCache& cache, const MachineModel* model,
                        TierFillerClient& client)
-    : loop_(loop), cache_(cache), model_(model), client_(client) {
+    : loop_(loop), cache_(cache), choice_(model, cache, loop.fields), client_(client) {
   counts_.uses.resize(cache.tiers().size());
 }
 
 TierFiller::~TierFiller() = default;
 
-bool TierFiller::PassesOver(const Tier::EntryRef& entry) const {
-  return model_ != nullptr && StorageIsFaster(*model_, cache_.NumberOf(entry.tier()),
-                                              static_cast<double>(entry.bytes()));
+Tier::EntryRef TierFiller::Choose(SampleId sample, Tier::EntryRef entry, Holders* nodes) {
+  if (!entry && inserting_.contains(Raw(sample))) {  // The row waits for it.
+    if (nodes != nullptr) *nodes = cache_.HoldersOf(sample).nodes;
+    return entry;
+  }
+  const bool asks = nodes != nullptr;
+  const SourceChoice::Sources from = choice_.Choose(sample, entry, asks);
+  if (entry && from.tier) return entry;
+  if (entry) {
+    ++counts_.tiers_passed;
+  } else if (asks && from.nodes.first == kNoNode) {
+    counts_.nodes_passed += cache_.HoldersOf(sample).nodes.first != kNoNode;
+  }
+  if (asks) *nodes = from.nodes;
+  return {};
+}
+
+Holders TierFiller::FindForBlock(const BlockRead& block, std::uint32_t samples, bool asks,
+                                 std::vector<Tier::EntryRef>& entries) {
+  const SampleId first = KeptSampleId(block, 0);
+  const SourceChoice::Sources from =
+      choice_.ChooseForBlock(block, samples, loop_.options.block_read_bytes_max, asks);
+  for (std::uint32_t place = 0; place < samples; ++place) {
+    Tier::EntryRef entry = cache_.Find(KeptSampleId(block, place));
+    if (entry && from.tier) {
+      if (entries.empty()) entries.resize(samples);
+      entries[place] = std::move(entry);
+    } else if (entry) {
+      ++counts_.tiers_passed;
+    } else if (choice_.by_model() && asks && from.nodes.first == kNoNode) {
+      counts_.nodes_passed += cache_.HoldersOf(first).nodes.first != kNoNode;
+    }
+  }
+  return from.nodes;
+}
+
+Tier* TierFiller::TierToFill(SampleId sample) const {
+  Tier* const tier = cache_.Wanted(sample);
+  // Without a model what a tier has is taken from there.
+  if (tier != nullptr && choice_.by_model() && tier->Find(sample)) return nullptr;
+  return tier;
 }
 
 TierNumber TierFiller::CountUse(SampleId sample, const Tier::EntryRef& entry) {
@@ -68,17 +110,17 @@ bool TierFiller::Await(SampleId sample, RowRef row) {
   return true;
 }
 
-Tier* TierFiller::TierForMiss(SampleId sample, bool passed_over, std::uint64_t node_bytes) {
+Tier* TierFiller::TierForMiss(SampleId sample, std::uint64_t node_bytes) {
   ++(node_bytes > 0 ? counts_.node_uses : counts_.storage_uses);
   counts_.node_bytes += node_bytes;
-  Tier* const tier = passed_over ? nullptr : cache_.Wanted(sample);
+  Tier* const tier = TierToFill(sample);
   if (tier != nullptr) inserting_.try_emplace(Raw(sample));
   return tier;
 }
 
 Tier* TierFiller::FallBack(SampleId sample, bool from_node) {
   ++(from_node ? counts_.node_fallbacks : counts_.fallbacks);
-  Tier* const tier = cache_.Wanted(sample);
+  Tier* const tier = from_node ? TierToFill(sample) : cache_.Wanted(sample);
   return tier != nullptr && inserting_.try_emplace(Raw(sample)).second ? tier : nullptr;
 }
 
@@ -122,27 +164,33 @@ void TierFiller::Finish(SampleId sample, Tier& tier, const Status& status) {
 }
 
 void TierFiller::IssueMoves() {
-  while (std::optional<TierCache::Move> move = cache_.NextMove()) {
+  while (std::optional<TierMove> move = cache_.NextMove()) {
     Tier* const to = cache_.Wanted(move->sample);
     if (to == nullptr) continue;
     auto fill = std::make_unique<Fill>();
     fill->ahead = {.sample = move->sample, .tier = to};
+    fill->deadline = loop_.LastDeadline();
     fill->from = std::move(move->entry);
     fill->reads.resize(1);
     fill->reads.front().source = &loop_.entries;
     fill->reads.front().entry = &fill->from;
-    const bool may = fills_.size() < kFillsMax && !inserting_.contains(Raw(move->sample));
-    if (may && Acquire(*fill)) {
+    const bool may =
+        fills_.size() - bringing_ < kFillsMax && !inserting_.contains(Raw(move->sample));
+    if (may && AcquireWithin(*fill)) {
       Issue(std::move(fill));
     } else {
       ++counts_.not_kept;
     }
   }
+  loop_.fetcher.Flush();
 }
 
 void TierFiller::IssueReads(bool idle) {
-  IssueBrought();
+  while (!to_bring_.empty() && loop_.fetcher.has_room()) {
+    if (IssueNextBrought() == Issued::kNoMemory) break;
+  }
   if (idle) IssueAhead();
+  loop_.fetcher.Flush();  // Of all together: those that one other node gives are one request.
 }
 
 void TierFiller::IssueAhead() {
@@ -150,7 +198,7 @@ void TierFiller::IssueAhead() {
   while (fills_.size() * kReadsToAFill < fetcher.in_flight_max() && fetcher.has_room()) {
     std::unique_ptr<Fill> fill = NextAhead();
     if (fill == nullptr) return;
-    if (!Acquire(*fill)) return cache_.PutBackAhead(fill->ahead);
+    if (!AcquireWithin(*fill)) return cache_.PutBackAhead(fill->ahead);
     Issue(std::move(fill));
   }
 }
@@ -159,16 +207,18 @@ void TierFiller::IssueAhead() {
 std::unique_ptr<TierFiller::Fill> TierFiller::NextAhead() {
   while (const auto ahead = cache_.NextAhead()) {
     if (inserting_.contains(Raw(ahead->sample))) continue;
-    std::unique_ptr<Fill> fill = Make(*ahead);
+    std::unique_ptr<Fill> fill = Make(*ahead, loop_.LastDeadline());
     if (fill != nullptr) return fill;  // Else the row that delivers the sample reports it.
   }
   return nullptr;
 }
 
 // Null: the index has no place of its bytes.
-std::unique_ptr<TierFiller::Fill> TierFiller::Make(const TierCache::Ahead& ahead) const {
+std::unique_ptr<TierFiller::Fill> TierFiller::Make(const TierCache::Ahead& ahead,
+                                                   std::uint64_t deadline) {
   auto fill = std::make_unique<Fill>();
   fill->ahead = ahead;
+  fill->deadline = deadline;
   fill->reads = std::vector<FillRead>(loop_.fields.size());
   std::uint64_t bytes = 0;
   const Status status =
@@ -179,6 +229,11 @@ std::unique_ptr<TierFiller::Fill> TierFiller::Make(const TierCache::Ahead& ahead
       });
   if (!status.ok()) return nullptr;
   if (ahead.node == kNoNode || loop_.nodes == nullptr || bytes == 0) return fill;
+  if (choice_.StorageIsFaster(ahead.node_tier, bytes)) {
+    fill->ahead.node = kNoNode;
+    ++counts_.nodes_passed;
+    return fill;
+  }
   fill->reads = std::vector<FillRead>(1);
   FillRead& read = fill->reads.front();
   read.source = loop_.nodes;
@@ -189,7 +244,7 @@ std::unique_ptr<TierFiller::Fill> TierFiller::Make(const TierCache::Ahead& ahead
 }
 
 // Somebody waits for it: now, not when there is nothing else to read.
-void TierFiller::Bring(SampleId sample, TakenEntry done) {
+void TierFiller::Bring(SampleId sample, std::uint64_t deadline, TakenEntry done) {
   const auto refuse = [&](Status why) { done(std::move(why)); };
   if (loop_.ended) return refuse(Status(StatusCode::kCancelled, "the run has ended"));
   if (Raw(sample) >= loop_.fields.index().sample_count()) {
@@ -207,30 +262,56 @@ void TierFiller::Bring(SampleId sample, TakenEntry done) {
   }
   brought_.emplace(Raw(sample), std::move(done));
   if (inserting_.contains(Raw(sample))) return;
-  to_bring_.push_back(sample);
-  IssueBrought();
+  // The engine issues it, after what is due earlier.
+  to_bring_.emplace(deadline, sample);
 }
 
-void TierFiller::IssueBrought() {
+void TierFiller::BringBefore(std::uint64_t deadline) {
   while (!to_bring_.empty() && loop_.fetcher.has_room()) {
-    const SampleId sample = to_bring_.front();
-    Tier* const tier = cache_.Wanted(sample);
-    if (tier == nullptr || tier->Find(sample)) {
-      AnswerBrought(sample, Status());
-    } else if (!inserting_.contains(Raw(sample))) {
-      std::unique_ptr<Fill> fill = Make({.sample = sample, .tier = tier});
-      if (fill == nullptr) {
-        AnswerBrought(sample, DataLoss("the index has no place of the sample"));
-      } else if (!Acquire(*fill)) {
-        return;
+    const bool due = to_bring_.begin()->first <= deadline;
+    if (due ? brought_in_row_ + 1 >= kTurns : own_in_row_ + 1 < kTurns) break;
+    const Issued issued = IssueNextBrought();
+    if (issued == Issued::kNoMemory) break;
+    if (issued == Issued::kNoRead) continue;
+    ++brought_in_row_;
+    own_in_row_ = 0;
+  }
+  if (to_bring_.empty()) {
+    brought_in_row_ = own_in_row_ = 0;
+  } else if (loop_.fetcher.has_room()) {  // The read of this node's own begins.
+    ++own_in_row_;
+    brought_in_row_ = 0;
+  }
+}
+
+// Of the first in to_bring_.
+TierFiller::Issued TierFiller::IssueNextBrought() {
+  const auto [deadline, sample] = *to_bring_.begin();
+  Tier* const tier = cache_.Wanted(sample);
+  auto issued = Issued::kNoRead;
+  if (tier == nullptr || tier->Find(sample)) {
+    AnswerBrought(sample, Status());
+  } else if (!inserting_.contains(Raw(sample))) {
+    std::unique_ptr<Fill> fill = Make({.sample = sample, .tier = tier}, deadline);
+    if (fill == nullptr) {
+      AnswerBrought(sample, DataLoss("the index has no place of the sample"));
+    } else {
+      const auto memory = loop_.fetcher.Acquire(Prepare(*fill), loop_.staging, {.any = true});
+      if (memory == Fetcher::Memory::kWait) return Issued::kNoMemory;
+      if (memory == Fetcher::Memory::kNone) {
+        AnswerBrought(
+            sample, ResourceExhausted("bringing sample {}: the system has no memory", Raw(sample)));
       } else {
         fill->brought = true;
+        ++bringing_;
         ++counts_.brought;
         Issue(std::move(fill));
+        issued = Issued::kRead;
       }
     }
-    to_bring_.pop_front();
   }
+  to_bring_.erase(to_bring_.begin());
+  return issued;
 }
 
 void TierFiller::AnswerBrought(SampleId sample, const Status& status) {
@@ -255,16 +336,22 @@ void TierFiller::DropBrought() {
   }
 }
 
-bool TierFiller::Acquire(Fill& fill) {
+std::vector<Fetch*> TierFiller::Prepare(Fill& fill) {
   std::vector<Fetch*> fetches;
   for (FillRead& read : fill.reads) {
     read.client = this;
-    read.deadline = loop_.LastDeadline();
+    read.deadline = fill.deadline;
     read.fill = &fill;
     fetches.push_back(&read);
   }
   fill.reads_left = fetches.size();
-  return loop_.fetcher.AcquireWithin(fetches, loop_.staging);
+  return fetches;
+}
+
+bool TierFiller::AcquireWithin(Fill& fill) {
+  const std::vector<Fetch*> fetches = Prepare(fill);
+  return loop_.fetcher.AcquireWithin(fetches, loop_.staging,
+                                     {.keep_bytes = loop_.KeptBytes(*fetches.front())});
 }
 
 void TierFiller::Issue(std::unique_ptr<Fill> fill) {
@@ -280,7 +367,6 @@ void TierFiller::Issue(std::unique_ptr<Fill> fill) {
     });
   }
   for (FillRead& read : reads) loop_.fetcher.Start(read);
-  loop_.fetcher.Flush();
 }
 
 void TierFiller::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
@@ -296,7 +382,7 @@ void TierFiller::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
     fill.error = Status(StatusCode::kCancelled, "the run has ended");
   }
   if (!fill.error.ok()) return OnFilled(fill, fill.error);
-  loop_.Submit(loop_.LastDeadline(), [this, &fill] { Run(fill); });
+  loop_.Submit(fill.deadline, [this, &fill] { Run(fill); });
 }
 
 // A task: verifies what was read, and gives it to the tier.
@@ -338,6 +424,7 @@ void TierFiller::OnFilled(Fill& fill, const Status& status) {
   HEADRACE_CHECK(here != fills_.end());
   const std::unique_ptr<Fill> done = std::move(*here);
   fills_.erase(here);
+  if (done->brought) --bringing_;
   if (status.ok()) {
     if (!done->brought) ++(done->from ? counts_.moved : counts_.fetched_ahead);
     if (!done->from) cache_.MarkAhead(done->ahead.sample);

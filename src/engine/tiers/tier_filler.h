@@ -2,7 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "engine/loop/loop_context.h"
+#include "engine/tiers/source_choice.h"
 #include "engine/tiers/tier_cache.h"
 #include "engine/tiers/tier_counts.h"
 #include "fetch/fetch.h"
@@ -45,22 +46,25 @@ class TierFillerClient {
 // Shutdown: the owner waits until nothing is in flight.
 class TierFiller final : public FetchClient {
  public:
-  // `model` says when storage is faster than a tier; null: never.
+  // `model` says which source is the fastest; null: see SourceChoice.
   TierFiller(LoopContext& loop, TierCache& cache, const MachineModel* model,
              TierFillerClient& client);
   ~TierFiller() override;
 
-  // The entry of a sample in the tier that is to have it; empty: there is none. Then `nodes`, if it
-  // is not null, gets the nodes that the plan takes the sample from: TierCache::HoldersOf().
-  [[nodiscard]] Tier::EntryRef Find(SampleId sample, Holders* nodes = nullptr) const {
+  // The entry of a sample in the tier that is to have it; empty: there is none, or another source
+  // is faster. Then `nodes`, if it is not null, gets the nodes that the sample comes from.
+  [[nodiscard]] Tier::EntryRef Find(SampleId sample, Holders* nodes = nullptr) {
     Tier::EntryRef entry = cache_.Find(sample);
-    if (!entry && nodes != nullptr) *nodes = cache_.HoldersOf(sample);
+    if (choice_.by_model()) return Choose(sample, std::move(entry), nodes);
+    if (!entry && nodes != nullptr) *nodes = cache_.HoldersOf(sample).nodes;
     return entry;
   }
-  // Whether storage gives the entry's bytes faster than the tier that has them.
-  [[nodiscard]] bool PassesOver(const Tier::EntryRef& entry) const;
   // Has a sample brought into the tier that is to have it: see Engine::Bring().
-  void Bring(SampleId sample, TakenEntry done);
+  void Bring(SampleId sample, std::uint64_t deadline, TakenEntry done);
+  // A read of this node's own is next, due at `deadline`: reads before it what others need earlier.
+  // Neither waits for ever, whatever others say: each is one of four reads at least. The caller
+  // flushes.
+  void BringBefore(std::uint64_t deadline);
   // The run has ended: nothing is brought any more.
   void DropBrought();
 
@@ -72,8 +76,8 @@ class TierFiller final : public FetchClient {
 
   // A row reads the sample from storage, or its `node_bytes` bytes from another node: counts it.
   // Returns the tier that takes it on the way: Insert(), then Finish(), or Finish() alone where it
-  // could not be read. Null: none does.
-  Tier* TierForMiss(SampleId sample, bool passed_over, std::uint64_t node_bytes = 0);
+  // could not be read. Null: none does, or it has it.
+  Tier* TierForMiss(SampleId sample, std::uint64_t node_bytes = 0);
   // The same for a sample that its tier, or another node, could not give.
   Tier* FallBack(SampleId sample, bool from_node);
   // Gives the stored bytes of a row's sample, which were verified, to `tier`. Returns how that
@@ -84,7 +88,12 @@ class TierFiller final : public FetchClient {
   void Finish(SampleId sample, Tier& tier, const Status& status);
 
   // The same for samples that come with a block: the caller inserts them itself, and counts here.
-  [[nodiscard]] Tier* Wanted(SampleId sample) const { return cache_.Wanted(sample); }
+  // `entries`, of all of them, gets those of a tier that is to give them; stays empty if there are
+  // none.
+  Holders FindForBlock(const BlockRead& block, std::uint32_t samples, bool asks,
+                       std::vector<Tier::EntryRef>& entries);
+  // The tier that is to have it, and does not.
+  [[nodiscard]] Tier* TierToFill(SampleId sample) const;
   void Count(std::uint64_t TierCounts::*what, std::uint64_t by = 1) { counts_.*what += by; }
 
   // Moves samples from tier to tier: at once, for they keep room in the tier that they leave. What
@@ -94,20 +103,23 @@ class TierFiller final : public FetchClient {
   // read that somebody waits for.
   void IssueReads(bool idle);
 
-  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
-
   [[nodiscard]] TierCounts counts() const;
 
  private:
+  void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
+
   struct Fill;
   struct FillRead;
 
-  void IssueBrought();
+  Tier::EntryRef Choose(SampleId sample, Tier::EntryRef entry, Holders* nodes);
+  enum class Issued : std::uint8_t { kRead, kNoRead, kNoMemory };
+  Issued IssueNextBrought();
   void IssueAhead();
   std::unique_ptr<Fill> NextAhead();
-  [[nodiscard]] std::unique_ptr<Fill> Make(const TierCache::Ahead& ahead) const;
+  [[nodiscard]] std::unique_ptr<Fill> Make(const TierCache::Ahead& ahead, std::uint64_t deadline);
   void AnswerBrought(SampleId sample, const Status& status);
-  bool Acquire(Fill& fill);
+  std::vector<Fetch*> Prepare(Fill& fill);
+  bool AcquireWithin(Fill& fill);
   void Issue(std::unique_ptr<Fill> fill);
   void Run(Fill& fill);
   Status Verify(const Fill& fill, std::vector<std::span<const std::byte>>& parts) const;
@@ -115,15 +127,18 @@ class TierFiller final : public FetchClient {
 
   LoopContext& loop_;
   TierCache& cache_;
-  const MachineModel* const model_;
+  SourceChoice choice_;
   TierFillerClient& client_;
   std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
   // Samples on their way into a tier, with the rows that wait for them.
   std::unordered_map<std::uint64_t, std::vector<RowRef>> inserting_;
   // Who waits for a sample on another node's behalf; it is in inserting_, or in to_bring_.
   std::unordered_multimap<std::uint64_t, TakenEntry> brought_;
-  std::deque<SampleId> to_bring_;
-  std::vector<std::unique_ptr<Fill>> fills_;  // in flight
+  std::multimap<std::uint64_t, SampleId> to_bring_;  // by deadline
+  std::uint32_t brought_in_row_ = 0;                 // since a read of this node's own, and ...
+  std::uint32_t own_in_row_ = 0;                     // ... of those since one of these
+  std::vector<std::unique_ptr<Fill>> fills_;         // in flight
+  std::size_t bringing_ = 0;                         // of these
   TierCounts counts_;
 };
 

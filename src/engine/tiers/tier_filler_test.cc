@@ -118,9 +118,9 @@ TEST_F(TierFillerTest, NobodyIsToldOnceTheRunHasEnded) {
 
 TEST_F(TierFillerTest, ARowsBytesAreInATierInMemoryAtOnceAndInOneOnDiskLater) {
   Make({Insert(1, 0), Insert(2, 1)});
-  Tier* const ram = filler_->TierForMiss(SampleId{1}, /*passed_over=*/false);
-  Tier* const disk = filler_->TierForMiss(SampleId{2}, /*passed_over=*/false);
-  EXPECT_EQ(filler_->TierForMiss(SampleId{3}, false), nullptr) << "nobody wants it";
+  Tier* const ram = filler_->TierForMiss(SampleId{1});
+  Tier* const disk = filler_->TierForMiss(SampleId{2});
+  EXPECT_EQ(filler_->TierForMiss(SampleId{3}), nullptr) << "nobody wants it";
   EXPECT_EQ(ram, ram_.get());
   EXPECT_EQ(disk, &disk_);
   const auto inserted = filler_->Insert(*ram, SampleId{1}, Bytes(1), {.slot = 1});

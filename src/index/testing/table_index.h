@@ -29,6 +29,8 @@ class TableIndex final : public Index {
   std::vector<std::int64_t> labels;  // one a sample
   std::vector<std::string> notes;    // inline, of any length; one a sample, or none
 
+  mutable std::uint64_t sizes_read = 0;  // of samples, by SampleBytes()
+
   // Sample `id` of stored field number `column`, as the index says it is.
   [[nodiscard]] std::string Payload(std::size_t column, SampleId id) const {
     const Extent& extent = columns[column].extents[Raw(id)];
@@ -68,6 +70,10 @@ class TableIndex final : public Index {
     const Column& column = columns[field];
     if (column.checksums.empty()) return std::nullopt;
     return column.checksums[Raw(id)];
+  }
+  void SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const override {
+    sizes_read += bytes.size();
+    Index::SampleBytes(first, bytes);
   }
   [[nodiscard]] Status VerifyAll() const override { return Status(); }
 

@@ -32,6 +32,9 @@ constexpr std::uint32_t kSampleReadsInFlightMax = 256;
 
 constexpr int kThreadsMax = 1024;
 
+// Memory for what other nodes send, and for what they get, at most: more keeps no network busier.
+constexpr std::uint64_t kParcelBytesMax = 64 * kMiB;
+
 // Least scratch budget of a rank: enough for images of moderate size.
 constexpr std::uint64_t kScratchBytesLeast = 512 * kKiB;
 // Largest useful scratch budget, in decodes of the largest sample: half of it is reserved for
@@ -77,6 +80,30 @@ Status CheckTiers(const LoaderOptions& options) {
       options.io);
 }
 
+// Whether the ranks of this loader are all of a node that other nodes of the job can ask.
+bool HasPeers(const LoaderOptions& options) {
+  return options.nodes.has_value() && options.job.world_size > options.job.ranks;
+}
+
+// Of an order whose nodes exchange samples.
+Status CheckExchange(const LoaderOptions& options) {
+  if (!options.job.exchange) return Status();
+  if (!options.tiers.tiers.empty()) {
+    return InvalidArgument(
+        "tiers with order '{}' on {} nodes: each node reads its own blocks and sends samples to "
+        "the others, which tiers take no part in; leave tiers= out or, on storage that all nodes "
+        "share, use order 'exact', 'batch', or 'epoch' without homes",
+        options.order.name, options.job.nodes());
+  }
+  if (options.on_error == OnError::kSubstitute) {
+    return InvalidArgument(
+        "on_error='substitute' with order '{}' on {} nodes: the sample that stands in may lie on "
+        "another node, which does not send it; use on_error='raise'",
+        options.order.name, options.job.nodes());
+  }
+  return Status();
+}
+
 // The memory that the store takes for the objects that it decodes as a whole.
 Result<DecodedMemory> DecodedMemoryOf(const Index& index, std::string_view io) {
   DecodedMemory memory;
@@ -96,6 +123,23 @@ Result<std::vector<BatchField>> SchemaOf(const Index& index, const LoaderOptions
   return schema;
 }
 
+// What is given is one rank's share of the node.
+void TakeForAllRanks(LoaderOptions& options) {
+  const std::uint32_t ranks = options.job.ranks;
+  options.threads =
+      options.threads == 0
+          ? UsableCores()
+          : static_cast<int>(std::min<std::uint64_t>(
+                std::uint64_t{ranks} * static_cast<std::uint64_t>(options.threads), kThreadsMax));
+  options.memory_bytes *= ranks;
+  for (TierSpec& tier : options.tiers.tiers) tier.capacity_bytes *= ranks;
+}
+
+// A quarter of what is for reads, for parcels of one direction.
+std::uint64_t ParcelBytes(const LoaderOptions& options, const Budget& budget) {
+  return options.job.exchange ? std::min(kParcelBytesMax, budget.staging_bytes / 4) : 0;
+}
+
 std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes) {
   const std::uint64_t reads = kBytesInFlight / std::max<std::uint64_t>(read_bytes, 1);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
@@ -112,21 +156,17 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
   HEADRACE_RETURN_IF_ERROR(CheckStore(options.io, SchemeOf(index->root())));
   HEADRACE_RETURN_IF_ERROR(CheckTiers(options));
-  // What is given is one rank's share of the node.
   const std::uint32_t ranks = options.job.ranks;
-  options.threads =
-      options.threads == 0
-          ? UsableCores()
-          : static_cast<int>(std::min<std::uint64_t>(
-                std::uint64_t{ranks} * static_cast<std::uint64_t>(options.threads), kThreadsMax));
-  options.memory_bytes *= ranks;
-  for (TierSpec& tier : options.tiers.tiers) tier.capacity_bytes *= ranks;
+  TakeForAllRanks(options);
   if (options.model.has_value()) HEADRACE_RETURN_IF_ERROR(CheckModel(*options.model));
-  HEADRACE_ASSIGN_OR_RETURN(ResolvedOrder made,
-                            ResolvedOrder::Make(index, options.job, options.order));
+  HEADRACE_ASSIGN_OR_RETURN(
+      ResolvedOrder made,
+      ResolvedOrder::Make(index, options.job, options.order, HasPeers(options),
+                          options.model.has_value() ? &*options.model : nullptr));
   const auto order = std::make_shared<ResolvedOrder>(std::move(made));
-  const auto is_inline = [](const BatchField& field) { return field.is_inline(); };
-  if (std::all_of(schema.begin(), schema.end(), is_inline)) {
+  options.job.exchange = order->job().exchange;
+  HEADRACE_RETURN_IF_ERROR(CheckExchange(options));
+  if (std::ranges::all_of(schema, &BatchField::is_inline)) {
     options.tiers.tiers.clear();  // All is in the index: there is nothing to keep.
   }
   HEADRACE_ASSIGN_OR_RETURN(const DecodedMemory decoded, DecodedMemoryOf(*index, options.io));
@@ -166,20 +206,23 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   BudgetNeeds needs = needs_of(ranks);
   order->AddNeeds(needs);
   if (!options.tiers.tiers.empty()) needs.pinned_bytes = 0;  // A tier does that, and more.
-  HEADRACE_ASSIGN_OR_RETURN(const Budget budget, MakeBudget(needs));
+  HEADRACE_ASSIGN_OR_RETURN(Budget budget, MakeBudget(needs));
+  const std::uint64_t parcel_bytes = ParcelBytes(options, budget);
+  budget.staging_bytes -= 2 * parcel_bytes;
   return LoaderConfig{.options = std::move(options),
                       .schema = std::move(schema),
                       .steps_per_epoch = steps,
                       .order = order,
                       .budget = budget,
+                      .parcel_bytes = parcel_bytes,
                       .reads_in_flight = needs.reads_in_flight,
                       .scratch_share = MemoryPerScratch(needs, budget) / ranks,
                       .decoded = decoded.Divide(budget.decoded_bytes)};
 }
 
 std::uint64_t LoaderConfig::memory_bytes() const {
-  return budget.staging_bytes + budget.batch_bytes + budget.resident_bytes + budget.pinned_bytes +
-         budget.scratch_bytes + budget.results_bytes + budget.decoded_bytes +
+  return budget.staging_bytes + 2 * parcel_bytes + budget.batch_bytes + budget.resident_bytes +
+         budget.pinned_bytes + budget.scratch_bytes + budget.results_bytes + budget.decoded_bytes +
          options.tiers.memory_bytes();
 }
 

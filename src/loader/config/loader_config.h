@@ -24,6 +24,8 @@ struct LoaderConfig {
   std::uint64_t steps_per_epoch = 0;
   std::shared_ptr<const ResolvedOrder> order;
   Budget budget;
+  // For parcels that other nodes send, and as many for those on their way to them, beside `budget`.
+  std::uint64_t parcel_bytes = 0;
   std::uint32_t reads_in_flight = 0;  // that memory is divided for; the engine may have more
   double scratch_share = 1;           // bytes of memory= that give one byte of budget.scratch_bytes
   DecodedLimits decoded;              // for the store, of budget.decoded_bytes

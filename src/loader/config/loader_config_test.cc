@@ -1,5 +1,6 @@
 #include "loader/config/loader_config.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -84,6 +85,18 @@ TEST(LoaderConfigTest, TheEnginesLimitsFollowFromTheBudget) {
   EXPECT_EQ(made_up.coalesce_bytes_max, 0U);
   EXPECT_EQ(made_up.block_read_bytes_max, 0U);
   EXPECT_FALSE(made_up.verify) << "made-up samples have no checksums";
+}
+
+TEST(LoaderConfigTest, WhatComesFromOtherNodesAndGoesToThemIsPartOfTheMemory) {
+  LoaderOptions options = Options();
+  options.order = {.name = "epoch", .parameters = {{"homes", std::int64_t{2}}}};
+  options.nodes = PeerListen{};
+  const auto config = ResolveConfig(MakeIndex(), options);
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_TRUE(config.value().options.job.exchange);
+  EXPECT_GT(config.value().parcel_bytes, 0U);
+  EXPECT_GE(config.value().budget.staging_bytes, 2 * config.value().parcel_bytes);
+  EXPECT_LE(config.value().memory_bytes(), 16 * kMega);
 }
 
 TEST(LoaderConfigTest, MoreReadsAreInFlightTheSmallerTheyAre) {

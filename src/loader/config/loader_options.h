@@ -26,14 +26,15 @@ HEADRACE_MEMBERS(RandomResizedCrop, scale, ratio)
 HEADRACE_MEMBERS(ImageTransform, random_resized_crop, resize_shorter, flip_probability, height,
                  width, to_float, mean, std, channels_first, exact, pixels_max)
 HEADRACE_MEMBERS(SoundTransform, frames, random_begin, channels, rate)
-HEADRACE_MEMBERS(OrderOptions, sample_count, world_size, batch_size, rank, ranks, seed, shuffle,
-                 drop_last, epochs, bijection_from)
+HEADRACE_MEMBERS(OrderOptions, sample_count, world_size, batch_size, rank, ranks, exchange, seed,
+                 shuffle, drop_last, epochs, bijection_from)
 HEADRACE_MEMBERS(FileRemedies, changed, broken_link, special)
 HEADRACE_MEMBERS(Curve::Point, users, rate)
 HEADRACE_MEMBERS(SizedRates::Size, bytes, rate)
-HEADRACE_MEMBERS(StorageModel, rate, rate_max)
+HEADRACE_MEMBERS(StorageModel, rate, rate_max, shared)
+HEADRACE_MEMBERS(LinkModel, rate, asked)
 HEADRACE_MEMBERS(TierModel, read, write, threads)
-HEADRACE_MEMBERS(MachineModel, storage, readers, tiers, staging, peer_rate, decode, copy,
+HEADRACE_MEMBERS(MachineModel, storage, readers, tiers, staging, link, decode, copy,
                  preprocess_rate)
 HEADRACE_MEMBERS(PreprocessModel::Row, transform, bytes, threads, count, seconds)
 

@@ -1,17 +1,23 @@
 #include "loader/config/resolved_order.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/cell_pool.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "index/index.h"
+#include "plan/home_tables.h"
 
 namespace headrace {
 namespace {
 
 constexpr char kBlockSamples[] = "block_samples";
+constexpr const char* kFromProfile = "default, from the profile";
 constexpr std::int64_t kBlockSamplesMax = 0xffff'ffff;
+constexpr double kEnough = 0.9;  // of storage's best rate: larger reads gain little
 
 const char* OriginName(ParameterOrigin origin) {
   switch (origin) {
@@ -28,32 +34,87 @@ const char* OriginName(ParameterOrigin origin) {
 }  // namespace
 
 Result<ResolvedOrder> ResolvedOrder::Make(const std::shared_ptr<const Index>& index,
-                                          const OrderOptions& job, const OrderSpec& spec) {
+                                          const OrderOptions& job, const OrderSpec& spec,
+                                          bool has_peers, const MachineModel* model) {
   HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec.name));
   OrderRequest request{.job = job,
                        .parameters = spec.parameters,
                        .blocks = nullptr,
                        .homes = spec.homes,
                        .costs = spec.costs};
-  std::int64_t block_samples = 0;
+  BlockSize block_size;
   if (factory->reads_blocks()) {
-    OrderParameters own;
-    if (auto given = request.parameters.extract(kBlockSamples)) own.insert(std::move(given));
-    ParameterReader reader(spec.name, own);
-    block_samples = reader.Integer(kBlockSamples, 0, 0, kBlockSamplesMax);
-    HEADRACE_RETURN_IF_ERROR(reader.Finish().status());
+    const bool compares = has_peers && factory->exchanging_nodes(request.parameters) > 1;
+    const bool is_one_plan = compares || job.ranks == job.world_size;
+    HEADRACE_ASSIGN_OR_RETURN(
+        block_size, ReadBlockSize(*factory, request, *index, is_one_plan ? model : nullptr));
     HEADRACE_ASSIGN_OR_RETURN(request.blocks,
-                              MakeIndexBlocks(index, static_cast<std::uint64_t>(block_samples)));
+                              MakeIndexBlocks(index, static_cast<std::uint64_t>(block_size.samples),
+                                              kUnitBytesMin, block_size.sample_bytes));
   }
-  ResolvedOrder order(factory, std::move(request), block_samples);
+  ResolvedOrder order(factory, std::move(request), block_size);
+  HEADRACE_RETURN_IF_ERROR(order.SetHomes(*index, has_peers));
   // Before anything that costs: what is wrong with the job or the parameters.
   HEADRACE_RETURN_IF_ERROR(factory->Resolve(order.request_).status());
   return order;
 }
 
+// Takes the parameter out of the request.
+Result<ResolvedOrder::BlockSize> ResolvedOrder::ReadBlockSize(const OrderFactory& factory,
+                                                              OrderRequest& request,
+                                                              const Index& index,
+                                                              const MachineModel* model) {
+  OrderParameters own;
+  if (auto given = request.parameters.extract(kBlockSamples)) own.insert(std::move(given));
+  ParameterReader reader(factory.name(), own);
+  BlockSize size{.samples = reader.Integer(kBlockSamples, 0, 0, kBlockSamplesMax)};
+  HEADRACE_RETURN_IF_ERROR(reader.Finish().status());
+  if (!own.empty() || model == nullptr) return size;
+  const std::uint64_t enough = model->storage.rate.EnoughBytes(kEnough, model->readers);
+  if (enough == 0) return size;
+  std::optional<BlockFacts> facts = FactsForBlocks(index);
+  if (!facts.has_value()) return size;
+  facts->nodes = factory.exchanging_nodes(request.parameters);
+  facts->enough_bytes = enough;
+  size.sample_bytes = facts->sample_bytes;
+  if (const auto samples = factory.BlockSamples(*facts)) {
+    size.samples = static_cast<std::int64_t>(*samples);
+    size.from_profile = true;
+  }
+  return size;
+}
+
+// Of an order whose nodes exchange samples.
+Status ResolvedOrder::SetHomes(const Index& index, bool has_peers) {
+  const std::uint32_t nodes = factory_->exchanging_nodes(request_.parameters);
+  if (nodes == 1) return Status();
+  if (request_.homes == nullptr) {
+    HEADRACE_ASSIGN_OR_RETURN(request_.homes, HomeTable(index));
+    const std::uint32_t homes =
+        request_.homes == nullptr ? 1 : 1 + *std::ranges::max_element(*request_.homes);
+    if (homes > 1 && homes != nodes) {
+      return InvalidArgument(
+          "order '{}' with {} nodes: the dataset has {} homes (folders home-0, home-1, ...), which "
+          "must be as many; pack it with --shards-over {}, or run on {} nodes and give the "
+          "order {}",
+          factory_->name(), nodes, homes, nodes, homes, homes);
+    }
+  }
+  OrderOptions& job = request_.job;
+  if (!has_peers) return Status();
+  if (std::uint64_t{nodes} * job.ranks != job.world_size || job.rank % job.ranks != 0) {
+    return InvalidArgument(
+        "order '{}' on {} nodes: rank {} of {} is the first of {} on its node; each node must have "
+        "as many ranks, and the job as many nodes",
+        factory_->name(), nodes, job.rank, job.world_size, job.ranks);
+  }
+  job.exchange = true;
+  return Status();
+}
+
 OrderParameters ResolvedOrder::parameters() const {
   OrderParameters parameters = request_.parameters;
-  if (reads_blocks()) parameters.insert_or_assign(kBlockSamples, block_samples_);
+  if (reads_blocks()) parameters.insert_or_assign(kBlockSamples, block_size_.samples);
   return parameters;
 }
 
@@ -61,7 +122,8 @@ Result<std::shared_ptr<const BlockMap>> ResolvedOrder::CacheBlocks(
     const std::shared_ptr<const Index>& index, std::uint64_t unit_bytes_min) const {
   if (!reads_blocks()) return MakeIndexBlocks(index, /*block_samples=*/1, unit_bytes_min);
   if (request_.blocks->unit_bytes() >= unit_bytes_min) return request_.blocks;
-  return MakeIndexBlocks(index, static_cast<std::uint64_t>(block_samples_), unit_bytes_min);
+  return MakeIndexBlocks(index, static_cast<std::uint64_t>(block_size_.samples), unit_bytes_min,
+                         block_size_.sample_bytes);
 }
 
 Result<std::unique_ptr<UseStream>> ResolvedOrder::MakeUses(std::shared_ptr<const BlockMap> blocks,
@@ -78,8 +140,11 @@ std::uint64_t ResolvedOrder::mean_block_bytes() const {
 Status ResolvedOrder::Settle(std::uint64_t rank_bytes) {
   if (reads_blocks()) {
     request_.rank_units = rank_bytes / CellPool::ChargedBytes(1, unit_bytes());
-    origins_.emplace(kBlockSamples, OriginName(block_samples_ == 0 ? ParameterOrigin::kDefault
-                                                                   : ParameterOrigin::kGiven));
+    const bool is_given = block_size_.samples != 0;
+    origins_.emplace(kBlockSamples, block_size_.from_profile
+                                        ? kFromProfile
+                                        : OriginName(is_given ? ParameterOrigin::kGiven
+                                                              : ParameterOrigin::kDefault));
   }
   HEADRACE_ASSIGN_OR_RETURN(const auto origins, ParameterOrigins(*factory_, request_));
   for (const auto& [name, origin] : origins) origins_.emplace(name, OriginName(origin));

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "loader/config/budget.h"
 #include "loader/config/loader_options.h"
+#include "model/machine_model.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/order_factory.h"
@@ -20,11 +21,18 @@ class Index;
 class ResolvedOrder {
  public:
   // Finds the order and inspects the dataset. The memory is not known yet: call Settle() before
-  // MakeOrder().
+  // MakeOrder(). `has_peers`: the nodes of the job can send each other samples; then job().exchange
+  // says whether the order has them do so. `model`: of the machine, or null. Orders whose chunks a
+  // measured machine decides (OrderFactory::BlockSamples) follow it where all ranks of the job are
+  // in this process, or their nodes exchange samples, and so compare their parameters before a run:
+  // otherwise ranks that have other measurements would plan otherwise, unnoticed.
   //
-  // Errors: InvalidArgument  unknown order; those of MakeIndexBlocks and OrderFactory::Resolve
+  // Errors: InvalidArgument  unknown order; another number of nodes than the order's homes, or than
+  //                          those of the dataset; those of MakeIndexBlocks, HomeTable and
+  //                          OrderFactory::Resolve
   static Result<ResolvedOrder> Make(const std::shared_ptr<const Index>& index,
-                                    const OrderOptions& job, const OrderSpec& spec);
+                                    const OrderOptions& job, const OrderSpec& spec,
+                                    bool has_peers = false, const MachineModel* model = nullptr);
 
   // Sets the parameters that the user left out. `rank_bytes`: the memory for residents that a rank
   // has if it is alone in its process; so the order does not depend on how ranks share processes.
@@ -54,8 +62,8 @@ class ResolvedOrder {
   [[nodiscard]] Result<std::unique_ptr<UseStream>> MakeUses(std::shared_ptr<const BlockMap> blocks,
                                                             Position start) const;
   [[nodiscard]] OrderParameters parameters() const;
-  // The origin of each of parameters(): "given", "default" or "default, limited by memory". Call
-  // after Settle().
+  // The origin of each of parameters(): "given", "default", "default, limited by memory" or
+  // "default, from the profile". Call after Settle().
   [[nodiscard]] const OrderParameters& origins() const { return origins_; }
   [[nodiscard]] bool reads_blocks() const { return request_.blocks != nullptr; }
   [[nodiscard]] bool follows_lists() const { return factory_->follows_lists(); }
@@ -72,12 +80,21 @@ class ResolvedOrder {
   [[nodiscard]] std::uint64_t mean_block_bytes() const;
 
  private:
-  ResolvedOrder(const OrderFactory* factory, OrderRequest request, std::int64_t block_samples)
-      : factory_(factory), request_(std::move(request)), block_samples_(block_samples) {}
+  struct BlockSize {
+    std::int64_t samples = 0;  // 0: see MakeIndexBlocks()
+    bool from_profile = false;
+    std::optional<std::uint64_t> sample_bytes;  // on average, if they were looked at
+  };
+
+  static Result<BlockSize> ReadBlockSize(const OrderFactory& factory, OrderRequest& request,
+                                         const Index& index, const MachineModel* model);
+  Status SetHomes(const Index& index, bool has_peers);
+  ResolvedOrder(const OrderFactory* factory, OrderRequest request, BlockSize block_size)
+      : factory_(factory), request_(std::move(request)), block_size_(block_size) {}
 
   const OrderFactory* factory_;
   OrderRequest request_;
-  std::int64_t block_samples_;  // as given
+  BlockSize block_size_;
   std::uint64_t resident_units_ = 0;
   OrderParameters origins_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/prng.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr std::uint64_t kSamples = 960;
 constexpr std::uint64_t kSampleBytes = 1000;
 
-std::shared_ptr<const Index> MakeIndex() {
+std::shared_ptr<const TableIndex> MakeIndex() {
   auto index = std::make_shared<TableIndex>();
   index->samples = kSamples;
   index->objects.emplace_back(kSamples * kSampleBytes, '\0');
@@ -135,10 +136,81 @@ TEST(ResolvedOrderTest, TheOriginOfEachParameterIsTold) {
                              {"block_samples", given},
                              {"first_fill_permille", by_default},
                              {"first_join_permille", by_default},
+                             {"home_table", by_default},
+                             {"homes", by_default},
                              {"join_permille", by_default},
                              {"pool_bytes", by_default},
                              {"pools", given}}));
   EXPECT_EQ(origins(10 * kSampleBytes).at("pool_bytes"), kLimited);
+}
+
+// Storage whose reads of 20,000 bytes are as fast as its largest.
+MachineModel Machine() {
+  const auto curve = [](double rate) { return Curve::Make({{.users = 1, .rate = rate}}).value(); };
+  MachineModel model;
+  model.storage.rate = SizedRates::Make({{.bytes = 1'000, .rate = curve(1e6)},
+                                         {.bytes = 20'000, .rate = curve(1e7)},
+                                         {.bytes = 1'000'000, .rate = curve(1.1e7)}})
+                           .value();
+  return model;
+}
+
+// The order `redox` on a machine that was measured: samples a chunk, and where that is from.
+std::pair<OrderParameter, OrderParameter> Chunk(const OrderOptions& job,
+                                                const std::shared_ptr<const Index>& index,
+                                                OrderParameters given = {}, bool has_peers = false,
+                                                const MachineModel& model = Machine(),
+                                                const char* name = "redox") {
+  auto order = ResolvedOrder::Make(index, job, {.name = name, .parameters = std::move(given)},
+                                   has_peers, &model);
+  EXPECT_TRUE(order.ok()) << order.status().ToString();
+  EXPECT_TRUE(order.value().Settle(/*rank_bytes=*/100'000'000).ok());
+  return {order.value().parameters().at("block_samples"),
+          order.value().origins().at("block_samples")};
+}
+
+TEST(ResolvedOrderTest, AMeasuredMachineDecidesTheChunksOfRedox) {
+  const auto index = MakeIndex();
+  const OrderParameter from_profile(std::string("default, from the profile"));
+  const OrderParameter by_default(std::string("default"));
+  const OrderParameter given(std::string("given"));
+  const auto chosen = Chunk(JobOf(1, 0, 1), index);
+  EXPECT_EQ(chosen, std::pair(OrderParameter(20), from_profile));
+  // What is given stays, as what a state has: 0 too.
+  EXPECT_EQ(Chunk(JobOf(1, 0, 1), index, {{"block_samples", 7}}),
+            std::pair(OrderParameter(7), given));
+  EXPECT_EQ(Chunk(JobOf(1, 0, 1), index, {{"block_samples", 0}}),
+            std::pair(OrderParameter(0), by_default));
+  // A profile of one size says nothing of others, and the order epoch does not look at any.
+  MachineModel one_size;
+  one_size.storage.rate = SizedRates::OfAnySize(Curve::Make({{.users = 1, .rate = 1e6}}).value());
+  EXPECT_EQ(Chunk(JobOf(1, 0, 1), index, {}, false, one_size),
+            std::pair(OrderParameter(0), by_default));
+  EXPECT_EQ(Chunk(JobOf(1, 0, 1), index, {}, false, Machine(), "epoch"),
+            std::pair(OrderParameter(0), by_default));
+}
+
+TEST(ResolvedOrderTest, TheSizesOfSamplesAreReadAsOftenWithAProfileAsWithout) {
+  const auto sizes_read = [](const MachineModel* model) {
+    const auto index = MakeIndex();
+    EXPECT_TRUE(ResolvedOrder::Make(index, JobOf(1, 0, 1), {.name = "redox"}, false, model).ok());
+    return index->sizes_read;
+  };
+  const MachineModel machine = Machine();
+  EXPECT_EQ(sizes_read(&machine), sizes_read(nullptr));
+}
+
+// Others would plan otherwise, and nobody would notice.
+TEST(ResolvedOrderTest, OnlyPlansThatAreComparedFollowAMachine) {
+  const auto index = MakeIndex();
+  const OrderParameter chosen(20);
+  const OrderParameter by_default(0);
+  const OrderParameters nodes = {{"nodes", 2}};
+  EXPECT_EQ(Chunk(JobOf(4, 0, 4), index).first, chosen);             // all ranks are here
+  EXPECT_EQ(Chunk(JobOf(4, 0, 1), index).first, by_default);         // each plans alone
+  EXPECT_EQ(Chunk(JobOf(4, 2, 2), index, nodes).first, by_default);  // nodes that do not meet
+  EXPECT_EQ(Chunk(JobOf(4, 2, 2), index, nodes, true).first, chosen);
+  EXPECT_EQ(Chunk(JobOf(4, 2, 2), index, {}, true).first, by_default);  // they exchange nothing
 }
 
 }  // namespace

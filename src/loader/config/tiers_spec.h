@@ -22,6 +22,9 @@ struct TiersSpec {
   std::vector<TierSpec> tiers;  // fastest first; empty: no tiers
   std::string placement = Placements().default_name();
   std::uint64_t horizon_epochs = 16;  // how many epochs the plan looks ahead
+  // Other nodes are asked for what this node guesses by its own progress that they have
+  // (MakeByProgress), and give only that; otherwise for what the plan says, which they bring.
+  bool asks_by_progress = false;
 
   // Total capacity of the tiers in memory.
   [[nodiscard]] std::uint64_t memory_bytes() const {
@@ -32,6 +35,6 @@ struct TiersSpec {
     return bytes;
   }
 };
-HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs)
+HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs, asks_by_progress)
 
 }  // namespace headrace

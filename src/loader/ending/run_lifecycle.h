@@ -91,6 +91,12 @@ class RunLifecycle {
     }
   }
 
+  // Whether a run with a newer turn has begun: End() of this turn does nothing any more.
+  [[nodiscard]] bool HasBegunAfter(RunTurn turn) const HEADRACE_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    return begun_ > turn;
+  }
+
   // From now on no run starts. Ends all waits that have no time limit.
   void Cancel() HEADRACE_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
@@ -160,7 +166,7 @@ class RunLifecycle {
   const Clock& clock_;
   const std::function<void(Run&)> closed_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::shared_ptr<Run> run_ HEADRACE_GUARDED_BY(mutex_);
   RunTurn newest_ HEADRACE_GUARDED_BY(mutex_){};

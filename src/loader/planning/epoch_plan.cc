@@ -8,6 +8,7 @@
 #include "engine/loop/engine_options.h"
 #include "index/index.h"
 #include "loader/config/resolved_order.h"
+#include "plan/placement/readers/storage_readers.h"
 
 namespace headrace {
 namespace {
@@ -37,9 +38,15 @@ Status EpochPlanner::Begin() {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
                             Placements().Get(tiers.placement));
   HEADRACE_ASSIGN_OR_RETURN(room_, MakeTierRoom(index_, tiers, *config_.order));
-  HEADRACE_ASSIGN_OR_RETURN(
-      placement_,
-      factory->Make(MakePlacementRequest(config_.order, room_, tiers.horizon_epochs, Position())));
+  PlacementRequest request =
+      MakePlacementRequest(config_.order, room_, tiers.horizon_epochs, Position());
+  const std::optional<MachineModel>& model = config_.options.model;
+  const bool asks = model.has_value() && model->link.has_value();
+  request.fastest_peer = asks;
+  HEADRACE_ASSIGN_OR_RETURN(placement_, factory->Make(request));
+  if (!model.has_value()) return Status();
+  times_.emplace(*model);
+  HEADRACE_ASSIGN_OR_RETURN(placement_, MakeCountedPlacement(std::move(placement_), request, asks));
   return Status();
 }
 
@@ -65,39 +72,66 @@ void EpochPlanner::AddStep(const Step& step, PlannedEpoch& epoch) {
     placed = placement_->Next();
     const Position at{.epoch = step.epoch, .step = step.step};
     HEADRACE_CHECK(placed.has_value() && placed->at == at);
+    if (times_.has_value()) times_->SetStorageNodes(placement_->StorageReaders().value_or(1));
   }
   std::size_t use = 0;
-  const auto add = [&](std::uint64_t bytes) {
-    AddUse(placed.has_value() ? &placed->uses.at(use++) : nullptr, bytes, epoch);
+  const auto add = [&](std::uint64_t bytes, std::uint64_t samples) {
+    AddUse({.planned = placed.has_value() ? &placed->uses.at(use++) : nullptr,
+            .bytes = bytes,
+            .samples = samples},
+           epoch);
   };
   for (const BlockRead& read : step.reads) {
     std::uint64_t bytes = 0;
     for (const std::uint32_t kept : read.kept) {
       bytes += BytesOf(SampleId{Raw(read.first) + kept}, 1);
     }
-    add(read.kept.empty() ? BytesOf(read.first, read.count) : bytes);
+    if (read.kept.empty()) {
+      add(BytesOf(read.first, read.count), read.count);
+    } else {
+      add(bytes, read.kept.size());
+    }
   }
   for (const Delivery& delivery : step.deliveries) {
     const std::uint64_t bytes = BytesOf(delivery.sample, 1);
     ++epoch.samples;
     epoch.sample_bytes += bytes;
-    if (delivery.block_read == kNoBlockRead) add(bytes);
+    if (delivery.block_read == kNoBlockRead) add(bytes, 1);
   }
   if (placed.has_value()) AddOps(*placed, epoch);
 }
 
-void EpochPlanner::AddUse(const PlannedUse* use, std::uint64_t bytes, PlannedEpoch& epoch) {
-  const std::optional<MachineModel>& model = config_.options.model;
-  // Where the order reads blocks nothing is fetched ahead: the first use brings it.
-  const bool awaited =
-      use != nullptr && config_.order->reads_blocks() && awaited_.erase(use->block) != 0;
-  if (use == nullptr || use->tier == kNoTier || awaited ||
-      (model.has_value() && StorageIsFaster(*model, use->tier, static_cast<double>(bytes)))) {
-    Count(bytes, epoch.storage);
-    epoch.at_peers += use != nullptr && use->at_peer;
-    return;
+void EpochPlanner::AddUse(const Use& use, PlannedEpoch& epoch) {
+  switch (SourceOf(use)) {
+    case Source::Kind::kTier:
+      return Count(use.bytes, epoch.tiers[use.planned->tier].reads);
+    case Source::Kind::kPeer:  // Sample by sample.
+      if (use.bytes >= use.samples) epoch.peers[use.bytes / use.samples] += use.samples;
+      return;
+    case Source::Kind::kStorage:
+      break;
   }
-  Count(bytes, epoch.tiers[use->tier].reads);
+  Count(use.bytes, epoch.storage);
+  epoch.at_peers += use.planned != nullptr && use.planned->at_peer;
+}
+
+// Without a link in the model other nodes are not asked.
+Source::Kind EpochPlanner::SourceOf(const Use& use) {
+  if (use.planned == nullptr) return Source::Kind::kStorage;
+  const PlannedUse& planned = *use.planned;
+  // Where the order reads blocks nothing is fetched ahead: the first use brings it.
+  const bool awaited = config_.order->reads_blocks() && awaited_.erase(planned.block) != 0;
+  const bool in_tier = planned.tier != kNoTier && !awaited;
+  if (!times_.has_value()) return in_tier ? Source::Kind::kTier : Source::Kind::kStorage;
+  // As the engine chooses (SourceChoice): a tier and another node give samples, storage reads.
+  SampleRead read{.bytes = static_cast<double>(use.bytes) / static_cast<double>(use.samples)};
+  if (use.samples > 1) {
+    read.storage_bytes =
+        static_cast<double>(std::min(use.bytes, config_.engine_options().block_read_bytes_max));
+  }
+  if (in_tier) read.tier = planned.tier;
+  if (planned.at_peer && config_.options.model->link.has_value()) read.peer = planned.peer_tier;
+  return times_->Fastest(read);
 }
 
 void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) {

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "loader/config/loader_config.h"
 #include "loader/planning/tier_room.h"
+#include "model/source_times.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"
 #include "plan/quality/labels.h"
@@ -32,6 +33,7 @@ struct PlannedEpoch {
   std::uint64_t sample_bytes = 0;  // of the delivered samples
   ReadCounts storage;
   std::vector<TierPlan> tiers;  // fastest first
+  ReadCounts peers;             // from other nodes, if the model has a link to them
   std::uint64_t at_peers = 0;   // reads from storage of blocks that a peer's tier has
 };
 
@@ -59,7 +61,14 @@ class EpochPlanner {
       : index_(std::move(index)), config_(std::move(config)) {}
   Status Begin();
   void AddStep(const Step& step, PlannedEpoch& epoch);
-  void AddUse(const PlannedUse* use, std::uint64_t bytes, PlannedEpoch& epoch);
+  // A use of `samples` samples of `bytes` bytes together.
+  struct Use {
+    const PlannedUse* planned = nullptr;  // null: there are no tiers
+    std::uint64_t bytes = 0;
+    std::uint64_t samples = 1;
+  };
+  void AddUse(const Use& use, PlannedEpoch& epoch);
+  [[nodiscard]] Source::Kind SourceOf(const Use& use);
   void AddOps(const PlacedStep& placed, PlannedEpoch& epoch);
   [[nodiscard]] std::uint64_t BytesOf(SampleId first, std::uint32_t count) const;
 
@@ -68,6 +77,7 @@ class EpochPlanner {
   TierRoom room_;
   std::unique_ptr<Order> order_;
   std::unique_ptr<Placement> placement_;  // null: no tiers
+  std::optional<SourceTimes> times_;      // by the options' model
   std::optional<Step> next_;
   // Blocks planned for tiers that no read has fetched yet.
   std::unordered_set<std::uint32_t> awaited_;

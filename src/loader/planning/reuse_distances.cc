@@ -9,11 +9,6 @@
 #include "loader/config/resolved_order.h"
 
 namespace headrace {
-namespace {
-
-constexpr std::uint64_t kUnitBytesMin = 64;  // Finer than any tier's: sizes do not matter here.
-
-}  // namespace
 
 ReuseDistances CountReuse(UseStream& uses, std::uint32_t node, std::uint64_t blocks,
                           std::uint64_t epochs) {
@@ -45,7 +40,7 @@ Result<ReuseDistances> CountReuse(const std::shared_ptr<const Index>& index, Loa
   HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, std::move(options)));
   const ResolvedOrder& order = *config.order;
   HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const BlockMap> blocks,
-                            order.CacheBlocks(index, kUnitBytesMin));
+                            order.CacheBlocks(index, kUnitBytesMin));  // Sizes do not matter here.
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<UseStream> uses, order.MakeUses(blocks, {}));
   const std::uint32_t node = config.options.job.rank / config.options.job.ranks;
   ReuseDistances counts = CountReuse(*uses, node, blocks->block_count(), epochs);

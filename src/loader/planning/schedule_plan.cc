@@ -83,9 +83,8 @@ LoadModel LoadModelOf(const LoaderConfig& config, double read_bytes) {
   if (!model->tiers.empty()) {
     rates.local = LaneCurve(model->tiers.front().read, read_bytes, lanes, reads);
   }
-  if (model->peer_rate > 0) {
-    Result<Curve> peers = Curve::Make({{.users = 1, .rate = model->peer_rate / lanes}});
-    if (peers.ok()) rates.remote = std::move(peers).value();
+  if (model->link.has_value()) {
+    rates.remote = LaneCurve(model->link->rate, read_bytes, lanes, reads);
   }
   return {rates, reads};
 }

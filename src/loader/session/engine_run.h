@@ -50,9 +50,21 @@ class EngineRun final : public SessionRun {
   }
 
   // As Engine::Bring(). Unavailable: the run has ended.
-  void Bring(SampleId sample, TakenEntry done) {
-    const bool ran = Inside([&] { engine_->Bring(sample, std::move(done)); });
+  void Bring(SampleId sample, std::uint64_t deadline, TakenEntry done) {
+    const bool ran = Inside([&] { engine_->Bring(sample, deadline, std::move(done)); });
     if (!ran) done(Status(StatusCode::kUnavailable, "the run of this node has ended"));
+  }
+
+  // As Engine::TakeParcel(). Unavailable: the run has ended.
+  void TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done) {
+    const bool ran = Inside([&] { engine_->TakeParcel(to, part, std::move(done)); });
+    if (!ran) done(Status(StatusCode::kUnavailable, "the run of this node has ended"));
+  }
+  // As Engine::owes().
+  [[nodiscard]] bool owes() {
+    bool owes = false;
+    Inside([&] { owes = engine_->owes(); });
+    return owes;
   }
 
   // Stops delivery to the sinks, then waits up to `timeout_ns` for calls in progress and

@@ -1,9 +1,14 @@
 #include "loader/session/open_store.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <optional>
 #include <stop_token>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -11,6 +16,7 @@
 #include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
 #include "base/units.h"
+#include "index/homes/homes.h"
 #include "loader/machine/thread_executor.h"
 
 namespace headrace {
@@ -178,6 +184,23 @@ Result<FileInfo> IndexCatalog::file(ObjectId object) const {
   return FileInfo{.path = index_->root() + "/" + std::string(info.name),
                   .size = info.size,
                   .mtime_ns = info.mtime_ns};
+}
+
+std::string IndexCatalog::RemedyOfMissing(const std::string& path) const {
+  std::call_once(homes_counted_, [&] {
+    const Result<Homes> homes = HomesOf(*index_);
+    if (homes.ok()) home_count_ = homes.value().count;
+  });
+  std::string remedy = FileCatalog::RemedyOfMissing(path);
+  if (home_count_ == 1) return remedy;
+  const std::uint32_t home = HomeFolderOf(std::string_view(path).substr(index_->root().size() + 1));
+  const std::string folder = index_->root() + "/" + HomeFolder(home);
+  std::error_code unknown;
+  if (std::filesystem::exists(folder, unknown) || unknown) return remedy;
+  return fmt::format(
+      "home {} of {} is not on this node: {} is not here; copy it, or run on {} nodes, each with "
+      "its home, and order epoch with homes={} (`headrace docs nodes`)",
+      home, home_count_, folder, home_count_, home_count_);
 }
 
 OpenedStore::OpenedStore() = default;

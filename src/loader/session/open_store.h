@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -26,17 +27,21 @@ enum class PageCache : std::uint8_t {
 // True if the samples of `index` are ranges of large files; false if each sample is about one file.
 bool ReadsRanges(const Index& index);
 
-// Gives stores the files of an index.
+// Gives stores the files of an index. Of a file that is not there because its home is another node,
+// the error names the home.
 class IndexCatalog final : public FileCatalog {
  public:
   IndexCatalog(std::shared_ptr<const Index> index, FileRemedies remedies)
       : index_(std::move(index)), remedies_(std::move(remedies)) {}
   [[nodiscard]] Result<FileInfo> file(ObjectId object) const override;
   [[nodiscard]] const FileRemedies& remedies() const override { return remedies_; }
+  [[nodiscard]] std::string RemedyOfMissing(const std::string& path) const override;
 
  private:
   const std::shared_ptr<const Index> index_;
   const FileRemedies remedies_;
+  mutable std::once_flag homes_counted_;
+  mutable std::uint32_t home_count_ = 1;  // once counted
 };
 
 struct OpenStoreOptions {

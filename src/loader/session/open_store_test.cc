@@ -1,5 +1,6 @@
 #include "loader/session/open_store.h"
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -8,6 +9,8 @@
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/index_writer.h"
+#include "index/test_contents.h"
 #include "store/memory_store.h"
 #include "store/testing/gated_store.h"
 #include "store/testing/temp_files.h"
@@ -62,6 +65,53 @@ TEST(ReadExtentsTest, IsStoppedAlsoWhileAnswersComeAtOnce) {
       ReadExtents(*store, extents, std::as_writable_bytes(std::span(read)), [] { return false; });
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
   EXPECT_EQ(read.back(), 'x');
+}
+
+// An index of two files of 4 bytes, none of which is there.
+std::shared_ptr<const Index> Missing(const internal::TestFolder& folder, const std::string& first,
+                                     const std::string& second) {
+  IndexContents contents;
+  contents.sample_count = 2;
+  contents.root = folder.path();
+  contents.objects = {{.name = first, .size = 4}, {.name = second, .size = 4}};
+  contents.fields.push_back({.info = {.name = "data"}});
+  contents.fields.back().extents = {internal::MakeExtent(0, 0, 4), internal::MakeExtent(1, 0, 4)};
+  EXPECT_TRUE(WriteIndex(contents, folder / "index").ok());
+  return Index::Open(folder / "index").value();
+}
+
+Status ErrorOf(const std::shared_ptr<const Index>& index, std::uint64_t sample,
+               const std::string& io) {
+  const OpenedStore opened = OpenStore(index, {.io = io}).value();
+  return ReadWhole(opened.store(), index->extent(0, SampleId{sample}).value()).status();
+}
+
+TEST(OpenStoreTest, AFileAtAHomeThatIsNotHereIsToldWithItsHome) {
+  const internal::TestFolder folder;
+  const auto index = Missing(folder, "home-0/a", "home-1/b");
+  std::filesystem::create_directory(folder / "home-0");
+  for (const std::string io : {"auto", "threads"}) {
+    const Status away = ErrorOf(index, 1, io);
+    EXPECT_EQ(away.code(), StatusCode::kNotFound);
+    EXPECT_EQ(
+        away.message(),
+        "reading " + (folder / "home-1/b") +
+            " bytes [0, 4): no such file; home 1 of 2 is not on this node: " + (folder / "home-1") +
+            " is not here; copy it, or run on 2 nodes, each with its home, and order epoch with "
+            "homes=2 (`headrace docs nodes`)");
+    const Status gone = ErrorOf(index, 0, io);
+    EXPECT_EQ(gone.code(), StatusCode::kNotFound);
+    EXPECT_THAT(gone.message(), testing::EndsWith("no such file; put it back, or index the "
+                                                  "dataset again"));
+  }
+}
+
+TEST(OpenStoreTest, WithoutHomesAMissingFileIsAMissingFile) {
+  const internal::TestFolder folder;
+  const Status gone = ErrorOf(Missing(folder, "home-0/a", "b"), 0, "threads");
+  EXPECT_EQ(gone.code(), StatusCode::kNotFound);
+  EXPECT_THAT(gone.message(), testing::EndsWith("no such file; put it back, or index the dataset "
+                                                "again"));
 }
 
 }  // namespace

@@ -40,6 +40,18 @@ class OtherNodes {
   //         Cancelled           the caller's client has gone; Unavailable  no node can be reached
   virtual Result<std::vector<NodeFacts>> Agree(const NodeFacts& own) = 0;
 
+  // The number of the run that Agree() began last, on all nodes; 0: none.
+  [[nodiscard]] virtual std::uint64_t round() const = 0;
+
+  // The loop of run `round` has ended here: this node takes no parcels of it any more. Before the
+  // first call of AnyTakes() for it. Does nothing if Agree() has begun a newer one.
+  virtual void StopTaking(std::uint64_t round) = 0;
+  // Whether a node that is behind may still take parcels of that run; false, too, if this process
+  // is to end. Does not wait.
+  virtual bool AnyTakes() = 0;
+  // How long it is given for that.
+  [[nodiscard]] virtual std::int64_t patience_ns() const = 0;
+
   // The plan of the run that began last has come to `sums` with its next step. They are compared
   // with those of the other nodes, now and then; a difference ends the run. Does not wait.
   virtual void Plan(const StepSums& sums) = 0;

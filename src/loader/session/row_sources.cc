@@ -34,7 +34,8 @@ std::string RowSources::SourceName(TierNumber tier) const {
 }
 
 std::string RowSources::SourceName(const PlannedUse& use) const {
-  return use.at_peer ? "node " + std::to_string(use.peer) : SourceName(use.tier);
+  return use.tier == kNoTier && use.at_peer ? "node " + std::to_string(use.peer)
+                                            : SourceName(use.tier);
 }
 
 Result<std::vector<PlannedRow>> RowSources::OfStep(Position position, std::uint32_t lane) const {
@@ -55,7 +56,7 @@ Result<std::vector<PlannedRow>> RowSources::OfStep(Position position, std::uint3
   if (planned.has_value()) {
     uses = std::span(*planned).subspan(static_cast<std::size_t>(begin - step->deliveries.begin()));
   }
-  return Describe(std::span(begin, end), uses, actual);
+  return Describe(std::span(begin, end), {uses, actual, step->reads});
 }
 
 Result<std::vector<PlannedRow>> RowSources::OfSamples(std::span<const SampleId> samples) const {
@@ -64,12 +65,18 @@ Result<std::vector<PlannedRow>> RowSources::OfSamples(std::span<const SampleId> 
   for (const SampleId sample : samples) {
     deliveries.push_back({.sample = sample, .slot = static_cast<std::uint32_t>(deliveries.size())});
   }
-  return Describe(deliveries, {}, {});
+  return Describe(deliveries, {});
+}
+
+// Of a step that begins a stream: all that is resident is read again, in that step.
+std::string RowSources::SourceName(const Delivery& delivery, std::span<const BlockRead> reads) {
+  const auto read = std::ranges::find(reads, delivery.block_read, &BlockRead::number);
+  const bool is_parcel = read != reads.end() && read->home != kNoNode;
+  return is_parcel ? "node " + std::to_string(read->home) : "block";
 }
 
 Result<std::vector<PlannedRow>> RowSources::Describe(std::span<const Delivery> deliveries,
-                                                     std::span<const PlannedUse> planned,
-                                                     std::span<const TierNumber> actual) const {
+                                                     const Known& known) const {
   std::vector<PlannedRow> rows;
   for (std::size_t i = 0; i < deliveries.size(); ++i) {
     const Delivery& delivery = deliveries[i];
@@ -82,9 +89,9 @@ Result<std::vector<PlannedRow>> RowSources::Describe(std::span<const Delivery> d
                                   index_->extent(field.index_field, delivery.sample));
         HEADRACE_ASSIGN_OR_RETURN(const ObjectInfo object, index_->object(extent.object));
         row.source = delivery.block_read != kNoBlockRead
-                         ? "block"
-                         : SourceName(i < planned.size() ? planned[i] : PlannedUse());
-        if (i < actual.size()) row.actual = SourceName(actual[i]);
+                         ? SourceName(delivery, known.reads)
+                         : SourceName(i < known.planned.size() ? known.planned[i] : PlannedUse());
+        if (i < known.actual.size()) row.actual = SourceName(known.actual[i]);
         row.object = FilePath(index_->root(), object.name);
         row.range = extent.range;
       }

@@ -50,11 +50,18 @@ class RowSources {
     std::vector<TierNumber> of_rows;
   };
 
-  // Describes the planned and the actual source of each delivery. `planned` may be empty: storage;
-  // `actual` may be empty: unknown.
+  // What is known of deliveries. Each may be empty: planned from storage; in fact unknown.
+  struct Known {
+    std::span<const PlannedUse> planned;
+    std::span<const TierNumber> actual;
+    std::span<const BlockRead> reads;  // that bring them
+  };
+
+  // Describes the planned and the actual source of each delivery.
   [[nodiscard]] Result<std::vector<PlannedRow>> Describe(std::span<const Delivery> deliveries,
-                                                         std::span<const PlannedUse> planned,
-                                                         std::span<const TierNumber> actual) const;
+                                                         const Known& known) const;
+  [[nodiscard]] static std::string SourceName(const Delivery& delivery,
+                                              std::span<const BlockRead> reads);
   [[nodiscard]] std::string SourceName(TierNumber tier) const;
   [[nodiscard]] std::string SourceName(const PlannedUse& use) const;
   [[nodiscard]] std::vector<TierNumber> ActualOf(Position position, std::uint32_t lane) const

@@ -3,11 +3,13 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/format/errors.h"
 #include "engine/engine.h"
+#include "index/homes/homes.h"
 #include "loader/config/resolved_order.h"
 #include "loader/ending/reaper.h"
 #include "loader/ending/run_lifecycle.h"
@@ -17,6 +19,7 @@
 #include "loader/session/near_lanes.h"
 #include "loader/session/open_store.h"
 #include "loader/session/other_nodes.h"
+#include "loader/session/owed_wait.h"
 #include "loader/session/owner_process.h"
 #include "loader/session/session_reports.h"
 #include "loader/session/session_shelf.h"
@@ -36,6 +39,22 @@ std::shared_ptr<ScratchBudget> MakeScratch(const LoaderConfig& config) {
       {.capacity_bytes = config.budget.scratch_bytes,
        .threads = static_cast<std::uint32_t>(config.options.threads) + config.options.job.ranks,
        .memory_bytes_per_byte = config.scratch_share});
+}
+
+// Of an order whose nodes exchange samples: what this node is to read must be here.
+Status CheckHome(const Index& index, const OrderOptions& job) {
+  if (!job.exchange) return Status();
+  HEADRACE_ASSIGN_OR_RETURN(const Homes homes, HomesOf(index));
+  if (homes.count == 1) return Status();
+  const std::vector<Result<bool>> here = LookAtHomes(index, homes);
+  const Result<bool>& own = here.at(job.node());
+  HEADRACE_RETURN_IF_ERROR(own.status());
+  if (own.value()) return Status();
+  return FailedPrecondition(
+      "reading home {} of {} of a dataset: folder {}/{} is not here, and this is node {}, which "
+      "alone "
+      "reads it; copy it here, or start the nodes in the order of their homes",
+      job.node(), homes.count, index.root(), HomeFolder(job.node()), job.node());
 }
 
 }  // namespace
@@ -78,6 +97,10 @@ struct Session::Impl {
         scratch(MakeScratch(config)),
         nodes(std::move(parts.nodes)),
         tiers(std::move(parts.tiers)),
+        parcel_memory(config.options.job.exchange && nodes != nullptr
+                          ? BufferPool::Make(config.parcel_bytes)
+                          : nullptr),
+        sent_memory(parcel_memory == nullptr ? nullptr : BufferPool::Make(config.parcel_bytes)),
         near(std::move(parts.near)),
         store(std::move(parts.store)),
         reports({.index = index,
@@ -87,9 +110,12 @@ struct Session::Impl {
                  .schedule = schedule.get(),
                  .nodes = nodes.get(),
                  .process = &process}) {
-    if (nodes == nullptr || tiers == nullptr) return;
-    shelf = std::make_unique<SessionShelf>(*tiers);
+    if (nodes == nullptr) return;
+    shelf = std::make_unique<SessionShelf>(tiers.get());
     nodes->Give(shelf.get());
+    if (parcel_memory == nullptr) return;
+    owed = std::make_unique<OwedWait>(clock, *nodes,
+                                      [this] { return shelf->Owes() || sent_memory->in_use(); });
   }
   ~Impl() {
     if (shelf != nullptr) shelf->End();
@@ -106,12 +132,22 @@ struct Session::Impl {
                                             std::optional<Position> start,
                                             const MakeTiers& make_tiers,
                                             std::optional<RunTurn> turn) {
+    static_cast<void>(GiveWhatIsOwed(-1));
     HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<EngineRun> run,
                               runs.Begin(
                                   turn.has_value() ? *turn : runs.TakeTurn(),
                                   [&] { return Plan(make_order, start, make_tiers); },
                                   [&](NextRun next) { return StartRun(std::move(next), sinks); }));
     return std::shared_ptr<SessionRun>(std::move(run));
+  }
+
+  // Before a run ends: other nodes may still have to take samples for steps that the ranks of this
+  // one have taken, and nobody else has them. Waits up to `timeout_ns` (negative: as long as they
+  // may). `turn`: means runs that are not newer. Returns whether the run may end.
+  bool GiveWhatIsOwed(std::int64_t timeout_ns, std::optional<RunTurn> turn = std::nullopt) {
+    if (owed == nullptr) return true;
+    if (!turn.has_value()) return owed->Wait(timeout_ns);
+    return owed->Wait(timeout_ns, [this, turn] { return runs.HasBegunAfter(*turn); });
   }
 
   Result<NextRun> Plan(const MakeOrder& make_order, std::optional<Position> start,
@@ -122,6 +158,13 @@ struct Session::Impl {
       HEADRACE_ASSIGN_OR_RETURN(next.policy, schedule->Begin(*start));
     } else {
       HEADRACE_RETURN_IF_ERROR(schedule->BeginList());
+    }
+    if (parcel_memory != nullptr && start.has_value()) {
+      shelf->Expect(nodes->round() + 1);
+      const Status agreed =
+          nodes->Agree({.start = *start, .capacity_units = {}, .held = {}}).status();
+      if (!agreed.ok()) shelf->End();
+      HEADRACE_RETURN_IF_ERROR(agreed);
     }
     if (tiers != nullptr) {
       if (shelf != nullptr) shelf->Expect();
@@ -147,7 +190,12 @@ struct Session::Impl {
                         .first_rank = config.options.job.rank,
                         .policy = next.policy.get(),
                         .observer = schedule->observer(),
-                        .nodes = shelf == nullptr ? nullptr : &nodes->source()};
+                        .nodes = shelf == nullptr ? nullptr : &nodes->source(),
+                        .parcels = parcel_memory == nullptr ? nullptr : &nodes->source(),
+                        .parcel_memory = parcel_memory,
+                        .sent_memory = sent_memory,
+                        .sent_gone = [this] { owed->Changed(); },
+                        .round = parcel_memory == nullptr ? 0 : nodes->round()};
     for (std::size_t lane = 0; lane < sinks.size(); ++lane) {
       parts.lanes.push_back(near.lane(lane));
       parts.lanes.back().sink = sinks[lane];
@@ -175,13 +223,22 @@ struct Session::Impl {
   const std::shared_ptr<OtherNodes> nodes;    // null: they are not asked
   const std::unique_ptr<SessionTiers> tiers;  // null: none
   std::unique_ptr<SessionShelf> shelf;        // null: nobody asks this node
+  // Null: nodes do not send each other parcels.
+  const std::shared_ptr<BufferPool> parcel_memory;
+  const std::shared_ptr<BufferPool> sent_memory;  // with it
   const NearLanes near;
   OpenedStore store;
   SessionReports reports;
 
+  std::unique_ptr<OwedWait> owed;  // with parcel_memory
+
   // They share memory and its hook: one at a time.
   RunLifecycle<EngineRun> runs{clock, [this](EngineRun& run) {
                                  if (shelf != nullptr) shelf->End();
+                                 if (owed != nullptr) {
+                                   nodes->StopTaking(nodes->round());
+                                   owed->Changed();
+                                 }
                                  reports.End(run);
                                }};
   std::uint64_t run_count = 0;  // used where a run starts
@@ -193,15 +250,19 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
                                                const NumaRequest& numa,
                                                std::shared_ptr<OtherNodes> nodes) {
   const ResolvedOrder& order = *config.order;
+  HEADRACE_RETURN_IF_ERROR(CheckHome(*index, config.options.job));
   Impl::Parts parts;
   HEADRACE_ASSIGN_OR_RETURN(parts.schedule, LaneSchedule::Open(*index, config));
   HEADRACE_ASSIGN_OR_RETURN(parts.inflation, order.Inflation(*index));
   if (!config.options.tiers.tiers.empty()) {
     HEADRACE_ASSIGN_OR_RETURN(
         parts.tiers, SessionTiers::Open(index, config.schema, config.options.tiers, config.order,
-                                        config.options.verify, {std::move(retained), nodes.get()}));
-    parts.nodes = std::move(nodes);
+                                        config.options.verify,
+                                        {.retained = std::move(retained),
+                                         .nodes = nodes.get(),
+                                         .by_model = config.options.model.has_value()}));
   }
+  if (parts.tiers != nullptr || config.options.job.exchange) parts.nodes = std::move(nodes);
   if (order.reads_blocks()) {
     HEADRACE_ASSIGN_OR_RETURN(parts.residents,
                               CellPool::Make(order.resident_units(), order.unit_bytes()));
@@ -224,6 +285,7 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Session::~Session() {
+  if (!impatient_) static_cast<void>(impl_->GiveWhatIsOwed(-1));
   impl_->runs.Cancel();
   const std::int64_t timeout_ns = impatient_ ? 0 : impl_->runs.LeftOf(kCloseNs);
   const bool ended = impl_->runs.End(impl_->runs.TakeTurn(), timeout_ns);
@@ -279,11 +341,16 @@ Result<std::shared_ptr<SessionRun>> Session::StartList(const ListOrderOptions& l
 }
 
 bool Session::Stop(std::int64_t timeout_ns, std::optional<RunTurn> turn) {
+  if (!forked() && !impl_->GiveWhatIsOwed(timeout_ns, turn)) return false;
   return forked() || impl_->runs.End(turn.has_value() ? *turn : impl_->runs.TakeTurn(), timeout_ns);
 }
 
+bool Session::owes() const { return !forked() && !impl_->GiveWhatIsOwed(0); }
+
 void Session::Cancel() {
-  if (!forked()) impl_->runs.Cancel();
+  if (forked()) return;
+  if (impl_->owed != nullptr) impl_->owed->Cancel();
+  impl_->runs.Cancel();
 }
 
 std::int64_t Session::LeftOf(std::int64_t ns) const {

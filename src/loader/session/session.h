@@ -57,8 +57,8 @@ class SessionRun {
 // Shutdown: the destructor stops the run. It waits for its reads up to kCloseNs since the run was
 // first asked to stop, and up to kFlushNs for the writes of its tiers. If storage does not answer
 // in time, the process's reaper (loader/ending/) holds the session's threads, memory and tier
-// folders until it does. A forked child must not destroy the session (see forked()); in the child
-// every method returns FailedPrecondition.
+// folders until it does. Before that it waits as long as owes(). A forked child must not destroy
+// the session (see forked()); in the child every method returns FailedPrecondition.
 class Session {
  public:
   // `retained`: retains tiers in memory before and after this session; null: tiers in memory end
@@ -109,9 +109,15 @@ class Session {
 
   // Ends the run, which delivers nothing more to its sinks, and waits up to `timeout_ns` for its
   // reads (negative: no limit, but Cancel() ends the wait). Returns false if some reads are still
-  // in flight: Start() would wait for them. A run that is still being planned does not start; false
+  // in flight: Start() would wait for them. Where nodes send each other samples, a run goes on
+  // while others need of it what only this node has, up to OtherNodes::patience_ns(); its end then
+  // begins with a later call. A run that is still being planned does not start; false
   // then means that planning still runs. Does nothing to a run with a newer turn.
   bool Stop(std::int64_t timeout_ns = -1, std::optional<RunTurn> turn = std::nullopt);
+
+  // Whether other nodes may still need of the run what only this node has, so that Stop() and the
+  // destructor wait for them. Only of a run whose consumers have left it.
+  [[nodiscard]] bool owes() const;
 
   // Returns `ns` minus the time since the run was first asked to end; `ns` if nobody asked, or the
   // run has ended. So several waits for the same end share one deadline.

@@ -4,12 +4,15 @@
 
 #include "base/check.h"
 #include "base/format/errors.h"
+#include "engine/tiers/fill_progress.h"
 #include "index/index.h"
 #include "loader/config/resolved_order.h"
 #include "loader/ending/reaper.h"
 #include "loader/machine/thread_executor.h"
 #include "loader/session/other_nodes.h"
 #include "loader/session/retained_tiers.h"
+#include "plan/papers/nopfs/by_progress.h"
+#include "plan/placement/readers/storage_readers.h"
 #include "plan/placement/step_sums.h"
 #include "tier/ram_tier.h"
 #include "tier/ssd_tier.h"
@@ -32,11 +35,13 @@ std::string Fingerprint(const Index& index, std::span<const BatchField> schema, 
 
 SessionTiers::SessionTiers(const PlacementFactory* factory,
                            std::shared_ptr<const ResolvedOrder> order, const TiersSpec& spec,
-                           OtherNodes* nodes)
+                           const TierSharing& sharing)
     : factory_(factory),
       order_(std::move(order)),
       horizon_epochs_(spec.horizon_epochs),
-      nodes_(nodes) {}
+      asks_by_progress_(spec.asks_by_progress),
+      nodes_(sharing.nodes),
+      by_model_(sharing.by_model) {}
 
 Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<const Index>& index,
                                                          std::span<const BatchField> schema,
@@ -45,8 +50,7 @@ Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<c
                                                          bool verified, TierSharing sharing) {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
                             Placements().Get(spec.placement));
-  std::unique_ptr<SessionTiers> node(
-      new SessionTiers(factory, std::move(order), spec, sharing.nodes));
+  std::unique_ptr<SessionTiers> node(new SessionTiers(factory, std::move(order), spec, sharing));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->order_));
   const std::string fingerprint = Fingerprint(*index, schema, verified);
   node->retained_ = std::move(sharing.retained);
@@ -123,14 +127,30 @@ Result<std::unique_ptr<TierCache>> SessionTiers::Begin(PlacementRequest request,
   request.held.assign(request.capacity_units.size(),
                       std::vector<std::vector<std::uint32_t>>(tiers_.size()));
   request.held[request.node] = held;
-  const bool shared = nodes_ != nullptr && request.held.size() > 1;
+  const bool several = request.held.size() > 1;
+  const bool shared = nodes_ != nullptr && several;
   if (shared) HEADRACE_RETURN_IF_ERROR(AddOthers(request, start));
+  request.numbers_inserts = shared && asks_by_progress_;
+  request.fastest_peer = shared && by_model_;
   Result<std::unique_ptr<Placement>> placement =
       shared ? MakeSummedPlacement(*factory_, request,
                                    [nodes = nodes_](const StepSums& sums) { nodes->Plan(sums); })
              : factory_->Make(request);
   HEADRACE_RETURN_IF_ERROR(placement.status());
-  return MakeCache(std::move(request), start, std::move(placement).value(), held);
+  if (several && by_model_) {
+    placement = MakeCountedPlacement(std::move(placement).value(), request, shared);
+    HEADRACE_RETURN_IF_ERROR(placement.status());
+  }
+  if (!request.numbers_inserts) {
+    return MakeCache(std::move(request), start, std::move(placement).value(), held);
+  }
+  const auto progress = std::make_shared<FillProgress>(room_.blocks->sample_count());
+  std::unique_ptr<Placement> by_progress = MakeByProgress(
+      std::move(placement).value(), request.node, [progress] { return progress->filled(); });
+  std::unique_ptr<TierCache> cache =
+      MakeCache(std::move(request), start, std::move(by_progress), held);
+  cache->Report(progress);
+  return cache;
 }
 
 Result<std::unique_ptr<TierCache>> SessionTiers::Follow(Position start, Position first,
@@ -178,7 +198,8 @@ std::unique_ptr<TierCache> SessionTiers::MakeCache(
   start_ = start;
   const bool asks = nodes_ != nullptr && request_->capacity_units.size() > 1;
   return std::make_unique<TierCache>(std::move(tiers), room_.blocks, std::move(placement), held,
-                                     asks ? request_->node : kNoNode);
+                                     asks ? request_->node : kNoNode,
+                                     static_cast<std::uint32_t>(request_->capacity_units.size()));
 }
 
 Result<std::optional<std::vector<PlannedUse>>> SessionTiers::Planned(Position position) const {

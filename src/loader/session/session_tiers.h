@@ -33,6 +33,7 @@ class ResolvedOrder;
 struct TierSharing {
   std::shared_ptr<RetainedTiers> retained;  // has tiers in memory before and after; null: nobody
   OtherNodes* nodes = nullptr;              // null: other nodes are taken to have empty tiers
+  bool by_model = false;                    // whether sources are chosen by a model
 };
 
 // The tiers of a node: the job's ranks in this process. They are opened once and kept over the runs
@@ -81,12 +82,14 @@ class SessionTiers {
   Result<std::optional<std::vector<PlannedUse>>> Planned(Position position) const;
 
   [[nodiscard]] std::span<const std::unique_ptr<Tier>> tiers() const { return tiers_; }
+  // Whether nodes guess what others have, and no node reads storage for another.
+  [[nodiscard]] bool asks_by_progress() const { return asks_by_progress_; }
   // The folders that are locked until the tiers are destroyed.
   [[nodiscard]] const std::vector<std::string>& folders() const { return folders_; }
 
  private:
   SessionTiers(const PlacementFactory* factory, std::shared_ptr<const ResolvedOrder> order,
-               const TiersSpec& spec, OtherNodes* nodes);
+               const TiersSpec& spec, const TierSharing& sharing);
   Status OpenTiers(const TiersSpec& spec, const std::string& fingerprint);
   Result<std::unique_ptr<TierCache>> Begin(PlacementRequest request, Position start);
   [[nodiscard]] std::vector<std::vector<std::uint32_t>> TakeHeld() const;
@@ -98,7 +101,9 @@ class SessionTiers {
   const PlacementFactory* const factory_;
   const std::shared_ptr<const ResolvedOrder> order_;
   const std::uint64_t horizon_epochs_;
+  const bool asks_by_progress_;
   OtherNodes* const nodes_;
+  const bool by_model_;
   TierRoom room_;
   std::vector<std::unique_ptr<Executor>> executors_;  // of tiers in folders
   std::vector<std::unique_ptr<Tier>> tiers_;

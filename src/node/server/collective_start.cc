@@ -23,51 +23,51 @@ Position LoopOf(const Position& next, const CollectiveStart::Pace& pace) {
 
 }  // namespace
 
-CollectiveStart::CollectiveStart(std::string job, std::uint32_t first_rank, std::uint32_t lanes)
-    : job_(std::move(job)), first_rank_(first_rank), lanes_(lanes) {}
+CollectiveStart::CollectiveStart(std::string job, std::uint32_t first_rank, std::uint32_t seats)
+    : job_(std::move(job)), first_rank_(first_rank), seats_(seats) {}
 
-std::string CollectiveStart::Named(std::uint32_t lane) const {
-  return "rank " + std::to_string(first_rank_ + lane);
+std::string CollectiveStart::Named(std::uint32_t seat) const {
+  return "rank " + std::to_string(first_rank_ + seat);
 }
 
-void CollectiveStart::Join(std::uint32_t lane) { lanes_[lane] = {.presence = Presence::kHere}; }
+void CollectiveStart::Join(std::uint32_t seat) { seats_[seat] = {.presence = Presence::kHere}; }
 
-void CollectiveStart::Leave(std::uint32_t lane) {
-  Withdraw(lane);
-  lanes_[lane].presence = Presence::kGone;
+void CollectiveStart::Leave(std::uint32_t seat) {
+  Withdraw(seat);
+  seats_[seat].presence = Presence::kGone;
 }
 
-Status CollectiveStart::Ask(std::uint32_t lane, Wish wish) {
+Status CollectiveStart::Ask(std::uint32_t seat, Wish wish) {
   // One that was in a run before waits: the others may yet ask as it does.
-  for (std::uint32_t other = 0; other < lanes_.size() && !lanes_[lane].next; ++other) {
-    if (!lanes_[other].in_run) continue;
+  for (std::uint32_t other = 0; other < seats_.size() && !seats_[seat].next; ++other) {
+    if (!seats_[other].in_run) continue;
     return Status(StatusCode::kFailedPrecondition,
-                  Named(lane) + " joins job '" + job_ + "' again and asks for " +
+                  Named(seat) + " joins job '" + job_ + "' again and asks for " +
                       Shown(wish.position) + ", but " + Named(other) + " is already at " +
-                      Shown(*lanes_[other].next) +
+                      Shown(*seats_[other].next) +
                       " or later: start all ranks of the node again, with the same state_dict()");
   }
-  lanes_[lane].wish = std::move(wish);
+  seats_[seat].wish = std::move(wish);
   return Status();
 }
 
-void CollectiveStart::Withdraw(std::uint32_t lane) {
-  lanes_[lane].wish.reset();
-  lanes_[lane].in_run = false;
+void CollectiveStart::Withdraw(std::uint32_t seat) {
+  seats_[seat].wish.reset();
+  seats_[seat].in_run = false;
 }
 
 Result<std::optional<CollectiveStart::Wish>> CollectiveStart::Agreed() const {
   const Wish* first = nullptr;
   bool equal = true;
   std::string all;
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    const Lane& each = lanes_[lane];
+  for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
+    const SeatState& each = seats_[seat];
     if (each.presence == Presence::kGone) continue;
     if (!each.wish.has_value()) return std::optional<Wish>();
     if (first == nullptr) first = &*each.wish;
     equal = equal && each.wish->position == first->position &&
             each.wish->list.has_value() == first->list.has_value();
-    all += (all.empty() ? "" : ", ") + Named(lane) + " asks for " + Shown(each.wish->position) +
+    all += (all.empty() ? "" : ", ") + Named(seat) + " asks for " + Shown(each.wish->position) +
            (each.wish->list.has_value() ? " of a list of samples" : "");
   }
   if (first == nullptr) return std::optional<Wish>();
@@ -79,32 +79,38 @@ Result<std::optional<CollectiveStart::Wish>> CollectiveStart::Agreed() const {
 }
 
 void CollectiveStart::Begin(Position position) {
-  for (Lane& lane : lanes_) {
-    if (!lane.wish.has_value()) continue;
-    lane.wish.reset();
-    lane.in_run = true;
-    lane.next = position;
+  for (SeatState& seat : seats_) {
+    if (!seat.wish.has_value()) continue;
+    seat.wish.reset();
+    seat.in_run = true;
+    seat.next = position;
   }
 }
 
 std::vector<std::uint32_t> CollectiveStart::Awaited() const {
+  std::vector<std::uint32_t> ranks = AwaitedSeats();
+  for (std::uint32_t& rank : ranks) rank += first_rank_;
+  return ranks;
+}
+
+std::vector<std::uint32_t> CollectiveStart::AwaitedSeats() const {
   std::vector<std::uint32_t> awaited;
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    const Lane& each = lanes_[lane];
-    if (each.presence != Presence::kGone && !each.wish.has_value()) awaited.push_back(lane);
+  for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
+    const SeatState& each = seats_[seat];
+    if (each.presence != Presence::kGone && !each.wish.has_value()) awaited.push_back(seat);
   }
-  const bool waits = std::any_of(lanes_.begin(), lanes_.end(),
-                                 [](const Lane& lane) { return lane.wish.has_value(); });
+  const bool waits = std::any_of(seats_.begin(), seats_.end(),
+                                 [](const SeatState& seat) { return seat.wish.has_value(); });
   return waits ? awaited : std::vector<std::uint32_t>();
 }
 
-Status CollectiveStart::GiveUp(std::uint32_t lane, std::uint64_t start,
+Status CollectiveStart::GiveUp(std::uint32_t seat, std::uint64_t start,
                                std::int64_t waited_ns) const {
-  const std::optional<Wish>& wish = lanes_[lane].wish;
+  const std::optional<Wish>& wish = seats_[seat].wish;
   if (!wish.has_value() || wish->start != start) return Status();  // It has begun, or was left.
   std::string missing;
-  for (const std::uint32_t each : Awaited()) {
-    if (lanes_[each].presence != Presence::kAwaited) continue;
+  for (const std::uint32_t each : AwaitedSeats()) {
+    if (seats_[each].presence != Presence::kAwaited) continue;
     missing += (missing.empty() ? "" : ", ") + std::to_string(each);
   }
   if (missing.empty()) return Status();
@@ -113,15 +119,15 @@ Status CollectiveStart::GiveUp(std::uint32_t lane, std::uint64_t start,
       fmt::format("starting {} of job '{}': {} waited {} s for local rank {} of {}, which "
                   "made no loader: make the same loaders on every rank of the node, in "
                   "the same order, or raise NodeProcess.start_timeout",
-                  Shown(wish->position), job_, Named(lane), waited_ns / 1'000'000'000, missing,
-                  lanes_.size()));
+                  Shown(wish->position), job_, Named(seat), waited_ns / 1'000'000'000, missing,
+                  seats_.size()));
 }
 
-Status CollectiveStart::Took(std::uint32_t lane, Position next, const Pace& pace) {
-  lanes_[lane].next = next;
+Status CollectiveStart::Took(std::uint32_t seat, Position next, const Pace& pace) {
+  seats_[seat].next = next;
   const Position at = LoopOf(next, pace);
-  for (std::uint32_t other = 0; other < lanes_.size(); ++other) {
-    const Lane& each = lanes_[other];
+  for (std::uint32_t other = 0; other < seats_.size(); ++other) {
+    const SeatState& each = seats_[other];
     if (!each.wish.has_value() || !each.next.has_value()) continue;
     // One that stays in its epoch, or goes back, waits for others that may yet do the same, until
     // the epoch ends.
@@ -130,7 +136,7 @@ Status CollectiveStart::Took(std::uint32_t lane, Position next, const Pace& pace
     if (each.wish->position >= at) continue;
     return Status(StatusCode::kFailedPrecondition,
                   Named(other) + " left its loop at " + Shown(*each.next) + " and waits to start " +
-                      Shown(each.wish->position) + ", but " + Named(lane) +
+                      Shown(each.wish->position) + ", but " + Named(seat) +
                       " did not leave there and is past that: leave an epoch on every rank of a "
                       "node, or on none");
   }

@@ -11,9 +11,9 @@
 
 namespace headrace {
 
-// Decides when the ranks of a node begin a run together, or why they cannot. Lanes are the node's
-// ranks, numbered from 0. Tracks which ranks are connected, which position each asked for, and how
-// far each is in its run. Sends and starts nothing.
+// Decides when the ranks of a node begin a run together, or why they cannot. Each rank has a seat,
+// numbered from 0: its local rank. Tracks which ranks are connected, which position each asked for,
+// and how far each is in its run. Sends and starts nothing.
 //
 // Thread safety: none.
 class CollectiveStart {
@@ -25,23 +25,23 @@ class CollectiveStart {
     std::optional<ListOrderOptions> list;
   };
 
-  // `job` and `first_rank`, the rank of lane 0, are for messages.
-  CollectiveStart(std::string job, std::uint32_t first_rank, std::uint32_t lanes);
+  // `job` and `first_rank`, the rank in seat 0, are for messages.
+  CollectiveStart(std::string job, std::uint32_t first_rank, std::uint32_t seats);
 
   // The rank has connected. It is in no run yet.
-  void Join(std::uint32_t lane);
+  void Join(std::uint32_t seat);
   // The rank is gone. The others continue without it.
-  void Leave(std::uint32_t lane);
-  [[nodiscard]] bool here(std::uint32_t lane) const {
-    return lanes_[lane].presence == Presence::kHere;
+  void Leave(std::uint32_t seat);
+  [[nodiscard]] bool here(std::uint32_t seat) const {
+    return seats_[seat].presence == Presence::kHere;
   }
 
   // Errors: FailedPrecondition  the rank came back while others are in a run without it
-  Status Ask(std::uint32_t lane, Wish wish);
+  Status Ask(std::uint32_t seat, Wish wish);
   // Drops the rank's request and takes it out of its run.
-  void Withdraw(std::uint32_t lane);
-  [[nodiscard]] const std::optional<Wish>& wish(std::uint32_t lane) const {
-    return lanes_[lane].wish;
+  void Withdraw(std::uint32_t seat);
+  [[nodiscard]] const std::optional<Wish>& wish(std::uint32_t seat) const {
+    return seats_[seat].wish;
   }
 
   // The request that all connected ranks agree on. std::nullopt: a rank has not asked yet, or none
@@ -52,11 +52,11 @@ class CollectiveStart {
   // A run began at `position` with all ranks that asked.
   void Begin(Position position);
 
-  // The lanes that others wait for; empty if no rank waits.
+  // The ranks that others wait for, by their numbers in the job; empty if no rank waits.
   [[nodiscard]] std::vector<std::uint32_t> Awaited() const;
-  // Returns the error that ends the wait of `lane` for run `start`: some ranks never connected. OK:
+  // Returns the error that ends the wait of `seat` for run `start`: some ranks never connected. OK:
   // continue to wait.
-  [[nodiscard]] Status GiveUp(std::uint32_t lane, std::uint64_t start,
+  [[nodiscard]] Status GiveUp(std::uint32_t seat, std::uint64_t start,
                               std::int64_t waited_ns) const;
 
   // By how much a rank's training loop may lag behind the batches that the rank took.
@@ -67,15 +67,17 @@ class CollectiveStart {
   // The rank took the batch before position `next`.
   //
   // Errors: FailedPrecondition  other ranks wait for a run that this rank has passed
-  Status Took(std::uint32_t lane, Position next, const Pace& pace);
+  Status Took(std::uint32_t seat, Position next, const Pace& pace);
 
   // "rank 5".
-  [[nodiscard]] std::string Named(std::uint32_t lane) const;
+  [[nodiscard]] std::string Named(std::uint32_t seat) const;
 
  private:
+  [[nodiscard]] std::vector<std::uint32_t> AwaitedSeats() const;
+
   enum class Presence : std::uint8_t { kAwaited, kHere, kGone };
 
-  struct Lane {
+  struct SeatState {
     Presence presence = Presence::kAwaited;
     bool in_run = false;
     std::optional<Wish> wish;      // set while it waits for the others
@@ -84,7 +86,7 @@ class CollectiveStart {
 
   const std::string job_;
   const std::uint32_t first_rank_;
-  std::vector<Lane> lanes_;
+  std::vector<SeatState> seats_;
 };
 
 }  // namespace headrace

@@ -18,13 +18,13 @@ constexpr CollectiveStart::Pace kPace{.steps_per_epoch = 10, .batches_behind = 0
 class CollectiveStartTest : public ::testing::Test {
  protected:
   CollectiveStartTest() {
-    for (std::uint32_t lane = 0; lane < 3; ++lane) ranks_.Join(lane);
+    for (std::uint32_t seat = 0; seat < 3; ++seat) ranks_.Join(seat);
   }
-  Status Ask(std::uint32_t lane, Position position) {
-    return ranks_.Ask(lane, {.start = 7, .position = position});
+  Status Ask(std::uint32_t seat, Position position) {
+    return ranks_.Ask(seat, {.start = 7, .position = position});
   }
   void BeginAt(Position position) {
-    for (std::uint32_t lane = 0; lane < 3; ++lane) EXPECT_TRUE(Ask(lane, position).ok());
+    for (std::uint32_t seat = 0; seat < 3; ++seat) EXPECT_TRUE(Ask(seat, position).ok());
     EXPECT_EQ(AgreedPosition(), position);
     ranks_.Begin(position);
   }
@@ -35,14 +35,14 @@ class CollectiveStartTest : public ::testing::Test {
     return agreed.value()->position;
   }
 
-  CollectiveStart ranks_{"train", /*first_rank=*/4, /*lanes=*/3};
+  CollectiveStart ranks_{"train", /*first_rank=*/4, /*seats=*/3};
 };
 
 TEST_F(CollectiveStartTest, ARunBeginsWhenAllHaveAskedForOnePosition) {
   EXPECT_TRUE(ranks_.Awaited().empty()) << "nobody waits";
   EXPECT_TRUE(Ask(0, {.epoch = 2}).ok());
   EXPECT_TRUE(Ask(2, {.epoch = 2}).ok());
-  EXPECT_EQ(ranks_.Awaited(), std::vector<std::uint32_t>{1});
+  EXPECT_EQ(ranks_.Awaited(), std::vector<std::uint32_t>{5});
   EXPECT_EQ(AgreedPosition(), std::nullopt);
   EXPECT_TRUE(Ask(1, {.epoch = 2}).ok());
   EXPECT_EQ(AgreedPosition(), (Position{.epoch = 2}));
@@ -62,7 +62,7 @@ TEST_F(CollectiveStartTest, OneThatIsGoneIsNotAwaitedAndOneThatNeverCameIs) {
   CollectiveStart fresh("train", 4, 2);
   fresh.Join(0);
   EXPECT_TRUE(fresh.Ask(0, {.start = 7}).ok());
-  EXPECT_EQ(fresh.Awaited(), std::vector<std::uint32_t>{1});
+  EXPECT_EQ(fresh.Awaited(), std::vector<std::uint32_t>{5});
   EXPECT_TRUE(fresh.GiveUp(0, /*start=*/6, 9'000'000'000).ok()) << "an older wait";
   const Status over = fresh.GiveUp(0, 7, 9'000'000'000);
   EXPECT_EQ(over.code(), StatusCode::kDeadlineExceeded);

@@ -22,11 +22,13 @@ constexpr std::int64_t kStopSliceNs = 20 * kNsPerMs;
 }  // namespace
 
 Result<std::unique_ptr<HostedJob>> HostedJob::Make(const OpenSession& first, Admit admit,
-                                                   std::shared_ptr<RetainedTiers> retained) {
+                                                   std::shared_ptr<RetainedTiers> retained,
+                                                   std::stop_token hurry) {
   HEADRACE_RETURN_IF_ERROR(CheckOpen(first));
   HEADRACE_ASSIGN_OR_RETURN(auto thread,
                             ThreadExecutor::Make({.threads = 1, .name = "headrace-job"}));
-  std::unique_ptr<HostedJob> job(new HostedJob(first, std::move(admit), std::move(retained)));
+  std::unique_ptr<HostedJob> job(
+      new HostedJob(first, std::move(admit), std::move(retained), std::move(hurry)));
   job->thread_ = std::move(thread);
   return job;
 }
@@ -91,13 +93,15 @@ Status HostedJob::OpenFirst(const OpenSession& open, int pid) {
   batches_ahead_ = config.budget.batches_max;
   const LoaderOptions& resolved = config.options;
   if (resolved.nodes.has_value() && resolved.job.world_size > open.lanes &&
-      !resolved.tiers.tiers.empty()) {
-    HEADRACE_ASSIGN_OR_RETURN(
-        nodes_, JobNodes::Make(open, [this] { return !ending_ && interrupts_ == 0; }));
+      (!resolved.tiers.tiers.empty() || resolved.job.exchange)) {
+    HEADRACE_ASSIGN_OR_RETURN(nodes_,
+                              JobNodes::Make(
+                                  open, [this] { return !ending_ && interrupts_ == 0; }, hurry_));
     nodes_->SetParameters(config.order->parameters());
   }
   HEADRACE_ASSIGN_OR_RETURN(
       session_, Session::Open(std::move(index), std::move(config), retained_, numa, nodes_));
+  exchanges_ = session_->config().options.job.exchange;
   // What jobs need comes before what is retained for others; its own it has taken by now.
   if (retained_ != nullptr) retained_->ShrinkTo(left);
   return Status();
@@ -169,8 +173,12 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
   } else if (std::holds_alternative<StopRun>(request)) {
     LeaveRun(seat);
   } else if (auto* connect = std::get_if<ConnectNodes>(&request)) {
-    Status status = FailedPrecondition("connecting nodes: the loader was opened without any");
-    if (nodes_ != nullptr) status = nodes_->Connect(std::move(connect->group));
+    Status status;
+    if (nodes_ != nullptr) {
+      status = nodes_->Connect(std::move(connect->group));
+    } else if (!first_.options.nodes.has_value()) {
+      status = FailedPrecondition("connecting nodes: the loader was opened without any");
+    }  // Else all that it reads is in the index: there is nothing to give each other.
     client->Send(NodesConnected{.call = connect->call, .status = std::move(status)});
   } else if (const auto* still = std::get_if<StillWaiting>(&request)) {
     DoStillWaiting(seat, *still);
@@ -180,7 +188,7 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
     if (got.ok()) reply.stats = std::move(got).value();
     {
       MutexLock lock(mutex_);
-      reply.stats.awaited = LanesOf(seats_, start_.Awaited());
+      reply.stats.awaited = start_.Awaited();
     }
     reply.learned = session_->reports().learned();
     client->Send(std::move(reply));
@@ -243,7 +251,8 @@ void HostedJob::LeaveRun(std::uint32_t seat) {
   }
   if (run != nullptr && last_of_lane) {
     run->Leave(lane);
-    if (last) static_cast<void>(session_->Stop(0));  // Nobody needs its reads.
+    // Nobody needs its reads. It goes on while other nodes need what it sends.
+    if (last) static_cast<void>(session_->Stop(0));
   } else if (run != nullptr) {
     sinks_[lane]->Remove(*client);
     const std::int64_t now_ns = MonotonicClock().NowNanos();
@@ -342,15 +351,19 @@ Status HostedJob::Begin(const CollectiveStart::Wish& wish) {
 
 void HostedJob::FailAll(const Status& why) {
   Told told;
+  std::vector<std::pair<std::shared_ptr<SessionRun>, std::uint32_t>> left;  // and their lanes
   {
     MutexLock lock(mutex_);
     for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
       start_.Withdraw(seat);
-      seats_[seat].run.reset();
+      if (seats_[seat].run != nullptr) {
+        left.emplace_back(std::exchange(seats_[seat].run, nullptr), seats_[seat].lane);
+      }
       if (start_.here(seat)) told.emplace_back(seats_[seat].client, seats_[seat].start);
     }
     for (SharedTakes& each : takes_) each.Clear();
   }
+  for (const auto& [run, lane] : left) run->Leave(lane);
   if (session_ != nullptr) static_cast<void>(session_->Stop(0));
   Tell(told, why);
 }

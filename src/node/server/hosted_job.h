@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -49,9 +50,12 @@ class HostedJob {
   // left for tiers that are retained for other jobs.
   using Admit = std::function<Result<std::uint64_t>(std::uint64_t bytes)>;
 
+  // `hurry`: requested when the process is to end: then other nodes are not waited for.
+  //
   // Errors: ResourceExhausted  no thread
   static Result<std::unique_ptr<HostedJob>> Make(const OpenSession& first, Admit admit,
-                                                 std::shared_ptr<RetainedTiers> retained);
+                                                 std::shared_ptr<RetainedTiers> retained,
+                                                 std::stop_token hurry = {});
   ~HostedJob();
   HostedJob(const HostedJob&) = delete;
   HostedJob& operator=(const HostedJob&) = delete;
@@ -68,6 +72,9 @@ class HostedJob {
   // The client is gone. Its consumer keeps the batches that it holds.
   void Close(std::shared_ptr<LaneClient> client);
 
+  // Of a job that all clients have left: as Session::owes(); the destructor waits as long.
+  [[nodiscard]] bool owes() const { return exchanges_ && session_->owes(); }
+
   // The error of a failed open, kept until every rank has received it.
   struct Failure {
     Status why;
@@ -77,10 +84,12 @@ class HostedJob {
   [[nodiscard]] std::optional<Failure> failure() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  HostedJob(const OpenSession& first, Admit admit, std::shared_ptr<RetainedTiers> retained)
+  HostedJob(const OpenSession& first, Admit admit, std::shared_ptr<RetainedTiers> retained,
+            std::stop_token hurry)
       : first_(first),
         admit_(std::move(admit)),
         retained_(std::move(retained)),
+        hurry_(std::move(hurry)),
         seats_(first.local_ranks),
         start_(first.job, first.process - first.local_rank, first.local_ranks),
         takes_(first.lanes) {
@@ -121,10 +130,11 @@ class HostedJob {
   const OpenSession first_;
   const Admit admit_;
   const std::shared_ptr<RetainedTiers> retained_;  // null: tiers in memory end with the job
+  const std::stop_token hurry_;
 
   mutable Mutex mutex_;
   std::vector<Seat> seats_ HEADRACE_GUARDED_BY(mutex_);
-  CollectiveStart start_ HEADRACE_GUARDED_BY(mutex_);           // its lanes are seats
+  CollectiveStart start_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<SharedTakes> takes_ HEADRACE_GUARDED_BY(mutex_);  // of each lane
   Status failed_ HEADRACE_GUARDED_BY(mutex_);                   // an error: the job has failed
   std::int64_t failed_at_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
@@ -132,6 +142,8 @@ class HostedJob {
   std::atomic<bool> ending_ = false;  // the destructor runs: do not repeat waits
   // Calls that end a wait for other nodes, and that were not handled yet.
   std::atomic<std::uint32_t> interrupts_ = 0;
+  // Whether nodes send each other samples; session_ is there then.
+  std::atomic<bool> exchanges_ = false;
 
   // Used by the job's thread; nodes_ and session_ are set once, before any lane connects.
   std::vector<std::unique_ptr<LaneSink>> sinks_;  // of the newest run, by lane

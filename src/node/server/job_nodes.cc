@@ -27,7 +27,7 @@ namespace {
 
 // Of StepSums, as JobNodes::Plan() has them.
 constexpr std::array<std::string_view, PlannedSteps::kFields> kFieldNames = {
-    "ids (which samples all nodes use)", "homes (which node uses which sample)",
+    "ids (which samples all nodes use)", "users (which node uses which sample)",
     "owners (what the tiers of the nodes are to have)"};
 
 std::string EncodeSays(const NodeSays& says) {
@@ -35,6 +35,25 @@ std::string EncodeSays(const NodeSays& says) {
   WirePut put(writer);
   put(says);
   return {reinterpret_cast<const char*>(writer.bytes().data()), writer.bytes().size()};
+}
+
+std::string Shown(const OrderParameters& parameters, const std::string& name) {
+  const auto found = parameters.find(name);
+  if (found == parameters.end()) return "none";
+  if (const auto* word = std::get_if<std::string>(&found->second)) return *word;
+  return std::to_string(std::get<std::int64_t>(found->second));
+}
+
+// The first parameter that differs, with both values.
+std::string FirstDifference(const OrderParameters& here, const OrderParameters& there) {
+  OrderParameters all = here;
+  all.insert(there.begin(), there.end());
+  for (const auto& [name, value] : all) {
+    const std::string own = Shown(here, name);
+    const std::string other = Shown(there, name);
+    if (own != other) return fmt::format("{}: {} here, {} there", name, own, other);
+  }
+  return "";
 }
 
 Result<NodeSays> DecodeSays(NodeNumber node, const std::string& bytes) {
@@ -50,15 +69,18 @@ Result<NodeSays> DecodeSays(NodeNumber node, const std::string& bytes) {
 }  // namespace
 
 Result<std::shared_ptr<JobNodes>> JobNodes::Make(const OpenSession& open,
-                                                 std::function<bool()> keep_waiting) {
+                                                 std::function<bool()> keep_waiting,
+                                                 std::stop_token hurry) {
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<PeerNode> peers, PeerNode::Listen(*open.options.nodes));
-  return std::shared_ptr<JobNodes>(new JobNodes(open, std::move(keep_waiting), std::move(peers)));
+  return std::shared_ptr<JobNodes>(
+      new JobNodes(open, std::move(keep_waiting), std::move(hurry), std::move(peers)));
 }
 
 JobNodes::JobNodes(const OpenSession& open, std::function<bool()> keep_waiting,
-                   std::unique_ptr<PeerNode> peers)
+                   std::stop_token hurry, std::unique_ptr<PeerNode> peers)
     : open_(ForOtherNodes(open)),
       keep_waiting_(std::move(keep_waiting)),
+      hurry_(std::move(hurry)),
       node_(static_cast<NodeNumber>((open.options.job.rank - open.lane) / open.lanes)),
       nodes_(static_cast<NodeNumber>(open.options.job.world_size / open.lanes)),
       peers_(std::move(peers)) {}
@@ -74,6 +96,7 @@ Status JobNodes::Connect(PeerGroup group) {
         "and the ranks on this node",
         node_, group.addresses.size(), group.node, nodes_);
   }
+  patience_ns_ = group.begin_ns;
   return peers_->Connect(std::move(group));
 }
 
@@ -104,9 +127,9 @@ Result<std::vector<NodeFacts>> JobNodes::Agree(const NodeFacts& own) {
     HEADRACE_RETURN_IF_ERROR(CompareNodes(says.open, other.open).WithContext(doing));
     if (other.parameters != says.parameters) {
       return FailedPrecondition(
-          "{}: their orders have other parameters, as their memory differs; give both the same "
-          "memory= or the order's parameters",
-          doing);
+          "{}: their orders have other parameters ({}), as their memory or their profiles differ; "
+          "give both the same memory= and Engine.profile, or the order's parameters",
+          doing, FirstDifference(says.parameters, other.parameters));
     }
     if (other.facts.start != own.start) {
       return FailedPrecondition(
@@ -123,6 +146,15 @@ Result<std::vector<NodeFacts>> JobNodes::Agree(const NodeFacts& own) {
   return facts;
 }
 
+std::uint64_t JobNodes::round() const {
+  MutexLock lock(mutex_);
+  return round_;
+}
+
+void JobNodes::StopTaking(std::uint64_t round) { peers_->StopTaking(round); }
+
+bool JobNodes::AnyTakes() { return !hurry_.stop_requested() && peers_->AnyTakes(); }
+
 void JobNodes::Plan(const StepSums& sums) {
   PlannedSteps told;
   {
@@ -130,7 +162,7 @@ void JobNodes::Plan(const StepSums& sums) {
     if (planned_.sums.empty()) {
       planned_ = {.round = round_, .epoch = sums.at.epoch, .step = sums.at.step, .sums = {}};
     }
-    planned_.sums.push_back({sums.ids, sums.homes, sums.owners});
+    planned_.sums.push_back({sums.ids, sums.users, sums.owners});
     if (planned_.sums.size() < steps_told_ && !sums.ends_epoch) return;
     steps_told_ = std::min(2 * steps_told_, kStepsTold);
     told = std::exchange(planned_, {});

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,12 @@ class PeerNode;
 class JobNodes final : public OtherNodes {
  public:
   // Listens as open.options.nodes says. `keep_waiting`: false ends waits for other nodes; several
-  // threads call it.
+  // threads call it. `hurry`: requested when the process is to end.
   //
   // Errors: those of PeerNode::Listen
   static Result<std::shared_ptr<JobNodes>> Make(const OpenSession& open,
-                                                std::function<bool()> keep_waiting);
+                                                std::function<bool()> keep_waiting,
+                                                std::stop_token hurry = {});
   ~JobNodes() override;
 
   // Where other nodes reach this one.
@@ -54,16 +56,22 @@ class JobNodes final : public OtherNodes {
   [[nodiscard]] FetchSource& source() override;
   Result<std::vector<NodeFacts>> Agree(const NodeFacts& own) override
       HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] std::uint64_t round() const override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void StopTaking(std::uint64_t round) override;
+  bool AnyTakes() override;
+  [[nodiscard]] std::int64_t patience_ns() const override { return patience_ns_; }
   void Plan(const StepSums& sums) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Give(HeldSamples* held) override;
   [[nodiscard]] NodeTraffic traffic() const override;
 
  private:
-  JobNodes(const OpenSession& open, std::function<bool()> keep_waiting,
+  JobNodes(const OpenSession& open, std::function<bool()> keep_waiting, std::stop_token hurry,
            std::unique_ptr<PeerNode> peers);
 
   const OpenSession open_;  // without what may differ between nodes
   const std::function<bool()> keep_waiting_;
+  const std::stop_token hurry_;
+  std::atomic<std::int64_t> patience_ns_ = 0;
   const NodeNumber node_;
   const NodeNumber nodes_;
   const std::unique_ptr<PeerNode> peers_;

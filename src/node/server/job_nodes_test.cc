@@ -142,11 +142,11 @@ TEST_F(JobNodesTest, OtherSamplesAreFoundInTheIdsOfTheirStep) {
 
 TEST_F(JobNodesTest, ADifferenceThatNobodyTookEndsTheNextRunBeforeItBegins) {
   Begin();
-  nodes_[0]->Plan({.at = {}, .homes = 1});
-  nodes_[1]->Plan({.at = {}, .homes = 2});
+  nodes_[0]->Plan({.at = {}, .users = 1});
+  nodes_[1]->Plan({.at = {}, .users = 2});
   AwaitCompared(1);
   const Status begun = nodes_[0]->Agree({}).status();
-  EXPECT_THAT(std::string(begun.message()), HasSubstr("step 0 of epoch 0 in homes"));
+  EXPECT_THAT(std::string(begun.message()), HasSubstr("step 0 of epoch 0 in users"));
 }
 
 }  // namespace

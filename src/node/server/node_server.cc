@@ -51,6 +51,7 @@ Result<std::unique_ptr<NodeServer>> NodeServer::Make(NodeServerOptions options) 
 
 NodeServer::~NodeServer() {
   server_.reset();
+  stop_.request_stop();
   jobs_.clear();
   opener_.reset();
 }
@@ -70,7 +71,7 @@ void NodeServer::WatchIdle(const std::stop_token& stop) {
   const MonotonicClock clock;
   MutexLock lock(mutex_);
   while (!stop.stop_requested()) {
-    if (idle_until_ns_ < 0) {
+    if (idle_until_ns_ < 0 || owing_ > 0) {
       idle_changed_.Wait(mutex_);
       continue;
     }
@@ -156,10 +157,13 @@ Status NodeServer::OnMessage(Connection& connection, OpenSession open) {
     return Status();
   }
   if (found == jobs_.end()) {
-    const auto admit = [this, name = open.job](std::uint64_t bytes) { return Admit(name, bytes); };
+    const std::uint64_t number = ++jobs_made_;
+    const auto admit = [this, number, name = open.job](std::uint64_t bytes) {
+      return Admit(number, name, bytes);
+    };
     HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<HostedJob> job,
-                              HostedJob::Make(open, admit, retained_));
-    Hosted hosted{.job = std::move(job), .folders = FoldersOf(open)};
+                              HostedJob::Make(open, admit, retained_, stop_.get_token()));
+    Hosted hosted{.job = std::move(job), .number = number, .folders = FoldersOf(open)};
     found = jobs_.emplace(open.job, std::move(hosted)).first;
   }
   ++found->second.clients;
@@ -257,23 +261,36 @@ void NodeServer::LeaveJob(Connection& connection) {
 void NodeServer::Reap(const std::string& name) {
   const auto found = jobs_.find(name);
   if (found->second.clients > 0) return;
-  std::string gone = name;  // That of the entry.
   if (std::optional<HostedJob::Failure> failure = found->second.job->failure()) {
-    failures_.insert_or_assign(gone, *std::move(failure));
+    failures_.insert_or_assign(found->first, *std::move(failure));
   }
+  const std::uint64_t number = found->second.number;
   std::shared_ptr<HostedJob> job = std::move(found->second.job);
   jobs_.erase(found);
-  opener_->Submit(0, [this, gone = std::move(gone), job = std::move(job)]() mutable {
-    job.reset();  // Waits for its reads.
+  const bool owes = job->owes();
+  if (owes) {
     MutexLock lock(mutex_);
-    admitted_.erase(gone);
-  });
+    ++owing_;
+  }
+  auto end = [this, number, job = std::move(job), owes]() mutable {
+    job.reset();  // Waits for its reads, and for nodes that are behind.
+    MutexLock lock(mutex_);
+    admitted_.erase(number);
+    owing_ -= owes ? 1 : 0;
+    idle_changed_.NotifyAll();
+  };
+  if (!owes) {
+    opener_->Submit(0, std::move(end));
+  } else {  // Behind what the opener has to do with it.
+    opener_->Submit(0, [this, end = std::move(end)]() mutable { leavers_.Run(std::move(end)); });
+  }
 }
 
-Result<std::uint64_t> NodeServer::Admit(const std::string& job, std::uint64_t bytes) {
+Result<std::uint64_t> NodeServer::Admit(std::uint64_t number, const std::string& job,
+                                        std::uint64_t bytes) {
   MutexLock lock(mutex_);
   std::uint64_t used = 0;
-  for (const auto& [name, each] : admitted_) used += each;
+  for (const auto& [each, taken] : admitted_) used += taken;
   if (options_.memory_bytes > 0 &&
       bytes > options_.memory_bytes - std::min(used, options_.memory_bytes)) {
     return ResourceExhausted(
@@ -282,7 +299,7 @@ Result<std::uint64_t> NodeServer::Admit(const std::string& job, std::uint64_t by
         job, FormatBytes(bytes), FormatBytes(options_.memory_bytes), admitted_.size(),
         FormatBytes(used));
   }
-  admitted_[job] = bytes;
+  admitted_.emplace(number, bytes);
   if (options_.memory_bytes == 0) return std::numeric_limits<std::uint64_t>::max();
   return options_.memory_bytes - used - bytes;
 }

@@ -14,6 +14,7 @@
 #include "loader/machine/thread_executor.h"
 #include "node/server/hosted_job.h"
 #include "node/server/lane_client.h"
+#include "node/server/leavers.h"
 
 namespace headrace {
 
@@ -31,8 +32,8 @@ struct NodeServerOptions {
 // Hosts the jobs of ranks that connect. The executable headrace-node runs it.
 //
 // Thread safety: Stop() from any thread; Run() once.
-// Shutdown: Run() returns after Stop() or, unless this is a service, when the last client is gone.
-// The destructor ends all jobs.
+// Shutdown: Run() returns after Stop() or, unless this is a service, when the last client is gone
+// and no other node needs what a job of this one has. The destructor ends all jobs.
 class NodeServer final : private IpcHandler {
  public:
   // Clients can connect once it returns.
@@ -50,6 +51,7 @@ class NodeServer final : private IpcHandler {
   // A job that has clients.
   struct Hosted {
     std::shared_ptr<HostedJob> job;
+    std::uint64_t number = 0;  // of all jobs of this process
     std::uint32_t clients = 0;
     bool ending = false;               // a client has left
     std::vector<std::string> folders;  // of its tiers
@@ -87,7 +89,7 @@ class NodeServer final : private IpcHandler {
   Status FailureFor(const Connection& connection, const OpenSession& open);
   // Forgets failures that are too old for any rank.
   void ForgetFailures();
-  Result<std::uint64_t> Admit(const std::string& job, std::uint64_t bytes)
+  Result<std::uint64_t> Admit(std::uint64_t number, const std::string& job, std::uint64_t bytes)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Sets how long the process may wait for a client.
   void SetIdle() HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -95,7 +97,7 @@ class NodeServer final : private IpcHandler {
 
   const NodeServerOptions options_;
   std::shared_ptr<RetainedTiers> retained_;  // null: not a service
-  std::stop_source stop_;
+  std::stop_source stop_;                    // then jobs do not wait for other nodes either
 
   // Used by the thread of Run().
   std::map<std::uint64_t, Connection> connections_;  // by peer
@@ -103,12 +105,17 @@ class NodeServer final : private IpcHandler {
   // Failures of jobs that have ended, by name; each is dropped after await_ns.
   std::map<std::string, HostedJob::Failure> failures_;
   bool had_client_ = false;
+  std::uint64_t jobs_made_ = 0;
 
   Mutex mutex_;
   CondVar idle_changed_;
-  std::int64_t idle_until_ns_ HEADRACE_GUARDED_BY(mutex_) = -1;                // negative: not idle
-  std::map<std::string, std::uint64_t> admitted_ HEADRACE_GUARDED_BY(mutex_);  // bytes, by job
+  std::int64_t idle_until_ns_ HEADRACE_GUARDED_BY(mutex_) = -1;  // negative: not idle
+  // Bytes by the job's number: one that still owes others something may have the name of the next.
+  std::map<std::uint64_t, std::uint64_t> admitted_ HEADRACE_GUARDED_BY(mutex_);
+  std::uint32_t owing_ HEADRACE_GUARDED_BY(mutex_) = 0;  // jobs that wait for other nodes
 
+  // Ends jobs that other nodes still need, while others are opened.
+  Leavers leavers_;
   // Opens and ends jobs one after the other, so that the folder of a job that ended is free for the
   // next.
   std::unique_ptr<ThreadExecutor> opener_;

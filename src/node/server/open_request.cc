@@ -23,7 +23,7 @@ struct Difference {
 };
 
 // Options that are called otherwise where people set them; "": may differ.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kKnownAs = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kKnownAs = {
     {{"fingerprint", "dataset"},
      {"local_ranks", "local ranks"},
      {"lanes", "positions on a node"},
@@ -35,6 +35,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kKnownAs
      {"batches_behind", "Python workers"},
      {"shared_batches", "Python workers"},
      {"horizon_epochs", "horizon"},
+     {"asks_by_progress", "Nodes.ask='progress'"},
      {"rank", ""},
      {"local_rank", ""},
      {"process", ""},

@@ -31,8 +31,4 @@ std::optional<std::uint32_t> SeatOf(std::span<const Seat> seats, const LaneClien
 SharedTakes::Ranks RanksInRun(std::span<const Seat> seats, std::uint32_t lane,
                               const SessionRun& run);
 
-// The lanes of these ranks, ascending.
-std::vector<std::uint32_t> LanesOf(std::span<const Seat> seats,
-                                   std::span<const std::uint32_t> ranks);
-
 }  // namespace headrace

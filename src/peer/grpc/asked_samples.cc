@@ -7,11 +7,37 @@
 #include "base/clock.h"
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "fetch/held_samples.h"
 
 namespace headrace {
 namespace {
 
 Status OtherWasFaster() { return Status(StatusCode::kCancelled, "the other node was faster"); }
+
+// A part of a parcel that was asked for ahead is not late before a step waits for it: until then it
+// may be the other node's ranks that pause. False: no step does.
+bool MoveDeadline(AskedSamples::Asked& asked) {
+  if (asked.parcel.count == 0 || asked.fetch->wait == nullptr) return true;
+  const std::optional<std::int64_t> since_ns = asked.fetch->wait->SinceNs(asked.deadline);
+  if (!since_ns.has_value() || *since_ns <= asked.asked_ns) return since_ns.has_value();
+  asked.due_ns += *since_ns - asked.asked_ns;
+  asked.asked_ns = *since_ns;
+  return true;
+}
+
+// The second node is to be asked, too.
+void HandOver(AskedSamples::Asked& asked, AskedSamples::Todo& todo) {
+  todo.handed.push_back({.node = std::exchange(asked.second, kNoNode),
+                         .fetch = asked.fetch,
+                         .sample = asked.sample,
+                         .bytes = asked.bytes,
+                         .deadline = asked.deadline,
+                         .done = asked.done,
+                         .stop = asked.stop,
+                         .asked_ns = asked.asked_ns,
+                         .due_ns = asked.due_ns,
+                         .race = asked.race});
+}
 
 }  // namespace
 
@@ -20,13 +46,18 @@ void AskedSamples::Begin() {
   last_number_ = 0;
   open_bytes_ = 0;
   sent_ = 0;
+  parts_ = 0;
   late_.clear();
 }
 
 void AskedSamples::Add(Asked asked) {
   const std::uint64_t number = ++last_number_;
+  if (asked.is_again) {
+    to_send_.push_front(number);
+  } else {
+    to_send_.push_back(number);
+  }
   asked_.emplace(number, std::move(asked));
-  to_send_.push_back(number);
 }
 
 void AskedSamples::Refuse(Asked asked, Status why, Todo& todo) {
@@ -47,15 +78,23 @@ std::optional<std::pair<std::uint64_t, const AskedSamples::Asked*>> AskedSamples
       End(here, OtherWasFaster(), todo);
       continue;
     }
-    if (open_bytes_ > 0 && open_bytes_ + asked.bytes > kPeerWindowBytes) break;
-    if (sent_ + late_.size() >= kPeerOpenMax) break;
+    if (!HasRoom(asked)) break;
     to_send_.pop_front();
     open_bytes_ += asked.bytes;
     ++sent_;
+    if (asked.parcel.count > 0) ++parts_;
     asked.sent = true;
     return std::pair(number, &asked);
   }
   return std::nullopt;
+}
+
+// The other node suffers twice as much.
+bool AskedSamples::HasRoom(const Asked& asked) const {
+  const std::uint64_t times = asked.is_again ? 2 : 1;
+  if (open_bytes_ > 0 && open_bytes_ + asked.bytes > times * kPeerWindowBytes) return false;
+  if (asked.parcel.count > 0 && parts_ >= times * kPartsOpenMax) return false;
+  return sent_ + late_.size() < times * kPeerOpenMax;
 }
 
 Status AskedSamples::Take(ReceivedAnswer& answer, std::vector<Arrived>& arrived, Todo& todo) {
@@ -66,9 +105,8 @@ Status AskedSamples::Take(ReceivedAnswer& answer, std::vector<Arrived>& arrived,
   if (!asked.sent || asked.whole ||
       (answer.code == 0 &&
        (answer.offset != asked.received || bytes == 0 || bytes > asked.bytes - asked.received))) {
-    return DataLoss("sample {} of {}: got {} bytes at {}, expected up to {} at {}",
-                    Raw(asked.sample), name_, bytes, answer.offset, asked.bytes - asked.received,
-                    asked.received);
+    return DataLoss("{}: got {} bytes at {}, expected up to {} at {}", NameOf(asked), bytes,
+                    answer.offset, asked.bytes - asked.received, asked.received);
   }
   if (answer.code == 0 && asked.race != nullptr && !asked.race->Claim(this)) {
     GiveUp(here, OtherWasFaster(), todo);
@@ -82,17 +120,37 @@ Status AskedSamples::Take(ReceivedAnswer& answer, std::vector<Arrived>& arrived,
   return Status();
 }
 
+std::string AskedSamples::NameOf(const Asked& asked) const {
+  if (asked.parcel.count == 0) return fmt::format("sample {} of {}", Raw(asked.sample), name_);
+  return fmt::format("parcel {} of {}, {} from {} on", asked.parcel.parcel, name_,
+                     Counted(asked.parcel.count, "sample"), asked.parcel.first);
+}
+
+// The node does not give it, and says why. Of a parcel nobody else has the samples: whoever asks
+// has to know whether one of them is damaged, or the node has failed.
+Status AskedSamples::Refused(const Asked& asked, const ReceivedAnswer& answer) {
+  if (asked.parcel.count == 0) {
+    ++counters_.not_held;
+    return NotFound("{}: {}", NameOf(asked), answer.reason);
+  }
+  const bool damaged = answer.code == static_cast<std::uint32_t>(StatusCode::kDataLoss);
+  return {damaged ? StatusCode::kDataLoss : StatusCode::kUnavailable,
+          fmt::format("{}: {}", NameOf(asked), answer.reason)};
+}
+
 // An answer about a sample that was given up: it only makes room.
 Status AskedSamples::TakeLate(const ReceivedAnswer& answer) {
   const auto late = late_.find(answer.number);
   if (late == late_.end()) {
     return DataLoss("{} answers request {}, which it was not sent", name_, answer.number);
   }
-  const std::uint64_t came =
-      answer.code != 0 ? late->second : std::min(late->second, answer.part.left());
-  late->second -= came;
+  std::uint64_t& bytes = late->second.bytes;
+  const std::uint64_t came = answer.code != 0 ? bytes : std::min(bytes, answer.part.left());
+  bytes -= came;
   open_bytes_ -= std::min(open_bytes_, came);
-  if (late->second == 0) late_.erase(late);
+  if (bytes > 0) return Status();
+  if (late->second.is_part) --parts_;
+  late_.erase(late);
   return Status();
 }
 
@@ -112,18 +170,19 @@ void AskedSamples::Finish(const Arrived& arrived, Todo& todo) {
   todo.answered = true;
   const auto here = asked_.find(answer.number);
   if (answer.code != 0) {
-    ++counters_.not_held;
-    return End(here, NotFound("sample {} of {}: {}", Raw(asked.sample), name_, answer.reason),
-               todo);
+    return End(here, Refused(asked, answer), todo);
   }
   if (asked.checksum != answer.checksum) {
     ++counters_.bad_messages;
-    return End(here,
-               DataLoss("sample {} of {}: the bytes that came do not have its checksum",
-                        Raw(asked.sample), name_),
-               todo);
+    // Of a parcel the node has given them away: to ask for each alone would be in vain.
+    const StatusCode code =
+        asked.parcel.count == 0 ? StatusCode::kDataLoss : StatusCode::kUnavailable;
+    return End(
+        here,
+        {code, fmt::format("{}: the bytes that came do not have its checksum", NameOf(asked))},
+        todo);
   }
-  ++counters_.received_samples;
+  counters_.received_samples += std::max(asked.parcel.count, 1U);
   counters_.received_bytes += asked.bytes;
   if (asked.is_second) ++counters_.second_gave;
   End(here, Status(), todo);
@@ -138,14 +197,16 @@ bool AskedSamples::Sweep(std::int64_t now_ns, Todo& todo) {
     if (asked.busy) continue;
     if (asked.stop.stop_requested()) {
       GiveUp(here, Status(StatusCode::kCancelled, "the run has ended"), todo);
+    } else if (!MoveDeadline(asked)) {
+      continue;  // Nobody waits for it.
     } else if (now_ns >= asked.due_ns) {
       // Not what waited for the rate budget, nor what the first node left little time for.
       late = late || (!asked.is_second && (asked.sent || !late_.empty()));
       GiveUp(here,
              Status(StatusCode::kDeadlineExceeded,
-                    fmt::format("sample {} of {}: {} of {} bytes came in {} s", Raw(asked.sample),
-                                name_, asked.received, asked.bytes,
-                                static_cast<double>(answer_ns_) / kNsPerSecond)),
+                    fmt::format("{}: {} of {} bytes came in {} s", NameOf(asked), asked.received,
+                                asked.bytes,
+                                static_cast<double>(asked.due_ns - asked.asked_ns) / kNsPerSecond)),
              todo);
     } else if (asked.second != kNoNode && asked.received == 0 && now_ns >= asked.hedge_ns &&
                hands_over_ && (asked.sent || is_slow)) {
@@ -169,24 +230,14 @@ void AskedSamples::EndAll(const Status& why, Todo& todo) {
   to_send_.clear();
 }
 
-// The second node is to be asked, too.
-void AskedSamples::HandOver(Asked& asked, Todo& todo) {
-  todo.handed.push_back({.node = std::exchange(asked.second, kNoNode),
-                         .fetch = asked.fetch,
-                         .sample = asked.sample,
-                         .bytes = asked.bytes,
-                         .done = asked.done,
-                         .stop = asked.stop,
-                         .due_ns = asked.due_ns,
-                         .race = asked.race});
-}
-
-// Ends a sample that the node may still send: its bytes stay open until they came.
+// Ends a sample that the node may still send: it counts as open until its bytes have come.
 void AskedSamples::GiveUp(AllAsked::iterator here, Status status, Todo& todo) {
   const Asked& asked = here->second;
   if (asked.sent && asked.received < asked.bytes) {
-    late_.emplace(here->first, asked.bytes - asked.received);
+    const bool is_part = asked.parcel.count > 0;
+    late_.emplace(here->first, Late{.bytes = asked.bytes - asked.received, .is_part = is_part});
     open_bytes_ += asked.bytes - asked.received;
+    if (is_part) ++parts_;
   }
   End(here, std::move(status), todo);
 }
@@ -197,6 +248,7 @@ void AskedSamples::End(AllAsked::iterator here, Status status, Todo& todo) {
   if (asked.sent) {
     open_bytes_ -= std::min(open_bytes_, asked.bytes);
     --sent_;
+    if (asked.parcel.count > 0) --parts_;
   }
   const bool cancelled = status.code() == StatusCode::kCancelled;
   if (!status.ok() && status.code() != StatusCode::kNotFound && !cancelled) ++counters_.failed;

@@ -31,22 +31,28 @@ class AskedSamples {
     Fetch* fetch = nullptr;
     SampleId sample{};
     std::uint64_t bytes = 0;
+    std::uint64_t deadline = 0;  // of the fetch
     const FetchSource::Done* done = nullptr;
     std::stop_token stop;
+    std::int64_t asked_ns = 0;
     std::int64_t due_ns = 0;
     std::shared_ptr<Race> race;  // null: the first node has failed
   };
-  // A sample that is asked for.
+  // A sample that is asked for, or a part of a parcel.
   struct Asked {
     Fetch* fetch = nullptr;  // not before it is claimed, if there is a race
     SampleId sample{};
     std::uint64_t bytes = 0;
+    std::uint64_t deadline = 0;  // of the fetch
     const FetchSource::Done* done = nullptr;
     std::stop_token stop;
     std::int64_t hedge_ns = 0;  // when to ask the second node
+    std::int64_t asked_ns = 0;
     std::int64_t due_ns = 0;
     NodeNumber second = kNoNode;  // not asked yet
     bool is_second = false;       // this node is
+    ParcelPart parcel;            // if it is a part of one
+    bool is_again = false;        // as Fetch::is_again
     std::shared_ptr<Race> race;   // null: one node is asked
     std::uint64_t received = 0;   // or on its way into memory
     std::uint64_t checksum = 0;
@@ -76,10 +82,12 @@ class AskedSamples {
   };
 
   // `name`: of the node, for messages.
-  AskedSamples(std::string name, std::int64_t answer_ns, PeerCounters& counters)
-      : name_(std::move(name)), answer_ns_(answer_ns), counters_(counters) {}
+  AskedSamples(std::string name, PeerCounters& counters)
+      : name_(std::move(name)), counters_(counters) {}
 
   [[nodiscard]] bool empty() const { return asked_.empty(); }
+  // For messages: "sample 7 of node 2 (host:port)".
+  [[nodiscard]] std::string NameOf(const Asked& asked) const;
   // A new stream: nothing was asked on it.
   void Begin();
   // Adds a sample to those to be asked for; Next() returns it.
@@ -87,6 +95,8 @@ class AskedSamples {
   // Ends one that is not asked for.
   void Refuse(Asked asked, Status why, Todo& todo);
   // The next sample to ask for, with its number, if the window has room for it. It is open then.
+  // Samples of a part that failed come first, and beyond the window: what else is open may wait
+  // until the other node is rid of them.
   // Those that another node has given meanwhile are left out. Valid until the sample ends.
   std::optional<std::pair<std::uint64_t, const Asked*>> Next(Todo& todo);
 
@@ -108,14 +118,14 @@ class AskedSamples {
  private:
   using AllAsked = std::unordered_map<std::uint64_t, Asked>;
 
+  [[nodiscard]] Status Refused(const Asked& asked, const ReceivedAnswer& answer);
   Status TakeLate(const ReceivedAnswer& answer);
   [[nodiscard]] bool IsSlow(std::int64_t now_ns) const;
-  static void HandOver(Asked& asked, Todo& todo);
+  [[nodiscard]] bool HasRoom(const Asked& asked) const;
   void GiveUp(AllAsked::iterator here, Status status, Todo& todo);
   void End(AllAsked::iterator here, Status status, Todo& todo);
 
   const std::string name_;
-  const std::int64_t answer_ns_;
   PeerCounters& counters_;
   bool hands_over_ = true;
   std::uint64_t last_number_ = 0;  // of the stream
@@ -123,8 +133,13 @@ class AskedSamples {
   std::deque<std::uint64_t> to_send_;
   std::uint64_t open_bytes_ = 0;  // sent and not answered whole
   std::size_t sent_ = 0;          // samples of asked_ that were sent
-  // Samples that were given up; the node may still send them.
-  std::unordered_map<std::uint64_t, std::uint64_t> late_;
+  // What was given up, and the node may still send.
+  struct Late {
+    std::uint64_t bytes = 0;  // that have not come
+    bool is_part = false;     // of a parcel
+  };
+  std::unordered_map<std::uint64_t, Late> late_;  // by number
+  std::size_t parts_ = 0;  // of asked_ and late_: parts of parcels that were sent
 };
 
 }  // namespace headrace

@@ -34,6 +34,7 @@ class NodeLink::Stream final : public grpc::ClientBidiReactor<SampleRequests, gr
  public:
   explicit Stream(NodeLink& link) : link_(link) {
     context_.AddMetadata(kPeerTokenKey, link_.options_.token);
+    context_.AddMetadata(kPeerNodeKey, std::to_string(link_.options_.own));
     context_.set_wait_for_ready(false);
   }
 
@@ -85,7 +86,7 @@ NodeLink::NodeLink(Options options, std::shared_ptr<grpc::Channel> channel, cons
       counters_(shared.counters),
       stub_(peers::v1::Peers::NewStub(channel)),
       samples_stub_(std::move(channel)),
-      asked_(Name(), options_.answer_ns, counters_) {}
+      asked_(Name(), counters_) {}
 
 NodeLink::~NodeLink() { HEADRACE_CHECK(stream_ == nullptr); }
 
@@ -93,10 +94,10 @@ std::string NodeLink::Name() const {
   return fmt::format("node {} ({})", options_.node, options_.address);
 }
 
-Status NodeLink::DownError(SampleId sample) const {
+Status NodeLink::DownError(const Asked& asked) const {
   return {StatusCode::kUnavailable,
-          fmt::format("sample {} of {}: the node did not answer and is not asked for a while",
-                      Raw(sample), Name())};
+          fmt::format("{}: the node did not answer and is not asked for a while",
+                      asked_.NameOf(asked))};
 }
 
 // The second node of a fetch, if it is another one of the job.
@@ -113,14 +114,19 @@ void NodeLink::Read(std::span<Fetch* const> fetches, const std::stop_token& stop
     MutexLock lock(mutex_);
     const std::int64_t now_ns = Now();
     for (Fetch* const fetch : fetches) {
+      const bool is_parcel = fetch->parcel.count > 0;
       Ask({.fetch = fetch,
            .sample = fetch->sample,
            .bytes = fetch->extent.range.size,
+           .deadline = fetch->deadline,
            .done = &done,
            .stop = stop,
            .hedge_ns = now_ns + std::min(options_.hedge_ns, options_.answer_ns / 4),
-           .due_ns = now_ns + options_.answer_ns,
-           .second = SecondOf(*fetch)},
+           .asked_ns = now_ns,
+           .due_ns = now_ns + (is_parcel ? options_.parcel_ns : options_.answer_ns),
+           .second = SecondOf(*fetch),
+           .parcel = fetch->parcel,
+           .is_again = fetch->is_again},
           now_ns, todo);
     }
     Send(todo);
@@ -138,8 +144,10 @@ void NodeLink::ReadSecond(std::span<Handed> handed) {
       Ask({.fetch = each.fetch,
            .sample = each.sample,
            .bytes = each.bytes,
+           .deadline = each.deadline,
            .done = each.done,
            .stop = std::move(each.stop),
+           .asked_ns = each.asked_ns,
            .due_ns = each.due_ns,
            .is_second = true,
            .race = std::move(each.race)},
@@ -158,16 +166,16 @@ void NodeLink::Ask(Asked asked, std::int64_t now_ns, Todo& todo) {
   if (stopped) {
     asked_.Refuse(std::move(asked), RunEnded(), todo);
   } else if (down) {
-    const SampleId sample = asked.sample;
-    asked_.Refuse(std::move(asked), DownError(sample), todo);
+    Status why = DownError(asked);
+    asked_.Refuse(std::move(asked), std::move(why), todo);
   } else {
     asked_.Add(std::move(asked));
   }
 }
 
-// Sends as many requests as the window and the rate budget allow, in one message.
-void NodeLink::Send(Todo& todo) {
-  if (sending_ || stream_ == nullptr || cancelled_) return;
+// Sends as many requests as the window and the rate budget allow, in one message. False: none.
+bool NodeLink::Send(Todo& todo) {
+  if (sending_ || stream_ == nullptr || cancelled_) return false;
   SampleRequests message;
   const std::int64_t now_ns = Now();
   // What the budget does not let pass now is sent by Sweep().
@@ -176,14 +184,25 @@ void NodeLink::Send(Todo& todo) {
     if (!next.has_value()) break;
     const auto [number, asked] = *next;
     shared_.asking.Pass(asked->bytes, now_ns);
+    ++counters_.asked_samples;
     SampleRequest& request = *message.add_requests();
     request.set_number(number);
     request.set_sample(Raw(asked->sample));
     request.set_bytes(asked->bytes);
+    request.set_deadline(asked->deadline);
+    if (asked->parcel.count == 0) continue;
+    peers::v1::ParcelPart& part = *request.mutable_parcel();
+    part.set_round(asked->parcel.round);
+    part.set_parcel(asked->parcel.parcel);
+    part.set_first(asked->parcel.first);
+    part.set_count(asked->parcel.count);
+    part.set_ids(asked->parcel.ids);
   }
-  if (message.requests_size() == 0) return;
+  if (message.requests_size() == 0) return false;
+  ++counters_.requests;
   sending_ = true;
   stream_->Write(std::move(message));
+  return true;
 }
 
 void NodeLink::OnSent() {
@@ -203,6 +222,7 @@ bool NodeLink::OnAnswers(Pieces::List message) {
   Result<std::vector<ReceivedAnswer>> answers = ReadSampleAnswers(message);
   Status bad = answers.status();
   if (answers.ok()) {
+    ++counters_.answers;
     MutexLock lock(mutex_);
     for (ReceivedAnswer& answer : answers.value()) {
       bad = asked_.Take(answer, arrived, todo);
@@ -226,16 +246,18 @@ bool NodeLink::OnAnswers(Pieces::List message) {
   return bad.ok();
 }
 
-void NodeLink::Sweep(std::int64_t now_ns) {
+bool NodeLink::Sweep(std::int64_t now_ns) {
   Todo todo;
+  bool asked = false;
   std::vector<std::unique_ptr<Stream>> streams;  // destroyed without the lock
   {
     MutexLock lock(mutex_);
     streams.swap(ended_streams_);
     if (asked_.Sweep(now_ns, todo)) Failed();
-    Send(todo);
+    asked = Send(todo);
   }
   Do(todo);
+  return asked;
 }
 
 // Not told by the end of the stream alone: a node that is stopped keeps its connection.

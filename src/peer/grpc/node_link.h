@@ -46,6 +46,7 @@ class NodeLink {
     std::string address;
     std::string token;
     std::int64_t answer_ns = 0;  // a sample that takes longer fails
+    std::int64_t parcel_ns = 0;  // a part of a parcel that takes longer fails
     std::int64_t hedge_ns = 0;   // a second node is asked for one that takes longer
   };
   using Handed = AskedSamples::Handed;
@@ -64,8 +65,9 @@ class NodeLink {
             const FetchSource::Done& done) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Asks for what another node was asked for before.
   void ReadSecond(std::span<Handed> handed) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Fails what was asked too long ago, or for a run that has ended. Called every few milliseconds.
-  void Sweep(std::int64_t now_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Fails what was asked too long ago, or for a run that has ended; asks for what waited for the
+  // rate budget. Returns whether it asked for any. Called every few milliseconds.
+  bool Sweep(std::int64_t now_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
   [[nodiscard]] bool is_down() const HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Close() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
@@ -83,11 +85,11 @@ class NodeLink {
   void Do(Todo& todo) const;
   static void Tell(std::vector<AskedSamples::Ended>& ended);
   void Ask(Asked asked, std::int64_t now_ns, Todo& todo) HEADRACE_LOCKS_REQUIRED(mutex_);
-  [[nodiscard]] Status DownError(SampleId sample) const;
+  [[nodiscard]] Status DownError(const Asked& asked) const HEADRACE_LOCKS_REQUIRED(mutex_);
   void Failed() HEADRACE_LOCKS_REQUIRED(mutex_);
   void OpenStream() HEADRACE_LOCKS_REQUIRED(mutex_);
   void CancelStream() HEADRACE_LOCKS_REQUIRED(mutex_);
-  void Send(Todo& todo) HEADRACE_LOCKS_REQUIRED(mutex_);
+  bool Send(Todo& todo) HEADRACE_LOCKS_REQUIRED(mutex_);
   // Called by the stream.
   bool OnAnswers(Pieces::List message) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnSent() HEADRACE_LOCKS_EXCLUDED(mutex_);

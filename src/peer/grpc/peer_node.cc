@@ -23,6 +23,8 @@
 #include "peer/grpc/peer_service.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/plan_teller.h"
+#include "peer/grpc/takers.h"
+#include "peer/rotation.h"
 #include "peer/shelf.h"
 
 namespace headrace {
@@ -174,13 +176,15 @@ struct PeerNode::Impl {
   void Watch(const std::stop_token& stop) {
     const std::stop_callback wake(stop, [this] { pause.NotifyAll(); });
     const MonotonicClock clock;
+    Rotation rotation;
     while (!stop.stop_requested()) {
       Pause(kSweepNs);
-      for (const std::shared_ptr<NodeLink>& link : Links()) {
-        if (link != nullptr) link->Sweep(clock.NowNanos());
-      }
+      rotation.Visit(Links(), [&](const std::shared_ptr<NodeLink>& link) {
+        return link != nullptr && link->Sweep(clock.NowNanos());
+      });
       service.Sweep();
       teller.Sweep();
+      takers.Sweep(clock.NowNanos());
     }
   }
 
@@ -205,7 +209,12 @@ struct PeerNode::Impl {
   // By node; null: this one.
   std::vector<std::shared_ptr<NodeLink>> links HEADRACE_GUARDED_BY(mutex);
 
+  // Distinguishes this process from one that another launch has here.
+  const std::uint64_t process = static_cast<std::uint64_t>(MonotonicClock().NowNanos());
+  std::uint64_t newest_round HEADRACE_GUARDED_BY(mutex) = 0;
+
   PlanTeller teller;
+  Takers takers;
   mutable Mutex pause_mutex;
   mutable CondVar pause;
   std::unique_ptr<grpc::Server> server;
@@ -249,6 +258,7 @@ PeerNode::PeerNode(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 PeerNode::~PeerNode() {
   impl_->teller.Close();
+  impl_->takers.Close();
   for (const std::shared_ptr<NodeLink>& link : impl_->Links()) {
     if (link != nullptr) link->Close();
   }
@@ -297,6 +307,7 @@ Status PeerNode::Connect(PeerGroup group) {
                           .address = group.addresses[node],
                           .token = group.token,
                           .answer_ns = group.answer_ns,
+                          .parcel_ns = group.begin_ns,
                           .hedge_ns = group.hedge_ns},
         grpc::CreateCustomChannel(group.addresses[node], ChannelCredentialsOf(impl_->certificates),
                                   arguments),
@@ -311,7 +322,8 @@ Status PeerNode::Connect(PeerGroup group) {
   impl_->giving.Limit(group.rate_bytes_per_s, now_ns);
   impl_->agreement = std::make_unique<Agreement>(group.node, nodes);
   impl_->ledger = std::make_unique<PlanLedger>(group.node, nodes);
-  impl_->service.Open(group.token, *impl_->agreement, *impl_->ledger);
+  impl_->service.Open({.token = group.token, .node = group.node, .nodes = nodes}, *impl_->agreement,
+                      *impl_->ledger);
   impl_->group = std::move(group);
   return Status();
 }
@@ -337,6 +349,7 @@ Status PeerNode::Impl::Tell(NodeLink& link, std::uint64_t round, const std::stri
     peers::v1::AgreePart part;
     part.set_node(node);
     part.set_round(round);
+    part.set_process(process);
     for (std::size_t at = 0;;) {
       const std::size_t size = std::min(kFactsPartBytes, facts.size() - at);
       part.set_facts(facts.substr(at, size));
@@ -399,17 +412,31 @@ Result<std::vector<std::string>> PeerNode::Agree(std::uint64_t round, const std:
     ledger = impl_->ledger.get();
     node = impl_->group.node;
     begin_ns = impl_->group.begin_ns;
+    impl_->newest_round = round;
   }
   if (agreement == nullptr) {
     return FailedPrecondition("beginning run {}: the node does not know the other nodes yet",
                               round);
   }
+  impl_->service.Take(round);
   HEADRACE_RETURN_IF_ERROR(agreement->Say(node, round, facts));
   HEADRACE_RETURN_IF_ERROR(impl_->TellAll(round, facts, keep_waiting));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> all,
                             agreement->Await(round, begin_ns, keep_waiting));
   ledger->Begin(round);
   return all;
+}
+
+void PeerNode::StopTaking(std::uint64_t round) { impl_->service.StopTaking(round); }
+
+bool PeerNode::AnyTakes() {
+  Takers::Run run{.process = impl_->process};
+  {
+    MutexLock lock(impl_->mutex);
+    run.node = impl_->group.node;
+    run.round = impl_->newest_round;
+  }
+  return impl_->takers.Any(run, impl_->Links());
 }
 
 void PeerNode::Plan(const PlannedSteps& steps) {
@@ -444,6 +471,9 @@ NodeTraffic PeerNode::traffic() const {
   const PeerCounters& counters = impl_->counters;
   NodeTraffic traffic{.received_samples = counters.received_samples,
                       .received_bytes = counters.received_bytes,
+                      .asked_samples = counters.asked_samples,
+                      .requests = counters.requests,
+                      .answers = counters.answers,
                       .not_held = counters.not_held,
                       .failed = counters.failed,
                       .asked_second = counters.asked_second,

@@ -58,6 +58,13 @@ class PeerNode {
   // The first difference of a run, once.
   std::optional<PlanDifference> TakeDifference();
 
+  // From now on no parcel of run `round` is taken: others need not wait until this node has theirs.
+  // Does nothing if Agree() has begun a newer one.
+  void StopTaking(std::uint64_t round);
+  // Whether any other node may still take parcels of the run that Agree() began last. It is asked
+  // for, now and then, from the first call on; does not wait.
+  bool AnyTakes();
+
   // Reads samples of other nodes. Errors: NotFound  the node does not have it; Unavailable,
   // DeadlineExceeded, DataLoss  it cannot be asked, is late, or answers wrongly
   [[nodiscard]] FetchSource& source();

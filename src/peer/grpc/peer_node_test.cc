@@ -30,33 +30,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Nodes of one job, in this process.
-class Nodes {
- public:
-  explicit Nodes(NodeNumber count, std::int64_t answer_ns = 60 * kNsPerSecond)
-      : Nodes(count, PeerGroup{.answer_ns = answer_ns}) {}
-  // All with the options of `group`.
-  Nodes(NodeNumber count, PeerGroup group) {
-    std::vector<std::string> addresses;
-    for (NodeNumber node = 0; node < count; ++node) {
-      auto made = PeerNode::Listen({});
-      EXPECT_TRUE(made.ok()) << made.status().message();
-      nodes_.push_back(std::move(made).value());
-      addresses.push_back(nodes_.back()->address());
-    }
-    group.addresses = std::move(addresses);
-    group.token = "secret";
-    group.begin_ns = 20 * kNsPerSecond;
-    for (group.node = 0; group.node < count; ++group.node) {
-      EXPECT_TRUE(nodes_[group.node]->Connect(group).ok());
-    }
-  }
-  PeerNode& operator[](NodeNumber node) { return *nodes_[node]; }
-
- private:
-  std::vector<std::unique_ptr<PeerNode>> nodes_;
-};
-
 // Calls a node without a PeerNode of the caller's.
 std::unique_ptr<peers::v1::Peers::Stub> StubOf(const PeerNode& node) {
   return peers::v1::Peers::NewStub(

@@ -1,6 +1,7 @@
 #include "peer/grpc/peer_service.h"
 
 #include <algorithm>
+#include <charconv>
 #include <deque>
 #include <string>
 #include <string_view>
@@ -32,8 +33,8 @@ bool SameSecret(std::string_view given, std::string_view secret) {
 // Receives the facts of another node's run.
 class AgreeStream final : public grpc::ServerReadReactor<AgreePart> {
  public:
-  AgreeStream(Agreement& agreement, PeerCounters& counters)
-      : agreement_(agreement), counters_(counters) {
+  AgreeStream(PeerService& service, Agreement& agreement, PeerCounters& counters)
+      : service_(service), agreement_(agreement), counters_(counters) {
     StartRead(&part_);
   }
 
@@ -47,6 +48,7 @@ class AgreeStream final : public grpc::ServerReadReactor<AgreePart> {
     if (!part_.last()) return StartRead(&part_);
     const Status said = agreement_.Say(part_.node(), part_.round(), facts_);
     if (!said.ok()) return Refuse(static_cast<grpc::StatusCode>(said.code()), said.message());
+    service_.Heard(part_.node(), part_.process());
     Finish(grpc::Status::OK);
   }
   void OnDone() override { delete this; }
@@ -57,6 +59,7 @@ class AgreeStream final : public grpc::ServerReadReactor<AgreePart> {
     Finish(grpc::Status(code, std::string(why)));
   }
 
+  PeerService& service_;
   Agreement& agreement_;
   PeerCounters& counters_;
   AgreePart part_;
@@ -110,8 +113,11 @@ class Answers final : public PeerService::Served, public std::enable_shared_from
   };
   void OnTaken(const Wanted& wanted, Result<Tier::EntryRef> entry,
                std::shared_ptr<Shelf::Lease> lease) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // The same of `samples` samples of a parcel.
+  void OnTaken(const Wanted& wanted, std::uint32_t samples, Result<OwnedBytes> bytes)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Writes a message if the stream can take one and there is something to say.
-  void Pump() override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  bool Pump() override HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Withdraw() override HEADRACE_LOCKS_EXCLUDED(mutex_);
   // The stream can take a message; it can no more. The other side sends nothing more.
   void OnWritten(bool ok) HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -126,18 +132,22 @@ class Answers final : public PeerService::Served, public std::enable_shared_from
   Mutex mutex_;
   SampleStream* stream_ HEADRACE_GUARDED_BY(mutex_) = nullptr;  // null: it has ended
   const PeerService::Parts parts_;
+  // What is sent ahead comes after the rest, even if some of it has been written.
   std::deque<SampleWriter> ready_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t open_ HEADRACE_GUARDED_BY(mutex_) = 0;  // not answered whole
   std::uint64_t open_bytes_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool writing_ HEADRACE_GUARDED_BY(mutex_) = false;
+  // Parcels whose last part is being written: they count as given when it has been.
+  std::deque<SampleWriter> written_ HEADRACE_GUARDED_BY(mutex_);
   bool input_ended_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
 
 // Gives another node the samples that it asks for.
 class SampleStream final : public SamplesReactor {
  public:
-  SampleStream(PeerService::Parts parts, std::shared_ptr<Answers> answers)
-      : parts_(parts), answers_(std::move(answers)) {
+  // `node`: who asks; kNoNode: it does not say, and gets no parcels.
+  SampleStream(PeerService::Parts parts, NodeNumber node, std::shared_ptr<Answers> answers)
+      : parts_(parts), node_(node), answers_(std::move(answers)) {
     answers_->Attach(*this);
     StartRead(&received_);
   }
@@ -151,8 +161,15 @@ class SampleStream final : public SamplesReactor {
     if (requests.requests_size() > kPeerRequestsMax) return Refuse("too many requests at once");
     for (const SampleRequest& request : requests.requests()) {
       if (!answers_->Begin(request)) return Refuse("more bytes are asked for than a stream may");
+      if (request.has_parcel()) {
+        if (node_ == kNoNode) {
+          return Refuse(grpc::StatusCode::INVALID_ARGUMENT, "no other node of the job asks");
+        }
+        TakeParcel(request);
+        continue;
+      }
       parts_.shelf.Take(
-          SampleId{request.sample()},
+          SampleId{request.sample()}, request.deadline(),
           [answers = answers_, number = request.number(), sample = request.sample(),
            bytes = request.bytes()](Result<Tier::EntryRef> entry,
                                     std::shared_ptr<Shelf::Lease> lease) {
@@ -174,7 +191,10 @@ class SampleStream final : public SamplesReactor {
     answers_->End(grpc::Status(code, why));
   }
 
+  void TakeParcel(const SampleRequest& request) const;
+
   const PeerService::Parts parts_;
+  const NodeNumber node_;
   const std::shared_ptr<Answers> answers_;
   grpc::ByteBuffer received_;
   grpc::ByteBuffer message_;  // being written
@@ -197,27 +217,61 @@ void Answers::OnTaken(const Wanted& wanted, Result<Tier::EntryRef> entry,
   reading->Read([answers = shared_from_this(), reading] { answers->Add(std::move(*reading)); });
 }
 
+void SampleStream::TakeParcel(const SampleRequest& request) const {
+  const peers::v1::ParcelPart& part = request.parcel();
+  const Answers::Wanted wanted{.number = request.number(), .sample = 0, .bytes = request.bytes()};
+  parts_.shelf.TakeParcel(
+      node_,
+      {.round = part.round(),
+       .parcel = part.parcel(),
+       .first = part.first(),
+       .count = part.count(),
+       .ids = part.ids()},
+      [answers = answers_, wanted, samples = part.count()](Result<OwnedBytes> bytes) {
+        answers->OnTaken(wanted, samples, std::move(bytes));
+      });
+}
+
+void Answers::OnTaken(const Wanted& wanted, std::uint32_t samples, Result<OwnedBytes> bytes) {
+  Status why = bytes.status();
+  if (bytes.ok() && bytes.value().size != wanted.bytes) {
+    why =
+        Status(StatusCode::kFailedPrecondition,
+               "the other node asks for " + std::to_string(wanted.bytes) + " bytes, this one has " +
+                   std::to_string(bytes.value().size) + ": they read different datasets");
+  }
+  if (!why.ok()) return Add(SampleWriter(wanted.number, wanted.bytes, std::move(why)));
+  Add(SampleWriter(wanted.number, samples, std::move(bytes).value()));
+}
+
 void Answers::Add(SampleWriter writer) {
   {
     MutexLock lock(mutex_);
-    if (stream_ != nullptr) ready_.push_back(std::move(writer));
+    if (stream_ != nullptr) {
+      const auto goes_first = [](const SampleWriter& each) { return !each.ahead(); };
+      const auto place =
+          writer.ahead() ? ready_.end() : std::ranges::partition_point(ready_, goes_first);
+      ready_.insert(place, std::move(writer));
+    }
   }
   Pump();
 }
 
-void Answers::Pump() {
+bool Answers::Pump() {
   std::deque<SampleWriter> done;  // Their entries go back to the tier without the lock.
   bool ends = false;
   {
     MutexLock lock(mutex_);
-    if (stream_ == nullptr || writing_) return;
+    if (stream_ == nullptr || writing_) return false;
     ends = ready_.empty() && input_ended_ && open_ == 0;
     if (!ready_.empty()) {
-      if (!parts_.giving.MayPass(MonotonicClock().NowNanos())) return;  // Sweep() tries again.
+      if (!parts_.giving.MayPass(MonotonicClock().NowNanos())) return false;  // See Sweep().
       Write(done);
+      return true;
     }
   }
   if (ends) End(grpc::Status::OK);
+  return false;
 }
 
 // Writes one message of what is ready. Adds to `done` the samples that are written whole.
@@ -246,12 +300,12 @@ void Answers::Write(std::deque<SampleWriter>& done) {
     --open_;
     open_bytes_ -= writer.asked_bytes();
     if (writer.given()) {
-      ++parts_.counters.given_samples;
+      parts_.counters.given_samples += writer.samples();
       parts_.counters.given_bytes += writer.asked_bytes();
     } else {
       ++parts_.counters.not_given;
     }
-    done.push_back(std::move(writer));
+    (writer.is_owned() ? written_ : done).push_back(std::move(writer));
     ready_.pop_front();
   }
   parts_.giving.Pass(message.size(), MonotonicClock().NowNanos());
@@ -262,20 +316,25 @@ void Answers::Write(std::deque<SampleWriter>& done) {
 
 void Answers::OnWritten(bool ok) {
   if (!ok) return End(grpc::Status::CANCELLED);
+  std::deque<SampleWriter> done;  // Their memory comes back without the lock.
   {
     MutexLock lock(mutex_);
     writing_ = false;
+    done.swap(written_);
   }
+  done.clear();
   Pump();
 }
 
 void Answers::End(const grpc::Status& status) {
   std::deque<SampleWriter> dropped;
+  std::deque<SampleWriter> written;
   SampleStream* stream = nullptr;
   {
     MutexLock lock(mutex_);
     stream = std::exchange(stream_, nullptr);
     dropped.swap(ready_);
+    written.swap(written_);
   }
   if (stream != nullptr) stream->Finish(status);
 }
@@ -285,7 +344,7 @@ void Answers::Withdraw() {
   {
     MutexLock lock(mutex_);
     for (SampleWriter& writer : ready_) {
-      if (!writer.given()) continue;
+      if (!writer.given() || !writer.is_entry()) continue;
       dropped.push_back(std::exchange(
           writer, writer.Refusal({StatusCode::kUnavailable, "this node gives nothing now"})));
     }
@@ -320,11 +379,16 @@ Result<PlannedSteps> StepsOf(const peers::v1::Plan& plan) {
 
 }  // namespace
 
-void PeerService::Open(std::string token, Agreement& agreement, PlanLedger& ledger) {
+void PeerService::Open(Job job, Agreement& agreement, PlanLedger& ledger) {
   MutexLock lock(mutex_);
-  token_ = std::move(token);
+  job_ = std::move(job);
   agreement_ = &agreement;
   ledger_ = &ledger;
+}
+
+void PeerService::Heard(NodeNumber node, std::uint64_t process) {
+  MutexLock lock(mutex_);
+  processes_[node] = process;
 }
 
 void PeerService::Sweep() {
@@ -335,11 +399,11 @@ void PeerService::Sweep() {
     for (const auto& each : served_) served.push_back(each.lock());
   }
   const bool withdraws = parts_.shelf.withdraws();
-  for (const std::shared_ptr<Served>& each : served) {
-    if (each == nullptr) continue;
+  rotation_.Visit(served, [withdraws](const std::shared_ptr<Served>& each) {
+    if (each == nullptr) return false;
     if (withdraws) each->Withdraw();
-    each->Pump();
-  }
+    return each->Pump();
+  });
 }
 
 grpc::Status PeerService::Admit(const grpc::CallbackServerContext& context) {
@@ -349,7 +413,7 @@ grpc::Status PeerService::Admit(const grpc::CallbackServerContext& context) {
   }
   const auto found = context.client_metadata().find(kPeerTokenKey);
   const bool right = found != context.client_metadata().end() &&
-                     SameSecret({found->second.data(), found->second.size()}, token_);
+                     SameSecret({found->second.data(), found->second.size()}, job_.token);
   if (right) return grpc::Status::OK;
   ++parts_.counters.bad_messages;
   return {grpc::StatusCode::UNAUTHENTICATED, "the call does not have the token of the job"};
@@ -360,7 +424,7 @@ grpc::ServerReadReactor<AgreePart>* PeerService::Agree(grpc::CallbackServerConte
   const grpc::Status admitted = Admit(*context);
   if (!admitted.ok()) return new RefusedAgree(admitted);
   MutexLock lock(mutex_);
-  return new AgreeStream(*agreement_, parts_.counters);
+  return new AgreeStream(*this, *agreement_, parts_.counters);
 }
 
 grpc::ServerUnaryReactor* PeerService::Compare(grpc::CallbackServerContext* context,
@@ -386,6 +450,32 @@ grpc::ServerUnaryReactor* PeerService::Compare(grpc::CallbackServerContext* cont
   return reactor;
 }
 
+grpc::ServerUnaryReactor* PeerService::Takes(grpc::CallbackServerContext* context,
+                                             const peers::v1::TakesQuestion* question,
+                                             peers::v1::TakesReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const grpc::Status admitted = Admit(*context);
+  if (admitted.ok()) {
+    MutexLock lock(mutex_);
+    const auto known = processes_.find(question->node());
+    reply->set_takes(question->round() == taken_round_ && known != processes_.end() &&
+                     known->second == question->process());
+  }
+  reactor->Finish(admitted);
+  return reactor;
+}
+
+// Who asks on a stream; kNoNode: no other node of the job.
+NodeNumber PeerService::NodeOf(const grpc::CallbackServerContext& context) const {
+  const auto said = context.client_metadata().find(kPeerNodeKey);
+  if (said == context.client_metadata().end()) return kNoNode;
+  NodeNumber node = kNoNode;
+  const char* const end = said->second.data() + said->second.size();
+  const auto [stop, error] = std::from_chars(said->second.data(), end, node);
+  const bool is_number = error == std::errc() && stop == end;
+  return is_number && node < job_.nodes && node != job_.node ? node : kNoNode;
+}
+
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PeerService::Samples(
     grpc::CallbackServerContext* context) {
   const grpc::Status admitted = Admit(*context);
@@ -393,7 +483,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PeerService::Sample
   auto answers = std::make_shared<Answers>(parts_);
   MutexLock lock(mutex_);
   served_.push_back(answers);
-  return new SampleStream(parts_, std::move(answers));
+  return new SampleStream(parts_, NodeOf(*context), std::move(answers));
 }
 
 }  // namespace headrace

@@ -4,6 +4,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,14 +17,15 @@
 #include "peer/grpc/proto/peers.grpc.pb.h"
 #include "peer/plan_ledger.h"
 #include "peer/rate_budget.h"
+#include "peer/rotation.h"
 #include "peer/shelf.h"
 
 namespace headrace {
 
 // Samples() gets and gives messages as bytes: sample_message.h.
-using PeerCalls =
-    peers::v1::Peers::WithRawCallbackMethod_Samples<peers::v1::Peers::WithCallbackMethod_Compare<
-        peers::v1::Peers::WithCallbackMethod_Agree<peers::v1::Peers::Service>>>;
+using PeerCalls = peers::v1::Peers::WithRawCallbackMethod_Samples<
+    peers::v1::Peers::WithCallbackMethod_Takes<peers::v1::Peers::WithCallbackMethod_Compare<
+        peers::v1::Peers::WithCallbackMethod_Agree<peers::v1::Peers::Service>>>>;
 
 // Serves the calls of other nodes. Before Open() and without the token, every call is refused.
 //
@@ -39,19 +43,30 @@ class PeerService final : public PeerCalls {
   class Served {
    public:
     virtual ~Served() = default;
-    // Goes on writing, if it can.
-    virtual void Pump() = 0;
+    // Goes on writing, if it can. Returns whether it wrote.
+    virtual bool Pump() = 0;
     // Lets go of all entries: their samples are not given.
     virtual void Withdraw() = 0;
   };
 
   explicit PeerService(Parts parts) : parts_(parts) {}
 
-  // From now on calls with `token` are served. `agreement` and `ledger` outlive the service.
-  void Open(std::string token, Agreement& agreement, PlanLedger& ledger)
-      HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Goes on with streams that waited for the rate budget; withdraws what has to be let go. Called
-  // every few milliseconds.
+  // What is known of the job before calls are served.
+  struct Job {
+    std::string token;
+    NodeNumber node = 0;  // this one
+    NodeNumber nodes = 0;
+  };
+  // From now on calls with the job's token are served. `agreement` and `ledger` outlive the
+  // service.
+  void Open(Job job, Agreement& agreement, PlanLedger& ledger) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // The run from which this node takes parcels; 0: none.
+  void Take(std::uint64_t round) { taken_round_ = round; }
+  void StopTaking(std::uint64_t round) { taken_round_.compare_exchange_strong(round, 0); }
+  // The process of another node that began a run last, as it says itself.
+  void Heard(NodeNumber node, std::uint64_t process) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Goes on with streams that waited for the rate budget, in turns; withdraws what has to be let
+  // go. Called every few milliseconds, by one thread.
   void Sweep() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   grpc::ServerReadReactor<peers::v1::AgreePart>* Agree(grpc::CallbackServerContext* context,
@@ -59,19 +74,27 @@ class PeerService final : public PeerCalls {
   grpc::ServerUnaryReactor* Compare(grpc::CallbackServerContext* context,
                                     const peers::v1::Plan* plan,
                                     peers::v1::CompareReply* reply) override;
+  grpc::ServerUnaryReactor* Takes(grpc::CallbackServerContext* context,
+                                  const peers::v1::TakesQuestion* question,
+                                  peers::v1::TakesReply* reply) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Samples(
       grpc::CallbackServerContext* context) override;
 
  private:
   [[nodiscard]] grpc::Status Admit(const grpc::CallbackServerContext& context)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] NodeNumber NodeOf(const grpc::CallbackServerContext& context) const
+      HEADRACE_LOCKS_REQUIRED(mutex_);
 
   const Parts parts_;
+  std::atomic<std::uint64_t> taken_round_ = 0;
   Mutex mutex_;
-  std::string token_ HEADRACE_GUARDED_BY(mutex_);
+  Job job_ HEADRACE_GUARDED_BY(mutex_);
+  std::map<NodeNumber, std::uint64_t> processes_ HEADRACE_GUARDED_BY(mutex_);
   Agreement* agreement_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   PlanLedger* ledger_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   std::vector<std::weak_ptr<Served>> served_ HEADRACE_GUARDED_BY(mutex_);
+  Rotation rotation_;  // of Sweep()
 };
 
 }  // namespace headrace

@@ -15,6 +15,9 @@ namespace headrace {
 struct PeerCounters {
   std::atomic<std::uint64_t> received_samples = 0;
   std::atomic<std::uint64_t> received_bytes = 0;
+  std::atomic<std::uint64_t> asked_samples = 0;
+  std::atomic<std::uint64_t> requests = 0;
+  std::atomic<std::uint64_t> answers = 0;
   std::atomic<std::uint64_t> not_held = 0;
   std::atomic<std::uint64_t> failed = 0;
   std::atomic<std::uint64_t> asked_second = 0;
@@ -36,6 +39,7 @@ inline constexpr std::uint64_t kPeerMessageBytes = std::uint64_t{512} << 10;
 inline constexpr int kPeerMessageBytesMax = 4 << 20;
 inline constexpr int kPeerRequestsMax = 4096;  // in one message
 inline constexpr char kPeerTokenKey[] = "headrace-token";
+inline constexpr char kPeerNodeKey[] = "headrace-node";  // of Samples(): the node that asks
 
 // The checksum of a sample's parts so far, `before`, and of one more.
 inline std::uint64_t NextPeerChecksum(std::uint64_t before, std::span<const std::byte> part) {

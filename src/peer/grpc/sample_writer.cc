@@ -51,7 +51,7 @@ void SampleWriter::Write(SampleAnswersWriter& message) {
   }
   done_ = written_ + size == bytes_;
   const std::span<std::byte> to = message.Begin(number_, written_, size, done_);
-  if (read_ != nullptr) {
+  if (!data_.empty()) {
     std::copy_n(data_.begin() + static_cast<std::ptrdiff_t>(written_), size, to.begin());
   } else {
     entry_->tier()->CopyOut(*entry_, written_, to);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "fetch/held_samples.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/sample_message.h"
 #include "peer/shelf.h"
@@ -16,7 +17,8 @@
 
 namespace headrace {
 
-// One sample on its way to another node, part by part; or the reason why it is not given.
+// One sample, or a part of a parcel, on its way to another node, part by part; or the reason why it
+// is not given.
 //
 // Thread safety: none.
 class SampleWriter {
@@ -29,6 +31,20 @@ class SampleWriter {
         lease_(std::move(lease)),
         entry_(std::make_unique<Tier::EntryRef>(std::move(entry))) {}
 
+  SampleWriter(std::uint64_t number, std::uint32_t samples, OwnedBytes bytes)
+      : number_(number),
+        bytes_(bytes.size),
+        samples_(samples),
+        checked_(true),
+        owned_(std::move(bytes)),
+        data_(owned_.bytes()) {}
+
+  // Whether it uses an entry of a tier, and so has a lease.
+  [[nodiscard]] bool is_entry() const { return entry_ != nullptr; }
+  // Whether it has bytes of its own, of a parcel.
+  [[nodiscard]] bool is_owned() const { return owned_.size > 0; }
+  // Whether others go first, as Parcel::ahead.
+  [[nodiscard]] bool ahead() const { return owned_.ahead; }
   [[nodiscard]] bool in_memory() const { return entry_->tier()->in_memory(); }
   // Only of an entry that is not in memory, once, before Write(): reads it. `done` runs on any
   // thread, inside the call too; the writer must live until then.
@@ -45,6 +61,7 @@ class SampleWriter {
   [[nodiscard]] bool done() const { return done_; }
   [[nodiscard]] bool given() const { return why_.ok(); }
   [[nodiscard]] std::uint64_t asked_bytes() const { return bytes_; }
+  [[nodiscard]] std::uint32_t samples() const { return samples_; }
 
  private:
   struct Free {
@@ -53,7 +70,8 @@ class SampleWriter {
 
   std::uint64_t number_;
   std::uint64_t bytes_;  // of the sample
-  Status why_;           // an error: it is not given
+  std::uint32_t samples_ = 1;
+  Status why_;  // an error: it is not given
   std::uint64_t written_ = 0;
   std::uint64_t checksum_ = 0;  // of the parts that are written
   bool checked_ = false;
@@ -62,7 +80,8 @@ class SampleWriter {
   std::shared_ptr<Shelf::Lease> lease_;
   std::unique_ptr<Tier::EntryRef> entry_;
   std::unique_ptr<std::byte, Free> read_;  // of an entry that is not in memory
-  std::span<std::byte> data_;              // in it
+  OwnedBytes owned_;                       // of a parcel
+  std::span<std::byte> data_;              // in one of them
 };
 
 }  // namespace headrace

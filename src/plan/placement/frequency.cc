@@ -49,13 +49,13 @@ class CountedPlacement : public NodesPlanner {
       Count();
       std::vector<Wanted> wanted = Plan();
       for (std::uint32_t each = 0; each < nodes(); ++each) {
-        if (each == node()) {
-          Change(nodes_[each], wanted[each]);
+        if (Lists(each)) {
+          Change(nodes_[each], wanted[each], first_used_[each]);
         } else {
           nodes_[each] = std::move(wanted[each].tiers());
         }
       }
-      first_used_.clear();
+      for (std::vector<std::uint32_t>& blocks : first_used_) blocks.clear();
     }
     Finish(step, nodes_[node()]);
     return step;
@@ -67,7 +67,8 @@ class CountedPlacement : public NodesPlanner {
       : NodesPlanner(std::move(request)),
         stream_(std::move(stream)),
         ahead_(std::move(ahead)),
-        counts_(std::size_t{block_count()} * nodes()) {}
+        counts_(std::size_t{block_count()} * nodes()),
+        first_used_(nodes()) {}
 
   // The plan of every node's tiers for the counted period.
   virtual std::vector<Wanted> Plan() = 0;
@@ -85,13 +86,17 @@ class CountedPlacement : public NodesPlanner {
   }
 
   // Fills the room of a node with the blocks that it uses most; among equals, those that it has
-  // first, then in the order drawn. Blocks that it does not use stay while there is room.
-  void Fill(std::uint32_t each, const Permutation& draw, Wanted& wanted) const {
+  // first, then in the order drawn. Blocks that it does not use stay while there is room. With
+  // `stays` those that it has come before all others.
+  void Fill(std::uint32_t each, const Permutation& draw, Wanted& wanted, bool stays) const {
     if (wanted.Full()) return;
+    const std::size_t levels = std::size_t{most_uses_} + 1;
     const auto key = [&](std::uint32_t block) {
-      return std::size_t{Uses(each, block)} * 2 + (Has(each, block) ? 1 : 0);
+      const bool has = Has(each, block);
+      const std::size_t uses = Uses(each, block);
+      return stays ? uses + (has ? levels : 0) : uses * 2 + (has ? 1 : 0);
     };
-    std::vector<std::uint32_t> ends(std::size_t{most_uses_} * 2 + 2);  // by key; a counting sort
+    std::vector<std::uint32_t> ends(levels * 2);  // by key; a counting sort
     for (std::uint32_t block = 0; block < block_count(); ++block) ++ends[key(block)];
     std::uint32_t sum = 0;
     for (std::size_t k = ends.size() - 1; k > 0; --k) {
@@ -113,6 +118,11 @@ class CountedPlacement : public NodesPlanner {
  private:
   static constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
 
+  // Whether a node's inserts are planned one after the other.
+  [[nodiscard]] bool Lists(std::uint32_t each) const {
+    return each == node() || request().numbers_inserts;
+  }
+
   void Count() {
     std::ranges::fill(counts_, std::uint16_t{0});
     most_uses_ = 0;
@@ -122,7 +132,7 @@ class CountedPlacement : public NodesPlanner {
         for (const std::uint32_t block : seen_.OfNode(each)) {
           HEADRACE_CHECK(block < block_count());
           std::uint16_t& count = counts_[std::size_t{block} * nodes() + each];
-          if (count == 0 && each == node()) first_used_.push_back(block);
+          if (count == 0 && Lists(each)) first_used_[each].push_back(block);
           if (count != std::numeric_limits<std::uint16_t>::max()) ++count;
           most_uses_ = std::max(most_uses_, count);
         }
@@ -134,7 +144,7 @@ class CountedPlacement : public NodesPlanner {
 
   // Changes the tiers to the plan, never above a capacity: evictions first, then moves, then
   // inserts in the order of first use.
-  void Change(NodeTiers& tiers, const Wanted& wanted) {
+  void Change(NodeTiers& tiers, const Wanted& wanted, std::span<const std::uint32_t> first_used) {
     std::array<std::deque<std::uint32_t>, kTiersMax> moving;  // by the tier that they go to
     for (std::uint32_t block = 0; block < block_count(); ++block) {
       if (!tiers.Has(block) || tiers.Of(block) == wanted.Of(block)) continue;
@@ -165,15 +175,16 @@ class CountedPlacement : public NodesPlanner {
     const auto insert = [&](std::uint32_t block) {
       if (!tiers.Has(block) && wanted.Of(block) != kNoTier) tiers.Move(block, wanted.Of(block));
     };
-    for (const std::uint32_t block : first_used_) insert(block);
+    for (const std::uint32_t block : first_used) insert(block);
     for (std::uint32_t block = 0; block < block_count(); ++block) insert(block);
   }
 
   const std::unique_ptr<UseStream> stream_;
-  const std::unique_ptr<UseStream> ahead_;   // the same steps, read to the end of the period
-  std::vector<std::uint16_t> counts_;        // [block][node]
-  std::uint16_t most_uses_ = 0;              // of counts_
-  std::vector<std::uint32_t> first_used_;    // by the node in the period, in the order of first use
+  const std::unique_ptr<UseStream> ahead_;  // the same steps, read to the end of the period
+  std::vector<std::uint16_t> counts_;       // [block][node]
+  std::uint16_t most_uses_ = 0;             // of counts_
+  // By node, of those that Lists(): what it uses in the period, in the order of first use.
+  std::vector<std::vector<std::uint32_t>> first_used_;
   std::optional<std::uint64_t> period_end_;  // first epoch after it
   StepUses uses_;
   StepUses seen_;
@@ -199,16 +210,17 @@ class FrequencyPlacement final : public CountedPlacement {
     std::vector<Wanted> wanted;
     for (std::uint32_t each = 0; each < nodes(); ++each) {
       wanted.push_back(Nothing(each));
-      if (!wanted.back().Full()) Fill(each, Draw(each), wanted.back());
+      if (!wanted.back().Full()) Fill(each, Draw(each), wanted.back(), /*stays=*/false);
     }
     return wanted;
   }
 };
 
-// `coordinated`: takes (uses, node, block) from the most uses down. A block goes to the first node
-// with room, so that every block has one owner before any block has two; then each node fills its
-// remaining room as `frequency` does. Equal counts: nodes that have the block first, then blocks in
-// the order drawn; for the i-th block the nodes from node i on, cyclically.
+// `coordinated`: takes (uses, node, block) from the most uses down, first of nodes that have the
+// block, then of the others. A block goes to the first node with room, so that every block has one
+// owner before any block has two; then each node fills its remaining room as `frequency` does.
+// Equal counts: blocks in the order drawn; for the i-th block the nodes from node i on, cyclically.
+// So what the nodes have between them stays, and is not read from storage again.
 class CoordinatedPlacement final : public CountedPlacement {
  public:
   static Result<std::unique_ptr<Placement>> Make(PlacementRequest request) {
@@ -225,7 +237,7 @@ class CoordinatedPlacement final : public CountedPlacement {
  private:
   static constexpr std::uint32_t kDone = 0xffff'ffff;
 
-  // A block without an owner, and the highest number of uses by a node that was not tried yet.
+  // A block without an owner, and the highest number of uses by a node that is to be tried yet.
   struct Pending {
     std::uint32_t block;
     std::uint32_t turn;  // the node tried first
@@ -236,38 +248,46 @@ class CoordinatedPlacement final : public CountedPlacement {
     std::vector<Wanted> wanted;
     for (std::uint32_t each = 0; each < nodes(); ++each) wanted.push_back(Nothing(each));
     const Permutation draw = Draw(0);
+    std::vector<bool> owned(block_count());
+    for (const bool held : {true, false}) Assign(draw, held, owned, wanted);
+    for (std::uint32_t each = 0; each < nodes(); ++each)
+      Fill(each, draw, wanted[each], /*stays=*/true);
+    return wanted;
+  }
+
+  // Gives blocks without an owner to nodes that have them; or, not `held`, that do not.
+  void Assign(const Permutation& draw, bool held, std::vector<bool>& owned,
+              std::vector<Wanted>& wanted) const {
     std::vector<Pending> pending;
     const std::uint32_t blocks = AllFull(wanted) ? 0 : block_count();
-    pending.reserve(blocks);
     for (std::uint32_t i = 0; i < blocks; ++i) {
       const auto block = static_cast<std::uint32_t>(draw.At(i));
-      pending.push_back({.block = block, .turn = i % nodes(), .uses = MostBelow(block, kDone)});
+      if (owned[block]) continue;
+      const std::uint32_t uses = MostBelow(block, kDone, held);
+      if (uses != kDone) pending.push_back({.block = block, .turn = i % nodes(), .uses = uses});
     }
     while (!pending.empty() && !AllFull(wanted)) {
       std::uint32_t level = 0;
       for (const Pending& each : pending) level = std::max(level, each.uses);
-      for (const bool held : {true, false}) {
-        for (Pending& each : pending) {
-          if (each.uses == level && Own(each, held, wanted)) each.uses = kDone;
-        }
-      }
       for (Pending& each : pending) {
-        if (each.uses == level) each.uses = MostBelow(each.block, level);
+        if (each.uses != level) continue;
+        owned[each.block] = Own(each, held, wanted);
+        each.uses = owned[each.block] ? kDone : MostBelow(each.block, level, held);
       }
       std::erase_if(pending, [](const Pending& each) { return each.uses == kDone; });
     }
-    for (std::uint32_t each = 0; each < nodes(); ++each) Fill(each, draw, wanted[each]);
-    return wanted;
   }
 
   static bool AllFull(const std::vector<Wanted>& wanted) {
     return std::ranges::all_of(wanted, &Wanted::Full);
   }
 
-  // The most uses of the block by a node, below `limit`; kDone: there is none.
-  [[nodiscard]] std::uint32_t MostBelow(std::uint32_t block, std::uint32_t limit) const {
+  // The most uses of the block by a node that has it, or not `held`, has not, below `limit`; kDone:
+  // there is none.
+  [[nodiscard]] std::uint32_t MostBelow(std::uint32_t block, std::uint32_t limit, bool held) const {
     std::uint32_t most = kDone;
     for (std::uint32_t each = 0; each < nodes(); ++each) {
+      if (Has(each, block) != held) continue;
       const std::uint32_t uses = Uses(each, block);
       if (uses < limit && (most == kDone || uses > most)) most = uses;
     }

@@ -24,6 +24,7 @@ struct Cluster {
   std::uint32_t batch = 16;          // of a node, which has one rank
   std::uint64_t capacity = 0;        // units of each node
   std::uint64_t epochs = 20;         // the first is not counted
+  std::uint64_t horizon = 20;        // epochs
   std::vector<std::uint32_t> units;  // of each sample
 };
 
@@ -64,7 +65,7 @@ Counters Later(std::string_view policy, const Cluster& on,
   Counters later;
   for (std::uint32_t node = 0; node < on.nodes; ++node) {
     PlacementRequest request{
-        .blocks = BlocksOf(on.units), .node = node, .horizon_epochs = on.epochs};
+        .blocks = BlocksOf(on.units), .node = node, .horizon_epochs = on.horizon};
     request.capacity_units.assign(on.nodes, std::vector<std::uint64_t>(1, on.capacity));
     request.uses = [steps]() -> Result<std::unique_ptr<UseStream>> {
       return std::unique_ptr<UseStream>(std::make_unique<FixedUses>(steps));
@@ -104,6 +105,16 @@ TEST_P(NodeFiguresTest, TiersThatHoldTheDataTogetherReadStorageInTheFirstEpochOn
     EXPECT_EQ(later["storage_units"], 0) << order;
     EXPECT_EQ(later["inserted_units"], 0) << order;
   }
+}
+
+// Owners stay where they are when a new period is planned, however often others use their blocks.
+TEST_P(NodeFiguresTest, NorDoTheyReadItWhenANewPeriodIsPlanned) {
+  Cluster on{.nodes = GetParam(), .epochs = 6, .horizon = 2, .units = UnevenUnits(2400)};
+  on.capacity = static_cast<std::uint64_t>(1.05 * Sum(on.units) / on.nodes);
+  Counters later = Later("coordinated", on, UsesOf("exact", on));
+  EXPECT_GT(later["uses_units"], 4 * Sum(on.units));
+  EXPECT_EQ(later["storage_units"], 0);
+  EXPECT_EQ(later["inserted_units"], 0);
 }
 
 TEST_P(NodeFiguresTest, SmallerTiersLeaveToStorageWhatDoesNotFit) {

@@ -42,9 +42,10 @@ struct CacheOp {
 // One use of a block by the node, and the planned source of its bytes.
 struct PlannedUse {
   std::uint32_t block = 0;
-  TierNumber tier = kNoTier;  // of the node; kNoTier: not there
-  std::uint32_t peer = 0;     // a node whose tier has it, if `at_peer`
-  bool at_peer = false;
+  TierNumber tier = kNoTier;       // of the node; kNoTier: not there
+  std::uint32_t peer = 0;          // another node that has it, if `at_peer`, ...
+  TierNumber peer_tier = kNoTier;  // ... and its tier there
+  bool at_peer = false;  // if `tier` has it: only where PlacementRequest::fastest_peer asks
 
   friend bool operator==(const PlannedUse&, const PlannedUse&) = default;
 };
@@ -57,6 +58,14 @@ struct PlacedStep {
   Position at;
   std::vector<PlannedUse> uses;  // in the order of StepUses
   std::vector<CacheOp> ops;
+};
+
+// A node whose tiers are to have a block, and the tier there.
+struct BlockHolder {
+  std::uint32_t node = 0;
+  TierNumber tier = kNoTier;
+
+  friend bool operator==(const BlockHolder&, const BlockHolder&) = default;
 };
 
 // Plans the tiers, step for step with the order's own stream. Pure, as all of plan/: every node
@@ -73,10 +82,21 @@ class Placement {
   // The first node, by number, from node `from` on, whose tiers are to have `block` after the
   // newest step; std::nullopt: none, or the placement plans for its own node alone. If several
   // nodes are to have a block, the first of all reads it from storage, for all.
-  [[nodiscard]] virtual std::optional<std::uint32_t> Holder(std::uint32_t /*block*/,
-                                                            std::uint32_t /*from*/) const {
+  [[nodiscard]] virtual std::optional<BlockHolder> Holder(std::uint32_t /*block*/,
+                                                          std::uint32_t /*from*/) const {
     return std::nullopt;
   }
+
+  // Samples that `node` was to insert into its tiers, up to those of its newest insert of `block`,
+  // modulo 2^32; 0: it held the block at the start. Of a node that is to have the block, and only
+  // if the request says that inserts are numbered.
+  [[nodiscard]] virtual std::uint32_t InsertNumber(std::uint32_t /*block*/,
+                                                   std::uint32_t /*node*/) const {
+    return 0;
+  }
+  // How many nodes read storage in the newest step: see readers/storage_readers.h. std::nullopt:
+  // nobody counts them.
+  [[nodiscard]] virtual std::optional<std::uint32_t> StorageReaders() const { return std::nullopt; }
 
   // A number for what the tiers of all nodes are to have after the newest step: equal on all nodes
   // if their plans are. 0: the placement plans for its own node alone.
@@ -106,6 +126,10 @@ struct PlacementRequest {
   std::vector<std::vector<std::vector<std::uint32_t>>> held;
   std::uint64_t horizon_epochs = 16;  // how many epochs ahead uses are seen, at least 1
   std::uint64_t seed = 0;             // of random choices
+  bool numbers_inserts = false;       // for InsertNumber(): 4 bytes a block and node
+  // Whether a use names the other node whose tier is the fastest by its number, also where a tier
+  // of this node has the block; else the next node by number, where none has. Changes no op.
+  bool fastest_peer = false;
   // Makes a stream of all uses from the start of the run on; called as often as needed while the
   // placement is made.
   std::function<Result<std::unique_ptr<UseStream>>()> uses;

@@ -151,16 +151,17 @@ class CountedModel : public SlowModel {
     return rank;
   }
 
-  void Fill(std::uint32_t node, const std::vector<std::uint64_t>& rank, Plan& plan) {
-    std::vector<std::tuple<int, bool, std::uint64_t, std::uint32_t>> sorted;
+  void Fill(std::uint32_t node, const std::vector<std::uint64_t>& rank, Plan& plan, bool stays) {
+    std::vector<std::tuple<bool, int, bool, std::uint64_t, std::uint32_t>> sorted;
     for (std::uint32_t block = 0; block < blocks(); ++block) {
       const int uses = uses_[{node, block}];
       if (plan[node][block] != kNoTier || (uses == 0 && !Has(node, block))) continue;
-      sorted.emplace_back(-uses, !Has(node, block), rank[block], block);
+      const bool has = Has(node, block);
+      sorted.emplace_back(stays && !has, -uses, !has, rank[block], block);
     }
     std::ranges::sort(sorted);
     for (const auto& each : sorted) {
-      const std::uint32_t block = std::get<3>(each);
+      const std::uint32_t block = std::get<4>(each);
       plan[node][block] = FirstWithRoom(node, block, plan[node]);
     }
   }
@@ -229,7 +230,8 @@ class FrequencyModel final : public CountedModel {
 
  private:
   void Want(Plan& plan) override {
-    for (std::uint32_t node = 0; node < made_.nodes(); ++node) Fill(node, Draw(node), plan);
+    for (std::uint32_t node = 0; node < made_.nodes(); ++node)
+      Fill(node, Draw(node), plan, /*stays=*/false);
   }
 };
 
@@ -240,13 +242,13 @@ class CoordinatedModel final : public CountedModel {
  private:
   void Want(Plan& plan) override {
     const std::vector<std::uint64_t> rank = Draw(0);
-    std::vector<std::tuple<int, bool, std::uint64_t, std::uint64_t, std::uint32_t, std::uint32_t>>
+    std::vector<std::tuple<bool, int, std::uint64_t, std::uint64_t, std::uint32_t, std::uint32_t>>
         sorted;
     for (std::uint32_t node = 0; node < made_.nodes(); ++node) {
       for (std::uint32_t block = 0; block < blocks(); ++block) {
         const std::uint64_t turn =
             (node + made_.nodes() - rank[block] % made_.nodes()) % made_.nodes();
-        sorted.emplace_back(-uses_[{node, block}], !Has(node, block), rank[block], turn, node,
+        sorted.emplace_back(!Has(node, block), -uses_[{node, block}], rank[block], turn, node,
                             block);
       }
     }
@@ -259,7 +261,8 @@ class CoordinatedModel final : public CountedModel {
       plan[node][block] = FirstWithRoom(node, block, plan[node]);
       owned[block] = plan[node][block] != kNoTier;
     }
-    for (std::uint32_t node = 0; node < made_.nodes(); ++node) Fill(node, rank, plan);
+    for (std::uint32_t node = 0; node < made_.nodes(); ++node)
+      Fill(node, rank, plan, /*stays=*/true);
   }
 };
 

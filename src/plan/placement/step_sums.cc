@@ -15,7 +15,7 @@ class SumsAhead {
  public:
   struct Of {
     std::uint64_t ids = 0;
-    std::uint64_t homes = 0;
+    std::uint64_t users = 0;
     bool ends_epoch = false;
   };
 
@@ -27,8 +27,8 @@ class SumsAhead {
     ++end_;
     Of of{.ends_epoch = uses.ends_epoch};
     for (const std::uint32_t block : uses.blocks) of.ids += Mix64(std::uint64_t{block} + 1);
-    of.homes = Hash64(std::as_bytes(std::span(uses.blocks)));
-    for (const std::uint64_t end : uses.node_ends) of.homes = Mix64(of.homes + end);
+    of.users = Hash64(std::as_bytes(std::span(uses.blocks)));
+    for (const std::uint64_t end : uses.node_ends) of.users = Mix64(of.users + end);
     steps_.push_back(of);
   }
 
@@ -75,14 +75,20 @@ class SummedPlacement final : public Placement {
     sums_.at = step->at;
     sums_.ends_epoch = of.ends_epoch;
     sums_.ids = Mix64(sums_.ids + of.ids + 1);
-    sums_.homes = Mix64(sums_.homes + of.homes + 1);
+    sums_.users = Mix64(sums_.users + of.users + 1);
     sums_.owners = Mix64(sums_.owners + inner_->OwnersSum() + 1);
     planned_(sums_);
     return step;
   }
-  [[nodiscard]] std::optional<std::uint32_t> Holder(std::uint32_t block,
-                                                    std::uint32_t from) const override {
+  [[nodiscard]] std::optional<BlockHolder> Holder(std::uint32_t block,
+                                                  std::uint32_t from) const override {
     return inner_->Holder(block, from);
+  }
+  [[nodiscard]] std::uint32_t InsertNumber(std::uint32_t block, std::uint32_t node) const override {
+    return inner_->InsertNumber(block, node);
+  }
+  [[nodiscard]] std::optional<std::uint32_t> StorageReaders() const override {
+    return inner_->StorageReaders();
   }
   [[nodiscard]] std::uint64_t OwnersSum() const override { return inner_->OwnersSum(); }
   [[nodiscard]] std::map<std::string, double> counters() const override {

@@ -16,7 +16,7 @@ struct StepSums {
   Position at;
   bool ends_epoch = false;
   std::uint64_t ids = 0;     // what all nodes together use, whichever node it is
-  std::uint64_t homes = 0;   // which node uses what, in its order
+  std::uint64_t users = 0;   // which node uses what, in its order
   std::uint64_t owners = 0;  // what the tiers of all nodes are to have; constant where the
                              // placement plans for its own node alone
 

@@ -29,14 +29,14 @@ Planned Plan(const PlacementFactory& factory, PlacementRequest request) {
 }
 
 // The first step from which on two nodes have different numbers in a field, and the fields that
-// differ in that step: "3: ids homes"; "same".
+// differ in that step: "3: ids users"; "same".
 std::string FirstDifference(const std::vector<StepSums>& one, const std::vector<StepSums>& other) {
   if (one.size() != other.size()) return "sizes";
   for (std::size_t i = 0; i < one.size(); ++i) {
     if (one[i] == other[i]) continue;
     std::string fields = std::to_string(i) + ":";
     if (one[i].ids != other[i].ids) fields += " ids";
-    if (one[i].homes != other[i].homes) fields += " homes";
+    if (one[i].users != other[i].users) fields += " users";
     if (one[i].owners != other[i].owners) fields += " owners";
     return fields;
   }
@@ -109,24 +109,24 @@ std::vector<StepSums> FirstTouchSums(const Case& made, std::uint32_t node = 0) {
 TEST(StepSumsTest, AnotherSampleChangesTheIdsFromItsStepOn) {
   const Case made = Changed(5, [](StepUses& uses) { uses.blocks[3] = 0; });
   EXPECT_EQ(FirstDifference(FirstTouchSums(TwoNodes()), FirstTouchSums(made)),
-            "5: ids homes owners");
+            "5: ids users owners");
   EXPECT_NE(FirstTouchSums(TwoNodes()).back().ids, FirstTouchSums(made).back().ids);
 }
 
 TEST(StepSumsTest, ASampleAtAnotherNodeChangesTheHomesAndNotTheIds) {
   const Case made = Changed(5, [](StepUses& uses) { std::swap(uses.blocks[0], uses.blocks[2]); });
-  EXPECT_EQ(FirstDifference(FirstTouchSums(TwoNodes()), FirstTouchSums(made)), "5: homes owners");
+  EXPECT_EQ(FirstDifference(FirstTouchSums(TwoNodes()), FirstTouchSums(made)), "5: users owners");
   EXPECT_EQ(FirstTouchSums(TwoNodes()).back().ids, FirstTouchSums(made).back().ids);
 }
 
 TEST(StepSumsTest, AnotherOrderWithinANodeChangesTheHomes) {
   const Case made = Changed(5, [](StepUses& uses) { std::swap(uses.blocks[0], uses.blocks[1]); });
-  EXPECT_EQ(FirstDifference(FirstTouchSums(TwoNodes()), FirstTouchSums(made)), "5: homes");
+  EXPECT_EQ(FirstDifference(FirstTouchSums(TwoNodes()), FirstTouchSums(made)), "5: users");
 }
 
 TEST(StepSumsTest, AnotherSplitOfTheSameOrderChangesTheHomes) {
   const Case made = Changed(5, [](StepUses& uses) { uses.node_ends = {1, 4}; });
-  EXPECT_EQ(FirstDifference(FirstTouchSums(TwoNodes()), FirstTouchSums(made)), "5: homes owners");
+  EXPECT_EQ(FirstDifference(FirstTouchSums(TwoNodes()), FirstTouchSums(made)), "5: users owners");
 }
 
 TEST(StepSumsTest, WhatANodeIsThoughtToHoldChangesTheOwnersOnly) {
@@ -151,7 +151,7 @@ TEST(StepSumsTest, AnotherTierOfTheSameNodeChangesTheOwners) {
 TEST(StepSumsTest, AreFrozen) {
   const StepSums last = FirstTouchSums(TwoNodes()).back();
   EXPECT_EQ(last.ids, 13542973438989870698U);
-  EXPECT_EQ(last.homes, 3473032326767694188U);
+  EXPECT_EQ(last.users, 3473032326767694188U);
   EXPECT_EQ(last.owners, 6537116823603434551U);
 }
 

@@ -63,13 +63,17 @@ NodeTiers::NodeTiers(std::shared_ptr<const BlockSizes> sizes,
 
 std::vector<NodeTiers> NodeTiers::MakeAll(
     const std::shared_ptr<const BlockSizes>& sizes,
-    const std::vector<std::vector<std::uint64_t>>& capacity_units, std::uint32_t recorded) {
+    const std::vector<std::vector<std::uint64_t>>& capacity_units, std::uint32_t recorded,
+    const std::shared_ptr<const BlockMap>& numbered) {
   const std::size_t nodes = capacity_units.size();
   const auto table = std::make_shared<std::vector<TierNumber>>(sizes->count() * nodes, kNoTier);
   std::vector<NodeTiers> all;
   all.reserve(nodes);
   for (std::size_t node = 0; node < nodes; ++node) {
     all.push_back(NodeTiers(sizes, capacity_units[node], node == recorded, table, nodes, node));
+    if (numbered == nullptr) continue;
+    all.back().numbered_ = numbered;
+    all.back().insert_numbers_.resize(sizes->count());
   }
   return all;
 }
@@ -88,6 +92,10 @@ bool NodeTiers::Full() const {
 void NodeTiers::Move(std::uint32_t block, TierNumber from, TierNumber to) {
   if (from == to) return;
   if (recorded_) ops_.push_back({.block = block, .from = from, .to = to});
+  if (numbered_ != nullptr && from == kNoTier) {
+    samples_inserted_ += numbered_->block(block).count;
+    insert_numbers_[block] = samples_inserted_;
+  }
   Place(block, from, to);
 }
 
@@ -173,7 +181,9 @@ NodeTiers Planner::MakeTiers(std::uint32_t node) const {
 }
 
 std::vector<NodeTiers> Planner::MakeAllTiers() const {
-  std::vector<NodeTiers> all = NodeTiers::MakeAll(sizes_, request_.capacity_units, node());
+  std::vector<NodeTiers> all =
+      NodeTiers::MakeAll(sizes_, request_.capacity_units, node(),
+                         request_.numbers_inserts ? request_.blocks : nullptr);
   for (std::uint32_t each = 0; each < nodes(); ++each) {
     ForHeld(each, [&](std::uint32_t block, TierNumber tier) { all[each].Hold(block, tier); });
   }
@@ -199,9 +209,10 @@ std::map<std::string, double> Planner::counters() const {
   return all;
 }
 
-std::optional<std::uint32_t> NodesPlanner::Holder(std::uint32_t block, std::uint32_t from) const {
+std::optional<BlockHolder> NodesPlanner::Holder(std::uint32_t block, std::uint32_t from) const {
   for (std::uint32_t each = from; each < nodes_.size(); ++each) {
-    if (nodes_[each].Has(block)) return each;
+    const TierNumber tier = nodes_[each].Of(block);
+    if (tier != kNoTier) return BlockHolder{.node = each, .tier = tier};
   }
   return std::nullopt;
 }
@@ -216,11 +227,14 @@ std::uint64_t NodesPlanner::OwnersSum() const {
 
 PlannedUse NodesPlanner::Locate(std::uint32_t block) const {
   PlannedUse use{.block = block, .tier = nodes_[node()].Of(block)};
-  if (use.tier != kNoTier) return use;
-  for (std::size_t i = 1; i < nodes_.size() && !use.at_peer; ++i) {
+  const bool fastest = request().fastest_peer;
+  if (use.tier != kNoTier && !fastest) return use;
+  for (std::size_t i = 1; i < nodes_.size() && (!use.at_peer || fastest); ++i) {
     const std::size_t other = (node() + i) % nodes_.size();
-    if (!nodes_[other].Has(block)) continue;
+    const TierNumber tier = nodes_[other].Of(block);
+    if (tier >= use.peer_tier) continue;
     use.peer = static_cast<std::uint32_t>(other);
+    use.peer_tier = tier;
     use.at_peer = true;
   }
   return use;

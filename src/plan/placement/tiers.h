@@ -58,10 +58,12 @@ class NodeTiers {
   NodeTiers& operator=(const NodeTiers&) = delete;
   ~NodeTiers() = default;
 
-  // One for each node, empty; keeps the changes of node `recorded`.
+  // One for each node, empty; keeps the changes of node `recorded`. `numbered`: inserts are
+  // numbered, in its samples, at 4 bytes a block and node; null: they are not.
   static std::vector<NodeTiers> MakeAll(
       const std::shared_ptr<const BlockSizes>& sizes,
-      const std::vector<std::vector<std::uint64_t>>& capacity_units, std::uint32_t recorded);
+      const std::vector<std::vector<std::uint64_t>>& capacity_units, std::uint32_t recorded,
+      const std::shared_ptr<const BlockMap>& numbered = nullptr);
 
   [[nodiscard]] TierNumber count() const { return static_cast<TierNumber>(capacity_.size()); }
   [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block * stride_]; }
@@ -94,6 +96,11 @@ class NodeTiers {
   // The same if the block is known to be in `from`: its entry is only written.
   void Move(std::uint32_t block, TierNumber from, TierNumber to);
 
+  // See Placement::InsertNumber(); 0 if inserts are not numbered.
+  [[nodiscard]] std::uint32_t InsertNumber(std::uint32_t block) const {
+    return insert_numbers_.empty() ? 0 : insert_numbers_[block];
+  }
+
   // A number for what is where: it does not depend on the order of the changes. 0: nothing is held.
   [[nodiscard]] std::uint64_t sum() const { return sum_; }
 
@@ -114,6 +121,9 @@ class NodeTiers {
   TierNumber* tier_of_;  // entry of block 0, in table_
   std::vector<CacheOp> ops_;
   std::uint64_t sum_ = 0;
+  std::shared_ptr<const BlockMap> numbered_;   // null: inserts are not numbered
+  std::vector<std::uint32_t> insert_numbers_;  // by block
+  std::uint32_t samples_inserted_ = 0;         // modulo 2^32
 };
 
 // The base of every placement: its request, its node's tiers, its counters. Not thread-safe.
@@ -196,15 +206,19 @@ class Planner : public Placement {
 class NodesPlanner : public Planner {
  public:
   [[nodiscard]] std::map<std::string, double> counters() const override;
-  [[nodiscard]] std::optional<std::uint32_t> Holder(std::uint32_t block,
-                                                    std::uint32_t from) const override;
+  [[nodiscard]] std::optional<BlockHolder> Holder(std::uint32_t block,
+                                                  std::uint32_t from) const override;
+  [[nodiscard]] std::uint32_t InsertNumber(std::uint32_t block, std::uint32_t node) const override {
+    return nodes_[node].InsertNumber(block);
+  }
   [[nodiscard]] std::uint64_t OwnersSum() const override;
 
  protected:
   explicit NodesPlanner(PlacementRequest request)
       : Planner(std::move(request)), nodes_(MakeAllTiers()) {}
 
-  // The tier of the node, or of the next node after it, cyclically, that has the block.
+  // The tier of the node, or of the next node after it, cyclically, that has the block: see
+  // PlacementRequest::fastest_peer.
   [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override;
 
   std::vector<NodeTiers> nodes_;

@@ -20,7 +20,10 @@ class OddBlocks final : public BlockMap {
     for (const std::uint32_t block : blocks) {
       const std::uint64_t first = firsts_.back();
       std::uint64_t sum = 0;
-      for (std::uint64_t i = first; i < first + block; ++i) sum += units_[i];
+      for (std::uint64_t i = first; i < first + block; ++i) {
+        sum += units_[i];
+        largest_sample_ = std::max<std::uint64_t>(largest_sample_, units_[i]);
+      }
       largest_block_ = std::max(largest_block_, sum);
       total_units_ += sum;
       firsts_.push_back(first + block);
@@ -40,12 +43,14 @@ class OddBlocks final : public BlockMap {
   }
   [[nodiscard]] std::uint64_t total_units() const override { return total_units_; }
   [[nodiscard]] std::uint64_t largest_block() const override { return largest_block_; }
+  [[nodiscard]] std::uint64_t largest_sample() const override { return largest_sample_; }
 
  private:
   const std::vector<std::uint32_t> units_;
   std::vector<std::uint64_t> firsts_ = {0};  // of each block, then sample_count()
   std::uint64_t total_units_ = 0;
   std::uint64_t largest_block_ = 0;
+  std::uint64_t largest_sample_ = 0;
 };
 
 }  // namespace headrace

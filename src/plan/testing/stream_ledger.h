@@ -28,6 +28,9 @@ class StreamLedger {
     for (const Release& release : step.releases) {
       wanted.emplace(release.block_read, Raw(release.sample));
     }
+    for (const Parcel& parcel : step.parcels) {
+      for (const Release& sent : parcel.samples) wanted.emplace(sent.block_read, Raw(sent.sample));
+    }
     for (const BlockRead& read : step.reads) {
       ASSERT_EQ(read.number, reads_++);
       ASSERT_GE(read.count, 1);

@@ -1,5 +1,7 @@
 """A training script on several nodes, for torchrun: records what it trains on, and goes on after a
-restart. Arguments: the dataset, a folder for records, and a `Trouble` as JSON."""
+restart. Arguments: the dataset, a folder for records, and as JSON a list of `Trouble` and the
+order: its class and the arguments, or null for `exact` with tiers. `{node}` in the dataset is the
+number of the node."""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch.distributed
 
@@ -33,13 +36,23 @@ class Trouble:
     rank: int = 1
     victim: str = "nothing"
     """"rank"; "node": its node process; "agent": its agent, with which all of its node ends;
-    "more": the ranks wait for a launch with another node."""
+    "more": the ranks wait for a launch with another node; "home": its node process, and its home
+    disk is lost."""
     how: str = "SIGKILL"
 
 
-def main(source: str, folder: str, troubles: list[Trouble]) -> None:
+def arguments_of(order: tuple[str, dict[str, Any]] | None) -> dict[str, Any]:
+    if order is None:
+        return {"tiers": [hr.tiers.Ram("16MiB")], "nodes": hr.Nodes(answer_timeout=2)}
+    return {"order": getattr(hr.orders, order[0])(**order[1]), "nodes": hr.Nodes()}
+
+
+def main(
+    source: str, folder: str, troubles: list[Trouble], order: tuple[str, dict[str, Any]] | None
+) -> None:
     end_with_parent()
     rank = int(os.environ["RANK"])
+    source = source.format(node=os.environ["GROUP_RANK"])
     records, state_file = Path(folder), Path(folder) / "state.json"
     torch.distributed.init_process_group("gloo", timeout=STORAGE_TIMEOUT)
     world = torch.distributed.get_world_size()
@@ -52,9 +65,8 @@ def main(source: str, folder: str, troubles: list[Trouble]) -> None:
         output="numpy",
         epochs=EPOCHS,
         engine=hr.Engine(prefetch=1),
-        tiers=[hr.tiers.Ram("16MiB")],
         node_process=hr.NodeProcess(start_timeout=10),
-        nodes=hr.Nodes(answer_timeout=2),
+        **arguments_of(order),
     )
     (records / f"node-{node_pid(loader)}").touch()
     if state_file.exists():
@@ -77,10 +89,12 @@ def main(source: str, folder: str, troubles: list[Trouble]) -> None:
                 done += 1
                 for number, trouble in enumerate(troubles):
                     if (trouble.world, trouble.at) == (world, done):
-                        meet(trouble, records / f"trouble-{number}", loader)
+                        meet(trouble, records / f"trouble-{number}", loader, source)
     if rank == 0:
         stats = loader.stats()
-        (records / "stats.json").write_text(json.dumps([stats["nodes"], stats["io"]["reads"]]))
+        parcels = stats.get("parcels")
+        told = [stats["nodes"], stats["io"]["reads"], parcels and dict(parcels)]
+        (records / "stats.json").write_text(json.dumps(told))
     torch.distributed.barrier()
     loader.close()
     torch.distributed.destroy_process_group()
@@ -100,7 +114,7 @@ def node_pid(loader: hr.Loader) -> int:
     return node._started[os.getpid(), place.socket].pid
 
 
-def meet(trouble: Trouble, once: Path, loader: hr.Loader) -> None:
+def meet(trouble: Trouble, once: Path, loader: hr.Loader, source: str) -> None:
     torch.distributed.barrier()  # All see the same of `once`.
     if once.exists():
         return
@@ -112,7 +126,10 @@ def meet(trouble: Trouble, once: Path, loader: hr.Loader) -> None:
         return
     once.touch()
     number = signal.Signals[trouble.how]
-    if trouble.victim == "node":
+    if trouble.victim == "home":
+        home = Path(source) / f"home-{os.environ['GROUP_RANK']}"
+        home.rename(home.with_name("lost"))
+    if trouble.victim in ("node", "home"):
         os.kill(node_pid(loader), number)
     elif trouble.victim == "agent":
         os.kill(os.getppid(), number)
@@ -122,4 +139,8 @@ def meet(trouble: Trouble, once: Path, loader: hr.Loader) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], [Trouble(**each) for each in json.loads(sys.argv[3])])
+    main(
+        *sys.argv[1:3],
+        [Trouble(**each) for each in json.loads(sys.argv[3])],
+        json.loads(sys.argv[4]),
+    )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from loader_data import COUNT, flat
-from node_ranks import RankError, Ranks
-from test_nodes import GLOBAL, addresses, alone, merged
+from node_ranks import RankError, Ranks, addresses
+from test_nodes import GLOBAL, alone, merged
 
 ORDERS = ("exact", "batch", "epoch")
 

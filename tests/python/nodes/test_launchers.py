@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import pytest
 from loader_data import flat
 
 import headrace as hr
+from cluster.network import free_ports
 
 SCRIPT = Path(__file__).with_name("launch_script.py")
 PATIENCE_S = 120.0
@@ -60,17 +60,6 @@ NodeName=n0 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2
 NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2
 PartitionName=all Nodes=n0,n1 Default=YES State=UP
 """
-
-
-def free_ports(hosts: list[str]) -> list[int]:
-    held = []
-    for host in hosts:
-        held.append(socket.socket())
-        held[-1].bind((host, 0))
-    ports = [int(each.getsockname()[1]) for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 def environment() -> dict[str, str]:

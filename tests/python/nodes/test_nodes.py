@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loader_data import COUNT, FLAT, epoch_ids, flat
-from node_ranks import RankError, Ranks, is_running
+from node_ranks import RankError, Ranks, addresses, is_running
 
 import headrace as hr
 from headrace._nodes.plan import rate_bytes
 
 ORDERS = ("exact", "batch", "epoch")
 GLOBAL = 12  # samples of a global batch
-
-
-def addresses(count: int) -> list[str]:
-    """Free ones of this machine, each node at an address of its own."""
-    found, held = [], []
-    for node in range(count):
-        held.append(socket.socket())
-        held[-1].bind((f"127.0.0.{node + 1}", 0))
-        host, port = held[-1].getsockname()
-        found.append(f"{host}:{port}")
-    for each in held:
-        each.close()
-    return found
 
 
 def opened(ranks: Ranks, source: Path, nodes: list[str], **arguments: Any) -> None:
@@ -44,7 +30,9 @@ def merged(of_ranks: list[list[list[int]]]) -> list[list[int]]:
     return [sorted(flat(batches)) for batches in zip(*of_ranks, strict=True)]
 
 
-def alone(source: Path, order: str, epochs: int, **arguments: Any) -> list[list[list[int]]]:
+def alone(
+    source: Path, order: str | hr.orders.Order, epochs: int, **arguments: Any
+) -> list[list[list[int]]]:
     """What one rank gets with the same global batch."""
     with hr.Loader(
         source, GLOBAL, order=order, transform=FLAT, ids=True, output="numpy", **arguments

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from node_ranks import Rank, RankError, Ranks
+from node_ranks import Rank, RankError, Ranks, addresses
 from plan_message import tell_plan
-from test_nodes import addresses, opened
+from test_nodes import opened
 
 RUNS_AT_MOST = 2000  # Only against a hang.
 

@@ -1,6 +1,7 @@
 """Several nodes started by torchrun, one agent a node: they exchange addresses, and start again.
 
-HEADRACE_NODE_KILLS=30 has thirty of the kills.
+HEADRACE_NODE_KILLS=30 has thirty of the kills, and about as many of each order whose nodes send
+each other samples.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loader_data import COUNT
 from node_ranks import wait_for_end
+from test_exchange import packed_homes
 
 import headrace as hr
 
@@ -39,7 +42,14 @@ WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 class Job:
     """The script under torchrun: each node's agent is a child, and so is what the agents start."""
 
-    def __init__(self, source: Path, folder: Path, troubles: list[Trouble], nodes: str) -> None:
+    def __init__(
+        self,
+        source: Path,
+        folder: Path,
+        troubles: list[Trouble],
+        nodes: str,
+        order: tuple[str, dict[str, Any]] | None,
+    ) -> None:
         # Of this process: an agent that ends first must not take the store with it.
         self._store = torch.distributed.TCPStore(
             "127.0.0.1", 0, is_master=True, wait_for_workers=False
@@ -52,7 +62,7 @@ class Job:
             f"--rdzv-endpoint=127.0.0.1:{self._store.port}", f"--rdzv-id={folder.name}",
             "--rdzv-conf=is_host=false,last_call_timeout=2,keep_alive_interval=2",
             "--max-restarts=2", "--local-addr=127.0.0.1", str(SCRIPT), str(source), str(folder),
-            told,
+            told, json.dumps(order),
         ]  # fmt: skip
         self.agents: list[subprocess.Popen[bytes]] = []
 
@@ -69,9 +79,12 @@ class Job:
                 )
             )  # fmt: skip
 
+    def codes(self) -> list[int]:
+        return [agent.wait(PATIENCE_S) for agent in self.agents]
+
     def wait(self, killed: int = 0) -> None:
         """Waits for all agents; so many of them end by a signal, the others well."""
-        codes = [agent.wait(PATIENCE_S) for agent in self.agents]
+        codes = self.codes()
         logs = "\n".join(self.log(number)[-3000:] for number in range(len(codes)))
         assert codes.count(0) == len(codes) - killed, logs
         assert codes.count(-signal.SIGKILL) == killed, logs
@@ -91,11 +104,17 @@ class Job:
 
 @contextlib.contextmanager
 def job(
-    source: Path, folder: Path, *troubles: Trouble, nodes: int = 2, range_: str = ""
+    source: Path,
+    folder: Path,
+    *troubles: Trouble,
+    nodes: int = 2,
+    range_: str = "",
+    order: tuple[str, dict[str, Any]] | None = None,
 ) -> Iterator[Job]:
     """Runs the script on `nodes` nodes; ends all of it."""
-    hr.open(source)  # Its index is made once.
-    found = Job(source, folder, list(troubles), range_ or str(nodes))
+    if "{node}" not in str(source):
+        hr.open(source)  # Its index is made once.
+    found = Job(source, folder, list(troubles), range_ or str(nodes), order)
     try:
         for _ in range(nodes):
             found.add_node()
@@ -117,7 +136,9 @@ def starts(folder: Path) -> Counter[int]:
     return Counter(int(world) for _, _, _, rank, _, world in names if rank == "0")
 
 
-def check_trained(source: Path, folder: Path) -> None:
+def check_trained(
+    source: Path, folder: Path, order: tuple[str, dict[str, Any]] | None = None
+) -> None:
     """Every step of the job is that of one rank with the same global batch, in every launch."""
     steps: dict[tuple[int, int, int], dict[str, list[int]]] = defaultdict(dict)
     for path in sorted(folder.glob("process-*.jsonl")):
@@ -127,8 +148,9 @@ def check_trained(source: Path, folder: Path) -> None:
             before = steps[epoch, step, int(world)].setdefault(rank, ids)
             assert before == ids, f"step {step} of epoch {epoch} changed"
     whole = set()
+    made = "exact" if order is None else getattr(hr.orders, order[0])(**order[1])
     with hr.Loader(
-        source, GLOBAL, ids=True, fields=["label"], output="numpy", epochs=EPOCHS
+        source, GLOBAL, order=made, ids=True, fields=["label"], output="numpy", epochs=EPOCHS
     ) as loader:
         want = {
             (epoch, step + 1): [int(number) for number in batch.sample_id]
@@ -152,7 +174,7 @@ def test_nodes_find_each_other_by_the_store_of_torchrun(numbered: Path, tmp_path
         running.wait()
     check_trained(numbered, tmp_path)
     assert starts(tmp_path) == {2: 1}
-    nodes, reads = json.loads((tmp_path / "stats.json").read_text())
+    nodes, reads, _ = json.loads((tmp_path / "stats.json").read_text())
     assert nodes["nodes"] == 2
     assert nodes["given"] > 0
     assert reads <= COUNT
@@ -164,7 +186,8 @@ def drawn(seed: int) -> tuple[int, Trouble]:
     kinds = [("node", "SIGKILL"), ("rank", "SIGKILL"), ("node", "SIGSTOP"), ("rank", "SIGSTOP")]
     victim, how = kinds[seed] if seed < 3 else chance.choice(kinds)
     nodes = 2 if seed < 3 else chance.choice([2, 3])
-    at = chance.randrange(1, EPOCHS * STEPS)
+    # Two steps before the end at the latest: the one after it may be in the rank's memory already.
+    at = chance.randrange(1, EPOCHS * STEPS - 1)
     return nodes, Trouble(nodes, at, chance.randrange(nodes), victim, how)
 
 
@@ -182,6 +205,52 @@ def test_a_killed_or_stopped_process_is_started_again_and_the_sequence_goes_on(
     if (trouble.victim, trouble.how) == ("node", "SIGSTOP"):
         assert "of the node process (pid" in logs
         assert "it has been stopped for 10 s" in logs
+
+
+BLOCK = 4  # samples
+# Orders whose nodes send each other samples: the class, the name of its number of nodes, the rest.
+EXCHANGING: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "redox": ("Redox", "nodes", {"chunks_per_virtual": 3, "block_samples": BLOCK, "read": "chunk"}),
+    "epoch": ("Epoch", "homes", {"block_samples": BLOCK}),
+}
+
+
+def exchanging(name: str, nodes: int) -> tuple[str, dict[str, Any]]:
+    kind, count, given = EXCHANGING[name]
+    return kind, {**given, count: nodes}
+
+
+@pytest.mark.parametrize("name", EXCHANGING)
+@pytest.mark.parametrize("seed", range(KILLS - 1))
+def test_nodes_that_send_each_other_samples_are_started_again_and_the_sequence_goes_on(
+    numbered: Path, tmp_path: Path, name: str, seed: int
+) -> None:
+    nodes, trouble = drawn(seed)
+    order = exchanging(name, nodes)
+    print(f"seed {seed}: {trouble} of {order}")
+    with job(numbered, tmp_path, trouble, nodes=nodes, order=order) as running:
+        running.wait()
+    check_trained(numbered, tmp_path, order)
+    assert starts(tmp_path) == {nodes: 2}
+    if trouble.at <= (EPOCHS - 1) * STEPS:  # The last launch had an epoch or more.
+        told = json.loads((tmp_path / "stats.json").read_text())[2]
+        assert told["sent_samples"] > 0
+        assert told["received_samples"] > 0
+
+
+def test_a_home_disk_that_does_not_come_back_ends_the_job_with_an_error_that_names_it(
+    numbered: Path, tmp_path: Path
+) -> None:
+    packed_homes(numbered, tmp_path, 2)
+    trouble = Trouble(world=2, at=4, rank=1, victim="home")
+    order = ("Epoch", {"homes": 2, "pools": 2})
+    with job(tmp_path / "node-{node}", tmp_path, trouble, order=order) as running:
+        codes = running.codes()
+        logs = [running.log(node) for node in range(2)]
+    assert codes == [1, 1], "\n".join(logs)
+    assert "folder" in logs[1]
+    assert "node-1/home-1 is not here, and this is node 1, which alone reads it" in logs[1]
+    assert starts(tmp_path)[2] >= 1  # Of the first launch alone.
 
 
 def test_a_job_goes_on_with_one_node_more_and_with_one_node_less(

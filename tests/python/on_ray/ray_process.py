@@ -38,6 +38,8 @@ class OnRay:
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             # A killed raylet is known to be dead after 2 s, in place of 15.
             "RAY_health_check_period_ms": "400",
+            # One that is slow, as the machine is busy, is not dead: it has this long to answer.
+            "RAY_health_check_timeout_ms": "60000",
             "RAY_worker_niceness": "0",  # 15 by default.
             "OMP_NUM_THREADS": "1",
         }

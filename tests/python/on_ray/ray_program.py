@@ -1,10 +1,12 @@
-"""A Ray cluster of three raylets at 127.0.0.1 and its driver, which do what a test tells them.
+"""A Ray cluster of three raylets at 127.0.0.1, 127.0.0.2 and so on, and its driver, which do what a
+test tells them.
 
 Run by `OnRay` of ray_process.py, with Ray on the path. A line of input: a function, its arguments.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -25,15 +27,18 @@ from headrace.formats.pack import PackParameters, write_pack
 from headrace.ray._indexing import IndexingTasks
 
 RAYLETS = 3
+STARTING_S = 120  # of node processes, on a machine that others use
 cluster = Cluster()
+hosts = itertools.count(1)
 raylets: dict[str, Any] = {}  # processes, by Ray's node id
 nodes: Any = None
 workers: list[Any] = []
 
 
 def add() -> str:
+    # An address of its own: workers at one address are for Ray Train those of one node.
     node = cluster.add_node(
-        num_cpus=2, node_ip_address="127.0.0.1", object_store_memory=80 * 2**20,
+        num_cpus=2, node_ip_address=f"127.0.0.{next(hosts)}", object_store_memory=80 * 2**20,
         include_dashboard=False, include_log_monitor=False,
     )  # fmt: skip
     raylets[node.node_id] = node.all_processes["raylet"][0].process
@@ -207,7 +212,7 @@ class Worker:
 
 def start_nodes(count: int | None = None) -> int:
     global nodes
-    nodes = headrace.ray.start_nodes(count)
+    nodes = headrace.ray.start_nodes(count, timeout=STARTING_S)
     return int(nodes.count)
 
 
@@ -260,6 +265,38 @@ def kill_workers() -> None:
     for worker in workers:
         ray.kill(worker)
     workers.clear()
+
+
+def train_alone(told: dict[str, Any]) -> None:
+    """What each worker of Ray Train runs: it is given no rank and no address."""
+    import torch
+    from loader_data import FLAT, payload_ids
+
+    own = told["process"] == "own"  # A process that ends with the workers.
+    with hr.Loader(
+        told["source"], 4, transform=FLAT, ids=True, epochs=2, tiers=[hr.tiers.Ram("16MiB")],
+        node_process=hr.NodeProcess() if own else headrace.ray.node_process(),
+        nodes=hr.Nodes(open_network=True), engine=hr.Engine(prefetch=2),
+    ) as loader:  # fmt: skip
+        epochs = [[payload_ids(batch) for batch in loader] for _ in range(2)]
+        torch.distributed.barrier()  # Both have read.
+        stats = loader.stats()
+    found = {"epochs": epochs, "nodes": stats["nodes"], "reads": stats["io"]["reads"]}
+    path = Path(told["folder"]) / f"rank-{torch.distributed.get_rank()}.json"
+    path.write_text(json.dumps(found))
+
+
+def train(source: str, folder: str, process: str) -> None:
+    """Runs `train_alone` with Ray Train, on two nodes."""
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    told = {"source": source, "folder": folder, "process": process}
+    TorchTrainer(
+        train_alone, train_loop_config=told,
+        scaling_config=ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD"),
+        run_config=RunConfig(storage_path=folder),
+    ).fit()  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -26,11 +26,12 @@ import pytest
 from commands import run
 from loader_data import COUNT, flat, write_numbered
 from node_ranks import is_running, wait_for_end
+from rank_scripts import real_packages
 from ray_process import PATIENCE_S, OnRay
 
 import headrace as hr
+from cluster.network import free_ports
 from headrace.formats.pack import PackParameters, write_pack
-from package_env import PackageEnvError, package_env
 
 pa = pytest.importorskip("pyarrow")
 
@@ -43,12 +44,7 @@ STEPS = 5
 
 @pytest.fixture(scope="module")
 def on_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRay]:
-    try:
-        packages = [str(package_env(name)) for name in ("ray", "hdf5")]
-    except PackageEnvError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"without these packages: {error}")
+    packages = [str(real_packages(name)) for name in ("ray", "hdf5")]
     with OnRay(packages, tmp_path_factory.mktemp("ray") / "log") as cluster:
         yield cluster
 
@@ -95,6 +91,26 @@ def test_the_command_packs_as_one_machine_does(
     assert json.loads(done.stdout)["shards_continued"] == 0
     assert contents(tmp_path / "pack") == expected
     assert left(tmp_path) == ["pack"]
+
+
+def test_a_pack_over_homes_is_that_of_one_machine(
+    on_ray: OnRay, source: Path, tmp_path: Path
+) -> None:
+    sizes = ["--block-size", "1000", "--shard-size", "2000", "--shards-over", "3"]
+    done = on_ray.run("pack", source, tmp_path / "ray", "--on", "ray", *sizes)
+    assert done.returncode == 0, done.stderr
+    run("pack", source, tmp_path / "one", *sizes)
+    found = []
+    for name in ("ray", "one"):
+        folders = [tmp_path / name / f"home-{home}" for home in range(3)]
+        assert sorted(path.name for path in (tmp_path / name).iterdir()) == [
+            *(folder.name for folder in folders),
+            "pack.hri",
+        ]
+        index = (tmp_path / name / "pack.hri").read_bytes()
+        found.append([index, *(contents(folder) for folder in folders)])
+    assert found[0] == found[1]
+    assert left(tmp_path) == ["one", "ray"]
 
 
 def test_the_command_indexes_as_one_machine_does(
@@ -189,7 +205,7 @@ def packed_by_task(source: Any, target: Path, version: str = hr.__version__) -> 
     from headrace.ray import _packing
 
     with pytest.raises(hr.errors.FailedPreconditionError) as raised:
-        _packing._pack_shard(version, source, _packing._Part(str(target), 0, [], gathers=False))
+        _packing._pack_shard(version, source, _packing._Part(str(target), 0, None, [], False))
     assert raised.value.__notes__ == [f"on the Ray node {socket.gethostname()}"]
     return str(raised.value)
 
@@ -235,13 +251,7 @@ class Loaders:
 
 def addresses(count: int) -> list[str]:
     """Free ones of this machine."""
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    found = [f"127.0.0.1:{each.getsockname()[1]}" for each in held]
-    for each in held:
-        each.close()
-    return found
+    return [f"127.0.0.1:{port}" for port in free_ports(["127.0.0.1"] * count)]
 
 
 @pytest.fixture
@@ -350,6 +360,28 @@ def test_the_script_of_the_page_runs(on_ray: OnRay, source: Path, tmp_path: Path
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [33, 33, 33]  # 97, and two to fill it up
+
+
+@pytest.mark.parametrize("process", ["own", "of start_nodes"])
+def test_workers_of_ray_train_meet_through_its_store(
+    on_ray: OnRay, tmp_path: Path, source: Path, process: str
+) -> None:
+    if process != "own":
+        on_ray.ask("start_nodes")
+    try:
+        on_ray.ask("train", str(source), str(tmp_path), process)
+    finally:
+        if process != "own":
+            on_ray.ask("stop_nodes")
+    ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    with hr.Loader(source, 8, fields=["label"], ids=True, output="numpy") as one:
+        wanted = [[set(batch.sample_id.tolist()) for batch in one] for _ in range(2)]
+    for epoch, batches in enumerate(wanted):
+        of_ranks = zip(*(rank["epochs"][epoch] for rank in ranks), strict=True)
+        check_epoch([flat(shares) for shares in of_ranks], batches)
+    assert [(rank["nodes"]["node"], rank["nodes"]["nodes"]) for rank in ranks] == [(0, 2), (1, 2)]
+    assert sum(rank["nodes"]["received"] for rank in ranks) > 0
+    assert sum(rank["reads"] for rank in ranks) <= COUNT + 8  # In both epochs.
 
 
 def test_without_ray_commands_say_how_to_get_it(

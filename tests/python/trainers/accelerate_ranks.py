@@ -22,6 +22,7 @@ from headrace.torch import DeviceBatches, SampleStream
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 accelerator = Accelerator(cpu=True)
+ALL = hr.Sharding(rank=0, world_size=1)
 
 
 def loader(**arguments: Any) -> hr.Loader:
@@ -41,7 +42,7 @@ def prepared(stream: SampleStream, workers: int = 0, start: str = "fork", **conf
 
 
 def all_samples() -> SampleStream:
-    return SampleStream(loader(sharding=hr.Sharding(rank=0, world_size=1)))
+    return SampleStream(loader(sharding=ALL))
 
 
 def went_on(told: bool) -> list[int]:
@@ -63,10 +64,89 @@ def skipped() -> list[int]:
     return ids(skip_first_batches(batches, 2))
 
 
-def divided_sampler() -> SampleStream:
-    """One whose sampler gives each rank its share."""
-    sampler = DistributedSampler(range(COUNT), num_replicas=2, rank=accelerator.process_index)
-    return SampleStream(loader(sampler=sampler))
+def divided() -> DistributedSampler[int]:
+    """Gives each rank its share."""
+    return DistributedSampler(range(COUNT), num_replicas=2, rank=accelerator.process_index)
+
+
+def restored(steps: int) -> hr.Loader:
+    made = loader()
+    place = made.state_dict()
+    made.load_state_dict(place | {"samples": steps * place["global_batch"]})
+    return made
+
+
+def saved() -> list[int]:
+    """Accelerate's checkpoints have the place of a loader that was prepared, and nothing else."""
+    saves, loads = Accelerator(cpu=True), Accelerator(cpu=True)
+    first, second = saves.prepare(loader()), loads.prepare(loader())
+    taken = []
+    for batch in first:
+        taken += payload_ids(batch)
+        if len(taken) == 20:
+            saves.save_state(str(folder / "prepared"))
+            break
+    saves.wait_for_everyone()
+    loads.load_state(str(folder / "prepared"))
+    return taken + ids(second)
+
+
+def the_end() -> list[int]:
+    """Of each batch of two epochs whether accumulate() steps: every third, and the last."""
+    stepped = []
+    accumulates = Accelerator(cpu=True, gradient_accumulation_steps=3)
+    batches = accumulates.prepare(loader())
+    for _ in range(2):
+        for _ in batches:
+            with accumulates.accumulate(model):
+                stepped.append(int(accumulates.sync_gradients))
+    return stepped
+
+
+def resumed(how: Callable[[hr.Loader, dict[str, Any]], Any]) -> list[int]:
+    """The steps of two epochs after which a loader that goes on gives something else: none."""
+    first = accelerator.prepare(loader())
+    whole, states = [], []
+    for _ in range(2):
+        for batch in first:
+            whole.append(payload_ids(batch))
+            states.append(first.state_dict())
+    wrong = []
+    for step, state in enumerate(states[:-1], 1):
+        again = loader()
+        rest = how(again, state)
+        end = -(-(step + 1) // len(again)) * len(again)  # of the epoch that goes on
+        if [payload_ids(batch) for batch in rest] != whole[step:end]:
+            wrong.append(step)
+        again.close()
+    return wrong
+
+
+def by_state(again: hr.Loader, state: dict[str, Any]) -> Any:
+    again = accelerator.prepare(again)
+    again.load_state_dict(state)
+    again.load_state_dict(again.state_dict())  # A second resume, before a batch.
+    return again
+
+
+def by_skipping(again: hr.Loader, state: dict[str, Any]) -> Any:
+    again.set_epoch(state["epoch"])
+    return skip_first_batches(again, state["samples"] // state["global_batch"])
+
+
+def twice_by_both(again: hr.Loader, state: dict[str, Any]) -> Any:
+    """A batch after the first resume, then a second one, of the state before that batch."""
+    again = by_state(again, state)
+    next(iter(again))
+    again.load_state_dict(state)
+    return by_skipping(again, state)
+
+
+def left_out() -> list[int]:
+    """A list of batches that something divides, as prepare() would."""
+    other = skip_first_batches(loader(), 0)
+    other.batch_sampler.batch_sampler = list(other.batch_sampler.batch_sampler)[::2]
+    return ids(other)
 
 
 def checkpointed() -> list[int]:
@@ -95,7 +175,7 @@ def twice() -> list[int]:
     return second
 
 
-with loader(sharding=hr.Sharding(rank=0, world_size=1)) as placed:
+with loader(sharding=ALL) as placed:
     ids(placed)
     iterator = iter(placed)
     before = payload_ids(next(iterator))
@@ -110,7 +190,9 @@ cases: dict[str, Callable[[], list[int]]] = {
     "split": lambda: ids(prepared(SampleStream(loader()), split_batches=True)),
     "sharded": lambda: ids(prepared(SampleStream(loader()), dispatch_batches=False)),
     "sharded, workers": lambda: ids(prepared(SampleStream(loader()), 1, dispatch_batches=False)),
-    "sharded sampler": lambda: ids(prepared(divided_sampler(), dispatch_batches=False)),
+    "sharded sampler": lambda: ids(
+        prepared(SampleStream(loader(sampler=divided())), dispatch_batches=False)
+    ),
     "all, dispatched": lambda: ids(prepared(all_samples())),
     "all, dispatched, workers": lambda: ids(prepared(all_samples(), 2)),
     "all, sharded": lambda: ids(prepared(all_samples(), dispatch_batches=False)),
@@ -126,7 +208,23 @@ cases: dict[str, Callable[[], list[int]]] = {
     "prepared loader": lambda: ids(accelerator.prepare(loader())),
     "prepared loader, model": lambda: ids(accelerator.prepare(model, loader())[1]),
     "prepared loader, itself": lambda: ids(accelerator.prepare_data_loader(loader())),
+    "prepared sampler": lambda: ids(accelerator.prepare(loader(sampler=divided()))),
+    "prepared, all samples": lambda: ids(accelerator.prepare(loader(sharding=ALL))),
+    "prepared, sampler of all": lambda: ids(accelerator.prepare(loader(sampler=range(COUNT)))),
+    "prepared copies, itself": lambda: ids(
+        accelerator.prepare_data_loader(DeviceBatches(loader(), "cpu"))
+    ),
+    "prepared, saved": saved,
+    "prepared, the end": the_end,
     "skipped loader": lambda: ids(skip_first_batches(loader(), 2)),
+    "skipped prepared": lambda: ids(skip_first_batches(accelerator.prepare(loader()), 2)),
+    "skipped sampler": lambda: ids(skip_first_batches(loader(sampler=divided()), 2)),
+    "skipped and restored": lambda: ids(skip_first_batches(restored(2), 2)),
+    "skipped and restored elsewhere": lambda: ids(skip_first_batches(restored(3), 2)),
+    "resumed by state": lambda: resumed(by_state),
+    "resumed by skipping": lambda: resumed(by_skipping),
+    "resumed twice": lambda: resumed(twice_by_both),
+    "left out": left_out,
     "skipped batches": lambda: ids(skip_first_batches(DeviceBatches(loader(), "cpu"), 2)),
     "state lost": lambda: went_on(told=False),
     "state kept": lambda: went_on(told=True),

@@ -75,6 +75,7 @@ def train(
     source: hr.Loader | SampleStream,
     stop: bool = False,
     resume: bool = False,
+    restore: bool = False,
     **how: Any,
 ) -> list[int]:
     trained.clear()
@@ -94,7 +95,7 @@ def train(
     if isinstance(source, hr.Loader):
         trainer: Trainer = LoaderTrainer(Model(), arguments)
         trainer.loader = source  # type: ignore[attr-defined]
-        if resume:
+        if resume and restore:
             source.load_state_dict(json.loads((checkpoint / "headrace.json").read_text()))
     else:
         trainer = Trainer(Model(), arguments, train_dataset=source)
@@ -124,7 +125,10 @@ cases = {
 alone = {
     "stream, workers": lambda: train("workers", stream(), dataloader_num_workers=1),
     "loader, resumed": lambda: resumed("skipped", loader),
-    "loader, resumed, nothing skipped": lambda: resumed("resumed", loader, ignore_data_skip=True),
+    "loader, restored and resumed": lambda: resumed("both told", loader, restore=True),
+    "loader, resumed, nothing skipped": lambda: resumed(
+        "resumed", loader, restore=True, ignore_data_skip=True
+    ),
     "stream, resumed": lambda: resumed("streamed", stream),
     "stream, restored and resumed": restored,
 }

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 
 import numpy as np
 
 from headrace import _core
-from headrace.formats._builder import Builder
 from headrace.formats._files.roots import DECODED, ROW_GROUPS
 from headrace.formats._indexing.recorded import file_state
 
@@ -42,6 +40,10 @@ def file_count(index: _core.Index) -> int:
 
 def files_as_stored(index: _core.Index) -> _core.Index:
     """Describes the files of a decoded dataset as they are stored: ranges of their bytes."""
+    import tempfile  # They take long to import.
+
+    from headrace.formats._builder import Builder
+
     paths = sorted({object_path(index, number) for number in range(index.object_count)})
     states = [file_state(path) for path in paths]
     sizes = np.array([size for _, size, _ in states], np.int64)

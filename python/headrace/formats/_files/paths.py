@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
@@ -48,8 +49,9 @@ def _not_found(doing: str, path: str) -> HeadraceError:
         os.stat(path)
     except PermissionError as error:
         return FailedPreconditionError(f"{doing}: {os_reason(error)}")
-    except OSError:
-        pass
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return InvalidArgumentError(f"{doing}: {os_reason(error)}")
     if glob.has_magic(path):
         return NotFoundError(f"{doing}: no file matches this pattern")
     return NotFoundError(f"{doing}: {_absent(path)}")

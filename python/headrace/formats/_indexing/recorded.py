@@ -9,7 +9,6 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from stat import S_ISDIR
-from tempfile import SpooledTemporaryFile
 from typing import IO, Any, Protocol
 
 import numpy as np
@@ -68,6 +67,8 @@ class Finished:
 
 def spool(folder: str) -> IO[bytes]:
     """A file in memory, which goes to an unnamed one in `folder` above 1 MiB."""
+    from tempfile import SpooledTemporaryFile  # It takes long to import.
+
     return SpooledTemporaryFile(_MEMORY_BYTES, dir=folder)  # Its user closes it.
 
 

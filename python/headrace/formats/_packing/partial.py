@@ -112,16 +112,21 @@ class PartialPack:
         marker.unlink()
         return False
 
-    def shard_name(self, number: int, digest: int) -> str:
-        """The name contains a digest: an index never matches the shards of another pack."""
-        return f"shard-{number:05d}-{digest:016x}.arrow"
+    def shard_name(self, number: int, home: int | None, digest: int) -> str:
+        """The path of a shard in the pack, '/' between its parts.
 
-    def write(self, writer: ShardWriter, number: int, blocks: list[U64]) -> Shard:
+        It contains a digest: an index never matches the shards of another pack.
+        """
+        folder = "" if home is None else f"home-{home}/"
+        return f"{folder}shard-{number:05d}-{digest:016x}.arrow"
+
+    def write(self, writer: ShardWriter, number: int, home: int | None, blocks: list[U64]) -> Shard:
         """Writes, verifies and records shard `number`, which has these blocks."""
         temporary = self.folder / f"shard-{number:05d}-{_unique()}.tmp"
         try:
             shard = writer.write(str(temporary), blocks)
-            finished = self.data / self.shard_name(number, shard.digest)
+            finished = self.data / self.shard_name(number, home, shard.digest)
+            finished.parent.mkdir(exist_ok=True)
             temporary.rename(finished)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -133,7 +138,7 @@ class PartialPack:
             raise
         return shard
 
-    def load(self, number: int) -> Shard | None:
+    def load(self, number: int, home: int | None) -> Shard | None:
         """The record of shard `number` if it was finished and its file is there."""
         path = self._record(number)
         if not path.exists():
@@ -149,7 +154,7 @@ class PartialPack:
                 blocks = record["blocks"]
         except (OSError, ValueError, KeyError, EOFError):
             return None
-        file = self.data / self.shard_name(number, digest)
+        file = self.data / self.shard_name(number, home, digest)
         if not file.exists() or file.stat().st_size != file_bytes:
             return None
         return Shard(file_bytes, digest, blocks[0], blocks[1], blocks[2], blocks[3], fields)
@@ -177,13 +182,15 @@ class PartialPack:
 
     def tidy(self, names: set[str]) -> None:
         """Removes unfinished files of an interrupted run; in `data/` all but `names`."""
-        unfinished = [path for path in self.data.iterdir() if path.name not in names]
+        files = [path for path in self.data.rglob("*") if not path.is_dir()]
+        unfinished = [path for path in files if str(path.relative_to(self.data)) not in names]
         for path in [*unfinished, *self.folder.glob("*.tmp")]:
             path.unlink(missing_ok=True)
 
     def publish(self, fingerprint: str) -> None:
         """Steps 1 to 3."""
-        sync_folder(self.data)
+        for folder in [*self.data.glob("*/"), self.data]:
+            sync_folder(folder)
         write_atomically(self._journal / "publishing", fingerprint.encode())
         if self.target.exists():
             _exchange(self.data, self.target)

@@ -118,7 +118,8 @@ def _write(
     work: PackWork, writer: ShardWriter, numbers: list[int], workers: int, stop: threading.Event
 ) -> dict[int, Shard]:
     def write(number: int) -> Shard:
-        return work.partial.write(writer, number, work.plan.blocks_of(number))
+        plan = work.plan
+        return work.partial.write(writer, number, plan.shard_homes[number], plan.blocks_of(number))
 
     with ThreadPoolExecutor(workers, "headrace-pack") as pool:
         futures = {number: pool.submit(write, number) for number in numbers}

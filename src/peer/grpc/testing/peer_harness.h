@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/memory/buffer_pool.h"
+#include "base/units.h"
 #include "fetch/held_samples.h"
 #include "gtest/gtest.h"
 #include "peer/grpc/peer_node.h"
@@ -33,7 +34,11 @@ class TierSamples final : public HeldSamples {
     }
   }
   ~TierSamples() override { Release(); }
-  void Take(SampleId sample, TakenEntry done) override {
+  void Take(SampleId sample, std::uint64_t deadline, TakenEntry done) override {
+    {
+      const std::lock_guard lock(mutex);
+      deadlines.push_back(deadline);
+    }
     if (silent) {
       const std::lock_guard lock(mutex);
       unanswered.push_back(std::move(done));
@@ -57,13 +62,41 @@ class TierSamples final : public HeldSamples {
   std::atomic<bool> silent = false;
   std::mutex mutex;
   std::vector<TakenEntry> unanswered;
+  std::vector<std::uint64_t> deadlines;  // of what was asked for
+};
+
+// Nodes of one job, in this process.
+class Nodes {
+ public:
+  explicit Nodes(NodeNumber count, std::int64_t answer_ns = 60 * kNsPerSecond)
+      : Nodes(count, PeerGroup{.answer_ns = answer_ns}) {}
+  // All with the options of `group`.
+  Nodes(NodeNumber count, PeerGroup group) {
+    std::vector<std::string> addresses;
+    for (NodeNumber node = 0; node < count; ++node) {
+      auto made = PeerNode::Listen({});
+      EXPECT_TRUE(made.ok()) << made.status().message();
+      nodes_.push_back(std::move(made).value());
+      addresses.push_back(nodes_.back()->address());
+    }
+    group.addresses = std::move(addresses);
+    group.token = "secret";
+    group.begin_ns = 20 * kNsPerSecond;
+    for (group.node = 0; group.node < count; ++group.node) {
+      EXPECT_TRUE(nodes_[group.node]->Connect(group).ok());
+    }
+  }
+  PeerNode& operator[](NodeNumber node) { return *nodes_[node]; }
+
+ private:
+  std::vector<std::unique_ptr<PeerNode>> nodes_;
 };
 
 // Reads samples and waits for all.
 inline std::vector<Result<std::string>> ReadAll(
     PeerNode& from, NodeNumber node,
     const std::vector<std::pair<std::uint64_t, std::uint64_t>>& samples_and_bytes,
-    const std::stop_token& stop = {}, NodeNumber second = kNoNode) {
+    const std::stop_token& stop = {}, NodeNumber second = kNoNode, std::uint64_t deadline = 0) {
   const auto pool = BufferPool::Make(256 << 20);
   std::vector<Fetch> fetches(samples_and_bytes.size());
   std::vector<Fetch*> pointers;
@@ -71,6 +104,7 @@ inline std::vector<Result<std::string>> ReadAll(
     fetches[i].source = &from.source();
     fetches[i].node = node;
     fetches[i].second_node = second;
+    fetches[i].deadline = deadline;
     fetches[i].sample = SampleId{samples_and_bytes[i].first};
     fetches[i].extent.range.size = samples_and_bytes[i].second;
     fetches[i].buffer = *pool->Acquire(from.source().BufferBytes(fetches[i]));

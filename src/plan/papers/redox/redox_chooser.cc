@@ -31,7 +31,7 @@ RedoxChooser::RedoxChooser(const RedoxOrderOptions& options,
       shares_at_first_(layout_->share_count(), 0) {
   for (const Virtual& of : layout_->virtual_chunks()) {
     for (std::uint32_t member = 0; member < of.chunk_count; ++member) {
-      const BlockMap::Block block = layout_->blocks().block(of.chunk + member * of.stride);
+      const BlockMap::Block block = layout_->blocks().block(layout_->chunk(of, member));
       std::uint64_t word = of.first_word + std::uint64_t{member} * of.words();
       if (members.empty() && layout_->classes() == 0) {
         for (std::uint32_t o = 0; o < block.count; o += 64, ++word) {

@@ -53,6 +53,11 @@ class RedoxChooser {
     if (layout_->classes() == 0) return;
     --shares_[of.first_share + std::uint64_t{member} * of.slot_count + position % of.slot_count];
   }
+  // Whether a position was kept in this epoch, or must not be.
+  [[nodiscard]] bool WasKept(const RedoxLayout::Virtual& of, std::uint32_t member,
+                             std::uint32_t position) const {
+    return (taken(of, member)[position / 64] >> (position % 64) & 1) != 0;
+  }
 
  private:
   using Virtual = RedoxLayout::Virtual;

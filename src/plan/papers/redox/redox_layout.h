@@ -19,16 +19,14 @@ namespace headrace {
 // consecutively over all virtual chunks.
 //
 // Thread safety: const methods from any thread.
-// Memory: 4 bytes a sample, 4 more unless each takes one unit, and about 16 bytes a slot.
+// Memory: 4 bytes a sample, 4 more unless each takes one unit, about 16 bytes a slot, 4 a chunk.
 class RedoxLayout {
  public:
-  // A virtual chunk: the `chunk_count` chunks chunk, chunk + stride, and so on.
   struct Virtual {
-    std::uint32_t chunk = 0;
-    std::uint32_t stride = 1;
-    std::uint32_t chunk_count = 0;
-    std::uint32_t width = 0;  // positions of the longest chunk
-    std::uint32_t home = 0;   // node
+    std::uint32_t first_member = 0;
+    std::uint32_t chunk_count = 0;  // its members: see chunk()
+    std::uint32_t width = 0;        // positions of the longest chunk
+    std::uint32_t home = 0;         // node
     std::uint32_t first_slot = 0;
     std::uint32_t slot_count = 0;
     std::uint64_t first_full = 0;   // bits, one for each slot
@@ -48,8 +46,12 @@ class RedoxLayout {
     std::uint32_t home = 0;  // node
   };
 
-  // Errors: InvalidArgument  2^32 samples or more, or blocks whose sample count is not the job's
-  static Result<std::shared_ptr<const RedoxLayout>> Make(const RedoxOrderOptions& options);
+  // The layout of an epoch: with options.remap each has its own.
+  //
+  // Errors: InvalidArgument  2^32 samples or more, or blocks whose sample count is not the job's;
+  //                          homes that are not one node for each block
+  static Result<std::shared_ptr<const RedoxLayout>> Make(const RedoxOrderOptions& options,
+                                                         std::uint64_t epoch = 0);
 
   [[nodiscard]] std::uint32_t sample_count() const {
     return static_cast<std::uint32_t>(slot_of_.size());
@@ -63,6 +65,10 @@ class RedoxLayout {
   [[nodiscard]] std::span<const Virtual> virtual_chunks() const { return virtual_chunks_; }
   [[nodiscard]] std::span<const Slot> slots() const { return slots_; }
   [[nodiscard]] const BlockMap& blocks() const { return *blocks_; }
+  // Member 0, 1, ... of a virtual chunk: a physical chunk.
+  [[nodiscard]] std::uint32_t chunk(const Virtual& of, std::uint32_t member) const {
+    return members_[of.first_member + member];
+  }
 
   [[nodiscard]] const Virtual& virtual_of(std::uint32_t slot) const {
     return virtual_chunks_[slots_[slot].virtual_chunk];
@@ -75,14 +81,14 @@ class RedoxLayout {
   // Classes of a chunk, each a slot of several positions; 0: each position is a slot.
   [[nodiscard]] std::uint32_t classes() const { return classes_; }
 
-  // The most units that the places of each home take, if each place has the largest sample that
-  // fits there.
-  [[nodiscard]] std::vector<std::uint64_t> UnitsOfHomes(std::uint32_t nodes) const;
-
  private:
-  explicit RedoxLayout(const RedoxOrderOptions& options);
-  void MakeVirtualChunks(const RedoxOrderOptions& options);
-  void MakeSlots();
+  explicit RedoxLayout(const RedoxOrderOptions& options) : blocks_(options.blocks) {}
+  // Errors: InvalidArgument  homes that are not one node for each block
+  Status Divide(const RedoxOrderOptions& options);
+  void Deal(const RedoxOrderOptions& options, std::uint32_t home,
+            std::span<const std::uint32_t> chunks);
+  void Remap(std::uint64_t seed, std::uint64_t epoch, std::uint32_t nodes);
+  void MakeSlots(std::uint32_t slot_classes);
 
   std::shared_ptr<const BlockMap> blocks_;
   std::uint32_t chunk_count_ = 0;
@@ -93,6 +99,7 @@ class RedoxLayout {
   std::uint64_t share_count_ = 0;
   std::uint32_t largest_sample_ = 1;
   std::vector<Virtual> virtual_chunks_;
+  std::vector<std::uint32_t> members_;  // chunks, by virtual chunk
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> slot_of_;  // of each sample
   std::vector<std::uint32_t> units_;    // of each sample; empty: all 1

@@ -12,6 +12,7 @@
 #include "base/prng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/papers/redox/testing/any_redox.h"
 #include "plan/testing/odd_blocks.h"
 
 namespace headrace {
@@ -82,43 +83,6 @@ class Memory {
   std::uint64_t peak_ = 0;
 };
 
-// A random job and parameters of every kind: sizes that divide nothing, one sample, one chunk.
-RedoxOrderOptions AnyOptions(std::uint64_t seed) {
-  Prng prng(seed, 0, RandomStream::kOrder, 99);
-  const auto one_of = [&](const Ids& choices) { return choices[prng.Below(choices.size())]; };
-  const auto small = [&](const Ids& choices) {
-    return static_cast<std::uint32_t>(one_of(choices));
-  };
-  const std::uint64_t count = one_of({1, 2, 7, 16, 53, 97, 128, 211, 500});
-  RedoxOrderOptions options;
-  options.job = {.sample_count = count,
-                 .batch_size = prng.Below(9) + 1,
-                 .world_size = small({1, 1, 2, 3, 4, 16}),
-                 .seed = seed,
-                 .shuffle = prng.Below(8) != 0,
-                 .drop_last = prng.Below(2) != 0,
-                 .epochs = 2};
-  if (count < options.job.batch_size * options.job.world_size) options.job.drop_last = false;
-  std::vector<std::uint32_t> blocks;
-  for (std::uint64_t left = count; left > 0; left -= blocks.back()) {
-    blocks.push_back(
-        static_cast<std::uint32_t>(std::min(left, prng.Below(one_of({1, 8, 90})) + 1)));
-  }
-  std::vector<std::uint32_t> units(count);
-  for (std::uint32_t& each : units) each = static_cast<std::uint32_t>(prng.Below(9)) + 1;
-  options.blocks = std::make_shared<OddBlocks>(blocks, units);
-  options.chunks_per_virtual = small({1, 2, 3, 10});
-  options.mapping = RedoxOrderOptions::Mapping{static_cast<std::uint8_t>(prng.Below(2))};
-  options.refill = RedoxOrderOptions::Refill{static_cast<std::uint8_t>(prng.Below(2))};
-  options.ties = RedoxOrderOptions::Ties{static_cast<std::uint8_t>(prng.Below(2))};
-  options.slot_classes = small({0, 0, 1, 2, 7, 64});
-  options.nodes = small({1, 2, 3, 5});
-  options.prefetch = small({0, 1, 2, 5, 30, 1000});
-  options.remote_units = one_of({0, 9, 40});
-  options.memory_units = one_of({0, 0, 9, 14, 60});
-  return options;
-}
-
 #ifdef NDEBUG
 constexpr std::uint64_t kRuns = 300;
 #else
@@ -150,7 +114,7 @@ Batches GlobalBatches(RedoxOrderOptions options, bool check) {
 
 TEST(RedoxOrderTest, EverySampleOnceAnEpochLessTheDropSetPlusThePadSetOnAnyNumberOfRanks) {
   for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
-    const RedoxOrderOptions options = AnyOptions(seed);
+    const RedoxOrderOptions options = AnyRedox(seed);
     const OrderOptions& job = options.job;
     const std::uint64_t steps = StepsPerEpoch(job).value();
     std::map<std::uint64_t, std::map<std::uint64_t, int>> times;  // by epoch, sample
@@ -183,7 +147,7 @@ TEST(RedoxOrderTest, EverySampleOnceAnEpochLessTheDropSetPlusThePadSetOnAnyNumbe
 
 TEST(RedoxOrderTest, EntersAtEveryStepWithWhatIsResidentThen) {
   for (std::uint64_t seed = 0; seed < kRuns; seed += 3) {
-    RedoxOrderOptions options = AnyOptions(seed);
+    RedoxOrderOptions options = AnyRedox(seed);
     if (options.job.sample_count > 128) continue;  // Each step is entered: quadratic time.
     options.job.rank = options.job.world_size - 1;
     const std::vector<Step> whole = Pull(options);
@@ -283,7 +247,7 @@ TEST(RedoxOrderTest, EntersAnEpochOfVirtualChunksWiderThanARangeOfSlots) {
 TEST(RedoxOrderTest, NeverHoldsMoreThanItsBoundOrItsBudget) {
   bool budget_mattered = false;
   for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
-    RedoxOrderOptions options = AnyOptions(seed);
+    RedoxOrderOptions options = AnyRedox(seed);
     options.job.batch_size = 1;  // So that what a step holds is what the planner holds.
     options.job.world_size = 1;
     Memory memory(*options.blocks);
@@ -364,7 +328,7 @@ TEST(RedoxOrderTest, ThePadSetRepeatsTheFinalBatchFromItsBeginning) {
 
 TEST(RedoxOrderTest, ATraceIsDeliveredWholeInAnotherOrder) {
   for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
-    RedoxOrderOptions options = AnyOptions(seed);
+    RedoxOrderOptions options = AnyRedox(seed);
     Prng prng(seed, 1, RandomStream::kOrder, 99);
     std::vector<SampleId> trace(prng.Below(2 * options.job.sample_count) + 1);
     for (SampleId& id : trace) id = SampleId{prng.Below(options.job.sample_count)};
@@ -415,7 +379,7 @@ TEST(RedoxOrderTest, FewerSlotClassesTakeFewerReadsDownToOneAChunk) {
   EXPECT_EQ(last, 1);
 }
 
-// The whole stream of a step, as tests/python/redox_model.py writes it.
+// The whole stream of a step, as tests/python/redox/redox_model.py writes it.
 std::string Line(const Step& step, const BlockMap& blocks) {
   std::string line = std::to_string(step.epoch) + "." + std::to_string(step.step);
   const auto add = [&](std::uint64_t first, const char* between, std::uint64_t second) {
@@ -471,7 +435,7 @@ std::shared_ptr<const BlockMap> Blocks(const std::vector<std::uint32_t>& blocks,
   return std::make_shared<OddBlocks>(blocks, std::move(units));
 }
 
-// Written by tests/python/redox_model.py; tests/python/test_redox.py has the same.
+// Written by tests/python/redox/redox_model.py; tests/python/redox/test_redox.py has the same.
 TEST(RedoxOrderTest, OrdersAreFrozen) {
   RedoxOrderOptions options;
   options.job = {.sample_count = 12, .batch_size = 3, .seed = 7, .epochs = 1};

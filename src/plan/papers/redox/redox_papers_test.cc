@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <numeric>
-#include <set>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -178,17 +177,34 @@ TEST(RedoxPapersTest, RedoxSection37RemembersWhatItSentInTheWindowBefore) {
   EXPECT_EQ(kept[2], (Kept{0, 2, 3}));  // Read 16, in conflict with 10, then with 15.
 }
 
-// The possible outputs of one virtual chunk, over every order of requests.
-std::set<Ids> Outcomes(std::uint64_t slots, std::uint32_t chunks, RedoxOrderOptions::Ties ties,
-                       std::uint64_t seeds) {
-  std::set<Ids> outcomes;
+TEST(RedoxPapersTest, RedoxSection36SendsNothingTwiceAndNothingInConflictWithTheWindowBefore) {
+  // Windows [(a), b, c, c', d], then [(b), c, c', d, c'']. Node 1 has used what was in b's slot.
+  constexpr std::uint64_t kA = 12, kB = 17, kC = 14, kC1 = 18, kC2 = 22, kD = 15, kUsed = 13;
+  RedoxOrderOptions options = Example(
+      24, 4, 3,
+      Between({0, kA, kB, kC, kC1, kD, kC2}, {kUsed, kUsed, kUsed, kUsed, kUsed, kUsed, kUsed}));
+  options.nodes = 2;
+  options.prefetch = 5;
+  const Told told = Tell(options);
+  EXPECT_EQ(EvenAnswers(told), (Ids{0, kA, kB, kC, kC1, kD, kC2}));
+  // With a: c and d. With b nothing, although a sample is there for c'' (and for c') by then.
+  EXPECT_EQ(KeptOf(told, 12)[1], (Kept{1, 2}));
+  EXPECT_EQ(told.counters.at("prefetched"), 2);
+  EXPECT_EQ(told.counters.at("remote_requests"), 4);  // a, b, c', c''
+}
+
+// The possible outputs of one virtual chunk, over every order of requests; and how many of these
+// give each, with each of the seeds.
+std::map<Ids, std::uint64_t> Outcomes(std::uint64_t slots, std::uint32_t chunks,
+                                      RedoxOrderOptions::Ties ties, std::uint64_t seeds) {
+  std::map<Ids, std::uint64_t> outcomes;
   Ids trace(slots * chunks);
   std::iota(trace.begin(), trace.end(), 0U);
   do {
     RedoxOrderOptions options = Example(trace.size(), slots, chunks, trace);
     options.ties = ties;
     for (options.job.seed = 0; options.job.seed < seeds; ++options.job.seed) {
-      outcomes.insert(Tell(options).answers);
+      ++outcomes[Tell(options).answers];
     }
   } while (std::ranges::next_permutation(trace).found);
   return outcomes;
@@ -205,12 +221,37 @@ TEST(RedoxPapersTest, FirstTiesReachOneOrderInSFactorialToTheKAndRandomTiesMore)
        std::vector<std::pair<std::uint64_t, std::uint32_t>>{{2, 2}, {3, 2}, {2, 3}}) {
     std::uint64_t expected = factorial(slots * chunks);
     for (std::uint64_t i = 0; i < slots; ++i) expected /= factorial(chunks);
-    const std::set<Ids> first = Outcomes(slots, chunks, Ties::kFirst, 1);
+    const auto first = Outcomes(slots, chunks, Ties::kFirst, 1);
     EXPECT_EQ(first.size(), expected) << slots << " " << chunks;
-    const std::set<Ids> random = Outcomes(slots, chunks, Ties::kRandom, 8);
+    // Uniform: as many orders of requests give each of them.
+    for (const auto& [ids, times] : first) {
+      EXPECT_EQ(times, factorial(slots * chunks) / expected);
+    }
+    const auto random = Outcomes(slots, chunks, Ties::kRandom, 8);
     EXPECT_GT(random.size(), first.size());
-    EXPECT_TRUE(std::ranges::includes(random, first));
+    for (const auto& [ids, times] : first) EXPECT_TRUE(random.contains(ids));
   }
+}
+
+// Two slots, three chunks. As many orders of requests have each sequence of slots; it and the ties
+// determine the output. So outputs are not equally likely if some sequences meet more ties.
+TEST(RedoxPapersTest, RandomTiesDoNotReachAllOrdersEquallyOften) {
+  const auto outputs = [](const Ids& trace) {
+    RedoxOrderOptions options = Example(6, 2, 3, trace);
+    options.ties = RedoxOrderOptions::Ties::kRandom;
+    std::map<Ids, int> times;
+    for (options.job.seed = 0; options.job.seed < 1200; ++options.job.seed) {
+      ++times[Tell(options).answers];
+    }
+    return times;
+  };
+  const auto in_turn = outputs({0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(in_turn.size(), 6U);  // One of three, then one of two.
+  for (const auto& [ids, times] : in_turn) EXPECT_NEAR(times, 200, 60);
+  // First all of one slot: chunks that were read for it tie again for the other.
+  const auto one_slot_first = outputs({0, 2, 4, 1, 3, 5});
+  EXPECT_EQ(one_slot_first.size(), 12U);
+  for (const auto& [ids, times] : one_slot_first) EXPECT_NEAR(times, 100, 45);
 }
 
 // Mean position in the epoch, from 0 to 1, of the n-th chunk of each virtual chunk.

@@ -19,6 +19,14 @@ struct RedoxResident {
   friend bool operator==(const RedoxResident&, const RedoxResident&) = default;
 };
 
+// A sample in memory, and the node that holds it.
+struct RedoxHeld {
+  std::uint32_t sample = 0;
+  std::uint32_t read = 0;  // of the epoch
+  std::uint32_t home = 0;  // the node that read it
+  std::uint32_t node = 0;  // another one if it was sent along
+};
+
 // The samples that are at the homes of their slots, under the `redox` order.
 //
 // Memory: 8 bytes for each place, 4 for each slot.

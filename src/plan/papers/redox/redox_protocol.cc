@@ -1,21 +1,21 @@
 #include "plan/papers/redox/redox_protocol.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 namespace headrace {
 
 RedoxProtocol::RedoxProtocol(const RedoxOrderOptions& options,
                              std::shared_ptr<const RedoxLayout> layout,
-                             const std::vector<bool>& members)
+                             const std::vector<bool>& members, const Counts& counts)
     : layout_(std::move(layout)),
       nodes_(options.nodes),
       memory_units_(options.memory_units),
       remote_units_(options.remote_units),
       places_(layout_),
       chooser_(options, layout_, members, places_),
-      node_units_(options.nodes) {
+      node_units_(options.nodes),
+      counts_(counts) {
   if (options.nodes > 1 && options.prefetch > 1) {
     window_.emplace(layout_, options.nodes, options.prefetch);
   }
@@ -31,8 +31,9 @@ void RedoxProtocol::Begin(std::uint64_t epoch) {
   reads_.Clear();
 }
 
-RedoxResident RedoxProtocol::Serve(std::uint32_t node, std::uint32_t slot) {
+RedoxAnswer RedoxProtocol::Serve(std::uint32_t node, std::uint32_t slot) {
   ++counts_.requests;
+  sent_along_.clear();
   const bool remote = layout_->slots()[slot].home != node;
   RedoxResident answer;
   if (remote) {
@@ -44,7 +45,7 @@ RedoxResident RedoxProtocol::Serve(std::uint32_t node, std::uint32_t slot) {
         answer = window_->Take(node, slot, chooser_.Draw(slot, count));
         node_units_[node] -= layout_->units(answer.sample);
         units_ -= layout_->units(answer.sample);
-        return answer;
+        return {.resident = answer, .was_held = true, .along = {}};
       }
     }
   }
@@ -56,20 +57,18 @@ RedoxResident RedoxProtocol::Serve(std::uint32_t node, std::uint32_t slot) {
     counts_.remote_units += layout_->units(answer.sample);
     if (window_.has_value()) SendAlong(node, slot);
   }
-  return answer;
+  return {.resident = answer, .was_held = false, .along = sent_along_};
 }
 
 void RedoxProtocol::SendAlong(std::uint32_t node, std::uint32_t slot) {
-  const auto due = window_->Due(node, slot, places_);
-  for (std::size_t i = 0; i < due.size(); ++i) {
-    const std::uint32_t next = due[i].slot;
+  window_->Shift(node, slot, places_);
+  while (const auto due = window_->FirstDue(node, slot, places_)) {
+    const std::uint32_t next = due->slot;
     const std::uint32_t index = chooser_.Draw(next, places_.held()[next]);
     const std::uint32_t units = layout_->units(places_.Of(next)[index].sample);
-    if (remote_units_ != 0 && node_units_[node] + units > remote_units_) {
-      for (const RedoxWindow::Candidate& left : due.subspan(i)) window_->Defer(node, left.slot);
-      return;
-    }
-    window_->Put(node, next, places_.Take(next, index));
+    if (remote_units_ != 0 && node_units_[node] + units > remote_units_) return;
+    sent_along_.push_back(places_.Take(next, index));
+    window_->Put(node, next, sent_along_.back());
     node_units_[node] += units;
     ++counts_.prefetched;
     counts_.remote_units += units;
@@ -80,7 +79,7 @@ void RedoxProtocol::SendAlong(std::uint32_t node, std::uint32_t slot) {
 void RedoxProtocol::Refill(std::uint32_t slot) {
   const RedoxLayout::Virtual& of = layout_->virtual_of(slot);
   const std::uint32_t member = chooser_.ChooseChunk(slot);
-  const std::uint32_t chunk = of.chunk + member * of.stride;
+  const std::uint32_t chunk = layout_->chunk(of, member);
   const BlockMap::Block block = layout_->blocks().block(chunk);
   const auto first = static_cast<std::uint32_t>(Raw(block.first));
   // The request's own sample always has room: all others leave room for the largest sample.
@@ -102,28 +101,32 @@ void RedoxProtocol::Refill(std::uint32_t slot) {
     if (window_.has_value()) window_->Filled(home);
     reads_.kept.push_back(position);
     units_ += units;
+    counts_.kept_units += units;
   }
   reads_.all.push_back({.chunk = chunk, .kept_end = reads_.kept.size()});
   ++counts_.misses;
   counts_.read_samples += block.count;
+  for (std::uint32_t o = 0; o < block.count; ++o) counts_.read_units += layout_->units(first + o);
   counts_.filled += reads_.kept.size() - kept_before;
   counts_.peak_units = std::max(counts_.peak_units, units_);
   ++next_read_;
 }
 
-std::vector<RedoxResident> RedoxProtocol::Residents() {
-  std::vector<RedoxResident> all;
-  const auto append = [&](std::span<const RedoxResident> held) {
-    all.insert(all.end(), held.begin(), held.end());
-  };
+std::vector<RedoxHeld> RedoxProtocol::Residents() const {
+  std::vector<RedoxHeld> all;
   for (std::uint32_t slot = 0; slot < places_.held().size(); ++slot) {
-    append(places_.Of(slot));
+    const std::uint32_t home = layout_->slots()[slot].home;
+    const auto append = [&](std::span<const RedoxResident> held, std::uint32_t node) {
+      for (const RedoxResident& each : held) {
+        all.push_back({.sample = each.sample, .read = each.read, .home = home, .node = node});
+      }
+    };
+    append(places_.Of(slot), home);
     if (!window_.has_value()) continue;
-    for (std::uint32_t node = 0; node < nodes_; ++node) append(window_->Held(node, slot));
+    for (std::uint32_t node = 0; node < nodes_; ++node) append(window_->Held(node, slot), node);
   }
-  std::ranges::sort(all, [](const RedoxResident& a, const RedoxResident& b) {
-    return std::tie(a.read, a.sample) < std::tie(b.read, b.sample);
-  });
+  std::ranges::sort(all, {},
+                    [](const RedoxHeld& each) { return std::pair(each.read, each.sample); });
   return all;
 }
 

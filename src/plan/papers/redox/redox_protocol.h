@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,13 @@
 #include "plan/papers/redox/redox_window.h"
 
 namespace headrace {
+
+// The answer to a request.
+struct RedoxAnswer {
+  RedoxResident resident;
+  bool was_held = false;                 // it had been sent along before: no message goes
+  std::span<const RedoxResident> along;  // sent with it; valid until the next answer
+};
 
 // The slot protocol of the papers, for all nodes at once. It takes a request and returns the sample
 // that answers it. A request is for a slot; the protocol does not use the requested sample.
@@ -35,6 +43,8 @@ class RedoxProtocol {
     std::uint64_t misses = 0;  // reads
     std::uint64_t read_samples = 0;
     std::uint64_t filled = 0;             // samples of these that were kept
+    std::uint64_t read_units = 0;         // of all samples of the chunks that were read
+    std::uint64_t kept_units = 0;         // of those that were kept
     std::uint64_t remote_reads = 0;       // requests to another node's slots
     std::uint64_t remote_requests = 0;    // of these, requests that took a message
     std::uint64_t prefetched = 0;         // samples sent along
@@ -57,11 +67,10 @@ class RedoxProtocol {
     }
   };
 
-  // Keeps only samples in `members`; empty: every sample.
+  // Keeps only samples in `members`; empty: every sample. Counts on from `counts`.
   RedoxProtocol(const RedoxOrderOptions& options, std::shared_ptr<const RedoxLayout> layout,
-                const std::vector<bool>& members);
+                const std::vector<bool>& members, const Counts& counts);
   RedoxProtocol(const RedoxProtocol&) = delete;
-  RedoxProtocol& operator=(const RedoxProtocol&) = delete;
 
   // Begins an epoch. If `looks_ahead()`, Announce() all of its requests next, in order, then call
   // EndAnnouncements().
@@ -74,7 +83,7 @@ class RedoxProtocol {
 
   // Answers the next request. `slot` must have a sample left: the epoch requests it at most once
   // for each of its members.
-  RedoxResident Serve(std::uint32_t node, std::uint32_t slot);
+  RedoxAnswer Serve(std::uint32_t node, std::uint32_t slot);
 
   // Prefetches for a Serve() that follows soon: first the one, some requests later the other.
   [[gnu::always_inline]] void ExpectSlot(std::uint32_t slot) const {
@@ -101,12 +110,14 @@ class RedoxProtocol {
   void ForgetReads() { reads_.Clear(); }
 
   // The samples in memory, ordered by read, then sample.
-  [[nodiscard]] std::vector<RedoxResident> Residents();
+  [[nodiscard]] std::vector<RedoxHeld> Residents() const;
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
   void ResetCounts() { counts_ = {.peak_units = units_}; }
 
  private:
+  friend struct RedoxDump;  // Looks at everything.
+
   void Refill(std::uint32_t slot);
   void SendAlong(std::uint32_t node, std::uint32_t slot);
 
@@ -122,6 +133,7 @@ class RedoxProtocol {
 
   std::uint64_t units_ = 0;  // resident
   std::uint32_t next_read_ = 0;
+  std::vector<RedoxResident> sent_along_;
   Reads reads_;
   Counts counts_;
 };

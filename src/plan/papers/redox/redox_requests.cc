@@ -2,7 +2,15 @@
 
 #include <utility>
 
+#include "base/prng.h"
+
 namespace headrace {
+namespace {
+
+// Above those of virtual chunks and of RedoxLayout.
+constexpr std::uint64_t kFirstArrivalItem = std::uint64_t{1} << 33;
+
+}  // namespace
 
 RedoxRequests::RedoxRequests(const RedoxOrderOptions& options,
                              std::shared_ptr<const RedoxLayout> layout, std::vector<bool> repeats)
@@ -13,6 +21,7 @@ RedoxRequests::RedoxRequests(const RedoxOrderOptions& options,
       repeats_(std::move(repeats)) {}
 
 void RedoxRequests::Begin(std::uint64_t epoch) {
+  epoch_ = epoch;
   if (trace_ != nullptr || !job_.shuffle) return;
   if (job_.sample_count < job_.bijection_from) {
     const std::span<const std::uint32_t> slots = layout_->slots_of_samples();
@@ -24,9 +33,37 @@ void RedoxRequests::Begin(std::uint64_t epoch) {
   }
 }
 
+std::span<const std::uint32_t> RedoxRequests::Arrivals(std::uint64_t step, std::uint64_t begin,
+                                                       std::uint64_t count) {
+  // First the node of each, then that node's next position.
+  next_of_node_.assign(nodes_, 0);
+  nodes_in_turn_.resize(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    nodes_in_turn_[i] = NodeOf(begin + i);
+    if (i < nodes_) next_of_node_[nodes_in_turn_[i]] = static_cast<std::uint32_t>(i);
+  }
+  Shuffle(nodes_in_turn_, Prng(job_.seed, epoch_, RandomStream::kChunk, kFirstArrivalItem + step));
+  for (std::uint32_t& each : nodes_in_turn_) {
+    each = std::exchange(next_of_node_[each], next_of_node_[each] + nodes_);
+  }
+  return nodes_in_turn_;
+}
+
 std::uint32_t RedoxRequests::SampleAt(std::uint64_t position) const {
   if (trace_ != nullptr) return static_cast<std::uint32_t>(Raw((*trace_)[position]));
   return static_cast<std::uint32_t>(bijection_.has_value() ? bijection_->At(position) : position);
+}
+
+std::vector<std::uint32_t> RedoxRequests::Samples(std::uint64_t count) const {
+  std::optional<Permutation> table;  // Of which shuffled_ has the slots.
+  if (!shuffled_.empty()) {
+    table.emplace(job_.sample_count, job_.seed, epoch_, RandomStream::kOrder, job_.bijection_from);
+  }
+  std::vector<std::uint32_t> samples;
+  for (std::uint64_t g = 0; g < count; ++g) {
+    samples.push_back(table.has_value() ? static_cast<std::uint32_t>(table->At(g)) : SampleAt(g));
+  }
+  return samples;
 }
 
 std::span<const std::uint32_t> RedoxRequests::Slots(std::uint64_t begin, std::uint64_t end) {

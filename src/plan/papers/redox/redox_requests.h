@@ -33,6 +33,15 @@ class RedoxRequests {
   }
   [[nodiscard]] SampleId Repeated(std::uint64_t position) const { return (*trace_)[position]; }
 
+  // The positions of a step in the order in which their requests come, as offsets from its first,
+  // `begin`; `count` of them. With options.arrival; otherwise they come in order. Valid until the
+  // next call.
+  std::span<const std::uint32_t> Arrivals(std::uint64_t step, std::uint64_t begin,
+                                          std::uint64_t count);
+
+  // The samples that positions 0, 1, ..., `count` - 1 of the epoch ask for. To look at.
+  [[nodiscard]] std::vector<std::uint32_t> Samples(std::uint64_t count) const;
+
   // The slots that positions [begin, end) of the epoch ask for; valid until the next call.
   std::span<const std::uint32_t> Slots(std::uint64_t begin, std::uint64_t end);
 
@@ -48,12 +57,16 @@ class RedoxRequests {
   std::vector<std::uint32_t> shuffled_;
   std::optional<Permutation> bijection_;
   std::vector<std::uint32_t> looked_up_;
+  std::uint64_t epoch_ = 0;
+  std::vector<std::uint32_t> nodes_in_turn_;
+  std::vector<std::uint32_t> next_of_node_;
 };
 
-// A request, where its node does not matter.
+// A request, numbered in the order in which they come.
 struct RedoxRequest {
-  std::uint32_t position = 0;
+  std::uint32_t number = 0;
   std::uint32_t slot = 0;
+  std::uint32_t node = 0;
 };
 
 // Sorts requests by ranges of slots, each of whole virtual chunks, and otherwise leaves them in

@@ -26,6 +26,7 @@ void RedoxWindow::Clear() {
   for (Lane& each : lanes_) {
     each.requests.clear();
     each.to_look.clear();
+    each.due.clear();
     each.made = 0;
     each.seen = 0;
   }
@@ -56,6 +57,25 @@ std::span<RedoxResident> RedoxWindow::Held(std::uint32_t node, std::uint32_t slo
   return std::span(places_).subspan(FirstPlace(node, slot), of(node, slot).held);
 }
 
+std::span<const RedoxResident> RedoxWindow::Held(std::uint32_t node, std::uint32_t slot) const {
+  const std::uint32_t held = slots_[std::size_t{slot} * nodes_ + node].held;
+  return std::span(places_).subspan(FirstPlace(node, slot), held);
+}
+
+std::vector<RedoxWindow::Mark> RedoxWindow::Marks(std::uint32_t node, std::uint32_t home) const {
+  const Lane& lane = lanes_[std::size_t{node} * nodes_ + home];
+  std::vector<Mark> marks;
+  if (lane.made == 0) return marks;
+  const std::uint32_t newest = lane.made - 1;
+  const std::size_t end = std::min<std::size_t>(lane.requests.size(), std::size_t{newest} + reach_);
+  for (std::uint32_t rank = newest; rank < end; ++rank) {
+    const std::uint32_t slot = lane.requests[rank];
+    const std::uint32_t next = slots_[std::size_t{slot} * nodes_ + node].next;
+    marks.push_back({.rank = rank, .slot = slot, .sent = rank == newest || next > rank});
+  }
+  return marks;
+}
+
 RedoxResident RedoxWindow::Take(std::uint32_t node, std::uint32_t slot, std::uint32_t index) {
   const std::span<RedoxResident> held = Held(node, slot);
   const RedoxResident taken = held[index];
@@ -84,12 +104,10 @@ void RedoxWindow::Filled(std::uint32_t slot) {
   }
 }
 
-std::span<const RedoxWindow::Candidate> RedoxWindow::Due(std::uint32_t node, std::uint32_t slot,
-                                                         const RedoxPlaces& homes) {
+void RedoxWindow::Shift(std::uint32_t node, std::uint32_t slot, const RedoxPlaces& homes) {
   Lane& asked = lane(node, slot);
   const auto count = static_cast<std::uint32_t>(asked.requests.size());
-  const auto end = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(std::uint64_t{asked.made} - 1 + reach_, count));
+  const std::uint32_t end = EndOf(asked);
   for (asked.seen = std::max(asked.seen, asked.made); asked.seen < end; ++asked.seen) {
     if (asked.seen + 2 * kAhead < count) {
       const std::uint32_t soon = asked.requests[asked.seen + 2 * kAhead];
@@ -101,22 +119,35 @@ std::span<const RedoxWindow::Candidate> RedoxWindow::Due(std::uint32_t node, std
     const std::uint32_t entering = asked.requests[asked.seen];
     Look(of(node, entering), asked, entering);
   }
-  due_.clear();
   for (const std::uint32_t each : asked.to_look) {
-    Slot& mine = of(node, each);
-    mine.to_look = 0;
-    // There is no need to check that the request being served conflicts, too: its sample has freed
-    // a place at home, and the node held none, so there is room for all that the home has.
-    const std::uint32_t free = layout_->slots()[each].places - mine.held;
-    std::uint32_t room = std::min(free, homes.held()[each]);
-    for (std::uint32_t rank = mine.next; room > 0 && rank < end; rank = asked.after[rank]) {
-      due_.push_back({.rank = rank, .slot = each});
-      --room;
+    Slot& its = of(node, each);
+    if (IsDue(its, each, end, homes)) {
+      PushDue(asked, its.next, each);
+    } else {
+      its.to_look = 0;
     }
   }
   asked.to_look.clear();
-  std::ranges::sort(due_, {}, &Candidate::rank);
-  return due_;
+}
+
+std::optional<RedoxWindow::Candidate> RedoxWindow::FirstDue(std::uint32_t node, std::uint32_t slot,
+                                                            const RedoxPlaces& homes) {
+  Lane& asked = lane(node, slot);
+  const std::uint32_t end = EndOf(asked);
+  while (!asked.due.empty()) {
+    const Candidate first = asked.due.front();
+    Slot& its = of(node, first.slot);
+    const bool is_due = IsDue(its, first.slot, end, homes);
+    if (is_due && its.next == first.rank) return first;
+    std::ranges::pop_heap(asked.due, std::ranges::greater(), &Candidate::rank);
+    asked.due.pop_back();
+    if (is_due) {
+      PushDue(asked, its.next, first.slot);
+    } else {
+      its.to_look = 0;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace headrace

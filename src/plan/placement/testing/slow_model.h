@@ -65,6 +65,7 @@ class SlowModel {
     for (const std::uint32_t other : others) {
       if (tier_[other][block] == kNoTier) continue;
       use.peer = other;
+      use.peer_tier = tier_[other][block];
       use.at_peer = true;
       break;
     }

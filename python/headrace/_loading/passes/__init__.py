@@ -1,0 +1,1 @@
+"""Passes of samplers: what they draw from, and how one is repeated."""

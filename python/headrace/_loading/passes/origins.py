@@ -1,0 +1,103 @@
+"""What a pass of a sampler depends on: its own state, or the generators that it draws from."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_LAYERS_MAX = 8  # limit of nested samplers, because a sampler may wrap itself
+
+
+def layers(source: Any) -> Iterator[Any]:
+    """Yields a sampler and the samplers that it wraps, as torch's BatchSampler does."""
+    for _ in range(_LAYERS_MAX):
+        yield source
+        inner = getattr(source, "batch_sampler", None)
+        source = inner if inner is not None else getattr(source, "sampler", None)
+        if source is None:
+            return
+
+
+def has_state(each: Any) -> bool:
+    """Whether it has ``state_dict`` and ``load_state_dict``."""
+    return callable(getattr(each, "state_dict", None)) and callable(
+        getattr(each, "load_state_dict", None)
+    )
+
+
+def stateful(source: Any) -> Any:
+    """The outermost sampler with ``state_dict`` and ``load_state_dict``; None if there is none."""
+    return next(filter(has_state, layers(source)), None)
+
+
+def sampler_state(source: Any) -> Any:
+    """What its ``state_dict`` gives now; None if it has none."""
+    found = stateful(source)
+    return None if found is None else found.state_dict()
+
+
+class Origin(NamedTuple):
+    """A sampler before a pass, as this process can repeat it."""
+
+    sampler: Any
+    """What its ``state_dict`` gave."""
+    generators: list[tuple[Any, Any]]
+    """Those that it has, and their states."""
+    shared: Any
+    """The state of torch's global generator, if torch is imported."""
+
+    @contextlib.contextmanager
+    def rewound(self) -> Iterator[None]:
+        """The generators are as they were. torch's global one is afterwards as it is now, unless
+        the pass draws from it."""
+        for generator, state in self.generators:
+            _set_state(generator, state)
+        torch = sys.modules.get("torch")
+        if torch is None or self.shared is None:
+            yield
+            return
+        now = torch.get_rng_state()
+        torch.set_rng_state(self.shared)
+        try:
+            yield
+        except BaseException:
+            torch.set_rng_state(now)
+            raise
+        if torch.equal(torch.get_rng_state(), self.shared):
+            torch.set_rng_state(now)
+
+
+def origin_of(source: Any) -> Origin:
+    """What the next pass of this sampler depends on."""
+    found: list[tuple[Any, Any]] = []
+    for each in layers(source):
+        for value in list(getattr(each, "__dict__", {}).values()):
+            if _is_generator(value) and all(value is not known for known, _ in found):
+                found.append((value, _state(value)))
+    torch = sys.modules.get("torch")
+    shared = torch.get_rng_state() if torch is not None else None
+    return Origin(sampler_state(source), found, shared)
+
+
+def _is_generator(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return isinstance(value, np.random.Generator) or (
+        torch is not None and isinstance(value, torch.Generator)
+    )
+
+
+def _state(generator: Any) -> Any:
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    return generator.get_state()
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)

@@ -1,0 +1,29 @@
+"""Names of a package that are imported when they are used first."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy_names(
+    package: str, places: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package. `places`: the module of each name, as
+    ".module", or "" for a module of that name."""
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if not places[name]:
+            return importlib.import_module(f"{package}.{name}")
+        value = getattr(importlib.import_module(package + places[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def known() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *places})
+
+    return get, known

@@ -1,0 +1,1 @@
+"""What people see of datasets, loaders, statistics and batches: in notebooks, and in sentences."""

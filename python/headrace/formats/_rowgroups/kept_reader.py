@@ -1,0 +1,37 @@
+"""The reader of single samples where files or parts of them are decoded as a whole."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from headrace import _core
+
+
+class KeptReader:
+    """The reader of `Dataset.read` where files or parts of them are decoded as a whole.
+
+    It keeps some of what it decoded, and the process that decodes, for the next sample. Closed with
+    the dataset, or when a loader of it is made.
+
+    Thread safety: every method may be called from any thread. A forked child makes its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reader: _core.StoredReader | None = None
+        self._process = 0
+
+    def reader(self, make: Callable[[], _core.StoredReader]) -> _core.StoredReader:
+        """The reader that is kept; else `make` makes it."""
+        with self._lock:
+            if self._reader is None or self._process != os.getpid():
+                self._process = os.getpid()
+                self._reader = make()
+            return self._reader
+
+    def let_go(self) -> None:
+        """It closes when the last read that uses it has ended."""
+        with self._lock:
+            self._reader = None

@@ -1,0 +1,93 @@
+"""The arguments that `headrace.torch.DataLoader` adds, and what of torch's it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
+
+from headrace._arguments import choice, integer
+from headrace.errors import InvalidArgumentError
+
+WorkerMethod = Literal["multiprocessing", "thread"]
+Fetch = Literal["order", "arrival"]
+
+
+@dataclass(frozen=True)
+class Own:
+    """The arguments that torch's DataLoader does not have."""
+
+    worker_method: str
+    pool_size: int | None
+    fetch: str
+    epoch_size: int | None
+    state_every: int
+
+
+def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
+    """Raises InvalidArgumentError for what cannot be honoured. `torchs`: torch's arguments."""
+    choice("worker_method", own.worker_method, ("multiprocessing", "thread"))
+    choice("fetch", own.fetch, ("order", "arrival"))
+    integer("snapshot_every_n_steps", own.state_every, 1, 2**62)
+    workers = torchs["num_workers"]
+    if isinstance(dataset, (IterDataPipe, MapDataPipe)):
+        raise InvalidArgumentError(
+            f"dataset: got {type(dataset).__name__}, a DataPipe: torch's DataLoader shuffles and "
+            "divides these by their graph; use that, or an IterableDataset"
+        )
+    if own.pool_size is not None:
+        integer("pool_size", own.pool_size, max(1, workers), 2**16)
+    if own.epoch_size is not None:
+        integer("epoch_size", own.epoch_size, 1, 2**62)
+        if torchs["batch_sampler"] is not None:
+            raise InvalidArgumentError(
+                "epoch_size: counts samples, and a batch_sampler decides how many a batch has: "
+                "give sampler= and batch_size=, or end the epochs in the batch_sampler"
+            )
+    if workers == 0:
+        if torchs["timeout"] > 0:
+            raise InvalidArgumentError(
+                f"timeout={torchs['timeout']}: without workers nothing can be waited for: give "
+                "num_workers="
+            )
+        for name, value, default in (
+            ("worker_method", own.worker_method, "multiprocessing"),
+            ("pool_size", own.pool_size, None),
+            ("fetch", own.fetch, "order"),
+        ):
+            if value != default:
+                raise InvalidArgumentError(
+                    f"{name}={value!r}: without workers samples are read one by one: give "
+                    "num_workers="
+                )
+    if isinstance(dataset, IterableDataset):
+        _check_iterable(own)
+    if own.worker_method == "thread":
+        _check_threads(torchs)
+
+
+def _check_iterable(own: Own) -> None:
+    for name, value, default in (
+        ("worker_method", own.worker_method, "multiprocessing"),
+        ("pool_size", own.pool_size, None),
+        ("fetch", own.fetch, "order"),
+        ("epoch_size", own.epoch_size, None),
+    ):
+        if value != default:
+            raise InvalidArgumentError(
+                f"{name}={value!r}: an IterableDataset decides itself what comes next: torch's own "
+                "workers iterate it"
+            )
+
+
+def _check_threads(torchs: dict[str, Any]) -> None:
+    why = {
+        "worker_init_fn": "it sets up a process, and threads share this one: call it yourself",
+        "multiprocessing_context": "no process is started: leave it out",
+        "persistent_workers": "threads share the dataset of this process, which persists: leave it "
+        "out",
+    }
+    for name, reason in why.items():
+        if torchs[name]:
+            raise InvalidArgumentError(f"{name} with worker_method='thread': {reason}")

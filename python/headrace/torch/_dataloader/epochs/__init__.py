@@ -1,0 +1,1 @@
+"""Epochs of samplers: how they are drawn, drawn again, and saved."""

@@ -1,0 +1,237 @@
+"""One epoch of a sampler: drawn batch by batch, as torch does, and drawn again after a restore."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from headrace import _core
+from headrace._arguments import whole
+from headrace._loading.passes.origins import layers, stateful
+from headrace.errors import FailedPreconditionError
+from headrace.torch._dataloader.epochs import generators
+from headrace.torch._dataloader.epochs.endless import EpochSampler
+from headrace.torch._dataloader.epochs.generators import encoded
+
+_TORCH = "torch.utils.data."
+_SIZED = (list, tuple, range, EpochSampler)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of its samples a sampler gives, as torch's DistributedSampler."""
+
+    kind: str
+    """The sampler's type."""
+    ranks: int
+    rank: int
+    seed: int | None
+    shuffle: bool | None
+    drop_last: bool | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a loader draws from."""
+
+    sampler: Any
+    """Gives keys of a batch, or one key each, without automatic batching."""
+    batched: bool
+    generator: torch.Generator | None
+    asks_twice: bool
+    """With workers torch's DataLoader calls ``iter(sampler)`` twice."""
+    state_every: int
+    """Steps between two states of a sampler that has them."""
+
+    @property
+    def has_epoch(self) -> bool:
+        """Whether the sampler, or one that it wraps, has `set_epoch`."""
+        return self._tell_epoch is not None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Calls `set_epoch` of the sampler, or of the first that it wraps, if one has it."""
+        if (tell := self._tell_epoch) is not None:
+            tell(epoch)
+
+    @property
+    def _tell_epoch(self) -> Any:
+        found = (getattr(each, "set_epoch", None) for each in layers(self.sampler))
+        return next((each for each in found if callable(each)), None)
+
+    @property
+    def epoch(self) -> int | None:
+        """The sampler's own epoch, if it has `set_epoch` and `epoch`."""
+        for each in layers(self.sampler):
+            if callable(getattr(each, "set_epoch", None)):
+                return whole(getattr(each, "epoch", None))
+        return None
+
+    @property
+    def share(self) -> Share | None:
+        """That of the first sampler which divides its samples over ranks."""
+        for each in layers(self.sampler):
+            ranks, rank = (whole(getattr(each, name, None)) for name in ("num_replicas", "rank"))
+            if ranks is not None and rank is not None:
+                kind = f"{type(each).__module__}.{type(each).__qualname__}"
+                more = (getattr(each, name, None) for name in ("seed", "shuffle", "drop_last"))
+                return Share(kind, ranks, rank, *more)
+        return None
+
+    @property
+    def stateful(self) -> Any:
+        """The sampler with ``state_dict``, if there is one."""
+        return stateful(self.sampler)
+
+    def origin(self) -> Origin:
+        """What a pass that begins now depends on."""
+        states = generators.states(generators.generators(self.sampler, self.generator))
+        own = self.stateful
+        sampler = own.state_dict() if own is not None else None
+        return Origin(states, encoded(torch.get_rng_state()), self.epoch, sampler)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a pass of a sampler depends on, as plain values; the sampler's state is what it is."""
+
+    generators: list[Any]
+    global_state: str
+    epoch: int | None
+    sampler: Any
+
+    def apply(self, source: Source) -> None:
+        """Sets the generators and the sampler's state; not its epoch and torch's global generator.
+
+        Raises: FailedPreconditionError if the samplers have other generators.
+        """
+        found = generators.generators(source.sampler, source.generator)
+        generators.set_states(found, self.generators)
+        if self.sampler is not None:
+            stateful = source.stateful
+            if stateful is None:
+                raise FailedPreconditionError(
+                    "state: saved with a sampler that has state_dict(), restored with one that has "
+                    "none: give the same sampler"
+                )
+            stateful.load_state_dict(self.sampler)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a sampler after some batches of an epoch."""
+
+    batches: int
+    place: int
+    mark: str
+    state: Any
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Keys of one batch, and the position after it."""
+
+    number: int
+    keys: Any
+    place: int
+    rows: int
+    mark: str
+    """A hash of all keys of the epoch until here."""
+    snapshot: Snapshot | None
+    """The newest one of a sampler that has states."""
+
+    @property
+    def place_after(self) -> int:
+        return self.place + self.rows
+
+
+class Drawing:
+    """A pass of a source's sampler. Draws from torch's generators in the order of torch's
+    DataLoader.
+
+    Thread safety: none.
+    """
+
+    def __init__(self, source: Source, base_seed: int | None = None) -> None:
+        """Begins a pass; a `base_seed` that is given replaces the one drawn."""
+        self._source = source
+        self.origin = source.origin()
+        self._iterator = iter(source.sampler)
+        self.base_seed = _draw_seed(source.generator)
+        if base_seed is not None:
+            self.base_seed = base_seed
+        if source.asks_twice:
+            self._iterator = iter(source.sampler)
+        self._count = 0
+        self._place = 0
+        self._mark = ""
+        self._snapshot: Snapshot | None = None
+        self._ended = False
+        self.follows_state = False
+        """Whether a state of the sampler was set. At the end of a pass, as those that torchdata's
+        samplers have between two, it gives nothing more: then the next pass is drawn."""
+        self._batches = _batches(source.sampler)
+
+    def next(self) -> Drawn | None:
+        """The next batch's keys; None at the end. Raises whatever the sampler raises."""
+        if self._ended:
+            return None
+        try:
+            keys = next(self._iterator)
+        except StopIteration:
+            if self.follows_state and not self._count:
+                self.follows_state = False
+                self._iterator = iter(self._source.sampler)
+                return self.next()
+            self._ended = True
+            return None
+        if self._source.batched:
+            keys = keys if isinstance(keys, list) else list(keys)
+        rows = len(keys) if self._source.batched else 1
+        self._mark = _marked(self._mark, keys)
+        number, place = self._count, self._place
+        self._count += 1
+        self._place += rows
+        stateful = self._source.stateful
+        if stateful is not None and self._count % self._source.state_every == 0:
+            self._snapshot = Snapshot(self._count, self._place, self._mark, stateful.state_dict())
+        return Drawn(number, keys, place, rows, self._mark, self._snapshot)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known that no batch follows."""
+        return self._ended or self._count >= self._batches
+
+    @property
+    def count(self) -> int:
+        """Batches drawn until now."""
+        return self._count
+
+    def restart(self, snapshot: Snapshot) -> None:
+        """The sampler has the state of this snapshot: what comes next follows it."""
+        self._iterator = iter(self._source.sampler)
+        self._count, self._place = snapshot.batches, snapshot.place
+        self._mark, self._snapshot = snapshot.mark, snapshot
+
+
+def _batches(sampler: Any) -> float:
+    """The length of a sampler, if it gives as many batches as it says; else infinity."""
+    kinds = [type(each) for each in layers(sampler)]
+    if all(kind.__module__.startswith(_TORCH) or kind in _SIZED for kind in kinds):
+        return len(sampler)
+    return float("inf")
+
+
+def _draw_seed(generator: torch.Generator | None) -> int:
+    """Draws a base seed as `torch.utils.data.dataloader._BaseDataLoaderIter.__init__` does."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def _marked(before: str, keys: Any) -> str:
+    try:
+        given = array("q", keys if isinstance(keys, list) else [keys]).tobytes()
+    except (TypeError, OverflowError):
+        given = repr(keys).encode()
+    return f"{_core.hash64(before.encode() + b'|' + given):016x}"

@@ -1,0 +1,92 @@
+"""Epochs of a given size from a sampler of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Any
+
+import torch
+from torch.utils.data import Sampler
+
+from headrace._loading.passes.origins import stateful
+from headrace.torch._dataloader.epochs import generators
+from headrace.torch._dataloader.epochs.generators import decoded, encoded
+
+
+class EpochSampler(Sampler[Any]):
+    """Each pass gives the next `size` keys of `sampler`, which begins anew when it ends.
+
+    A sampler with a length is drawn as a whole when it begins, another key by key. A state has the
+    generators when it began, and draws it again; or the sampler's own state, if it has one.
+    """
+
+    def __init__(self, sampler: Iterable[Any], size: int) -> None:
+        self.sampler = sampler
+        self._size = size
+        self._iterator: Iterator[Any] | None = None
+        self._taken = 0  # keys of the sampler's pass
+        self._began: tuple[list[Any], str] | None = None  # generators, and torch's global one
+        self._given = 0  # keys of this sampler's pass
+        self._resumes = False
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._resumes or self._given == self._size:
+            self._given = 0
+        self._resumes = False
+        while self._given < self._size:
+            key = self._next()
+            self._given += 1
+            yield key
+
+    def _next(self) -> Any:
+        for _ in range(2):
+            if self._iterator is None:
+                self._begin()
+            assert self._iterator is not None
+            for key in self._iterator:
+                self._taken += 1
+                return key
+            self._iterator = None
+        raise RuntimeError(f"epoch_size: {type(self.sampler).__name__} gave no keys")
+
+    def _begin(self) -> None:
+        found = generators.generators(self.sampler)
+        self._began = generators.states(found), encoded(torch.get_rng_state())
+        self._taken = 0
+        self._iterator = iter(self.sampler)
+        if isinstance(self.sampler, Sized):
+            self._iterator = iter(list(self._iterator))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, and what draws the sampler's pass again."""
+        inner = stateful(self.sampler)
+        return {
+            "given": self._given,
+            "taken": self._taken if self._iterator is not None else None,
+            "began": None if self._began is None else list(self._began),
+            "now": generators.states(generators.generators(self.sampler)),
+            "global_now": encoded(torch.get_rng_state()),
+            "sampler": inner.state_dict() if inner is not None else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues there, with torch's global generator, too."""
+        self._given, self._resumes = state["given"], True
+        self._iterator = None
+        inner = stateful(self.sampler)
+        if inner is not None:
+            inner.load_state_dict(state["sampler"])
+            return
+        found = generators.generators(self.sampler)
+        if state["taken"] is not None:
+            states, global_state = state["began"]
+            generators.set_states(found, states)
+            torch.set_rng_state(decoded(global_state))
+            self._begin()
+            for _ in range(state["taken"]):
+                self._next()
+        generators.set_states(found, state["now"])
+        torch.set_rng_state(decoded(state["global_now"]))

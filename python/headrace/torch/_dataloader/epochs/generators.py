@@ -1,0 +1,61 @@
+"""The generators of samplers, and their states as plain values."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from headrace._loading.passes.origins import layers
+from headrace.errors import FailedPreconditionError
+
+
+def generators(sampler: Any, *others: torch.Generator | None) -> list[Any]:
+    """Generators of torch and NumPy: `others`, then those of the samplers; each once."""
+    found: list[Any] = [each for each in others if each is not None]
+    for each in layers(sampler):
+        for value in list(getattr(each, "__dict__", {}).values()):
+            known = any(value is one for one in found)
+            if isinstance(value, (torch.Generator, np.random.Generator)) and not known:
+                found.append(value)
+    return found
+
+
+def states(found: Sequence[Any]) -> list[Any]:
+    return [
+        encoded(each.get_state())
+        if isinstance(each, torch.Generator)
+        else dict(each.bit_generator.state)
+        for each in found
+    ]
+
+
+def set_states(found: Sequence[Any], saved: Sequence[Any]) -> None:
+    """Raises: FailedPreconditionError if the states are of other generators."""
+    here = ["torch" if isinstance(each, torch.Generator) else "NumPy" for each in found]
+    there = ["torch" if isinstance(each, str) else "NumPy" for each in saved]
+    if here != there:
+        raise FailedPreconditionError(
+            "state: random generators of the loader and its sampler differ: saved with "
+            f"{', '.join(there) or 'none'}, restored with {', '.join(here) or 'none'}; give the "
+            "same shuffle=, sampler= and generator="
+        )
+    for generator, state in zip(found, saved, strict=True):
+        if isinstance(generator, torch.Generator):
+            generator.set_state(decoded(state))
+        else:
+            assert isinstance(state, Mapping)
+            generator.bit_generator.state = dict(state)
+
+
+def encoded(state: torch.Tensor) -> str:
+    """The text of a state of torch's generator."""
+    return base64.b64encode(state.numpy().tobytes()).decode()
+
+
+def decoded(state: str) -> torch.Tensor:
+    """The state of its text."""
+    return torch.frombuffer(bytearray(base64.b64decode(state)), dtype=torch.uint8)

@@ -1,0 +1,163 @@
+"""The state of a DataLoader: a dict of plain values, and its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace._arguments import integer, shown
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.torch._dataloader.epochs.drawing import Origin, Share, Snapshot
+
+_VERSION = 1
+_DIVIDES_STEPS = "torch.utils.data.distributed.DistributedSampler"
+"""Its steps have the same samples on any number of ranks, as it deals them out in turn."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a restore needs to be equal."""
+
+    batch_size: int | None
+    drop_last: bool
+    length: int | None
+    """Of the dataset, if it has one."""
+    epoch_size: int | None
+    share: Share | None
+    """Of the samples, if the sampler divides them over ranks: the rank may be another one, and the
+    number of ranks."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a loader is: after some batches of an epoch."""
+
+    epoch: int
+    batches: int
+    """Delivered, without gaps."""
+    samples: int
+    """In these."""
+    mark: str | None
+    """The hash of their keys. None: another rank's, which has other keys."""
+    ahead: tuple[int, ...]
+    """Numbers of batches that were delivered beyond, with in_order=False."""
+    base_seed: int | None
+    """Of the epoch, if it has begun."""
+    global_now: str | None
+    """A hash of torch's global generator when the state was saved, within an epoch."""
+    origin: Origin
+    snapshot: Snapshot | None
+    drawn: int
+    """Batches that the sampler had given, with those that were read ahead."""
+    dataset: Any
+    """The state of an iterable dataset."""
+
+
+def to_state(position: Position, facts: Facts) -> dict[str, Any]:
+    """The dict for the user."""
+    state: dict[str, Any] = {"version": _VERSION, **asdict(facts)}
+    # Not asdict(): it would copy the states of samplers and datasets deeply.
+    state |= {name: getattr(position, name) for name in Position.__dataclass_fields__}
+    state["ahead"] = list(position.ahead)
+    state["origin"] = dict(vars(position.origin))
+    snapshot = position.snapshot
+    state["snapshot"] = None if snapshot is None else dict(vars(snapshot))
+    return state
+
+
+def from_state(state: Any, facts: Facts) -> Position:
+    """Reads a state. Raises, naming the difference, if it is of another loader."""
+    equal = {name: value for name, value in asdict(facts).items() if name != "share"}
+    names = ["version", *equal, *Position.__dataclass_fields__]
+    if not isinstance(state, Mapping) or "version" not in state:
+        raise InvalidArgumentError(
+            f"state: got {type(state).__name__} without a version, must be what state_dict() gave"
+        )
+    if state["version"] != _VERSION:
+        raise FailedPreconditionError(
+            f"state: of version {shown(state['version'])}, this headrace reads version {_VERSION}"
+        )
+    for name in names:
+        if name not in state:
+            raise InvalidArgumentError(
+                f"state: {name!r} is missing: give what state_dict() of a DataLoader of "
+                "headrace.torch gave, unchanged"
+            )
+    saved = _share(state, facts)
+    if saved is not None and facts.share is not None and saved.ranks != facts.share.ranks:
+        _check_steps(state, saved.ranks, facts, facts.share)
+        del equal["batch_size"]
+    for name, value in equal.items():
+        if state[name] != value:
+            raise FailedPreconditionError(
+                f"state: saved with {name} {shown(state[name])}, restored in a DataLoader with "
+                f"{value!r}: its batches would differ"
+            )
+    _check_values(state)
+    try:
+        origin = Origin(**state["origin"])
+        snapshot = None if state["snapshot"] is None else Snapshot(**state["snapshot"])
+    except TypeError as error:
+        raise InvalidArgumentError(f"state: origin or snapshot: {error}") from None
+    values = {name: state[name] for name in Position.__dataclass_fields__}
+    values |= {"origin": origin, "snapshot": snapshot, "ahead": tuple(state["ahead"])}
+    if saved != facts.share and saved is not None:
+        values["mark"] = None
+    return Position(**values)
+
+
+def _check_values(state: Mapping[str, Any]) -> None:
+    for name in ("epoch", "batches", "samples", "drawn"):
+        integer(f"state {name}", state[name], 0, 2**62)
+    if state["base_seed"] is not None:
+        integer("state base_seed", state["base_seed"], 0, 2**64 - 1)
+    for name in ("mark", "global_now"):
+        if not isinstance(state[name], str | None):
+            raise InvalidArgumentError(
+                f"state: {name} is {shown(state[name])}, must be a text or None"
+            )
+    ahead = state["ahead"]
+    if not isinstance(ahead, list | tuple):
+        raise InvalidArgumentError(
+            f"state: ahead is {shown(ahead)}, must be a list of numbers of batches"
+        )
+    for number in ahead:
+        integer("state ahead", number, 0, 2**62)
+
+
+def _share(state: Mapping[str, Any], facts: Facts) -> Share | None:
+    """The share of the rank that saved a state; None if it, or this loader, has none.
+
+    Raises FailedPreconditionError if another sampler divided the samples.
+    """
+    if state.get("share") is None or facts.share is None:  # States did not always have it.
+        return None
+    try:
+        saved = Share(**state["share"])
+    except TypeError as error:
+        raise InvalidArgumentError(f"state: share: {error}") from None
+    here = facts.share
+    for name in ("kind", "seed", "shuffle", "drop_last"):
+        if getattr(saved, name) != getattr(here, name):
+            raise FailedPreconditionError(
+                f"state: saved with a sampler of {name} {getattr(saved, name)!r}, restored with "
+                f"one of {name} {getattr(here, name)!r}: its samples would differ"
+            )
+    return saved
+
+
+def _check_steps(state: Mapping[str, Any], ranks: int, facts: Facts, here: Share) -> None:
+    """Of a state of another number of ranks: raises if its steps had other samples."""
+    batch, size = facts.batch_size, state["batch_size"]
+    deals = here.kind == _DIVIDES_STEPS and facts.epoch_size is None
+    if batch is None or size is None or not deals:
+        why = "that needs torch's DistributedSampler, batch_size= and no epoch_size="
+    elif batch * here.ranks == size * ranks:
+        return
+    else:
+        why = "a step of all ranks must have the same number of samples"
+    raise FailedPreconditionError(
+        f"state: saved on {ranks} ranks with batch_size {shown(size)}, restored on {here.ranks} "
+        f"with batch_size {batch!r}: {why}"
+    )

@@ -1,0 +1,234 @@
+"""One epoch of a DataLoader: gives batches in the training loop's thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from headrace.errors import FailedPreconditionError
+from headrace.torch._dataloader.epochs.drawing import Drawn
+from headrace.torch._dataloader.epochs.progress import Progress
+from headrace.torch._dataloader.failures import ReadError, in_this_process
+from headrace.torch._dataloader.fetching import Fetcher, Job
+from headrace.torch._dataloader.lanes import Lanes
+from headrace.torch._dataloader.ring import Batch, Ring
+from headrace.torch._dataloader.waits import Waits
+from headrace.torch._dataloader.workers.processes import Processes
+
+
+class Failed:
+    """What the loop gets in place of a batch: an error."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error: BaseException | None = error
+
+    def throw(self) -> NoReturn:
+        """Raises the error, once. Keeps no reference to it, as its traceback keeps this frame."""
+        error, self._error = self._error, None
+        assert error is not None
+        try:
+            raise error
+        finally:
+            del error
+
+
+class Iteration(Iterator[Any]):
+    """The batches of an epoch.
+
+    Thread safety: threads that share an iteration get each batch once.
+    Shutdown: `close`, or the end of the last reference.
+    """
+
+    def __init__(self, progress: Progress, length: Callable[[], int]) -> None:
+        self.progress = progress
+        self._length = length
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self.waits = Waits()  # of the loader, if it sets it
+
+    def __len__(self) -> int:
+        return self._length()
+
+    def __next__(self) -> Any:
+        with self._lock:
+            given = self.waits.take(self._next)
+        if isinstance(given, Failed):
+            # The error's traceback keeps this frame: whoever keeps the error, as a debugger or a
+            # test does, would keep the iteration, and its processes.
+            del self
+            given.throw()
+        return given
+
+    def _next(self) -> Any:
+        """The next batch, or Failed. Raises StopIteration, and what ends the iteration."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends what reads ahead."""
+
+
+class EpochIteration(Iterator[Any]):
+    """An iteration that begins again if its sampler's epoch was set before its first batch.
+
+    Thread safety: as an Iteration.
+    """
+
+    def __init__(self, begun: Iteration, again: Callable[[Iteration], Iteration | None]) -> None:
+        """`again(begun)` gives the iteration that takes its place, if one must."""
+        self._iteration = begun
+        self._again: Callable[[Iteration], Iteration | None] | None = again
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._iteration)
+
+    def __next__(self) -> Any:
+        with self._lock:
+            if self._again is not None:
+                self._iteration = self._again(self._iteration) or self._iteration
+                self._again = None
+        return next(self._iteration)
+
+    def close(self) -> None:
+        """Ends what reads ahead."""
+        self._iteration.close()
+
+
+class DirectIteration(Iteration):
+    """Reads each batch when it is asked for."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        length: Callable[[], int],
+        fetcher: Fetcher,
+        finish: Callable[[Any], Any],
+    ) -> None:
+        super().__init__(progress, length)
+        self._fetcher = fetcher
+        self._finish = finish
+
+    def _next(self) -> Any:
+        drawn = self.progress.draw()
+        if drawn is None:
+            raise StopIteration
+        job = Job(drawn.keys, drawn.number, 0, drawn.place, self.progress.base_seed)
+        try:
+            samples = self._fetcher.read(job, whole_process=False)
+            value = self._fetcher.collate(samples, drawn.number)
+        except ReadError as error:
+            failure: BaseException | None = in_this_process(error)
+            value = None
+        else:
+            failure = None
+        if failure is not None:  # Outside of the block: it is the user's own error, as it was.
+            self.progress.skip_failed(drawn)
+            return Failed(failure)
+        value = self._finish(value)
+        self.progress.deliver(drawn)
+        return value
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of an iteration that reads ahead."""
+
+    batches: int
+    """On their way or ready."""
+    timeout: float | None
+    """Seconds to wait for a batch."""
+
+
+class AheadIteration(Iteration):
+    """Takes batches from a ring, which lanes fill."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        length: Callable[[], int],
+        ring: Ring,
+        limits: Limits,
+    ) -> None:
+        super().__init__(progress, length)
+        self._ring = ring
+        self._limits = limits
+        self._owner = os.getpid()
+        self._lanes: Lanes | None = None
+        self._drawn: dict[int, Drawn] = {}
+        self._end: Any = weakref.finalize(self, _end, os.getpid(), ring, None, None)
+
+    def start(self, lanes: Lanes, processes: Processes | None) -> None:
+        """Begins to read. Takes over the processes: they end with the iteration."""
+        self._lanes = lanes
+        self._end.detach()
+        self._end = weakref.finalize(self, _end, os.getpid(), self._ring, lanes, processes)
+        for _ in range(self._limits.batches):
+            self._fill()
+
+    def _fill(self) -> None:
+        """Draws one batch more. An error of the sampler is raised after the batches before."""
+        if self._error is not None or not self._end.alive:
+            return
+        try:
+            drawn = self.progress.draw()
+        except Exception as error:
+            self._error = error
+            return
+        if drawn is not None:
+            assert self._lanes is not None
+            batch = Batch(drawn.number, drawn.keys, drawn.place, drawn.rows)
+            self._drawn[drawn.number] = drawn
+            self._ring.add(batch, self._lanes.tasks(batch))
+
+    def _next(self) -> Any:
+        if self._owner != os.getpid():
+            raise FailedPreconditionError(
+                f"reading a batch in process {os.getpid()}: process {self._owner} began the "
+                "iteration, and its workers are not in a process that was forked from it; begin "
+                "an iteration in this one"
+            )
+        if not self._drawn or not self._end.alive:
+            self.close()
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+            raise StopIteration
+        try:
+            batch = self._ring.next(self._limits.timeout)
+        except BaseException:  # A lost worker, or Ctrl-C.
+            self.close()
+            raise
+        if batch is None:
+            is_closed = self._ring.is_closed  # by another thread
+            self.close()
+            if is_closed:
+                raise StopIteration
+            raise RuntimeError(f"DataLoader timed out after {self._limits.timeout} seconds")
+        drawn = self._drawn.pop(batch.number)
+        self._fill()
+        if batch.error is not None:
+            self.progress.skip_failed(drawn)
+            return Failed(batch.error)
+        self.progress.deliver(drawn)
+        return batch.value
+
+    def close(self) -> None:
+        self._end()
+
+
+def _end(owner: int, ring: Ring, lanes: Lanes | None, processes: Processes | None) -> None:
+    if owner != os.getpid():  # A forked child has no lanes, and perhaps a lock of theirs.
+        return
+    with ExitStack() as then:  # Also after Ctrl-C, which shortens the wait.
+        if processes is not None:
+            then.callback(processes.close)
+        if lanes is not None:
+            then.callback(lanes.close)
+        ring.close()
+        if processes is not None:
+            processes.shut()

@@ -1,0 +1,441 @@
+"""`headrace.torch.DataLoader`: torch's with parallel fetches, a state and clear errors."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.multiprocessing
+import torch.utils.data
+from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
+
+from headrace._arguments import integer
+from headrace._loading.passes.origins import has_state
+from headrace._signature import named_arguments
+from headrace.errors import InvalidArgumentError
+from headrace.torch._dataloader.arguments import Fetch, Own, WorkerMethod, check
+from headrace.torch._dataloader.engine import EngineIteration, EngineReader
+from headrace.torch._dataloader.epochs.drawing import Origin, Source
+from headrace.torch._dataloader.epochs.endless import EpochSampler
+from headrace.torch._dataloader.epochs.progress import Progress, between
+from headrace.torch._dataloader.epochs.state import Facts, Position, from_state, to_state
+from headrace.torch._dataloader.fetching import Fetcher
+from headrace.torch._dataloader.iteration import (
+    AheadIteration,
+    DirectIteration,
+    EpochIteration,
+    Iteration,
+    Limits,
+)
+from headrace.torch._dataloader.lanes import ProcessLanes, ThreadLanes
+from headrace.torch._dataloader.parts import How
+from headrace.torch._dataloader.pinning import Pinning
+from headrace.torch._dataloader.ring import Ring
+from headrace.torch._dataloader.streams import (
+    PartsProgress,
+    PartsReader,
+    SampleProgress,
+    StreamIteration,
+    StreamProgress,
+    start_of,
+)
+from headrace.torch._dataloader.waits import Waits
+from headrace.torch._dataloader.workers.processes import Processes
+from headrace.torch._stream import SampleStream
+
+_ABOUT_WORKERS = (
+    *("num_workers", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn"),
+    *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "in_order"),
+)
+_TORCHS = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+
+
+class DataLoader(torch.utils.data.DataLoader[Any]):
+    """torch's DataLoader, with its arguments and attributes, that fetches samples in parallel.
+
+    >>> from headrace.torch import DataLoader  # in place of torch.utils.data
+    >>> loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=8)
+
+    For the same generator or seed it gives the same samples in the same batches as torch's, in the
+    same order. A batch is divided over the workers. `state_dict` at any step is the loop's
+    position, whatever was read ahead. What a dataset draws from torch's, Python's and NumPy's
+    generator in a worker is fixed by the base seed and the sample's place in the epoch; see also
+    `headrace.torch.sample_rng`. `headrace docs dataloader` has the rest.
+
+    Thread safety: one thread iterates, takes and loads states.
+
+    Args:
+        worker_method: "multiprocessing", or "thread": workers are threads of this process, for a
+            dataset whose ``__getitem__`` may run in several at once.
+        pool_size: samples that are read at a time; default: one for each worker. More than
+            `num_workers` processes have several threads each.
+        fetch: "order", or "arrival": the samples of a batch have the order in which they arrived,
+            as in Rinas.
+        epoch_size: samples of an epoch. The next epoch goes on with the sampler, which begins anew
+            when it ends.
+        snapshot_every_n_steps: how often the state of a sampler that has ``state_dict`` is taken; a
+            restore draws the steps since then again.
+
+    Every other argument is torch's. Raises ValueError, as torch does, also for what it cannot do.
+    """
+
+    @named_arguments
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        worker_method: WorkerMethod = "multiprocessing",
+        pool_size: int | None = None,
+        fetch: Fetch = "order",
+        epoch_size: int | None = None,
+        snapshot_every_n_steps: int = 1,
+    ) -> None:
+        given = locals()
+        torchs = {name: given[name] for name in _TORCHS if name in given and name != "self"}
+        if "in_order" not in _TORCHS and not in_order:
+            raise InvalidArgumentError(
+                f"in_order=False: torch {torch.__version__} has no such argument: torch 2.6 has it"
+            )
+        # Public, as torch's: Lightning makes another loader from the attributes of one.
+        self.worker_method, self.pool_size, self.fetch = worker_method, pool_size, fetch
+        self.epoch_size, self.snapshot_every_n_steps = epoch_size, snapshot_every_n_steps
+        check(self._own, dataset, torchs)
+        if epoch_size is not None:
+            _limit_epochs(torchs, epoch_size)
+        super().__init__(**torchs)
+        self._in_order = in_order
+        self._processes: Processes | None = None  # of persistent workers
+        self._end: Any = None  # closes them
+        self._waits = Waits()
+        self._parts: PartsReader | None = None  # of an iterable dataset
+        self._engine: EngineReader | None = None
+        self._asked_engine = False  # whether it can read the dataset
+        self._epoch = 0  # of the next iteration
+        self._progress: Progress | StreamProgress | None = None  # of the newest one
+        self._restored: Position | None = None
+
+    def check_worker_number_rationality(self) -> None:
+        """Warns of too many processes, as torch does; threads that wait may be many."""
+        if self._own.worker_method != "thread":
+            super().check_worker_number_rationality()
+
+    @property
+    def _own(self) -> Own:
+        return Own(
+            self.worker_method,
+            self.pool_size,
+            self.fetch,
+            self.epoch_size,
+            self.snapshot_every_n_steps,
+        )
+
+    @property
+    def _source(self) -> Source:
+        return Source(
+            self._index_sampler,
+            self._auto_collation,
+            self.generator,
+            self.num_workers > 0,
+            self._own.state_every,
+        )
+
+    @property
+    def _facts(self) -> Facts:
+        try:
+            length = len(self.dataset)  # type: ignore[arg-type]
+        except TypeError:
+            length = None
+        share = self._source.share
+        return Facts(self.batch_size, self.drop_last, length, self._own.epoch_size, share)
+
+    def __iter__(self) -> Any:
+        self._waits.begin()
+        if isinstance(self.dataset, IterableDataset):
+            return self._stream()
+        begun = self._map_style()
+        source = self._source
+        may_change = source.has_epoch and source.stateful is None
+        return EpochIteration(begun, self._again) if may_change else begun
+
+    def _again(self, begun: Iteration) -> Iteration | None:
+        """Another iteration, if the sampler's epoch was set after the newest one began: Lightning
+        does so when it resumes."""
+        progress = begun.progress
+        if progress is not self._progress or progress.sampler_epoch == self._source.epoch:
+            return None
+        begun.close()
+        self._epoch = progress.epoch
+        return self._map_style()
+
+    def _map_style(self) -> Iteration:
+        """The next iteration of a map-style dataset."""
+        progress = self._begin()
+        iteration = self._iteration(progress)
+        iteration.waits = self._waits
+        self._progress, self._epoch, self._restored = progress, progress.epoch + 1, None
+        return iteration
+
+    def _stream(self) -> StreamIteration:
+        """The next iteration of an iterable dataset."""
+        restored, source = self._restored, self._source
+        progress = None
+        if restored is not None:
+            progress = self._stream_progress(restored.epoch, restored.origin)
+            if not progress.resume(restored, source):
+                self._epoch, progress = restored.epoch + 1, None
+        if progress is None:
+            progress = self._stream_progress(self._epoch, source.origin())
+            progress.begin()
+        self._progress, self._epoch, self._restored = progress, progress.epoch + 1, None
+        return StreamIteration(progress, self.__len__, self._waits)
+
+    def _stream_progress(self, epoch: int, origin: Origin) -> StreamProgress:
+        if isinstance(self.dataset, SampleStream):
+            return SampleProgress(self.dataset, super().__iter__, epoch, origin)
+        if self._parts is None:
+            how = How(self.batch_size, self.drop_last, self.collate_fn, self.snapshot_every_n_steps)
+            given = {name: getattr(self, name) for name in _ABOUT_WORKERS if name in _TORCHS}
+            if not self.num_workers:
+                given["prefetch_factor"] = None
+            self._parts = PartsReader(self.dataset, how, given)
+        return PartsProgress(self._parts, epoch, origin)
+
+    def _begin(self) -> Progress:
+        restored = self._restored
+        source = self._source
+        if restored is not None and restored.origin.epoch != source.epoch:
+            restored = None  # The user chose another epoch of the sampler since.
+        if restored is None:
+            return Progress(source, self._epoch, None)
+        state = restored.dataset if self._keeps_dataset else None
+        has_begun = restored.base_seed is not None
+        if state is not None and not has_begun:
+            self.dataset.load_state_dict(state)  # type: ignore[attr-defined]
+        progress = Progress(source, restored.epoch, restored)
+        is_spent = restored.batches > 0 and progress.is_spent()
+        if state is not None and has_begun:
+            # Last: a dataset that restores torch's generator means the one that samples draw from.
+            self.dataset.load_state_dict(state)  # type: ignore[attr-defined]
+        return Progress(source, restored.epoch + 1, None) if is_spent else progress
+
+    @property
+    def _keeps_dataset(self) -> bool:
+        """Whether a map-style dataset has a state that changes in the order of the batches."""
+        reads_ahead = self.num_workers > 0 or self._engine_reader() is not None
+        return not reads_ahead and has_state(self.dataset)
+
+    def _iteration(self, progress: Progress) -> Iteration:
+        fetcher = Fetcher(self.dataset, self.collate_fn, self._auto_collation)
+        finish = self._finisher()
+        if (engine := self._engine_reader()) is not None:
+            return EngineIteration(progress, self.__len__, engine, self.dataset, finish)
+        if self.num_workers == 0:
+            return DirectIteration(progress, self.__len__, fetcher, finish)
+        arrival = self._own.fetch == "arrival"
+        ring = Ring(in_order=self._in_order, arrival=arrival, prepare=finish)
+        limits = Limits(self._batches_ahead(), self.timeout or None)
+        iteration = AheadIteration(progress, self.__len__, ring, limits)
+        seed = progress.base_seed
+        if self._own.worker_method == "thread":
+            count = self._own.pool_size or self.num_workers
+            iteration.start(ThreadLanes(ring, fetcher, count=count, base_seed=seed), None)
+            return iteration
+        processes, threads = self._workers(fetcher, seed)
+        lanes = ProcessLanes(ring, fetcher, processes, threads=threads, base_seed=seed)
+        iteration.start(lanes, None if processes is self._processes else processes)
+        return iteration
+
+    def _engine_reader(self) -> EngineReader | None:
+        """The engine, if it reads the dataset; made at the first iteration."""
+        if not self._asked_engine:
+            self._asked_engine = True
+            own = self._own
+            workers_matter = (
+                own.worker_method == "thread"
+                or own.pool_size is not None
+                or own.fetch != "order"
+                or self.worker_init_fn is not None
+                or self.timeout > 0
+            )
+            if self._auto_collation and not workers_matter and _has_end(self._index_sampler):
+                self._engine = EngineReader.of(self.dataset, self.collate_fn)
+        return self._engine
+
+    def _batches_ahead(self) -> int:
+        """How many batches are on their way or ready."""
+        factor = self.prefetch_factor or 2
+        if self._own.worker_method != "thread":
+            return factor * self.num_workers
+        pool = self._own.pool_size or self.num_workers
+        size = self.batch_size or getattr(self.batch_sampler, "batch_size", None) or 1
+        return factor * max(1, -(-pool // size))
+
+    def _workers(self, fetcher: Fetcher, seed: int) -> tuple[Processes, int]:
+        """Worker processes, and how many threads each has. Persistent ones serve one iteration at a
+        time: while it lasts others get their own."""
+        threads = -(-(self._own.pool_size or self.num_workers) // self.num_workers)
+        kept = self._processes
+        if kept is not None and not kept.is_usable:
+            self._close_workers()
+        elif kept is not None and not kept.is_busy:
+            return kept, threads
+        context = self.multiprocessing_context or torch.multiprocessing.get_context()
+        processes = Processes(
+            context,
+            fetcher,
+            count=self.num_workers,
+            threads=threads,
+            arrival=self._own.fetch == "arrival",
+            base_seed=seed,
+            init_fn=self.worker_init_fn,
+        )
+        if self.persistent_workers and self._processes is None:
+            self._processes = processes
+            self._end = weakref.finalize(self, processes.close)
+        return processes, threads
+
+    def _finisher(self) -> Callable[[Any], Any]:
+        """What is done with a complete batch, by the thread that completes it."""
+        if not self.pin_memory:
+            return _unchanged
+        return Pinning.here() or _unchanged
+
+    @property
+    def set_epoch(self) -> Callable[[int], None]:
+        """``set_epoch(epoch)`` says which epoch comes next, for samplers with `set_epoch`, which is
+        called. The epoch of a state just loaded keeps its place in it.
+
+        Raises:
+            AttributeError: the sampler has none, so its order does not follow from a number.
+                Trainers ask with hasattr() whether they are to set the epoch.
+        """
+        if not self._source.has_epoch:
+            raise AttributeError(
+                f"set_epoch: {type(self.sampler).__name__} has no set_epoch: its order follows "
+                "from its generator, pass after pass; restore a place with load_state_dict()",
+                name="set_epoch",
+            )
+        return self._set_epoch
+
+    def _set_epoch(self, epoch: int) -> None:
+        integer("epoch", epoch, 0, 2**62)
+        self._source.set_epoch(epoch)
+        self._epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop is, after the last batch that it got; after the epoch's last batch that is
+        the beginning of the next. Plain values, beside states that samplers give."""
+        return to_state(self._position(), self._facts)
+
+    def _position(self) -> Position:
+        if self._restored is not None:
+            return self._restored
+        progress = self._progress
+        if progress is None or progress.is_over():
+            return between(self._source, self._epoch, self._dataset_state(progress))
+        if isinstance(progress, StreamProgress):
+            return progress.position()
+        return progress.position(self._dataset_state(progress))
+
+    def _dataset_state(self, progress: Progress | StreamProgress | None) -> Any:
+        """The state of the dataset, for what is read next."""
+        if isinstance(progress, StreamProgress):
+            return progress.next_epoch()
+        if isinstance(self.dataset, IterableDataset) or not self._keeps_dataset:
+            return None
+        return self.dataset.state_dict()  # type: ignore[attr-defined]
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration continues after the last batch before `state` was saved, with any
+        number of workers. With a DistributedSampler it may be the state of any rank, and of
+        another number of ranks if all ranks together have as many samples in a step as then.
+
+        Raises:
+            InvalidArgumentError: this is no state.
+            FailedPreconditionError: it is of another dataset, or of other parameters. Iterating
+                raises it if the sampler gives other samples than before.
+        """
+        position = from_state(state, self._facts)
+        is_divided = isinstance(self.dataset, IterableDataset)
+        has_begun = position.batches > 0 or position.dataset is not None
+        if is_divided and has_begun and not isinstance(self.dataset, SampleStream):
+            start_of(position.dataset, self.num_workers)
+        if position.origin.epoch is not None:
+            self._source.set_epoch(position.origin.epoch)
+        self._restored, self._epoch = position, position.epoch
+
+    def stats(self) -> dict[str, Any]:
+        """Who reads the samples, how long the loop waited for batches, and what to do about it.
+
+        `headrace docs dataloader` has the figures. Those of the engine, if it reads, are those of a
+        Loader.
+        """
+        engine = self._engine
+        if engine is not None:
+            reader = "engine"
+        elif self.num_workers == 0:
+            reader = "loop"
+        else:
+            reader = "threads" if self.worker_method == "thread" else "processes"
+        figures = self._waits.figures(reader)
+        figures["engine"] = None if engine is None else engine.stats()
+        return figures
+
+    def close(self) -> None:
+        """Ends persistent workers and the engine. Others end with their iteration."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine, self._asked_engine = None, False
+        self._parts = None
+        self._close_workers()
+
+    def _close_workers(self) -> None:
+        if self._end is not None:
+            self._end()
+            self._end = self._processes = None
+
+
+def _limit_epochs(torchs: dict[str, Any], size: int) -> None:
+    """Replaces the sampler by one that gives `size` keys a pass."""
+    sampler = torchs["sampler"]
+    if sampler is None:
+        dataset = torchs["dataset"]
+        if torchs["shuffle"]:
+            sampler = RandomSampler(dataset, generator=torchs["generator"])
+        else:
+            sampler = SequentialSampler(dataset)
+    elif torchs["shuffle"]:
+        raise ValueError("sampler option is mutually exclusive with shuffle")
+    torchs["sampler"], torchs["shuffle"] = EpochSampler(sampler, size), None
+
+
+def _has_end(sampler: Any) -> bool:
+    """Whether a sampler says how many batches it gives: the engine needs all keys of an epoch."""
+    try:
+        len(sampler)
+    except (TypeError, NotImplementedError):
+        return False
+    return True
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch

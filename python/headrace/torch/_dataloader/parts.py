@@ -1,0 +1,165 @@
+"""What one worker gives of an iterable dataset: batches, with the dataset's state after each."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch.utils.data._utils.worker as torch_worker
+from torch.utils.data import IterableDataset, get_worker_info
+
+from headrace._loading.passes.origins import has_state
+
+
+@dataclass(frozen=True)
+class PartState:
+    """Where one worker is."""
+
+    batches: int = 0
+    """Given in this epoch."""
+    at: int = 0
+    """How many of them when the states were taken."""
+    dataset: Any = None
+    """What the dataset's `state_dict` gave; None if it has none."""
+    iterator: Any = None
+    """The same of its iterator, unless that is the dataset itself."""
+    ended: bool = False
+    """Whether it has nothing more in this epoch."""
+
+
+class Given(NamedTuple):
+    """What a worker sends."""
+
+    worker: int
+    note: bytes | None
+    """A pickled PartState, every some batches. As bytes, pinned memory gets no tensors of it."""
+    value: Any
+    is_batch: bool
+    """False: this is no batch, only a note, or the turn of a worker that has given it before."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How samples become batches."""
+
+    batch_size: int | None
+    """None: each sample is given alone."""
+    drop_last: bool
+    collate_fn: Callable[[Any], Any]
+    every: int
+    """Batches between two states; 0: none is taken."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a restored epoch goes on."""
+
+    parts: Sequence[PartState]
+    """By worker."""
+    turn: int = 0
+    """The worker whose batch is next: torch asks worker 0 first."""
+
+
+class Parts(IterableDataset[Given]):
+    """An iterable dataset by batches, for torch's DataLoader without automatic batching.
+
+    Each process that iterates has a copy of it; `start` is for the first iteration of each.
+    """
+
+    def __init__(self, dataset: Any, how: How, start: Start | None) -> None:
+        self.dataset = dataset
+        self.part: Part | None = None  # of the newest iteration in this process
+        self._how = how
+        self._start = start
+
+    def __iter__(self) -> Part:
+        info = get_worker_info()
+        start, self._start = self._start, None
+        self.part = Part(self.dataset, self._how, 0 if info is None else info.id, start)
+        return self.part
+
+
+class Part(Iterator[Given]):
+    """The batches of one worker. It is no generator, as the loop may go on after an error."""
+
+    def __init__(self, dataset: Any, how: How, worker: int, start: Start | None) -> None:
+        state = PartState() if start is None else start.parts[worker]
+        self._dataset = dataset
+        self._how = how
+        self._worker = worker
+        self._waits = start is not None and worker < start.turn
+        # One without states is read again to its end: it may draw random numbers.
+        self._ended = state.ended and state.at == state.batches
+        self._ends = False  # The note of the end was given.
+        self._skip = state.batches
+        self._count = state.at
+        if state.dataset is not None:
+            dataset.load_state_dict(state.dataset)
+        left: Any = () if self._ended else dataset
+        self._iterator = iter(left)
+        if state.iterator is not None and not self._ended:
+            self._iterator.load_state_dict(state.iterator)
+
+    def __next__(self) -> Given:
+        if self._waits:
+            self._waits = False
+            return Given(self._worker, None, None, is_batch=False)
+        while self._count < self._skip and not self._ended:
+            self._batch()  # With collate_fn, which may draw random numbers.
+        if not self._ended:
+            value, is_batch = self._batch()
+            if is_batch:
+                note = self.note() if self._is_due() else None
+                return Given(self._worker, note, value, is_batch=True)
+        if self._ends:
+            raise StopIteration
+        self._ends = True
+        note = self.note() if self._how.every else None
+        return Given(self._worker, note, None, is_batch=False)
+
+    def _batch(self) -> tuple[Any, bool]:
+        """The next batch, and whether there is one."""
+        how = self._how
+        samples: list[Any] = []
+        for _ in range(how.batch_size or 1):
+            try:
+                samples.append(next(self._iterator))
+            except StopIteration:
+                self._ended = True
+                break
+        if not samples or (how.drop_last and len(samples) < (how.batch_size or 1)):
+            return None, False
+        self._count += 1
+        return how.collate_fn(samples[0] if how.batch_size is None else samples), True
+
+    def _is_due(self) -> bool:
+        every = self._how.every
+        return every > 0 and (self._ended or self._count % every == 0)
+
+    def state(self) -> PartState:
+        """Where this part is now."""
+        dataset = self._dataset.state_dict() if has_state(self._dataset) else None
+        asks_iterator = self._iterator is not self._dataset and has_state(self._iterator)
+        iterator = self._iterator.state_dict() if asks_iterator and not self._ended else None
+        at = self._count if dataset is not None or asks_iterator else 0
+        return PartState(self._count, at, dataset, iterator, self._ended)
+
+    def note(self) -> bytes:
+        return pickle.dumps(self.state())
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The `worker_init_fn` of these workers: `get_worker_info` tells them of the user's dataset."""
+
+    user_fn: Callable[[int], object] | None
+
+    def __call__(self, worker: int) -> None:
+        info: Any = torch_worker._worker_info
+        torch_worker._worker_info = torch_worker.WorkerInfo(
+            id=info.id, num_workers=info.num_workers, seed=info.seed, dataset=info.dataset.dataset
+        )
+        if self.user_fn is not None:
+            self.user_fn(worker)

@@ -1,0 +1,264 @@
+"""Iterable datasets: iterated by torch's own workers, with a state."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from headrace._arguments import shown
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.torch._dataloader.epochs.drawing import Origin, Source
+from headrace.torch._dataloader.epochs.generators import decoded
+from headrace.torch._dataloader.epochs.progress import hash_of
+from headrace.torch._dataloader.epochs.state import Position
+from headrace.torch._dataloader.parts import Begin, Given, How, Parts, PartState, Start
+from headrace.torch._dataloader.waits import Waits
+from headrace.torch._stream import SampleStream
+
+_END: Any = object()
+
+
+class StreamProgress:
+    """An iteration of an iterable dataset, and how far it is.
+
+    Thread safety: none.
+    """
+
+    def __init__(self, epoch: int, origin: Origin) -> None:
+        self.epoch = epoch
+        self.batches = 0
+        self._origin = origin
+        self._iterator: Iterator[Any] = iter(())
+        self._peeked: list[Any] = []
+        self._restored: Position | None = None  # until the first batch
+        self._has_ended = False
+
+    def is_over(self) -> bool:
+        return self._has_ended
+
+    def begin(self) -> None:
+        """Begins the epoch anew."""
+        self._iterator = self._open(None)
+
+    def resume(self, position: Position, source: Source) -> bool:
+        """Goes on at a position. Whether anything follows in its epoch: reads ahead to know it."""
+        before = torch.get_rng_state()
+        position.origin.apply(source)
+        torch.set_rng_state(decoded(position.origin.global_state))
+        self._iterator = self._open(position)
+        first = next(self, _END)
+        if hash_of(before) == position.global_now:
+            torch.set_rng_state(before)
+        if first is _END:
+            return False
+        self._peeked, self._restored = [first], position
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._peeked:
+            self._restored = None
+            return self._peeked.pop()
+        try:
+            batch = self._take()
+        except StopIteration:
+            self._has_ended = True
+            raise
+        self.batches += 1
+        return batch
+
+    def position(self) -> Position:
+        if self._restored is not None:
+            return self._restored
+        now = hash_of(torch.get_rng_state())
+        state = self._dataset_state()
+        return Position(
+            self.epoch, self.batches, 0, "", (), None, now, self._origin, None, 0, state
+        )
+
+    def next_epoch(self) -> Any:
+        """What of the dataset's state the next epoch begins with; None: it is as it was made."""
+        return None
+
+    def _open(self, position: Position | None) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _take(self) -> Any:
+        return next(self._iterator)
+
+    def _dataset_state(self) -> Any:
+        raise NotImplementedError
+
+
+class SampleProgress(StreamProgress):
+    """Of a `SampleStream`, which knows its place by the number of batches."""
+
+    def __init__(
+        self, stream: SampleStream, iterate: Callable[[], Iterator[Any]], epoch: int, origin: Origin
+    ) -> None:
+        super().__init__(epoch, origin)
+        self._stream = stream
+        self._iterate = iterate
+
+    def _open(self, position: Position | None) -> Iterator[Any]:
+        if position is not None and position.dataset is not None:
+            self._stream.load_state_dict(position.dataset)
+        return self._iterate()
+
+    def _dataset_state(self) -> Any:
+        return self._stream.state_dict(self.batches)
+
+
+class _Workers(torch.utils.data.DataLoader[Given]):
+    """torch's DataLoader of `Parts`."""
+
+    def check_worker_number_rationality(self) -> None:
+        """The user's loader has warned."""
+
+
+class PartsReader:
+    """Iterates a dataset in this process or in torch's workers, which may last for several epochs.
+
+    Ownership: the workers. Shutdown: the end of the last reference, as torch's.
+    """
+
+    def __init__(self, dataset: Any, how: How, arguments: Mapping[str, Any]) -> None:
+        """`arguments`: of torch's DataLoader, those about workers."""
+        self._dataset = dataset
+        self._how = how
+        self._arguments = dict(arguments)
+        self.count = self._arguments["num_workers"]
+        self.lasts = self.count == 0 or self._arguments["persistent_workers"]
+        """Whether the dataset of an epoch is that of the one before, with what it knows."""
+        self.in_order = self._arguments.get("in_order", True)
+        self._begin = Begin(self._arguments.pop("worker_init_fn"))
+        self._parts: Parts | None = None
+        self._loader: _Workers | None = None
+
+    def iterate(self, start: Start | None) -> Iterator[Given]:
+        if self._loader is None or start is not None or not self.lasts:
+            how = self._how if self.count else replace(self._how, every=0)
+            self._parts = Parts(self._dataset, how, start)
+            self._loader = _Workers(
+                self._parts,
+                batch_size=None,
+                collate_fn=_unchanged,
+                worker_init_fn=self._begin,
+                **self._arguments,
+            )
+        return iter(self._loader)
+
+    def here(self) -> PartState | None:
+        """The state of the dataset if it is iterated in this process."""
+        part = self._parts.part if self._parts is not None and not self.count else None
+        return None if part is None else part.state()
+
+
+def _unchanged(given: Any) -> Any:
+    return given
+
+
+class PartsProgress(StreamProgress):
+    """Of any other dataset: each worker's place, and the states that its dataset has."""
+
+    def __init__(self, reader: PartsReader, epoch: int, origin: Origin) -> None:
+        super().__init__(epoch, origin)
+        self._reader = reader
+        count = max(1, reader.count)
+        self._states = [PartState()] * count
+        self._notes: list[bytes | None] = [None] * count  # newer than the states
+        self._given = [0] * count
+        self._turn = 0
+
+    def _open(self, position: Position | None) -> Iterator[Any]:
+        start = None
+        if position is not None and position.dataset is not None:
+            start = start_of(position.dataset, self._reader.count)
+            self._states = list(start.parts)
+            self._given = [part.batches for part in start.parts]
+            self._turn, self.batches = start.turn, position.batches
+            if not self._reader.in_order:
+                start = Start(start.parts)
+        return self._reader.iterate(start)
+
+    def _take(self) -> Any:
+        while True:
+            given: Given = next(self._iterator)
+            if given.note is not None:
+                self._notes[given.worker] = given.note
+            if given.is_batch:
+                self._given[given.worker] += 1
+                self._turn = (given.worker + 1) % len(self._given)
+                return given.value
+
+    def _dataset_state(self) -> Any:
+        return _state(self._parts(), self._reader.count, self._turn)
+
+    def next_epoch(self) -> Any:
+        if not self._reader.lasts:
+            return None
+        parts = [PartState(dataset=part.dataset) for part in self._parts()]
+        if all(part.dataset is None for part in parts):
+            return None
+        return _state(parts, self._reader.count, 0)
+
+    def _parts(self) -> list[PartState]:
+        here = self._reader.here()
+        if here is not None:
+            return [here]
+        for worker, note in enumerate(self._notes):
+            if note is not None:
+                self._states[worker], self._notes[worker] = pickle.loads(note), None
+        return [
+            replace(state, batches=given)
+            for state, given in zip(self._states, self._given, strict=True)
+        ]
+
+
+def _state(parts: list[PartState], workers: int, turn: int) -> dict[str, Any]:
+    return {"workers": workers, "turn": turn, "parts": [dict(vars(part)) for part in parts]}
+
+
+def start_of(state: Any, workers: int) -> Start:
+    """Reads the state of a dataset.
+
+    Raises:
+        InvalidArgumentError: it is none.
+        FailedPreconditionError: it is of another number of workers.
+    """
+    try:
+        saved, turn = state["workers"], state["turn"]
+        parts = [PartState(**part) for part in state["parts"]]
+    except (TypeError, KeyError) as error:
+        raise InvalidArgumentError(
+            f"state: the part of the dataset, {shown(state)}, must be what state_dict() gave: "
+            f"{error!r}"
+        ) from None
+    if saved != workers:
+        raise FailedPreconditionError(
+            f"state: saved with num_workers {shown(saved)}, restored in a DataLoader with "
+            f"{workers}: the workers divide an iterable dataset, so another number of them "
+            "would get other samples"
+        )
+    return Start(parts, turn)
+
+
+class StreamIteration(Iterator[Any]):
+    """The batches of an iterable dataset."""
+
+    def __init__(self, progress: StreamProgress, length: Callable[[], int], waits: Waits) -> None:
+        self._progress = progress
+        self._length = length
+        self._waits = waits
+
+    def __next__(self) -> Any:
+        return self._waits.take(self._progress.__next__)
+
+    def __len__(self) -> int:
+        return self._length()

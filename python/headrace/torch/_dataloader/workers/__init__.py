@@ -1,0 +1,1 @@
+"""Processes that read samples, and messages to them."""

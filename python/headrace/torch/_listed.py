@@ -1,0 +1,127 @@
+"""A loader's epoch as a list of batches, from which libraries make DataLoaders of torch.
+
+Accelerate's skip_first_batches(), which Hugging Face's Trainer calls to resume, makes a DataLoader
+of the dataset of another one and the rest of its batch sampler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset, SequentialSampler
+
+from headrace._core import LoaderOptions
+from headrace._loading.cursor import Place
+from headrace._loading.feed import EpochFeed
+from headrace.errors import FailedPreconditionError
+
+
+class Turn:
+    """Counts the times that the list of a loader was begun. The loader keeps it."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
+class BatchDataset(Dataset[Any]):
+    """A loader's batches: an index is a step of the epoch. Its length is that of the loader's
+    dataset, in samples, as Accelerate expects.
+
+    Thread safety: as the loader, which it keeps.
+    """
+
+    def __init__(self, loader: Any, feed: EpochFeed, turn: Turn) -> None:
+        self._loader, self._feed = loader, feed
+        self._turn = turn
+        self._begun = 0  # the turn of `_batches`
+        self._batches: Iterator[Any] = iter(())
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._feed.dataset)
+
+    def __getitems__(self, steps: Sequence[int]) -> Any:
+        """The batch of one step."""
+        (step,) = steps
+        return self[step]
+
+    def __getitem__(self, step: int) -> Any:
+        """The batch of a step: the first of the list, which moves the loader there, or the next.
+
+        Raises:
+            FailedPreconditionError: it is another one.
+        """
+        if self._begun != self._turn.number:
+            self._batches = self._go_to(step)
+            self._begun, self._next = self._turn.number, step
+        if step != self._next:
+            raise FailedPreconditionError(
+                f"reading batches of a headrace.Loader by their steps: step {step} after step "
+                f"{self._next - 1}: samples would be lost or repeated: something divides or "
+                "shuffles the loader's batch sampler; iterate the loader itself; "
+                "`headrace docs trainers`"
+            )
+        self._next += 1
+        return next(self._batches)
+
+    def _go_to(self, step: int) -> Iterator[Any]:
+        feed = self._feed
+        epoch, begins, _ = feed.cursor.start()
+        if begins and begins != step:
+            raise FailedPreconditionError(
+                f"skipping the first {step} batches of a headrace.Loader: it goes on after batch "
+                f"{begins} of epoch {epoch} already, by load_state_dict(): samples would be lost "
+                "or repeated; do one of both; `headrace docs trainers`"
+            )
+        if feed.source is None and begins != step:
+            self._loader.load_state_dict(feed.state_at(Place(epoch, step)))
+            begins = step
+        batches: Iterator[Any] = iter(self._loader)
+        for _ in range(begins, step):  # A state with a sampler needs the epoch that it drew.
+            next(batches)
+        return batches
+
+
+class BatchList:
+    """The steps of an epoch, as a batch sampler."""
+
+    even_batches = True  # Every rank has as many; Accelerator.join_uneven_inputs() reads it.
+
+    def __init__(
+        self, loader: Any, options: LoaderOptions, dataset: BatchDataset, turn: Turn
+    ) -> None:
+        self._loader = loader
+        self._turn = turn
+        self.sampler = SequentialSampler(dataset)
+        self.batch_size = options.batch_size
+        self.drop_last = options.drop_last
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self._turn.number += 1
+        return ([step] for step in range(len(self._loader)))
+
+    def set_epoch(self, epoch: int) -> None:
+        self._loader.set_epoch(epoch)
+
+
+def attribute_of(loader: Any, feed: EpochFeed, name: str) -> Any:
+    """What a DataLoader with this loader's batches has as `name`."""
+    turn = turn_of(loader)
+    dataset = BatchDataset(loader, feed, turn)
+    batches: Any = BatchList(loader, feed.options, dataset, turn)
+    if name in ("batch_size", "drop_last", "sampler"):
+        return getattr(batches, name)
+    return getattr(DataLoader(dataset, batch_sampler=batches, collate_fn=_unchanged), name)
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def turn_of(loader: Any) -> Turn:
+    found: Turn = vars(loader).setdefault("_turn", Turn())
+    return found

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+
+#include "base/status.h"
+#include "engine/blocks/block_parts.h"
+#include "engine/blocks/block_work.h"
+#include "engine/loop/loop_context.h"
+
+namespace headrace {
+
+// Asks other nodes for the parts of parcels, in the order of block reads, as far as there is memory
+// for what comes.
+//
+// Thread safety: called by the engine's loop, one call at a time.
+// Ownership: the arguments of the constructor outlive it; parts, until Drop().
+class ParcelParts {
+ public:
+  ParcelParts(LoopContext& loop, const BlockParts& parts) : loop_(loop), parts_(parts) {}
+
+  void Queue(BlockPart& part) { queued_.push_back(&part); }
+  // Calls copy(part) for those that need no memory.
+  void Issue(const std::function<void(BlockPart&)>& copy);
+  // A part has not come: `part` gets the failures of its samples, or these are asked for one by
+  // one. If its home is lost, or has ended its run, the rows that need them fail: steps before come
+  // first, which a loop that ends there still takes.
+  void OnFailed(BlockPart& part, const Status& why);
+  void Drop() { queued_.clear(); }
+
+ private:
+  LoopContext& loop_;
+  const BlockParts& parts_;
+  std::deque<BlockPart*> queued_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,64 @@
+#include "loader/session/session_shelf.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace headrace {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class SessionShelfTest : public ::testing::Test {
+ protected:
+  void Take(NodeNumber node, std::uint64_t round) {
+    shelf_.TakeParcel(node, {.round = round, .count = 1}, [this](const Result<OwnedBytes>& bytes) {
+      ended_.push_back(bytes.status());
+    });
+  }
+
+  std::vector<Status> ended_;
+  SessionShelf shelf_{/*tiers=*/nullptr};
+};
+
+TEST_F(SessionShelfTest, PartsOfARunThatIsExpectedWaitForItAndOthersAreRefused) {
+  shelf_.Expect(3);
+  Take(1, 3);
+  EXPECT_THAT(ended_, SizeIs(0));
+  Take(1, 2);
+  ASSERT_THAT(ended_, SizeIs(1));
+  EXPECT_EQ(ended_[0].code(), StatusCode::kUnavailable);
+  EXPECT_THAT(ended_[0].ToString(), HasSubstr("the other node is in run 2, this one in run 3"));
+  shelf_.End();
+  ASSERT_THAT(ended_, SizeIs(2)) << "the run does not begin";
+  EXPECT_EQ(ended_[1].code(), StatusCode::kUnavailable);
+}
+
+TEST_F(SessionShelfTest, EachNodeHasRoomForTwiceWhatItMayAskFor) {
+  shelf_.Expect(1);
+  for (std::size_t i = 0; i < 2 * kPartsOpenMax; ++i) Take(1, 1);
+  EXPECT_THAT(ended_, SizeIs(0));
+  Take(1, 1);
+  ASSERT_THAT(ended_, SizeIs(1));
+  EXPECT_EQ(ended_[0].code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(ended_[0].ToString(), HasSubstr("node 1 waits for 2048 other parts"));
+  Take(2, 1);
+  EXPECT_THAT(ended_, SizeIs(1)) << "another node's";
+  shelf_.End();
+  EXPECT_THAT(ended_, SizeIs(2 * kPartsOpenMax + 2));
+}
+
+TEST_F(SessionShelfTest, ARunThatHasEndedSaysSo) {
+  shelf_.Expect(1);
+  shelf_.End();
+  Take(1, 1);
+  ASSERT_THAT(ended_, SizeIs(1));
+  EXPECT_THAT(ended_[0].ToString(), HasSubstr("this node has ended run 1"));
+}
+
+}  // namespace
+}  // namespace headrace

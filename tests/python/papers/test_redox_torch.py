@@ -1,0 +1,279 @@
+"""Redox's place in torch's DataLoader: a sampler whose numbers are the order's, and a fetcher."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loader_data import COUNT, FLAT, epoch_ids, flat
+
+import headrace as hr
+from headrace import errors
+
+pytest.importorskip("torch")
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from headrace.papers.redox import RedoxFetcher, RedoxSampler, Requests
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+ORDERS = {
+    "exact": hr.orders.Exact(),
+    "batch": hr.orders.Batch(),
+    "epoch": hr.orders.Epoch(pools=3, block_samples=4),
+    "redox": hr.orders.Redox(block_samples=4, chunks_per_virtual=5),
+    "redox of nodes": hr.orders.Redox(block_samples=4, nodes=2, prefetch=8, arrival=True),
+}
+
+
+def make(source: Any, order: str = "redox", **arguments: Any) -> hr.Loader:
+    given: dict[str, Any] = {"transform": FLAT, "seed": 3, "ids": True} | arguments
+    return hr.Loader(source, given.pop("batch_size", 16), order=ORDERS[order], **given)
+
+
+class Numbers(Dataset[int]):
+    """A map-style dataset whose sample i is i."""
+
+    def __getitem__(self, number: int) -> int:
+        return number
+
+    def __len__(self) -> int:
+        return COUNT
+
+
+def numbers(sampler: RedoxSampler, count: int = 0, **arguments: Any) -> DataLoader[Any]:
+    if count:
+        arguments.setdefault("multiprocessing_context", "fork")
+    return DataLoader(Numbers(), batch_sampler=sampler, num_workers=count, **arguments)
+
+
+def fetched(fetcher: RedoxFetcher, count: int = 0, **arguments: Any) -> DataLoader[Any]:
+    if count:
+        arguments.setdefault("multiprocessing_context", "fork")
+    return DataLoader(fetcher, batch_sampler=fetcher.sampler, num_workers=count, **arguments)
+
+
+def of(batches: Any) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
+
+
+def number_and_pixel(sample: hr.Sample) -> tuple[int, int]:
+    return sample.id, int(sample.image[0, 0, 0])
+
+
+def fails_at_seven(sample: hr.Sample) -> int:
+    if sample.id == 7:
+        raise ValueError("this one")
+    return sample.id
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_numbers_are_those_that_the_loader_gives(
+    numbered: Path, order: str, drop_last: bool
+) -> None:
+    with make(numbered, order, drop_last=drop_last, epochs=2) as loader:
+        expected = [epoch_ids(loader) for _ in range(2)]
+    with make(numbered, order, drop_last=drop_last, epochs=2) as loader:
+        sampler = RedoxSampler(loader)
+        batches = numbers(sampler)
+        assert len(batches) == len(loader)
+        assert [of(batches) for _ in range(2)] == expected
+        with pytest.raises(errors.FailedPreconditionError, match="made for epochs=2"):
+            iter(sampler)
+        assert loader.stats()["io"]["reads"] == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_fetcher_gives_the_loader_s_batches(numbered: Path, order: str, count: int) -> None:
+    with make(numbered, order) as loader:
+        expected = [epoch_ids(loader) for _ in range(2)]
+    with make(numbered, order) as loader:
+        fetcher = RedoxFetcher(loader)
+        batches = fetched(fetcher, count)
+        assert (len(fetcher), len(batches)) == (COUNT, len(loader))
+        assert [epoch_ids(batches) for _ in range(2)] == expected
+        assert [set(flat(each)) for each in expected] == [set(range(COUNT))] * 2
+        fetcher.close()
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_epoch_is_read_ahead_while_the_one_before_ends(numbered: Path, count: int) -> None:
+    """The loader is not started anew for the next epoch: it would read what it has again."""
+    with make(numbered, "exact", memory="64MiB", epochs=3) as loader:
+        fetcher = RedoxFetcher(loader)
+        batches = fetched(fetcher, count)
+        for _ in range(3):
+            for _ in batches:
+                pass
+        assert loader.stats()["io"]["reads"] == 3 * COUNT
+        fetcher.close()
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_may_stay_and_loops_end_early(numbered: Path, start: str) -> None:
+    with make(numbered) as loader:
+        expected = []
+        for epoch in (0, 1, 2, 5):
+            loader.set_epoch(epoch)
+            expected.append(epoch_ids(loader))
+    with make(numbered) as loader:
+        fetcher = RedoxFetcher(loader)
+        batches = fetched(fetcher, 2, multiprocessing_context=start, persistent_workers=True)
+        assert epoch_ids(batches) == expected[0]
+        for taken, batch in enumerate(batches, 1):
+            if taken == 2:
+                assert batch.sample_id.tolist() == expected[1][1]
+                break
+        assert epoch_ids(batches) == expected[2]
+        fetcher.sampler.set_epoch(5)
+        assert epoch_ids(batches) == expected[3]
+        del batches
+        fetcher.close()
+
+
+@pytest.mark.parametrize("count", [0, 2])
+@pytest.mark.parametrize("order", ["exact", "epoch", "redox"])
+def test_a_state_goes_on_with_the_next_batch(numbered: Path, order: str, count: int) -> None:
+    with make(numbered, order) as loader:
+        first, second = epoch_ids(loader), epoch_ids(loader)
+    with make(numbered, order) as loader:
+        fetcher = RedoxFetcher(loader)
+        batches = fetched(fetcher, count)
+        assert fetcher.sampler.state_dict(0)["samples"] == 0
+        for taken, _ in enumerate(batches, 1):
+            if taken == 3:
+                break
+        state = pickle.loads(pickle.dumps(fetcher.sampler.state_dict(taken)))
+        assert (state["epoch"], state["samples"]) == (0, 48)
+        with pytest.raises(errors.InvalidArgumentError, match="batches: got 8, must be in"):
+            fetcher.sampler.state_dict(8)
+        fetcher.close()
+    with make(numbered, order) as loader:  # A fetcher,
+        fetcher = RedoxFetcher(loader)
+        fetcher.sampler.load_state_dict(state)
+        batches = fetched(fetcher, count)
+        assert epoch_ids(batches) == first[3:]
+        assert fetcher.sampler.state_dict(4)["epoch"] == 1
+        assert epoch_ids(batches) == second
+        fetcher.close()
+    with make(numbered, order) as loader:  # a sampler alone,
+        sampler = RedoxSampler(loader)
+        sampler.load_state_dict(state)
+        assert of(numbers(sampler)) == first[3:]
+        assert of(numbers(sampler)) == second
+    with make(numbered, order) as loader:  # or a Loader.
+        loader.load_state_dict(state)
+        assert epoch_ids(loader) == first[3:]
+
+
+def test_a_state_of_other_ranks_goes_on(numbered: Path) -> None:
+    arguments: dict[str, Any] = {"drop_last": True, "batch_size": 8}
+    with make(numbered, "exact", drop_last=True) as loader:
+        sampler = RedoxSampler(loader)
+        whole = of(numbers(sampler))
+        state = sampler.state_dict(2)
+    shares = []
+    for rank in range(2):
+        sharding = hr.Sharding(rank=rank, world_size=2)
+        with make(numbered, "exact", sharding=sharding, **arguments) as loader:
+            fetcher = RedoxFetcher(loader)
+            fetcher.sampler.load_state_dict(state)
+            shares.append(epoch_ids(fetched(fetcher)))
+            fetcher.close()
+    rows = [sorted(a + b) for a, b in zip(*shares, strict=True)]
+    assert rows == [sorted(step) for step in whole[2:]]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_ranks_divide_the_epoch(numbered: Path, order: str) -> None:
+    seen = []
+    for rank in range(2):
+        place: dict[str, Any] = {"sharding": hr.Sharding(rank=rank, world_size=2)}
+        with make(numbered, order, **place) as loader:
+            expected = epoch_ids(loader)
+        with make(numbered, order, **place) as loader:
+            fetcher = RedoxFetcher(loader)
+            assert of(numbers(RedoxSampler(loader))) == expected
+            assert epoch_ids(fetched(fetcher, 2)) == expected
+            fetcher.close()
+        seen += flat(expected)
+    assert set(seen) == set(range(COUNT))
+
+
+@pytest.mark.parametrize("order", ["exact", "batch", "epoch", "redox"])
+def test_the_engine_may_be_a_node_process(numbered: Path, order: str) -> None:
+    with make(numbered, order) as loader:
+        expected = epoch_ids(loader)
+    with make(numbered, order, node_process=hr.NodeProcess()) as loader:
+        fetcher = RedoxFetcher(loader)
+        assert of(numbers(RedoxSampler(loader))) == expected
+        assert epoch_ids(fetched(fetcher, 2)) == expected
+        fetcher.close()
+
+
+def test_numbers_are_a_plain_list_for_any_dataset(numbered: Path) -> None:
+    with make(numbered) as loader:
+        requests = next(iter(RedoxSampler(loader)))
+    assert isinstance(requests, Requests)
+    assert requests == list(requests)
+    again = pickle.loads(pickle.dumps(requests))
+    assert (again, again.epoch, again.step) == (list(requests), 0, 0)
+
+
+def test_transforms_and_collation_are_dataloader_s(numbered: Path) -> None:
+    with make(numbered, transform=hr.image.train(8, dtype="uint8", layout="NHWC")) as loader:
+        fetcher = RedoxFetcher(loader, number_and_pixel)
+        batches = fetched(fetcher, 2, collate_fn=default_collate)
+        for ids, pixels in batches:
+            assert ids.tolist() == pixels.tolist()
+        fetcher.close()
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_error_of_a_transform_comes_in_its_place(numbered: Path, count: int) -> None:
+    with make(numbered, "exact", shuffle=False, batch_size=4) as loader:
+        fetcher = RedoxFetcher(loader, fails_at_seven)
+        batches = iter(fetched(fetcher, count))
+        assert next(batches).tolist() == [0, 1, 2, 3]
+        with pytest.raises(ValueError, match="this one"):
+            next(batches)
+        del batches
+        fetcher.close()
+
+
+def test_what_is_not_the_sampler_s_is_refused(numbered: Path) -> None:
+    with make(numbered) as loader:
+        fetcher = RedoxFetcher(loader)
+        with pytest.raises(errors.InvalidArgumentError, match="gives whole batches"):
+            fetcher[0]
+        with pytest.raises(errors.InvalidArgumentError, match=r"batch_sampler=fetcher\.sampler"):
+            next(iter(DataLoader(fetcher, batch_size=4, shuffle=True)))
+        out_of_turn = next(iter(fetcher.sampler))
+        assert isinstance(out_of_turn, Requests)
+        out_of_turn.step = 5
+        with pytest.raises(errors.FailedPreconditionError, match="leave out in_order=False"):
+            fetcher.__getitems__(out_of_turn)
+        copy = pickle.loads(pickle.dumps(fetcher))
+        with pytest.raises(errors.FailedPreconditionError, match="has no sampler"):
+            iter(copy.sampler)
+        older = iter(fetcher.sampler)
+        next(older)
+        iter(fetcher.sampler)
+        with pytest.raises(errors.FailedPreconditionError, match="a newer one was begun"):
+            next(older)
+        fetcher.close()
+    with (
+        make(numbered, "exact", sampler=[1, 2, 3]) as loader,
+        pytest.raises(errors.InvalidArgumentError, match="it has a sampler"),
+    ):
+        RedoxSampler(loader)
+    with pytest.raises(errors.InvalidArgumentError, match=r"must be a headrace\.Loader"):
+        RedoxSampler(numbered)  # type: ignore[arg-type]
+    with make(numbered) as loader:
+        sampler = RedoxSampler(loader)
+    with pytest.raises(errors.FailedPreconditionError, match="the loader is closed"):
+        iter(sampler)

@@ -1,0 +1,99 @@
+"""Chunks of the order `redox` that a machine profile decides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from loader_data import COUNT, FLAT, epoch_ids, flat, made_profile
+
+import headrace as hr
+from headrace import _core
+from headrace.formats.pack import PackParameters, write_pack
+
+
+def profile(folder: Path, enough: int, name: str = "machine") -> Path:
+    """Of a machine whose storage is fast from reads of `enough` bytes on."""
+    path = folder / f"{name}.toml"
+    storage = {enough // 8: 1e5, enough: 1e6, 8 * enough: 1.05e6}
+    made_profile(folder, storage=storage, ram=1e9, disk=1e9).save(path)
+    return path
+
+
+def loader(source: Path, machine: Path | None, order: str | hr.orders.Order) -> hr.Loader:
+    engine = hr.Engine(profile=machine)
+    return hr.Loader(
+        source, 10, order=order, seed=3, transform=FLAT, ids=True, output="numpy", engine=engine
+    )
+
+
+def mean_bytes(source: Path) -> int:
+    sizes = _core.stored_bytes(hr.open(source).index)
+    return int(sizes.sum()) // len(sizes)
+
+
+def test_a_chunk_has_as_many_samples_as_make_a_fast_read(numbered: Path, tmp_path: Path) -> None:
+    size = mean_bytes(numbered)
+    machine = profile(tmp_path, 5 * size)
+    with loader(numbered, machine, "redox") as made:
+        # 0.9 of the best rate is got by a little less than 5 samples.
+        assert made.state_dict()["order_parameters"]["block_samples"] == 5
+        chosen = made.explain(0).parameters["block_samples"]
+        assert chosen == (5, "default, from the profile")
+        got = epoch_ids(made)
+    assert sorted(flat(got)) == list(range(COUNT))
+    with loader(numbered, None, hr.orders.Redox(block_samples=5)) as given:
+        assert epoch_ids(given) == got
+    with loader(numbered, machine, hr.orders.Redox(block_samples=7)) as given:
+        assert given.explain(0).parameters["block_samples"] == (7, "given")
+
+
+def test_a_state_keeps_its_chunks_whatever_the_machine(numbered: Path, tmp_path: Path) -> None:
+    size = mean_bytes(numbered)
+    machine, other = profile(tmp_path, 5 * size), profile(tmp_path, 8 * size, "other")
+    with loader(numbered, machine, "redox") as first:
+        batches = iter(first)
+        for _ in range(3):
+            next(batches)
+        state = json.loads(json.dumps(first.state_dict()))
+        rest = [batch.sample_id.tolist() for batch in batches]
+    for again in (machine, other, None):
+        with loader(numbered, again, "redox") as second:
+            second.load_state_dict(state)
+            assert second.explain(5).parameters["block_samples"][0] == 5
+            assert epoch_ids(second) == rest
+    with loader(numbered, other, "redox") as second:
+        assert second.state_dict()["order_parameters"]["block_samples"] == 8
+    # A state without chunks of a profile keeps those of the dataset, or the default.
+    with loader(numbered, None, "redox") as first:
+        state, got = first.state_dict(), epoch_ids(first)
+    with loader(numbered, machine, "redox") as second:
+        second.load_state_dict(state)
+        assert epoch_ids(second) == got
+
+
+@pytest.mark.parametrize("order", ["redox", "epoch"])
+def test_blocks_of_a_pack_and_other_orders_are_left_as_they_are(
+    numbered: Path, tmp_path: Path, order: str
+) -> None:
+    machine = profile(tmp_path, 5 * mean_bytes(numbered))
+    source = numbered
+    if order == "redox":
+        source = tmp_path / "pack"
+        write_pack(hr.open(numbered), source, PackParameters(block_samples=9))
+    with loader(source, machine, order) as made:
+        assert made.explain(0).parameters["block_samples"] == (0, "default")
+
+
+def test_a_state_with_the_former_name_of_the_table_of_homes_is_continued(numbered: Path) -> None:
+    with loader(numbered, None, "redox") as first:
+        batches = iter(first)
+        next(batches)
+        state = first.state_dict()
+        rest = [batch.sample_id.tolist() for batch in batches]
+    parameters = state["order_parameters"]
+    parameters["homes"] = parameters.pop("home_table")
+    with loader(numbered, None, "redox") as second:
+        second.load_state_dict(state)
+        assert epoch_ids(second) == rest

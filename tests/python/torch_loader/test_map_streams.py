@@ -1,0 +1,102 @@
+"""Iterable datasets: torch's batches, and a state at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.utils.data
+from loader_data import FLAT
+from torch.utils.data import IterableDataset, get_worker_info
+
+import headrace as hr
+from headrace.torch import DataLoader, SampleStream
+
+COUNT = 21
+
+
+class Plain(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        yield from range(worker, COUNT, workers)
+
+
+class Shuffled(IterableDataset[int]):
+    """Draws from torch's global generator."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from torch.randperm(COUNT).tolist()
+
+
+class WithState(IterableDataset[int]):
+    def __init__(self) -> None:
+        self.at = self.read = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while self.at < COUNT:
+            self.at += 1
+            self.read += 1
+            yield self.at
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", [Plain, Shuffled, WithState])
+def test_batches_are_those_of_torch_and_go_on_at_every_step(
+    kind: type[IterableDataset[int]], workers: int
+) -> None:
+    if kind is Shuffled and workers:
+        pytest.skip("torch seeds its workers by the base seed only")
+
+    def loader(own: bool = True) -> Any:
+        made = DataLoader if own else torch.utils.data.DataLoader
+        return made(kind(), 4, num_workers=workers)  # type: ignore[operator]
+
+    torch.manual_seed(4)
+    theirs = loader(own=False)
+    expected = [[batch.tolist() for batch in theirs] for _ in range(2)]
+    for step in range(0, len(expected[0]) + 1, 1 + 2 * (workers > 0)):
+        torch.manual_seed(4)
+        first = loader()
+        iterator = iter(first)
+        taken = [next(iterator).tolist() for _ in range(step)]
+        assert taken == expected[0][:step]
+        state = first.state_dict()
+        del iterator
+        torch.manual_seed(99)
+        second = loader()
+        second.load_state_dict(state)
+        rest = [batch.tolist() for batch in second]
+        assert rest == (expected[0][step:] or expected[1])
+        if kind is WithState and not workers:
+            assert second.dataset.read == sum(map(len, rest))  # Nothing is read twice.
+
+
+def test_a_sample_stream_saves_the_state_of_its_loader(numbered: Path) -> None:
+    expected: list[Any] = []
+    for step in (0, 3):
+        loader = hr.Loader(numbered, 8, transform=FLAT, seed=3)
+        batches = DataLoader(SampleStream(loader), 8)
+        if not expected:
+            expected = [label.tolist() for _, label in DataLoader(SampleStream(loader), 8)]
+            loader.set_epoch(0)
+        iterator = iter(batches)
+        taken = [next(iterator)[1].tolist() for _ in range(step)]
+        assert taken == expected[:step]
+        state = batches.state_dict()
+        del iterator
+        other = hr.Loader(numbered, 8, transform=FLAT, seed=3)
+        resumed = DataLoader(SampleStream(other), 8)
+        resumed.load_state_dict(state)
+        assert [label.tolist() for _, label in resumed] == expected[step:]
+        loader.close()
+        other.close()

@@ -1,0 +1,84 @@
+"""Statistics of a DataLoader: who reads, how long the loop waited, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import stateful_data
+from map_data import WAYS, OnlyIds
+
+from headrace.torch import DataLoader
+from headrace.torch._dataloader.waits import Waits
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def loop(waits: Waits, clock: Clock, batches: int, wait: float, work: float) -> None:
+    def get() -> str:
+        clock.pass_(wait)
+        return "batch"
+
+    waits.begin()
+    for _ in range(batches):
+        assert waits.take(get) == "batch"
+        clock.pass_(work)
+
+
+def test_waits_are_counted_without_the_first_of_each_iteration() -> None:
+    clock = Clock()
+    waits = Waits(clock)
+    assert waits.figures("loop")["verdict"] == "No verdict: the loop got no second batch yet."
+    for _ in range(2):
+        loop(waits, clock, batches=4, wait=3.0, work=1.0)
+        clock.pass_(50)  # Between epochs.
+    found = waits.figures("loop")
+    assert (found["batches"], found["waited_seconds"], found["worked_seconds"]) == (8, 18.0, 6.0)
+    assert found["verdict"].startswith("The loop waited 75% of the time for batches: samples are")
+    assert "give num_workers=" in found["verdict"]
+
+
+def test_a_loop_that_hardly_waits_is_told_so() -> None:
+    clock = Clock()
+    waits = Waits(clock)
+    loop(waits, clock, batches=4, wait=1.0, work=99.0)
+    assert waits.figures("threads")["verdict"] == (
+        "The loop waited 1% of the time for batches: reading keeps up."
+    )
+
+
+def test_what_raises_is_not_counted() -> None:
+    def get() -> Any:
+        raise StopIteration
+
+    waits = Waits()
+    with pytest.raises(StopIteration):
+        waits.take(get)
+    assert waits.figures("loop")["batches"] == 0
+
+
+@pytest.mark.parametrize(
+    ("way", "reader"),
+    [("direct", "loop"), ("threads", "threads"), ("processes", "processes")],
+)
+def test_a_loader_says_who_reads(way: str, reader: str) -> None:
+    loader = DataLoader(OnlyIds(20), 4, **WAYS[way])
+    for _ in range(2):
+        list(loader)
+    found = loader.stats()
+    assert (found["reader"], found["batches"], found["engine"]) == (reader, 10, None)
+    assert found["verdict"].startswith("The loop waited ")
+
+
+def test_batches_of_iterable_datasets_are_counted() -> None:
+    loader = DataLoader(stateful_data.OwnState(), 4)
+    list(loader)
+    assert loader.stats()["batches"] == 7
