@@ -1,0 +1,70 @@
+"""Bytes of files that were read ahead, for the `__getitem__` that asks for them next."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any, NamedTuple
+
+from headrace.torch._dataloader.epochs.drawing import Drawn
+
+
+class Content(NamedTuple):
+    """What a file holds."""
+
+    path: str
+    data: Any
+    """Of uint8, as a buffer."""
+
+
+_here = threading.local()
+
+
+@contextmanager
+def offered(content: Content | None) -> Iterator[None]:
+    """Meanwhile an `ImageLoader` that this thread asks for this file has its content."""
+    _here.content = content
+    try:
+        yield
+    finally:
+        _here.content = None
+
+
+class Supply:
+    """The batches of an epoch that are to be read: here none of their files was read ahead."""
+
+    def __init__(self, draw: Callable[[], Drawn | None]) -> None:
+        """`draw` gives the next batch; None at the end."""
+        self.draw = draw
+
+    def contents(self, batch: int, first: int, count: int) -> Sequence[Content | None] | None:
+        """What the files of these slots of a batch hold; None: their dataset reads them. Waits for
+        the files. Each is given once."""
+        return None
+
+    def forget(self, batch: int) -> None:
+        """Nobody asks for this batch's files any more."""
+
+    def close(self) -> None:
+        """Nobody asks for any."""
+
+
+class ImageLoader:
+    """Takes the place of torchvision's `pil_loader`: decodes content that is offered, as that
+    decodes the file; has any other file read.
+
+    Thread safety: any thread may call.
+    """
+
+    def __init__(self, loader: Callable[[str], Any]) -> None:
+        self.loader = loader
+
+    def __call__(self, path: str) -> Any:
+        content: Content | None = getattr(_here, "content", None)
+        if content is None or content.path != path:
+            return self.loader(path)
+        from PIL import Image  # torchvision needs it; others may not have it.
+
+        return Image.open(BytesIO(content.data)).convert("RGB")
