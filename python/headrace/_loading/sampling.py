@@ -230,8 +230,8 @@ class SamplerSource:
         if given > self.samples_max and not isinstance(self._source, Sized):
             raise InvalidArgumentError(
                 f"{self._name}: {type(self._source).__name__} gave {given:,} samples and has no "
-                "end: a loader takes a whole epoch of it; end the epochs in its __iter__, or use "
-                "headrace.torch.DataLoader, whose epoch_size= does it"
+                "end: a loader takes a whole epoch of it; end the epochs in its __iter__, or "
+                "give headrace.torch.EpochSampler(sampler, size)"
             )
 
     def _check_given(self, any_samples: bool) -> None:

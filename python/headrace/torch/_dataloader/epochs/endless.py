@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
+from headrace._arguments import integer
 from headrace._loading.passes.origins import stateful
 from headrace.torch._dataloader.epochs import generators
 from headrace.torch._dataloader.epochs.generators import decoded, encoded
@@ -16,11 +17,23 @@ from headrace.torch._dataloader.epochs.generators import decoded, encoded
 class EpochSampler(Sampler[Any]):
     """Each pass gives the next `size` keys of `sampler`, which begins anew when it ends.
 
+    For samplers without an end, and for epochs that are shorter or longer than a pass:
+
+    >>> loader = hr.Loader("images", 64, sampler=headrace.torch.EpochSampler(endless, 10_000))
+
     A sampler with a length is drawn as a whole when it begins, another key by key. A state has the
     generators when it began, and draws it again; or the sampler's own state, if it has one.
+
+    Thread safety: none.
+
+    Args:
+        size: keys of a pass, at least 1.
+
+    Raises RuntimeError, when iterated, if `sampler` gives no keys at all.
     """
 
     def __init__(self, sampler: Iterable[Any], size: int) -> None:
+        integer("size", size, 1, 2**62)
         self.sampler = sampler
         self._size = size
         self._iterator: Iterator[Any] | None = None
@@ -50,7 +63,7 @@ class EpochSampler(Sampler[Any]):
                 self._taken += 1
                 return key
             self._iterator = None
-        raise RuntimeError(f"epoch_size: {type(self.sampler).__name__} gave no keys")
+        raise RuntimeError(f"drawing an epoch: {type(self.sampler).__name__} gave no keys")
 
     def _begin(self) -> None:
         found = generators.generators(self.sampler)
