@@ -242,6 +242,39 @@ def test_before_the_first_epoch_a_state_knows_no_sampler(dataset: hr.Dataset) ->
         assert len(epoch_ids(other)) == len(other)
 
 
+def test_without_set_epoch_a_sampler_gives_its_next_pass_and_the_number_decides_augmentation(
+    dataset: hr.Dataset,
+) -> None:
+    """And a state knows both."""
+
+    def drawn(sample: hr.Sample) -> tuple[int, float]:
+        return sample.id, sample.rng.random()
+
+    def made() -> hr.Loader:
+        sampler = RandomSampler(NUMBERS, generator=seeded(5))
+        return hr.Loader(dataset, 30, sampler=sampler, transform=drawn, workers=0, output="numpy")
+
+    def epoch(loader: hr.Loader) -> list[Any]:
+        return [[part.tolist() for part in batch] for batch in loader]
+
+    with made() as plain, made() as numbered:
+        passes = [epoch(plain) for _ in range(2)]
+        numbered.set_epoch(7)
+        first = epoch(numbered)
+        assert [batch[0] for batch in first] == [batch[0] for batch in passes[0]]
+        assert [batch[1] for batch in first] != [batch[1] for batch in passes[0]]
+        numbered.set_epoch(0)  # Not the pass that was epoch 0 in `plain`.
+        iterator = iter(numbered)
+        next(iterator)
+        state = saved(numbered)
+        rest = [[part.tolist() for part in batch] for batch in iterator]
+        assert [batch[0] for batch in rest] == [batch[0] for batch in passes[1][1:]]
+    assert state["epoch"] == 0
+    with made() as again:
+        again.load_state_dict(state)
+        assert epoch(again) == rest
+
+
 def test_a_sampler_that_does_not_show_its_epoch_is_not_known_between_epochs(
     dataset: hr.Dataset,
 ) -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from headrace._observe.waits import LoopWaits
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.contents import Supply
 from headrace.torch._dataloader.epochs.drawing import Drawn
@@ -18,7 +19,6 @@ from headrace.torch._dataloader.failures import ReadError, in_this_process
 from headrace.torch._dataloader.fetching import Fetcher, Job
 from headrace.torch._dataloader.lanes import Lanes
 from headrace.torch._dataloader.ring import Batch, Ring
-from headrace.torch._dataloader.waits import Waits
 from headrace.torch._dataloader.workers.processes import Processes
 
 
@@ -50,7 +50,7 @@ class Iteration(Iterator[Any]):
         self._length = length
         self._lock = threading.Lock()
         self._error: BaseException | None = None
-        self.waits = Waits()  # of the loader, if it sets it
+        self.waits = LoopWaits()  # of the loader, if it sets it
 
     def __len__(self) -> int:
         return self._length()

@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from headrace._arguments import integer
 from headrace._loading.passes.origins import has_state
+from headrace._observe.waits import LoopWaits
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
 from headrace.torch._dataloader.arguments import Fetch, Own, WorkerMethod, check
@@ -44,7 +45,7 @@ from headrace.torch._dataloader.streams import (
     StreamProgress,
     start_of,
 )
-from headrace.torch._dataloader.waits import Waits
+from headrace.torch._dataloader.waits import figures
 from headrace.torch._dataloader.workers.processes import Processes
 from headrace.torch._stream import SampleStream
 
@@ -127,7 +128,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._in_order = in_order
         self._processes: Processes | None = None  # of persistent workers
         self._end: Any = None  # closes them
-        self._waits = Waits()
+        self._waits = LoopWaits()
         self._parts: PartsReader | None = None  # of an iterable dataset
         self._engine = Engine()
         self._epoch = 0  # of the next iteration
@@ -211,7 +212,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _stream_progress(self, epoch: int, origin: Origin) -> StreamProgress:
         if isinstance(self.dataset, SampleStream):
-            return SampleProgress(self.dataset, super().__iter__, epoch, origin)
+            begin = super().__iter__
+            return SampleProgress(self.dataset, self.batch_size, begin, epoch, origin)
         if self._parts is None:
             how = How(self.batch_size, self.drop_last, self.collate_fn, self.snapshot_every_n_steps)
             given = {name: getattr(self, name) for name in _ABOUT_WORKERS if name in _TORCHS}
@@ -366,6 +368,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """The state of the dataset, for what is read next."""
         if isinstance(progress, StreamProgress):
             return progress.next_epoch()
+        if isinstance(self.dataset, SampleStream):
+            return self.dataset.state_dict(0)
         if isinstance(self.dataset, IterableDataset) or not self._keeps_dataset:
             return None
         return self.dataset.state_dict()  # type: ignore[attr-defined]
@@ -401,9 +405,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             reader = "loop"
         else:
             reader = "threads" if self.worker_method == "thread" else "processes"
-        figures = self._waits.figures(reader)
-        figures["engine"] = self._engine.stats()
-        return figures
+        told = figures(self._waits, reader)
+        told["engine"] = self._engine.stats()
+        return told
 
     def close(self) -> None:
         """Ends persistent workers and the engine. Others end with their iteration."""
