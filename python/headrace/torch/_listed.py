@@ -6,12 +6,11 @@ of the dataset of another one and the rest of its batch sampler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
-from headrace._core import LoaderOptions
 from headrace._loading.cursor import Place
 from headrace._loading.feed import EpochFeed
 from headrace.errors import FailedPreconditionError
@@ -22,6 +21,10 @@ class Turn:
 
     def __init__(self) -> None:
         self.number = 0
+        self.read = 0
+        """The newest turn of which a batch was read."""
+        self.batches: Iterator[Any] = iter(())
+        """Those that it reads."""
 
 
 class BatchDataset(Dataset[Any]):
@@ -31,15 +34,18 @@ class BatchDataset(Dataset[Any]):
     Thread safety: as the loader, which it keeps.
     """
 
-    def __init__(self, loader: Any, feed: EpochFeed, turn: Turn) -> None:
-        self._loader, self._feed = loader, feed
+    def __init__(
+        self, kind: str, length: int, go_to: Callable[[int], Iterator[Any]], turn: Turn
+    ) -> None:
+        """`kind`: of the loader. `go_to(step)` gives the batches of its next epoch from a step."""
+        self._kind, self._length = kind, length
+        self._go_to = go_to
         self._turn = turn
-        self._begun = 0  # the turn of `_batches`
-        self._batches: Iterator[Any] = iter(())
+        self._begun = 0  # the turn whose batches it gives
         self._next = 0
 
     def __len__(self) -> int:
-        return len(self._feed.dataset)
+        return self._length
 
     def __getitems__(self, steps: Sequence[int]) -> Any:
         """The batch of one step."""
@@ -52,35 +58,20 @@ class BatchDataset(Dataset[Any]):
         Raises:
             FailedPreconditionError: it is another one.
         """
-        if self._begun != self._turn.number:
-            self._batches = self._go_to(step)
-            self._begun, self._next = self._turn.number, step
+        turn = self._turn
+        if self._begun != turn.number:
+            turn.batches = self._go_to(step)
+            self._begun = turn.read = turn.number
+            self._next = step
         if step != self._next:
             raise FailedPreconditionError(
-                f"reading batches of a headrace.Loader by their steps: step {step} after step "
+                f"reading batches of a {self._kind} by their steps: step {step} after step "
                 f"{self._next - 1}: samples would be lost or repeated: something divides or "
                 "shuffles the loader's batch sampler; iterate the loader itself; "
                 "`headrace docs trainers`"
             )
         self._next += 1
-        return next(self._batches)
-
-    def _go_to(self, step: int) -> Iterator[Any]:
-        feed = self._feed
-        epoch, begins, _ = feed.cursor.start()
-        if begins and begins != step:
-            raise FailedPreconditionError(
-                f"skipping the first {step} batches of a headrace.Loader: it goes on after batch "
-                f"{begins} of epoch {epoch} already, by load_state_dict(): samples would be lost "
-                "or repeated; do one of both; `headrace docs trainers`"
-            )
-        if feed.source is None and begins != step:
-            self._loader.load_state_dict(feed.state_at(Place(epoch, step)))
-            begins = step
-        batches: Iterator[Any] = iter(self._loader)
-        for _ in range(begins, step):  # A state with a sampler needs the epoch that it drew.
-            next(batches)
-        return batches
+        return next(turn.batches)
 
 
 class BatchList:
@@ -89,13 +80,12 @@ class BatchList:
     even_batches = True  # Every rank has as many; Accelerator.join_uneven_inputs() reads it.
 
     def __init__(
-        self, loader: Any, options: LoaderOptions, dataset: BatchDataset, turn: Turn
+        self, loader: Any, batch_size: int | None, drop_last: bool, dataset: BatchDataset
     ) -> None:
         self._loader = loader
-        self._turn = turn
+        self._turn = turn_of(loader)
         self.sampler = SequentialSampler(dataset)
-        self.batch_size = options.batch_size
-        self.drop_last = options.drop_last
+        self.batch_size, self.drop_last = batch_size, drop_last
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -110,12 +100,38 @@ class BatchList:
 
 def attribute_of(loader: Any, feed: EpochFeed, name: str) -> Any:
     """What a DataLoader with this loader's batches has as `name`."""
-    turn = turn_of(loader)
-    dataset = BatchDataset(loader, feed, turn)
-    batches: Any = BatchList(loader, feed.options, dataset, turn)
+
+    def go_to(step: int) -> Iterator[Any]:
+        epoch, begins, _ = feed.cursor.start()
+        check_place("headrace.Loader", step, epoch, begins)
+        if feed.source is None and begins != step:
+            loader.load_state_dict(feed.state_at(Place(epoch, step)))
+            begins = step
+        batches: Iterator[Any] = iter(loader)
+        for _ in range(begins, step):  # A state with a sampler needs the epoch that it drew.
+            next(batches)
+        return batches
+
+    dataset = BatchDataset("headrace.Loader", len(feed.dataset), go_to, turn_of(loader))
+    batches: Any = BatchList(loader, feed.options.batch_size, feed.options.drop_last, dataset)
     if name in ("batch_size", "drop_last", "sampler"):
         return getattr(batches, name)
-    return getattr(DataLoader(dataset, batch_sampler=batches, collate_fn=_unchanged), name)
+    return getattr(listed(dataset, batches), name)
+
+
+def check_place(kind: str, step: int, epoch: int, begins: int) -> None:
+    """Raises if a loader that goes on after `begins` batches would skip others."""
+    if begins and begins != step:
+        raise FailedPreconditionError(
+            f"skipping the first {step} batches of a {kind}: it goes on after batch "
+            f"{begins} of epoch {epoch} already, by load_state_dict(): samples would be lost "
+            "or repeated; do one of both; `headrace docs trainers`"
+        )
+
+
+def listed(dataset: BatchDataset, batches: Any, **more: Any) -> DataLoader[Any]:
+    """A DataLoader of torch's class with these batches."""
+    return DataLoader(dataset, batch_sampler=batches, collate_fn=_unchanged, **more)
 
 
 def _unchanged(batch: Any) -> Any:

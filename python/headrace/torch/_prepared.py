@@ -84,10 +84,15 @@ class _Source:
         return made
 
 
-def _check_shares(feed: EpochFeed, state: Any) -> None:
+def processes_of(state: Any) -> tuple[int, int]:
+    """The data-parallel processes of Accelerate's state, and how many get the same batches."""
     parallel = getattr(state, "parallelism_config", None)
     same = int(parallel.non_data_parallel_size) if parallel is not None else 1
-    shares = int(state.num_processes) // same
+    return int(state.num_processes) // same, same
+
+
+def _check_shares(feed: EpochFeed, state: Any) -> None:
+    shares, same = processes_of(state)
     if feed.shares == shares:
         return
     remedy = (

@@ -392,3 +392,48 @@ def test_a_state_of_other_generators_is_refused(saved: str, restored: str, gener
     loader.load_state_dict(state)
     with pytest.raises(FailedPreconditionError, match=generators + "; give the same shuffle="):
         next(iter(loader))
+
+
+class Advances(Sampler[int]):
+    """Sets its next epoch when a pass ends, as Accelerate's SeedableRandomSampler."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        yield from torch.randperm(COUNT, generator=seeded(self.epoch)).tolist()
+        self.set_epoch(self.epoch + 1)
+
+    def __len__(self) -> int:
+        return COUNT
+
+
+@pytest.mark.parametrize("how", FAST.values(), ids=FAST)
+@pytest.mark.parametrize("batch_size", [4, 12])
+def test_a_sampler_that_sets_its_next_epoch_itself_begins_with_the_first(
+    batch_size: int, how: dict[str, Any]
+) -> None:
+    """Also where the whole pass is read ahead, and at every step of two epochs."""
+
+    def made() -> DataLoader:
+        return DataLoader(OnlyIds(COUNT), batch_size, sampler=Advances(), **how)
+
+    sampler = Advances()
+    theirs = torch.utils.data.DataLoader(OnlyIds(COUNT), batch_size, sampler=sampler)
+    expected = [batch.tolist() for _ in range(2) for batch in theirs]
+    loader = made()
+    found, states = [], [loader.state_dict()]
+    for _ in range(2):
+        for batch in loader:
+            found.append(batch.tolist())
+            states.append(loader.state_dict())
+    assert found == expected
+    for step, state in enumerate(states[:-1]):
+        again = made()
+        again.load_state_dict(state)
+        rest = [batch.tolist() for batch in again]
+        if step < len(theirs):
+            rest += [batch.tolist() for batch in again]
+        assert rest == expected[step:], step

@@ -95,6 +95,9 @@ def made(source: str, dicts: bool = False) -> Any:
     how: Any = {"batch_size": batch_size, "num_workers": 2, "worker_method": "thread"}
     if source == "DataLoader, shuffle":  # Lightning gives it a DistributedSampler.
         return DataLoader(Numbers(dicts), shuffle=True, **how)
+    if source == "DataLoader, prepared":  # Accelerate divides it.
+        generator = torch.Generator().manual_seed(3)
+        return DataLoader(Numbers(dicts), shuffle=True, generator=generator, **how)
     sampler = DistributedSampler(Numbers(dicts), ranks, rank, seed=3)
     return DataLoader(Numbers(dicts), sampler=sampler, **how)
 
@@ -105,7 +108,7 @@ def with_accelerate(run: Run) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model, optimizer = accelerator.prepare(model, optimizer)
     loader = made(run.source)
-    if run.source == "Loader":
+    if run.source in ("Loader", "DataLoader, prepared"):
         loader = accelerator.prepare(loader)
     else:
         accelerator.register_for_checkpointing(loader)
@@ -229,7 +232,7 @@ TRAINERS: dict[str, Callable[[Run], None]] = {
     "lightning": with_lightning,
 }
 CASES = [(name, source) for source in ("Loader", "DataLoader") for name in TRAINERS]
-CASES.append(("lightning", "DataLoader, shuffle"))
+CASES += [("lightning", "DataLoader, shuffle"), ("accelerate", "DataLoader, prepared")]
 
 
 def saved_by(ranks: int, trainer: str, source: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -47,6 +48,7 @@ from headrace.torch._dataloader.streams import (
 )
 from headrace.torch._dataloader.waits import figures
 from headrace.torch._dataloader.workers.processes import Processes
+from headrace.torch._prepared_dataloader import prepare
 from headrace.torch._stream import SampleStream
 
 _ABOUT_WORKERS = (
@@ -134,6 +136,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._epoch = 0  # of the next iteration
         self._progress: Progress | StreamProgress | None = None  # of the newest one
         self._restored: Position | None = None
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Accelerator.prepare() asks, and leaves a loader as it is that says so."""
+        return prepare(self, sys._getframe(1))
 
     def check_worker_number_rationality(self) -> None:
         """Warns of too many processes, as torch does; threads that wait may be many."""

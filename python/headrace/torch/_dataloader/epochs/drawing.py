@@ -165,6 +165,9 @@ class Drawing:
         """Whether a state of the sampler was set. At the end of a pass, as those that torchdata's
         samplers have between two, it gives nothing more: then the next pass is drawn."""
         self._batches = _batches(source.sampler)
+        self.sampler_epoch = self.origin.epoch
+        """The sampler's own epoch, as this pass left it: some go on to the next when they end,
+        before the batch sampler gives their last keys."""
 
     def next(self) -> Drawn | None:
         """The next batch's keys; None at the end. Raises whatever the sampler raises."""
@@ -179,6 +182,9 @@ class Drawing:
                 return self.next()
             self._ended = True
             return None
+        finally:
+            if self.sampler_epoch is not None:
+                self.sampler_epoch = self._source.epoch
         if self._source.batched:
             keys = keys if isinstance(keys, list) else list(keys)
         rows = len(keys) if self._source.batched else 1

@@ -47,6 +47,16 @@ class EpochSampler(Sampler[Any]):
     def __len__(self) -> int:
         return self._size
 
+    @property
+    def generator(self) -> torch.Generator | None:
+        """That of a RandomSampler. Accelerate keeps it equal on all processes."""
+        made: torch.Generator | None = getattr(self.sampler, "generator")  # noqa: B009
+        return made
+
+    @generator.setter
+    def generator(self, generator: torch.Generator | None) -> None:
+        self.sampler.generator = generator  # type: ignore[attr-defined]
+
     def __iter__(self) -> Iterator[Any]:
         if not self._resumes or self._given == self._size:
             self._given = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 import torch
 
@@ -13,6 +14,15 @@ from headrace.torch._dataloader.epochs.generators import decoded
 from headrace.torch._dataloader.epochs.state import Position
 
 _END = "the end of the epoch"
+
+
+class Here(NamedTuple):
+    """A place in an epoch."""
+
+    at: tuple[int, int, str, Snapshot | None]
+    """Batches delivered without gaps, their samples, the hash of their keys, a sampler's state."""
+    ahead: tuple[int, ...]
+    """Batches delivered beyond."""
 
 
 class Progress:
@@ -85,8 +95,8 @@ class Progress:
 
     @property
     def sampler_epoch(self) -> int | None:
-        """The sampler's own epoch when this one was drawn."""
-        return self._drawing.origin.epoch
+        """The sampler's own epoch, as drawing this one left it."""
+        return self._drawing.sampler_epoch
 
     def is_spent(self) -> bool:
         """Whether no batch is left to draw: draws one ahead to know it."""
@@ -120,14 +130,19 @@ class Progress:
         self._ahead[drawn.number] = drawn
         self._failed.add(drawn.number)
 
-    def position(self, dataset: object = None) -> Position:
-        batches, samples, mark, snapshot = self._at
+    def here(self) -> Here:
+        """The place now, for `position` later."""
+        return Here(self._at, tuple(sorted(self._ahead.keys() - self._failed)))
+
+    def position(self, dataset: object = None, here: Here | None = None) -> Position:
+        """Now, or when the training loop was `here`, with what was read ahead since."""
+        (batches, samples, mark, snapshot), ahead = self.here() if here is None else here
         return Position(
             epoch=self.epoch,
             batches=batches,
             samples=samples,
             mark=mark,
-            ahead=tuple(sorted(self._ahead.keys() - self._failed)),
+            ahead=ahead,
             base_seed=self.base_seed,
             global_now=hash_of(torch.get_rng_state()),
             origin=self._drawing.origin,

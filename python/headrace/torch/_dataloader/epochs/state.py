@@ -11,8 +11,10 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.torch._dataloader.epochs.drawing import Origin, Share, Snapshot
 
 _VERSION = 1
-_DIVIDES_STEPS = "torch.utils.data.distributed.DistributedSampler"
-"""Its steps have the same samples on any number of ranks, as it deals them out in turn."""
+DEALS_BATCHES = "accelerate.data_loader.BatchSamplerShard"
+SPLITS_BATCHES = f"{DEALS_BATCHES}, split_batches"
+_DIVIDES_STEPS = ("torch.utils.data.distributed.DistributedSampler", DEALS_BATCHES)
+"""Their steps have the same samples on any number of ranks, as they deal them out in turn."""
 
 
 @dataclass(frozen=True)
@@ -150,10 +152,11 @@ def _share(state: Mapping[str, Any], facts: Facts) -> Share | None:
 def _check_steps(state: Mapping[str, Any], ranks: int, facts: Facts, here: Share) -> None:
     """Of a state of another number of ranks: raises if its steps had other samples."""
     batch, size = facts.batch_size, state["batch_size"]
-    deals = here.kind == _DIVIDES_STEPS and facts.epoch_size is None
+    splits = here.kind == SPLITS_BATCHES
+    deals = (splits or here.kind in _DIVIDES_STEPS) and facts.epoch_size is None
     if batch is None or size is None or not deals:
         why = "that needs torch's DistributedSampler, batch_size= and no epoch_size="
-    elif batch * here.ranks == size * ranks:
+    elif batch == size if splits else batch * here.ranks == size * ranks:
         return
     else:
         why = "a step of all ranks must have the same number of samples"
