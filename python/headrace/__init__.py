@@ -84,4 +84,5 @@ _PLACES = {
 }
 
 # `import headrace` takes a fraction of the time of NumPy, which the rest imports when it is used.
-__getattr__, __dir__ = lazy_names(__name__, _PLACES)
+if not TYPE_CHECKING:  # A type checker would take any name for one of these.
+    __getattr__, __dir__ = lazy_names(__name__, _PLACES)

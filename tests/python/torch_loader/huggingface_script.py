@@ -57,6 +57,9 @@ def check_engine() -> None:
             (arrays.shuffle(seed=3).train_test_split(0.3, seed=1)["train"], True),
             (torch.utils.data.Subset(arrays.select(range(20)), [-1, 4, 2, 0]), True),
             (torch.utils.data.ConcatDataset([arrays.select([1, 2]), arrays]), True),
+            # A batch of this format has other dtypes than its samples, one by one.
+            (saved.cast_column("number", datasets.Value("int32")).with_format("numpy"), False),
+            (of_a_class(saved.remove_columns("values")), False),
             (saved, False),  # Lists are collated column by column.
             (saved.with_transform(lambda rows: {"n": rows["number"]}), False),
         ]
@@ -69,6 +72,21 @@ def check_engine() -> None:
             assert (loader.stats()["reader"] == "engine") == by_engine, data
             loader.close()
         check_changes(saved.remove_columns("values"))
+
+
+class Own(datasets.Dataset):
+    """A class of the user's: sample 4 is another."""
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        if not isinstance(key, int):
+            found["number"] = [-1 if each == 4 else each for each in found["number"]]
+        return found
+
+
+def of_a_class(data: Any) -> Any:
+    data.__class__ = Own
+    return data
 
 
 def read(kind: Any, data: Any, workers: int) -> list[Any]:

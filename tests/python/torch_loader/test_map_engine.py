@@ -111,8 +111,7 @@ def test_the_engine_goes_on_at_every_step(name: str, table: hr.Dataset, more: hr
 def test_what_the_engine_would_give_in_another_form_is_read_by_the_dataset(
     table: hr.Dataset, numbered: Path
 ) -> None:
-    assert ArrayReader.of(hr.open(numbered), torch.utils.data.default_collate) is None
-    assert ArrayReader.of(table, list) is None
+    assert ArrayReader.of(hr.open(numbered)) is None
     ours = DataLoader(table, 8, collate_fn=list)
     assert next(iter(ours))[3] == table[3]
     assert ours.stats()["reader"] == "loop"
@@ -196,4 +195,67 @@ def test_a_samplers_error_comes_after_the_batches_before_it(table: hr.Dataset) -
         next(iterator)
     with pytest.raises(StopIteration):
         next(iterator)
+    loader.close()
+
+
+@pytest.mark.parametrize("name", ["all", "subset", "joined"])
+@pytest.mark.parametrize(
+    "batches", [[[0], [2, 99], [3]], [[1], [1.0]], [[1], ["2"]], [[1], [True]], [[1], []]]
+)
+def test_batches_that_are_wrong_are_the_datasets_own_errors_in_their_places(
+    name: str, batches: Any, table: hr.Dataset, more: hr.Dataset
+) -> None:
+    found = []
+    for kind in (torch.utils.data.DataLoader, DataLoader):
+        taken: list[Any] = []
+        iterator = iter(kind(given(name, table, more), batch_sampler=batches))
+        while len(taken) < len(batches):
+            try:
+                taken.append(plain(next(iterator)))
+            except Exception as error:
+                taken.append((type(error), str(error)))
+        assert next(iterator, None) is None
+        found.append(taken)
+    assert found[0] == found[1]
+
+
+def test_ctrl_c_loses_no_batch(table: hr.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = DataLoader(table, 8)
+    expected = [plain(batch) for batch in loader]
+    begin, interrupts = ListReader.begin, [2]
+
+    def interrupted(reader: ListReader, batches: Any, epoch: int) -> Iterator[Any]:
+        for number, batch in enumerate(begin(reader, batches, epoch)):
+            if interrupts and number == interrupts[0]:
+                interrupts.pop()
+                raise KeyboardInterrupt
+            yield batch
+
+    monkeypatch.setattr(ListReader, "begin", interrupted)
+    iterator = iter(loader)
+    found = [plain(next(iterator)) for _ in range(2)]
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert found + [plain(batch) for batch in iterator] == expected
+    loader.close()
+
+
+def test_an_epoch_that_was_taken_to_its_last_batch_leaves_the_next_its_engine(
+    table: hr.Dataset,
+) -> None:
+    loader = DataLoader(table, 8)
+    iterator: Any = None
+    for _ in range(3):
+        iterator = iter(loader)
+        for _ in range(len(loader)):
+            next(iterator)
+    assert loader.stats()["engine"]["samples"] == 3 * COUNT
+    loader.close()
+
+
+def test_a_collate_fn_that_is_set_later_counts(table: hr.Dataset) -> None:
+    loader = DataLoader(table, 8)
+    list(loader)
+    loader.collate_fn = list
+    assert next(iter(loader))[3] == table[3]
     loader.close()

@@ -3,77 +3,27 @@ batch is what torch gives."""
 
 from __future__ import annotations
 
-import importlib
+import io
 import pickle
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.utils.data
+from folder_data import COUNT, fixed, read_ahead, write_images
 from map_data import WAYS, plain
 from PIL import Image
-from rank_scripts import real_packages
 from torch.utils.data import ConcatDataset, Subset, random_split
 
 from headrace.errors import FailedPreconditionError
 from headrace.torch import DataLoader, sample_rng
 from headrace.torch._dataloader.contents import Content, ImageLoader, offered
 from headrace.torch._dataloader.engine import folders
-
-COUNT = 41
-_PACKAGES = ("torchvision", "torchvision.datasets")
-
-
-@pytest.fixture(scope="module")
-def vision() -> Iterator[Any]:
-    """torchvision.datasets.folder, without what its packages import: that needs CUDA."""
-    root = real_packages("torchvision")
-    before = {name: each for name, each in sys.modules.items() if name.startswith("torchvision")}
-    for name in before:
-        del sys.modules[name]
-    for name in _PACKAGES:
-        package = ModuleType(name)
-        package.__path__ = [str(root.joinpath(*name.split(".")))]
-        sys.modules[name] = package
-    sys.modules["torchvision"].get_image_backend = lambda: "PIL"  # type: ignore[attr-defined]
-    yield importlib.import_module("torchvision.datasets.folder")
-    for name in [each for each in sys.modules if each.startswith("torchvision")]:
-        del sys.modules[name]
-    sys.modules.update(before)
-
-
-def write_images(root: Path, count: int, seed: int) -> Path:
-    """JPEG and PNG files of several sizes and modes in three classes."""
-    prng = np.random.default_rng(seed)
-    for number in range(count):
-        folder = root / f"class {number % 3}"
-        folder.mkdir(parents=True, exist_ok=True)
-        side = 5 + number % 4
-        pixels = prng.integers(0, 256, (side, 2 * side, 3), np.uint8)
-        mode = ("RGB", "L", "CMYK", "P")[number % 4]
-        suffix = "png" if mode == "P" else "JPG"
-        Image.fromarray(pixels).convert(mode).save(folder / f"{number:03}.{suffix}")
-    return root
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_images(tmp_path_factory.mktemp("images"), COUNT, 1)
-
-
-@pytest.fixture(scope="module")
-def more(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_images(tmp_path_factory.mktemp("more"), 17, 2)
-
-
-def fixed(image: Image.Image) -> torch.Tensor:
-    return torch.from_numpy(np.array(image.resize((4, 4)))).permute(2, 0, 1)
+from headrace.torch._dataloader.epochs.drawing import Drawn
 
 
 def random(image: Image.Image) -> tuple[torch.Tensor, float]:
@@ -98,12 +48,6 @@ class Own(torch.utils.data.Sampler[int]):
 
     def __len__(self) -> int:
         return len(self.keys)
-
-
-def read_ahead(loader: DataLoader) -> int:
-    """How many samples' files the engine read ahead."""
-    engine = loader.stats()["engine"]
-    return 0 if engine is None else int(engine["samples"])
 
 
 def data_of(name: str, vision: Any, images: Path, more: Path) -> Any:
@@ -297,6 +241,18 @@ def test_a_sampler_of_the_users_is_drawn_as_late_as_by_torch(vision: Any, images
     del iterator
 
 
+class Epoch:
+    """Progress of an epoch of one batch."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.drawn = Drawn(0, [0], place=0, rows=1, mark="", snapshot=None)
+        self.left = [None, self.drawn]
+
+    def draw(self) -> Drawn | None:
+        return self.left.pop()
+
+
 class Hangs:
     """A Loader's reader, and the batches of one that wait until it is closed."""
 
@@ -304,6 +260,9 @@ class Hangs:
         self.waits, self.is_released = threading.Event(), threading.Event()
         self.is_closed = self.is_busy = False
         self.readers = [self]
+
+    def wanted(self, keys: Sequence[int]) -> list[Any]:
+        return [folders._Wanted(slot=0, leaf=0, number=0, path="a")]
 
     def begin(self, batches: Sequence[list[int]], epoch: int) -> Iterator[Any]:
         return self  # type: ignore[return-value]
@@ -321,12 +280,13 @@ class Hangs:
 def test_a_read_that_hangs_does_not_keep_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "_END_SECONDS", 0.01)
     reader: Any = Hangs()
-    drawn: Any = None
-    wanted = {0: [folders._Wanted(slot=0, leaf=0, number=0, path="a")]}
-    supply = folders._FolderSupply(drawn, reader, wanted, epoch=0)
+    progress: Any = Epoch()
+    supply = folders._FolderSupply(reader, progress)
+    assert supply.draw() is progress.drawn
     lane = threading.Thread(target=supply.contents, args=(0, 0, 1))
     lane.start()
     reader.waits.wait()
+    supply.forget(0)  # The loop goes on meanwhile.
     supply.close()
     assert reader.is_closed
     lane.join()
@@ -335,8 +295,11 @@ def test_a_read_that_hangs_does_not_keep_the_end(monkeypatch: pytest.MonkeyPatch
 def test_a_loader_that_takes_contents_can_be_sent_to_a_process() -> None:
     loader = pickle.loads(pickle.dumps(ImageLoader(plain)))
     assert loader("a") == plain("a")
-    with offered(Content("b", b"no image")):
+    content = io.BytesIO()
+    Image.new("RGB", (2, 1), (1, 2, 3)).save(content, "png")
+    with offered(Content("b", content.getvalue())):
         assert loader("a") == "a"
-        with pytest.raises(OSError, match="cannot identify"):
-            loader("b")
+        assert loader("b").getpixel((1, 0)) == (1, 2, 3)
+    with offered(Content("b", b"no image")):
+        assert loader("b") == "b"
     assert loader("b") == "b"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from headrace._observe.waits import LoopWaits
 from headrace.errors import FailedPreconditionError
-from headrace.torch._dataloader.contents import Supply
+from headrace.torch._dataloader.contents import Content, Supply
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import Progress
 from headrace.torch._dataloader.failures import ReadError, in_this_process
@@ -100,6 +100,31 @@ class EpochIteration(Iterator[Any]):
         self._iteration.close()
 
 
+def read_now(
+    drawn: Drawn,
+    contents: Sequence[Content | None] | None,
+    progress: Progress,
+    fetcher: Fetcher,
+    finish: Callable[[Any], Any],
+) -> Any:
+    """A batch of the dataset's own samples; or Failed."""
+    job = Job(drawn.keys, drawn.number, 0, drawn.place, progress.base_seed, contents)
+    try:
+        samples = fetcher.read(job, whole_process=False)
+        value = fetcher.collate(samples, drawn.number)
+    except ReadError as error:
+        failure: BaseException | None = in_this_process(error)
+        value = None
+    else:
+        failure = None
+    if failure is not None:  # Outside of the block: it is the user's own error, as it was.
+        progress.skip_failed(drawn)
+        return Failed(failure)
+    value = finish(value)
+    progress.deliver(drawn)
+    return value
+
+
 class DirectIteration(Iteration):
     """Reads each batch when it is asked for."""
 
@@ -123,21 +148,7 @@ class DirectIteration(Iteration):
             self.close()
             raise StopIteration
         contents = self._supply.contents(drawn.number, 0, drawn.rows)
-        job = Job(drawn.keys, drawn.number, 0, drawn.place, self.progress.base_seed, contents)
-        try:
-            samples = self._fetcher.read(job, whole_process=False)
-            value = self._fetcher.collate(samples, drawn.number)
-        except ReadError as error:
-            failure: BaseException | None = in_this_process(error)
-            value = None
-        else:
-            failure = None
-        if failure is not None:  # Outside of the block: it is the user's own error, as it was.
-            self.progress.skip_failed(drawn)
-            return Failed(failure)
-        value = self._finish(value)
-        self.progress.deliver(drawn)
-        return value
+        return read_now(drawn, contents, self.progress, self._fetcher, self._finish)
 
     def close(self) -> None:
         self._end()

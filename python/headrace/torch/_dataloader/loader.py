@@ -259,7 +259,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if may_draw and not self._workers_matter:
             arrays = self._engine.arrays(self.dataset, self.collate_fn)
         if arrays is not None:
-            return ArrayIteration(progress, self.__len__, arrays, finish)
+            own = Fetcher(self.dataset, self.collate_fn, self._auto_collation)
+            taken = ArrayIteration(progress, self.__len__, arrays, own, finish)
+            if self.num_workers > 0:  # When torch draws for the first time.
+                taken.draw()
+            return taken
         if may_draw:
             folders = self._engine.folders(self.dataset)
         dataset, supply = self.dataset, Supply(progress.draw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,11 +13,12 @@ from torch.utils.data import default_collate
 
 from headrace._observe.stats import Stats
 from headrace.torch._dataloader.engine.known import Known, facts, known
-from headrace.torch._dataloader.engine.layout import Layout
+from headrace.torch._dataloader.engine.layout import WRONG_KEY, Layout, Place
 from headrace.torch._dataloader.engine.reader import ListReader, most_waited
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
-from headrace.torch._dataloader.iteration import Failed, Iteration
+from headrace.torch._dataloader.fetching import Fetcher
+from headrace.torch._dataloader.iteration import Failed, Iteration, read_now
 
 PARTS_MAX = 16
 """Datasets of a ConcatDataset that are read by the engine: each has a Loader, with memory and
@@ -38,10 +40,10 @@ class ArrayReader:
         """Whether an iteration has it."""
 
     @classmethod
-    def of(cls, dataset: Any, collate_fn: object) -> ArrayReader | None:
+    def of(cls, dataset: Any) -> ArrayReader | None:
         """None if the engine does not give exactly what `default_collate` makes of the samples."""
         layout = Layout(dataset)
-        if collate_fn is not default_collate or len(layout.leaves) > PARTS_MAX:
+        if len(layout.leaves) > PARTS_MAX:
             return None
         parts = []
         for leaf in layout.leaves:
@@ -67,22 +69,33 @@ class ArrayReader:
                 return False
         return True
 
-    def batches(self, drawn: Sequence[Drawn], epoch: int) -> Iterator[dict[str, Any]]:
-        """The batches of these keys."""
-        if len(self._known) == 1:
-            numbers = self._known[0].numbers
-            lists = [numbers([at.number for at in self._layout.places(of.keys)]) for of in drawn]
-            return self._readers[0].begin(lists, epoch)
-        return self._joined(drawn, epoch)
+    def places(self, keys: Sequence[Any]) -> list[Place]:
+        """Where a batch's samples lie in the parts' bases. Empty: the dataset is to read it, such
+        as keys that are wrong, for its own error."""
+        try:
+            found = self._layout.places(keys)
+            for leaf in {at.leaf for at in found}:
+                rows = [row for row, at in enumerate(found) if at.leaf == leaf]
+                numbers = self._known[leaf].numbers([found[row].number for row in rows])
+                for row, number in zip(rows, numbers, strict=True):
+                    found[row] = Place(leaf, number)
+        except WRONG_KEY:
+            return []
+        return found
 
-    def _joined(self, drawn: Sequence[Drawn], epoch: int) -> Iterator[dict[str, Any]]:
-        batches = [self._layout.places(of.keys) for of in drawn]
+    def batches(self, places: Sequence[list[Place]], epoch: int) -> Iterator[dict[str, Any]]:
+        """The batches of the samples that lie there."""
+        if len(self._known) == 1:
+            return self._readers[0].begin([[at.number for at in of] for of in places], epoch)
+        return self._joined(places, epoch)
+
+    def _joined(self, batches: Sequence[list[Place]], epoch: int) -> Iterator[dict[str, Any]]:
         rows: list[list[list[int]]] = []  # by part and batch
         taken: list[Iterator[dict[str, Any]]] = []
-        for leaf, (part, reader) in enumerate(zip(self._known, self._readers, strict=True)):
+        for leaf, reader in enumerate(self._readers):
             rows.append([[i for i, at in enumerate(of) if at.leaf == leaf] for of in batches])
             lists = [
-                part.numbers([of[row].number for row in chosen])
+                [of[row].number for row in chosen]
                 for of, chosen in zip(batches, rows[-1], strict=True)
                 if chosen
             ]
@@ -108,19 +121,23 @@ def facts_of(dataset: Any) -> object:
 
 
 def _same_samples(leaf: Any, part: Known) -> bool:
-    """Whether the engine's samples are those of the dataset, by the first and the last one."""
+    """Whether the engine's samples are those of the dataset, by the first and the last one: one
+    by one, and as a batch, for which Hugging Face's formats may have other dtypes."""
     base = part.base
     if not {base.kind(name) for name in base.fields} <= {"array", "text"}:
         return False
     if leaf is base:
         return True
-    numbers = part.numbers([0, -1])
+    ends = [0, len(leaf) - 1]
     with contextlib.suppress(Exception):  # Such as of samples that default_collate does not take.
-        made = default_collate([leaf[0], leaf[len(leaf) - 1]])
-        read = default_collate([base[number] for number in numbers])
-        return list(made) == list(base.fields) and all(
-            _equal(made[name], read[name]) for name in base.fields
-        )
+        read = default_collate([base[number] for number in part.numbers(ends)])
+        for samples in ([leaf[key] for key in ends], leaf.__getitems__(ends)):
+            made = default_collate(samples)
+            if list(made) != list(base.fields):
+                return False
+            if not all(_equal(made[name], read[name]) for name in base.fields):
+                return False
+        return True
     return False
 
 
@@ -167,42 +184,70 @@ def _join(parts: Sequence[tuple[list[int], dict[str, Any]]]) -> dict[str, Any]:
 
 
 class ArrayIteration(Iteration):
-    """Takes batches from the engine. Draws all keys of the epoch when it begins."""
+    """Takes batches from the engine. Draws all keys of the epoch when it begins to read."""
 
     def __init__(
         self,
         progress: Progress,
         length: Callable[[], int],
         reader: ArrayReader,
+        fetcher: Fetcher,
         finish: Callable[[Any], Any],
     ) -> None:
         super().__init__(progress, length)
         self._reader = reader
+        self._fetcher = fetcher
         self._finish = finish
-        self._drawn = DrawnAhead(progress)
+        self._drawn: DrawnAhead | None = None
+        self._places: deque[list[Place]] = deque()  # of the batches that are left
         self._batches: Iterator[Any] | None = None
         reader.is_busy = True
         self._end = weakref.finalize(self, _leave, reader)
 
+    def draw(self) -> DrawnAhead:
+        """The batches that are left."""
+        if self._drawn is None:
+            self._drawn = DrawnAhead(self.progress)
+            self._places.extend(self._reader.places(each.keys) for each in self._drawn.batches)
+        return self._drawn
+
     def _next(self) -> Any:
-        left = self._drawn.batches
-        if not left or not self._end.alive:
+        drawn = self.draw()
+        left = drawn.batches
+        if not self._end.alive:
+            left.clear()
+        if not left:
             self.close()
-            self._drawn()  # Raises the sampler's error, if it had one.
+            drawn()  # Raises the sampler's error, if it had one.
             raise StopIteration
+        value = self._read(left[0], self._places[0])
+        left.popleft()
+        self._places.popleft()
+        if not left:  # The next iteration may have the engine.
+            self._batches = None
+            self._end()
+        return value
+
+    def _read(self, drawn: Drawn, places: list[Place]) -> Any:
+        if not places:
+            return read_now(drawn, None, self.progress, self._fetcher, self._finish)
         try:
-            if self._batches is None:
-                self._batches = self._reader.batches(left, self.progress.epoch)
-            value = self._finish(next(self._batches))
-        except Exception as error:
-            self._batches = None  # The next begins after this one.
-            self.progress.skip_failed(left.popleft())
+            batches = self._batches
+            if batches is None:
+                known = [each for each in self._places if each]
+                batches = self._batches = self._reader.batches(known, self.progress.epoch)
+            value = self._finish(next(batches))
+        except BaseException as error:
+            self._batches = None  # The next begins after this one; after Ctrl-C, with it.
+            if not isinstance(error, Exception):
+                raise
+            self.progress.skip_failed(drawn)
             return Failed(error.with_traceback(None))
-        self.progress.deliver(left.popleft())
+        self.progress.deliver(drawn)
         return value
 
     def close(self) -> None:
-        self._drawn.batches.clear()
+        self._batches = None  # `_next`, which may run in another thread, has its own reference.
         self._end()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch.utils.data import default_collate
+
 from headrace._loading.passes.origins import has_state, layers
 from headrace._observe.stats import Stats
 from headrace.torch._dataloader.engine.arrays import ArrayReader, facts_of
@@ -42,14 +44,14 @@ class Engine:
 
     def arrays(self, dataset: Any, collate_fn: Callable[[Any], Any]) -> ArrayReader | None:
         """Makes the batches; None: the engine does not, or an earlier iteration has the reader."""
-        if has_state(dataset):
+        if has_state(dataset) or collate_fn is not default_collate:
             return None
         found = self._arrays
         if found is not None and not found.reads(dataset):
             found.close()
             found = self._arrays = None
-        if found is None and (asked := (collate_fn, facts_of(dataset))) != self._refused:
-            found = self._arrays = ArrayReader.of(dataset, collate_fn)
+        if found is None and (asked := facts_of(dataset)) != self._refused:
+            found = self._arrays = ArrayReader.of(dataset)
             self._refused = asked if found is None else None
         return found if found is None or not found.is_busy else None
 
@@ -58,7 +60,8 @@ class Engine:
         if has_state(dataset):
             return None
         found = self._folders
-        if found is not None and found.is_closed:  # After a read that hung.
+        if found is not None and (found.is_closed or not found.reads(dataset)):
+            found.close()  # It may be: after a read that hung.
             found = self._folders = None
         if found is None and self._has_folders:
             found = self._folders = FolderReader.of(dataset)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import bisect
 import copy
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torch.utils.data import ConcatDataset, Subset
+
+WRONG_KEY = (LookupError, TypeError, ValueError)
+"""Errors for keys that name no sample, or are no numbers."""
 
 
 class Place(NamedTuple):
@@ -32,7 +36,7 @@ class Layout:
         self._leaf_of = {id(leaf): number for number, leaf in enumerate(self.leaves)}
 
     def places(self, keys: Sequence[int]) -> list[Place]:
-        """Raises: IndexError, ValueError, as the dataset does."""
+        """Raises one of `WRONG_KEY` for keys that the dataset may refuse."""
         dataset = self._dataset
         while type(dataset) is Subset:
             keys = [dataset.indices[key] for key in keys]
@@ -40,16 +44,22 @@ class Layout:
         if type(dataset) is ConcatDataset:
             return [self._place(dataset, key) for key in keys]
         leaf = self._leaf_of[id(dataset)]
-        return [Place(leaf, int(key)) for key in keys]
+        return [Place(leaf, _whole(key)) for key in keys]
 
     def _place(self, dataset: Any, key: int) -> Place:
         while True:
             if type(dataset) is Subset:
                 key, dataset = dataset.indices[key], dataset.dataset
             elif type(dataset) is ConcatDataset:
-                dataset, key = _part(dataset, int(key))
+                dataset, key = _part(dataset, _whole(key))
             else:
-                return Place(self._leaf_of[id(dataset)], int(key))
+                return Place(self._leaf_of[id(dataset)], _whole(key))
+
+
+def _whole(key: Any) -> int:
+    if isinstance(key, bool):
+        raise TypeError(f"key {key}")
+    return operator.index(key)
 
 
 def _part(dataset: ConcatDataset[Any], key: int) -> tuple[Any, int]:
