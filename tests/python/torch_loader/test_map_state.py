@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import random
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data
-from map_data import WAYS, Counting, Draws, Fails, OnlyIds, plain
+from map_data import WAYS, Counting, Draws, Fails, OnlyIds, ids, plain
 from torch.utils.data import DistributedSampler, RandomSampler, Sampler, WeightedRandomSampler
 
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
@@ -85,6 +87,10 @@ def straight(name: str, **how: Any) -> list[list[Any]]:
 
 def through_json(state: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(state)))
+
+
+def pickled(loader: DataLoader) -> Any:
+    return pickle.loads(pickle.dumps(loader))
 
 
 @pytest.mark.parametrize("way", FAST)
@@ -437,3 +443,20 @@ def test_a_sampler_that_sets_its_next_epoch_itself_begins_with_the_first(
         if step < len(theirs):
             rest += [batch.tolist() for batch in again]
         assert rest == expected[step:], step
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, pickled], ids=lambda each: each.__name__
+)
+def test_a_copy_reads_as_the_loader_that_was_iterated(way: str, copied: Any) -> None:
+    loader = DataLoader(OnlyIds(COUNT), 4, **WAYS[way])
+    expected = ids(loader)
+    iterator = iter(loader)
+    next(iterator)
+    other = copied(loader)
+    assert ids(other) == expected
+    assert [batch.tolist() for batch in iterator] == expected[1:]
+    assert ids(loader) == expected
+    for each in (loader, other):
+        each.close()

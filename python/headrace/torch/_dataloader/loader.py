@@ -55,6 +55,8 @@ _ABOUT_WORKERS = (
     *("num_workers", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn"),
     *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "in_order"),
 )
+_LEFT_BEHIND = ("_processes", "_end", "_waits", "_parts", "_engine", "_progress")
+"""Attributes of iterations."""
 _TORCHS = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
 
 
@@ -128,14 +130,26 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             _limit_epochs(torchs, epoch_size)
         super().__init__(**torchs)
         self._in_order = in_order
+        self._epoch = 0  # of the next iteration
+        self._restored: Position | None = None
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        """Sets what iterations leave behind."""
         self._processes: Processes | None = None  # of persistent workers
         self._end: Any = None  # closes them
         self._waits = LoopWaits()
         self._parts: PartsReader | None = None  # of an iterable dataset
         self._engine = Engine()
-        self._epoch = 0  # of the next iteration
         self._progress: Progress | StreamProgress | None = None  # of the newest one
-        self._restored: Position | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, also in another process, has the arguments; it begins with the next epoch."""
+        return {name: each for name, each in vars(self).items() if name not in _LEFT_BEHIND}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._start_anew()
 
     @property
     def _is_accelerate_prepared(self) -> bool:
