@@ -39,3 +39,26 @@ def test_only_the_node_process_has_grpc() -> None:
     """As libraries or compiled in."""
     assert b"grpc" in Path(executable()).read_bytes()
     assert b"grpc" not in EXTENSION.read_bytes()
+
+
+def run(code: str) -> str:
+    """What a new interpreter prints."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_headrace_alone_imports_neither_torch_nor_numpy_until_it_is_used() -> None:
+    code = """
+import sys, headrace
+names = ["torch", "headrace.torch", "numpy", "headrace._loader"]
+print([name for name in names if name in sys.modules])
+headrace.Loader, headrace.open, headrace.orders.Epoch, headrace.formats.Parquet
+print([name for name in names if name in sys.modules])
+"""
+    assert run(code) == "[]\n['numpy', 'headrace._loader']\n"
+
+
+def test_every_public_name_is_found() -> None:
+    code = "from headrace import *; import headrace; print({*headrace.__all__} - {*globals()})"
+    assert run(code) == "set()\n"
+    assert set(headrace.__all__) <= set(dir(headrace))

@@ -219,8 +219,9 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next iteration is; passed on to a sampler that has set_epoch.
-        The epoch of a state just loaded keeps its place in it."""
+        """Says which epoch the next iteration is; passed on to a sampler that has set_epoch. One
+        that has none gives its next pass, whatever the number. The epoch of a state just loaded
+        keeps its place in it."""
         self._source.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:

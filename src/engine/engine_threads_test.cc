@@ -131,7 +131,7 @@ class LingeringStore final : public ByteStore {
   }
 
  private:
-  static constexpr int kYields = 100'000;
+  static constexpr int kYields = 2'000;
 
   ByteStore& bytes_;
   const bool may_;

@@ -114,11 +114,11 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> Ranges(std::uint32_t world)
   return {ranges.begin(), ranges.end()};
 }
 
-// Calls `check` with every order for every range of ranks of every world size up to 16.
+// Calls `check` with every order for every range of ranks of world sizes up to 16.
 template <typename Check>
 void ForAll(const std::vector<std::uint64_t>& sample_counts, const Check& check) {
   std::uint64_t seed = 0;
-  for (std::uint32_t world = 1; world <= 16; ++world) {
+  for (const std::uint32_t world : {1U, 2U, 3U, 4U, 5U, 6U, 8U, 11U, 16U}) {
     for (const auto& [rank, ranks] : Ranges(world)) {
       for (const std::uint64_t samples : sample_counts) {
         for (const bool drop_last : {false, true}) {

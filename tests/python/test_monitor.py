@@ -87,6 +87,12 @@ def test_it_is_asked_for_by_argument_or_environment(
         monkeypatch.setenv("HEADRACE_MONITOR", value)
         with hr.Loader(numbered) as loader:
             assert (loader._monitor is not None) == monitored
+    for value in ("true", "off", "2"):
+        monkeypatch.setenv("HEADRACE_MONITOR", value)
+        with pytest.raises(InvalidArgumentError, match=f"HEADRACE_MONITOR='{value}': must be 1, "):
+            hr.Loader(numbered)
+    with hr.Loader(numbered, engine=hr.Engine(monitor=False)):
+        pass  # The argument decides: the environment is not asked.
     monkeypatch.setenv("HEADRACE_MONITOR", "1")
     with hr.Loader(numbered, engine=hr.Engine(monitor=False)) as loader:
         assert loader._monitor is None

@@ -169,6 +169,13 @@ def test_a_second_service_of_a_name_says_who_has_it() -> None:
         assert re.search(told, second.stderr), second.stderr
 
 
+def test_a_path_is_no_name_of_a_service() -> None:
+    refused = command("--name", "../x")
+    assert refused.returncode == 2
+    told = " ".join(refused.stderr.split())
+    assert "name of a node process: got '../x', must have no '/': it is a name" in told, told
+
+
 def test_a_service_is_not_given_more_memory_than_there_is() -> None:
     usable = _core.memory_limit_bytes()
     refused = command("--name", "x", "--memory", f"{usable + 2**40}")

@@ -61,6 +61,7 @@ def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.Mo
         ({"node_process": hr.NodeProcess(local_rank=0)}, "local_world_size"),
         ({"node_process": hr.NodeProcess(local_rank=2, local_world_size=2)}, "local_rank"),
         ({"node_process": hr.NodeProcess(name="a/b\n")}, "node"),
+        ({"node_process": hr.NodeProcess(name="../x")}, "got '../x', must have no '/': it is a na"),
         ({"node_process": hr.NodeProcess(start_timeout=0)}, "start_timeout"),
     ):
         with pytest.raises(errors.InvalidArgumentError, match=what):

@@ -24,7 +24,6 @@ from loader_data import (
     flat,
     payload_ids,
     python_command,
-    run_python,
     sample_file,
 )
 from node_ranks import wait_for_end
@@ -491,8 +490,3 @@ def test_workers_end_with_the_process_that_has_the_loader(numbered: Path) -> Non
     process.stdout.close()
     for pid in pids:
         wait_for_end(pid)
-
-
-def test_headrace_alone_does_not_import_torch() -> None:
-    code = "import sys, headrace; print('torch' in sys.modules, 'headrace.torch' in sys.modules)"
-    assert run_python(code) == "False False\n"

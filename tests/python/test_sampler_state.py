@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loader_data import COUNT, FLAT, epoch_ids, payload_ids
+from loader_data import COUNT, FLAT, epoch_ids, flat, payload_ids
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -20,6 +21,7 @@ from torch.utils.data import (
 )
 
 import headrace as hr
+import headrace.torch
 from headrace import errors
 
 NUMBERS: Any = range(COUNT)
@@ -240,6 +242,39 @@ def test_before_the_first_epoch_a_state_knows_no_sampler(dataset: hr.Dataset) ->
         assert len(epoch_ids(other)) == len(other)
 
 
+def test_without_set_epoch_a_sampler_gives_its_next_pass_and_the_number_decides_augmentation(
+    dataset: hr.Dataset,
+) -> None:
+    """And a state knows both."""
+
+    def drawn(sample: hr.Sample) -> tuple[int, float]:
+        return sample.id, sample.rng.random()
+
+    def made() -> hr.Loader:
+        sampler = RandomSampler(NUMBERS, generator=seeded(5))
+        return hr.Loader(dataset, 30, sampler=sampler, transform=drawn, workers=0, output="numpy")
+
+    def epoch(loader: hr.Loader) -> list[Any]:
+        return [[part.tolist() for part in batch] for batch in loader]
+
+    with made() as plain, made() as numbered:
+        passes = [epoch(plain) for _ in range(2)]
+        numbered.set_epoch(7)
+        first = epoch(numbered)
+        assert [batch[0] for batch in first] == [batch[0] for batch in passes[0]]
+        assert [batch[1] for batch in first] != [batch[1] for batch in passes[0]]
+        numbered.set_epoch(0)  # Not the pass that was epoch 0 in `plain`.
+        iterator = iter(numbered)
+        next(iterator)
+        state = saved(numbered)
+        rest = [[part.tolist() for part in batch] for batch in iterator]
+        assert [batch[0] for batch in rest] == [batch[0] for batch in passes[1][1:]]
+    assert state["epoch"] == 0
+    with made() as again:
+        again.load_state_dict(state)
+        assert epoch(again) == rest
+
+
 def test_a_sampler_that_does_not_show_its_epoch_is_not_known_between_epochs(
     dataset: hr.Dataset,
 ) -> None:
@@ -400,3 +435,50 @@ def test_what_cannot_be_known_of_the_last_epoch_is_named(dataset: hr.Dataset, ke
         pytest.raises(errors.InvalidArgumentError, match=key),
     ):
         again.load_state_dict(state)
+
+
+class Counts:
+    """A sampler without an end, and with a state."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            self.at += 1
+            yield 7 * (self.at - 1) % COUNT
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Counts, lambda: RandomSampler(NUMBERS, generator=seeded(5)), lambda: range(COUNT)],
+    ids=["endless", "random", "in order"],
+)
+@pytest.mark.parametrize("size", [10, COUNT + 9])
+def test_epochs_of_any_size_of_any_sampler_go_on_at_every_step(
+    make: Callable[[], Any], size: int, dataset: hr.Dataset
+) -> None:
+    def loader() -> hr.Loader[Any]:
+        sampler = headrace.torch.EpochSampler(make(), size)
+        return hr.Loader(dataset, 8, sampler=sampler, transform=FLAT)
+
+    inner = make()
+    keys = itertools.chain.from_iterable(itertools.repeat(inner))  # Pass after pass.
+    expected = [list(itertools.islice(keys, size)) for _ in range(3)]
+    assert [flat(epoch_ids(each)) for each in [loader()] * 3] == expected
+    for step in range(-(-size // 8) + 1):
+        before = loader()
+        iterator = iter(before)
+        for _ in range(step):
+            next(iterator)
+        after = loader()
+        after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+        rest = [expected[0][8 * step :]] if step < len(after) else []
+        found = [flat(epoch_ids(after)) for _ in range(len(rest) + 2)]
+        assert found == [*rest, *expected[1:]]

@@ -14,10 +14,10 @@ from PIL import Image
 from worker_functions import write_records
 
 import headrace as hr
+from headrace._observe import waits as loop_waits
 from headrace._observe.advice import DataFacts
 from headrace._observe.ranks import make_ranks, make_verdict
-from headrace._workers import _waits
-from headrace._workers._waits import LoopWaits
+from headrace._observe.waits import LoopWaits
 from headrace.formats.pack import write_pack
 
 CAUSES = ("storage", "decode", "consumer", "ranks")
@@ -185,7 +185,7 @@ def test_the_wait_of_the_loop_includes_its_transform(
 ) -> None:
     """On a clock that stands, except in the transform and in the loop."""
     now = 0
-    monkeypatch.setattr(_waits, "time", SimpleNamespace(monotonic_ns=lambda: now))
+    monkeypatch.setattr(loop_waits, "time", SimpleNamespace(monotonic_ns=lambda: now))
 
     def prepare(sample: hr.Sample) -> Any:
         nonlocal now

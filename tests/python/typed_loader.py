@@ -92,3 +92,8 @@ def train(loader: hr.Loader, folder: os.PathLike[str]) -> int:
 
 
 train(plain, path)
+
+
+def misspelt() -> None:
+    """A name that headrace does not have is an error."""
+    hr.Lodaer()  # type: ignore[attr-defined]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from headrace._loading.ranks import Ranks
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace._loading.session import Session
 from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
+from headrace._process.at_exit import open_at_exit
 from headrace._workers import Core
 from headrace._workers._options import Native
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
@@ -92,7 +91,7 @@ class EpochFeed:
         self._ranks = ranks
         self._at_close: list[Callable[[], None]] = []
         self._closed = False
-        _open_feeds.add(self)
+        open_at_exit.add(self)
         self.order = CoreOrder.of(session, dict(options.order.parameters))
         self.cursor: Cursor[EpochPlan] = Cursor(self.order.steps)
         self._warned = False
@@ -279,7 +278,7 @@ class EpochFeed:
         """Closes the session; batches that the user holds stay valid."""
         if not self._closed:
             self._closed = True
-            _open_feeds.discard(self)
+            open_at_exit.discard(self)
             with ExitStack() as then:  # Also after Ctrl-C, which shortens the wait.
                 then.callback(self._session.close_workers)
                 for each in self._at_close:
@@ -324,19 +323,3 @@ class Iteration(Iterator[Any]):
     def __del__(self) -> None:
         if not self._done:
             self._feed._leave(self._iteration)
-
-
-_open_feeds: weakref.WeakSet[EpochFeed] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """Runs at the interpreter's exit: closes loaders in order, with their threads and memory.
-
-    Daemon threads that iterate stop without an error, as all daemon threads do.
-    """
-    _core.begin_exit()
-    for feed in list(_open_feeds):
-        feed.close()
-    if threading.active_count() > 1:  # Threads that remain keep their objects.
-        _core.allow_leaks()

@@ -78,6 +78,11 @@ def service_socket(name: str) -> str:
         raise InvalidArgumentError(
             f"name of a node process: got {name!r}, must have 1 to 64 printable characters"
         )
+    if "/" in name:
+        raise InvalidArgumentError(
+            f"name of a node process: got {name!r}, must have no '/': it is a name that loaders "
+            "give, not a path"
+        )
     return f"headrace-{os.geteuid()}-service-{name}"
 
 

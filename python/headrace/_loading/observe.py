@@ -180,6 +180,16 @@ class Observed:
             return None
 
 
+def _asked_by_environment() -> bool:
+    given = os.environ.get("HEADRACE_MONITOR", "")
+    if given not in ("", "0", "1"):
+        raise InvalidArgumentError(
+            f"environment HEADRACE_MONITOR={given!r}: must be 1, which shows loaders in "
+            "`headrace top`, or 0"
+        )
+    return given == "1"
+
+
 def watch(
     loader: Observed, monitor: bool | None, job: Callable[[], dict[str, Any] | None]
 ) -> Monitor | None:
@@ -188,7 +198,7 @@ def watch(
     `job`: what is known of the job's other nodes; does not refer to the loader.
     """
     if monitor is None:
-        monitor = os.environ.get("HEADRACE_MONITOR", "0") not in ("", "0")
+        monitor = _asked_by_environment()
     if not flag("Engine.monitor", monitor):
         return None
     found = weakref.ref(loader)  # The monitor's thread must not keep the loader alive.

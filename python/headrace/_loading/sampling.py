@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from headrace import _core
 from headrace._arguments import whole
 from headrace._loading.passes.base_seed import draw_base_seed, repeating, untouched
-from headrace._loading.passes.origins import Origin, layers, origin_of, sampler_state, stateful
+from headrace._loading.passes.origins import (
+    Origin,
+    epoch_of,
+    layers,
+    origin_of,
+    sampler_state,
+    stateful,
+    teller,
+)
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 Ids = NDArray[np.uint64]
@@ -101,6 +109,13 @@ class SamplerSource:
         return self._batch_size if self._batch_sampler is None else None
 
     @property
+    def full_batch_size(self) -> int | None:
+        """Samples in each batch but the last; None if it is not known."""
+        if self._batch_sampler is None:
+            return self._batch_size
+        return whole(getattr(self._batch_sampler, "batch_size", None))
+
+    @property
     def drop_last(self) -> bool:
         """Whether a last, smaller batch is left out."""
         return self._drop_last
@@ -118,23 +133,14 @@ class SamplerSource:
         epoch: the epoch's number is unknown.
         """
         last = self._known.get(self._drawn - 1)
-        if last is None or (last.epoch is None and self._teller is not None):
+        if last is None or (last.epoch is None and teller(self._source) is not None):
             return None
         return last
 
     @property
-    def _teller(self) -> Callable[[int], object] | None:
-        """The `set_epoch` of the sampler, or of the one that it wraps."""
-        found = (getattr(each, "set_epoch", None) for each in layers(self._source))
-        return next((each for each in found if callable(each)), None)
-
-    @property
     def epoch(self) -> int | None:
         """The sampler's own epoch, if it has `set_epoch` and `epoch` (DistributedSampler)."""
-        if self._teller is None:
-            return None
-        found = (whole(getattr(each, "epoch", None)) for each in layers(self._source))
-        return next((each for each in found if each is not None), None)
+        return epoch_of(self._source)
 
     @property
     def shares(self) -> int:
@@ -157,8 +163,8 @@ class SamplerSource:
             self.restored["sampler_epoch"] = self.epoch
 
     def _tell(self, epoch: int) -> None:
-        if self._teller is not None:
-            self._teller(epoch)
+        if (tell := teller(self._source)) is not None:
+            tell(epoch)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Makes the epoch of this state the next one."""
@@ -230,8 +236,8 @@ class SamplerSource:
         if given > self.samples_max and not isinstance(self._source, Sized):
             raise InvalidArgumentError(
                 f"{self._name}: {type(self._source).__name__} gave {given:,} samples and has no "
-                "end: a loader takes a whole epoch of it; end the epochs in its __iter__, or use "
-                "headrace.torch.DataLoader, whose epoch_size= does it"
+                "end: a loader takes a whole epoch of it; end the epochs in its __iter__, or "
+                "give headrace.torch.EpochSampler(sampler, size)"
             )
 
     def _check_given(self, any_samples: bool) -> None:

@@ -158,9 +158,9 @@ def _mpi(environment: Mapping[str, str]) -> Launch | None:
 def _kubernetes(environment: Mapping[str, str]) -> Launch | None:
     """An indexed job's pods are nodes of one rank, if HEADRACE_NODES says how many there are."""
     addresses = find_addresses(environment)
-    if addresses is None or not environment.get("JOB_COMPLETION_INDEX"):
+    node = _number(environment, "JOB_COMPLETION_INDEX")
+    if addresses is None or node is None:
         return None
-    (node,) = _numbers(environment, ("JOB_COMPLETION_INDEX",))
     count = len(addresses)
     by = f"Kubernetes (JOB_COMPLETION_INDEX, {NODES})"
     return Launch(by, node, count, 0, 1, node, count)
@@ -185,10 +185,8 @@ def _both(
     environment: Mapping[str, str], names: tuple[str, str]
 ) -> tuple[int, int] | tuple[None, None]:
     """Two numbers that mean something together: a position, and of how many."""
-    if not all(environment.get(name) for name in names):
-        return None, None
-    first, second = _numbers(environment, names)
-    return first, second
+    first, second = (_number(environment, name) for name in names)
+    return (None, None) if first is None or second is None else (first, second)
 
 
 def _with_what_is_missing(found: Launch, other: Launch) -> Launch:

@@ -12,14 +12,15 @@ def lazy_names(
     package: str, places: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package. `places`: the module of each name, as
-    ".module", or "" for a module of that name."""
+    ".module"; ".module:other" if it has another name there; "" for a module of that name."""
 
     def get(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if not places[name]:
             return importlib.import_module(f"{package}.{name}")
-        value = getattr(importlib.import_module(package + places[name]), name)
+        module, _, other = places[name].partition(":")
+        value = getattr(importlib.import_module(package + module), other or name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from headrace import _core
+from headrace._observe.waits import LoopWaits
 from headrace._workers._decode import decoded_columns
 from headrace._workers._failures import make_transform_error, ragged_options
 from headrace._workers._main import Functions, cause_of, failure_text
@@ -16,7 +17,6 @@ from headrace._workers._output import Output, Padded
 from headrace._workers._rows import Column, Columns, ResultError, storage_dtype
 from headrace._workers._sample import Origin, list_rows, make_samples, sample_type
 from headrace._workers._tree import unflatten
-from headrace._workers._waits import LoopWaits
 from headrace.errors import DataLossError
 from headrace.formats._files.nested import Nesting, RowError
 
@@ -62,10 +62,10 @@ class InlineCore:
 
     def next(self) -> Any:
         """The next batch, transformed now."""
-        return self._waits.timed(self._next)
+        return self._waits.take(self._next)
 
     def stats(self) -> dict[str, Any]:
-        return {**self._core.stats(), "loop_share": self._waits.share()}
+        return {**self._core.stats(), "loop_share": self._waits.share() or 0.0}
 
     def _next(self) -> Any:
         batch = self._core.next()

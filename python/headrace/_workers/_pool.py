@@ -18,13 +18,13 @@ from typing import Any
 
 from headrace import _core
 from headrace._observe.stats import results_budget
+from headrace._observe.waits import LoopWaits
 from headrace._workers import _main
 from headrace._workers._failures import lost_worker, start_failure, transform_failure
 from headrace._workers._main import Functions, Settings
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output
 from headrace._workers._protocol import InputField
-from headrace._workers._waits import LoopWaits
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _END_SECONDS = 1.0
@@ -261,7 +261,7 @@ class PooledCore:
         self._workers.running().start_list(ids, batch_ends, epoch, first_step)
 
     def next(self) -> Any:
-        batch = self._waits.timed(self._workers.next)
+        batch = self._waits.take(self._workers.next)
         if batch is not None:
             self._taken = batch.epoch, batch.step
         return batch
@@ -278,7 +278,7 @@ class PooledCore:
     def stats(self) -> dict[str, Any]:
         """What the training loop took, which is behind what the workers took."""
         stats = self._core.stats()
-        stats["loop_share"] = self._waits.share()
+        stats["loop_share"] = self._waits.share() or 0.0
         taken = stats["delivered"]
         if counts := self._workers.counts():
             stats["workers"] = counts

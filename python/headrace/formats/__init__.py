@@ -71,4 +71,5 @@ _MODULES = {
 }
 
 # A training script that opens one format does without the others.
-__getattr__, __dir__ = lazy_names(__name__, _MODULES)
+if not TYPE_CHECKING:  # A type checker would take any name for one of these.
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

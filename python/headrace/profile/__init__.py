@@ -50,6 +50,7 @@ __all__ = [
 _PREDICTS = ("EpochWork", "Prediction", "TierWork", "predict_epoch")
 
 # Most loaders have no profile.
-__getattr__, __dir__ = lazy_names(
-    __name__, {name: "._predict" if name in _PREDICTS else "._machine" for name in __all__}
-)
+if not TYPE_CHECKING:  # A type checker would take any name for one of these.
+    __getattr__, __dir__ = lazy_names(
+        __name__, {name: "._predict" if name in _PREDICTS else "._machine" for name in __all__}
+    )

@@ -5,10 +5,11 @@ torch's own; batches that are copied to a device ahead of the training loop. `he
 >>> import headrace.torch
 """
 
+from headrace.torch._dataloader.epochs.endless import EpochSampler
 from headrace.torch._dataloader.loader import DataLoader
 from headrace.torch._dataloader.seeds import sample_rng
 from headrace.torch._device import DeviceBatches
 from headrace.torch._normalize import Normalize
 from headrace.torch._stream import SampleStream
 
-__all__ = ["DataLoader", "DeviceBatches", "Normalize", "SampleStream", "sample_rng"]
+__all__ = ["DataLoader", "DeviceBatches", "EpochSampler", "Normalize", "SampleStream", "sample_rng"]

@@ -200,6 +200,22 @@ class SampleStream(IterableDataset[Any]):
             raise FailedPreconditionError("the stream is closed; make another one")
 
 
+def check_steps(stream: SampleStream, batch_size: int | None) -> None:
+    """Refuses a DataLoader, of this batch size, whose steps are not those of the stream's loader.
+
+    Raises:
+        FailedPreconditionError: the loader has batches of another size.
+    """
+    feed = feed_of(stream._loader)
+    size = feed.options.batch_size if feed.source is None else feed.source.full_batch_size
+    if size != batch_size:
+        raise FailedPreconditionError(
+            f"state: the DataLoader has batch_size {batch_size} and the SampleStream's loader "
+            f"{'batches of any size' if size is None else size}: a state is a step of the loader, "
+            "so samples would be lost or repeated; give both the same batch_size"
+        )
+
+
 Batch = tuple[int, int, list[int], list[Sequence[Any]]]
 """(epoch, step, numbers of the samples, rows of each field)"""
 

@@ -107,6 +107,22 @@ def test_addresses_get_a_port() -> None:
         ({**SLURM, "SLURM_PROCID": "7"}, "rank 7 of 7, by Slurm: must be from 0 to 6"),
         ({"PMIX_RANK": "1"}, "does not say of how many"),
         (
+            {"JOB_COMPLETION_INDEX": "first"},
+            "environment JOB_COMPLETION_INDEX='first': must be an integer; or give sharding=",
+        ),
+        (
+            {"JOB_COMPLETION_INDEX": "1.0", "HEADRACE_NODES": "a,b"},
+            "environment JOB_COMPLETION_INDEX='1.0': must be an integer",
+        ),
+        (
+            {**TORCHRUN, "JOB_COMPLETION_INDEX": "first"},
+            "environment JOB_COMPLETION_INDEX='first': must be an integer",
+        ),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "x"},
+            "environment LOCAL_RANK='x': must be an integer",
+        ),
+        (
             {"JOB_COMPLETION_INDEX": "3", "HEADRACE_NODES": "a,b,c"},
             r"rank 3 of 3, by Kubernetes \(JOB_COMPLETION_INDEX, HEADRACE_NODES\)",
         ),

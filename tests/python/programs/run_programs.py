@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -118,6 +119,7 @@ def main() -> None:
     for name in sys.argv[2:]:
         import_packages(name)
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # The first one imports much of torch.
+    gc.freeze()  # Trainers collect garbage at each end: over a second with all that was imported.
     for line in sys.stdin:
         label, name, way, ranks, *arguments = json.loads(line)
         run = Run(label, name, way, ranks, arguments)

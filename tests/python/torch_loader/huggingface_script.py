@@ -4,6 +4,7 @@ python huggingface_script.py FOLDER [FOLDER ...]    folders that have the packag
 """
 
 import sys
+import tempfile
 from typing import Any
 
 sys.path += sys.argv[1:]
@@ -29,9 +30,83 @@ def main() -> None:
             for _ in range(2):
                 assert [plain(batch) for batch in ours] == [plain(batch) for batch in theirs], name
             ours.close()
+    check_engine()
     for way in ({}, {"num_workers": 2}):
         check_iterable(made.remove_columns("values"), way)
     print("equal")
+
+
+def check_engine() -> None:
+    """What lies in files and is collated to arrays and texts is read by the engine."""
+    with tempfile.TemporaryDirectory() as folder:
+        datasets.Dataset.from_dict(
+            ROWS | {"values": [[number, 0.5] for number in range(23)]},
+            features=datasets.Features(
+                number=datasets.Value("int64"),
+                text=datasets.Value("string"),
+                values=datasets.Sequence(datasets.Value("float32"), length=2),
+            ),
+        ).save_to_disk(folder)
+        saved = datasets.load_from_disk(folder)
+        arrays = saved.with_format("torch")
+        cases = [
+            (arrays, True),
+            (saved.with_format("numpy"), True),
+            (saved.remove_columns("values"), True),
+            (arrays.select([5, 3, 4, 22, 0]), True),
+            (arrays.shuffle(seed=3).train_test_split(0.3, seed=1)["train"], True),
+            (torch.utils.data.Subset(arrays.select(range(20)), [-1, 4, 2, 0]), True),
+            (torch.utils.data.ConcatDataset([arrays.select([1, 2]), arrays]), True),
+            # A batch of this format has other dtypes than its samples, one by one.
+            (saved.cast_column("number", datasets.Value("int32")).with_format("numpy"), False),
+            (of_a_class(saved.remove_columns("values")), False),
+            (saved, False),  # Lists are collated column by column.
+            (saved.with_transform(lambda rows: {"n": rows["number"]}), False),
+        ]
+        for data, by_engine in cases:
+            for workers in (0, 2):
+                ours = read(DataLoader, data, workers)
+                assert ours == read(torch.utils.data.DataLoader, data, workers), data
+            loader = DataLoader(data, 4)
+            list(loader)
+            assert (loader.stats()["reader"] == "engine") == by_engine, data
+            loader.close()
+        check_changes(saved.remove_columns("values"))
+
+
+class Own(datasets.Dataset):
+    """A class of the user's: sample 4 is another."""
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        if not isinstance(key, int):
+            found["number"] = [-1 if each == 4 else each for each in found["number"]]
+        return found
+
+
+def of_a_class(data: Any) -> Any:
+    data.__class__ = Own
+    return data
+
+
+def read(kind: Any, data: Any, workers: int) -> list[Any]:
+    generator = torch.Generator().manual_seed(3)
+    loader = kind(data, 4, shuffle=True, generator=generator, num_workers=workers)
+    found = [[plain(batch) for batch in loader] for _ in range(2)]
+    if kind is DataLoader:
+        loader.close()
+    return found
+
+
+def check_changes(data: Any) -> None:
+    """A format that is set between epochs counts."""
+    loader = DataLoader(data, 4)
+    for columns in (["number", "text"], ["text"], ["number"]):
+        data.set_format("torch", columns=columns)
+        theirs = torch.utils.data.DataLoader(data, 4)
+        assert [plain(batch) for batch in loader] == [plain(batch) for batch in theirs], columns
+        assert loader.stats()["reader"] == "engine", columns
+    loader.close()
 
 
 def check_iterable(table: Any, way: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from loader_data import FLAT
 from torch.utils.data import IterableDataset, get_worker_info
 
 import headrace as hr
+from headrace.errors import FailedPreconditionError
 from headrace.torch import DataLoader, SampleStream
 
 COUNT = 21
@@ -100,3 +101,74 @@ def test_a_sample_stream_saves_the_state_of_its_loader(numbered: Path) -> None:
         assert [label.tolist() for _, label in resumed] == expected[step:]
         loader.close()
         other.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sample_stream_goes_on_with_the_next_epoch_after_the_end_of_one(
+    numbered: Path, workers: int
+) -> None:
+    """In a new loader, and in the same one."""
+
+    def labels(batches: DataLoader) -> list[Any]:
+        return [label.tolist() for _, label in batches]
+
+    def made() -> tuple[hr.Loader, DataLoader]:
+        loader = hr.Loader(numbered, 8, transform=FLAT, seed=3)
+        return loader, DataLoader(SampleStream(loader), 8, num_workers=workers)
+
+    loader, batches = made()
+    expected = [labels(batches)]
+    state = batches.state_dict()
+    expected += [labels(batches), labels(batches)]
+    assert expected[0] != expected[1]
+    other, resumed = made()
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    assert labels(resumed) == expected[1]
+    batches.load_state_dict(state)
+    assert [labels(batches), labels(batches)] == expected[1:]
+    loader.close()
+    other.close()
+
+
+def test_the_state_before_the_first_batch_is_that_of_the_stream(numbered: Path) -> None:
+    loader = hr.Loader(numbered, 8, transform=FLAT, seed=3)
+    stream = SampleStream(loader)
+    stream.set_epoch(2)
+    state = DataLoader(stream, 8).state_dict()
+    expected = [label.tolist() for _, label in DataLoader(stream, 8)]
+    with hr.Loader(numbered, 8, transform=FLAT, seed=3) as other:
+        resumed = DataLoader(SampleStream(other), 8)
+        resumed.load_state_dict(state)
+        assert [label.tolist() for _, label in resumed] == expected
+    loader.close()
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "arguments", "told"),
+    [
+        (4, {"batch_size": 8}, "has batch_size 4 and the SampleStream's loader 8: a state is a st"),
+        (None, {"batch_size": 8}, "has batch_size None and the SampleStream's loader 8"),
+        (8, {"batch_sampler": [[1, 2], [3]]}, "loader batches of any size"),
+    ],
+)
+def test_a_sample_stream_in_other_batches_than_its_loader_s_has_no_state(
+    numbered: Path, batch_size: int | None, arguments: dict[str, Any], told: str
+) -> None:
+    """It would lose or repeat samples."""
+    with hr.Loader(numbered, transform=FLAT, **arguments) as loader:
+        batches = DataLoader(SampleStream(loader), batch_size)
+        iterator = iter(batches)
+        next(iterator)
+        for _ in range(2):
+            with pytest.raises(FailedPreconditionError, match=told):
+                batches.state_dict()
+            list(iterator)  # Also at the end.
+
+
+def test_a_batch_sampler_of_one_size_has_states(numbered: Path) -> None:
+    sampler = torch.utils.data.BatchSampler(range(20), 8, drop_last=False)
+    with hr.Loader(numbered, transform=FLAT, batch_sampler=sampler) as loader:
+        batches = DataLoader(SampleStream(loader), 8)
+        next(iter(batches))
+        assert batches.state_dict()["dataset"]["sampler_step"] == 1

@@ -8,21 +8,22 @@ import pytest
 import stateful_data
 from map_data import WAYS, OnlyIds
 
+from headrace._observe.waits import LoopWaits
 from headrace.torch import DataLoader
-from headrace.torch._dataloader.waits import Waits
+from headrace.torch._dataloader.waits import figures
 
 
 class Clock:
-    now = 100.0
+    now_ns = 10**11
 
-    def __call__(self) -> float:
-        return self.now
+    def __call__(self) -> int:
+        return self.now_ns
 
-    def pass_(self, seconds: float) -> None:
-        self.now += seconds
+    def pass_(self, seconds: int) -> None:
+        self.now_ns += seconds * 10**9
 
 
-def loop(waits: Waits, clock: Clock, batches: int, wait: float, work: float) -> None:
+def loop(waits: LoopWaits, clock: Clock, batches: int, wait: int, work: int) -> None:
     def get() -> str:
         clock.pass_(wait)
         return "batch"
@@ -35,12 +36,12 @@ def loop(waits: Waits, clock: Clock, batches: int, wait: float, work: float) -> 
 
 def test_waits_are_counted_without_the_first_of_each_iteration() -> None:
     clock = Clock()
-    waits = Waits(clock)
-    assert waits.figures("loop")["verdict"] == "No verdict: the loop got no second batch yet."
+    waits = LoopWaits(clock)
+    assert figures(waits, "loop")["verdict"] == "No verdict: the loop got no second batch yet."
     for _ in range(2):
-        loop(waits, clock, batches=4, wait=3.0, work=1.0)
+        loop(waits, clock, batches=4, wait=3, work=1)
         clock.pass_(50)  # Between epochs.
-    found = waits.figures("loop")
+    found = figures(waits, "loop")
     assert (found["batches"], found["waited_seconds"], found["worked_seconds"]) == (8, 18.0, 6.0)
     assert found["verdict"].startswith("The loop waited 75% of the time for batches: samples are")
     assert "give num_workers=" in found["verdict"]
@@ -48,21 +49,31 @@ def test_waits_are_counted_without_the_first_of_each_iteration() -> None:
 
 def test_a_loop_that_hardly_waits_is_told_so() -> None:
     clock = Clock()
-    waits = Waits(clock)
-    loop(waits, clock, batches=4, wait=1.0, work=99.0)
-    assert waits.figures("threads")["verdict"] == (
+    waits = LoopWaits(clock)
+    loop(waits, clock, batches=4, wait=1, work=99)
+    assert figures(waits, "threads")["verdict"] == (
         "The loop waited 1% of the time for batches: reading keeps up."
     )
+
+
+def test_the_verdict_is_of_the_newest_steps() -> None:
+    """A start that was slow is no advice for ever; the seconds are of all steps."""
+    clock = Clock()
+    waits = LoopWaits(clock)
+    loop(waits, clock, batches=5001, wait=9, work=1)
+    loop(waits, clock, batches=4097, wait=0, work=1)
+    assert (waits.seconds(), waits.batches) == ((45_000.0, 5_000.0 + 4_096.0), 9_098)
+    assert figures(waits, "loop")["verdict"].startswith("The loop waited 0% of the time")
 
 
 def test_what_raises_is_not_counted() -> None:
     def get() -> Any:
         raise StopIteration
 
-    waits = Waits()
+    waits = LoopWaits()
     with pytest.raises(StopIteration):
         waits.take(get)
-    assert waits.figures("loop")["batches"] == 0
+    assert figures(waits, "loop")["batches"] == 0
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ class Draws(Numbers):
 
 
 def seeds() -> Any:
-    """What samples draw in the epoch after a state, with a sampler that has `set_epoch`."""
+    """What samples draw in the epoch after a state, with a sampler that gets its epoch."""
     torch.manual_seed(3)
     first = accelerator({}).prepare(divided(Draws()))
     ids(first)

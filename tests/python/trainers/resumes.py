@@ -3,13 +3,14 @@
 Usage: resumes.py DATA FOLDER
 
 Imports the trainers once, then forks the ranks of three jobs. Prints a line for each rank and case:
-[ranks of the checkpoint or 0, ranks, rank, trainer, source, step, samples of each step after it, or
-the error].
+[ranks of the checkpoint or 0, ranks, rank, trainer, source, steps that it resumed after, one after
+the other, samples of each step after the first of them, or the error].
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -250,8 +251,8 @@ def train(trainer: str, seed: int, *runs: Run) -> Any:
     return list(taken)
 
 
-def tell(before: int, case: tuple[str, str], step: int | str, told: Any) -> None:
-    line = json.dumps([before, dist.get_world_size(), dist.get_rank(), *case, step, told])
+def tell(before: int, case: tuple[str, str], steps: Collection[int | str], told: Any) -> None:
+    line = json.dumps([before, dist.get_world_size(), dist.get_rank(), *case, steps, told])
     os.write(1, f"\n{line}\n".encode())  # Ranks have one pipe.
 
 
@@ -259,11 +260,30 @@ def whole() -> None:
     """Trains to the end and saves every step."""
     for case in CASES:
         place = saved_by(dist.get_world_size(), *case)
-        tell(0, case, 0, train(case[0], 1, Run(case[1], place, range(1, STEPS))))
+        tell(0, case, [], train(case[0], 1, Run(case[1], place, range(1, STEPS))))
+
+
+def resumed_steps(before: int, ranks: int, trainer: str) -> list[list[int]]:
+    """Each step once. On the same number of ranks two in a row: the second resumes from what the
+    first saved after one step. On one rank and on two other steps are the first."""
+    alone = range(1, STEPS)
+    if before != ranks:
+        return [[step] for step in alone]
+    found: list[list[int]] = []
+    for step in alone:
+        # After an epoch's last step Lightning counts one epoch less, in the checkpoints of the
+        # next epoch, too: it takes the first of them for the end of an epoch.
+        is_miscounted = trainer == "lightning" and step - 1 == EPOCH_STEPS
+        is_second = (step - ranks) % 2 == 1 and step > 1
+        if found and is_second and not is_miscounted:
+            found[-1].append(step)
+        else:
+            found.append([step])
+    return found
 
 
 def resume(before: int) -> None:
-    """Resumes at every step; on the same number of ranks twice in a row, after one step."""
+    """Resumes at every step."""
     ranks = dist.get_world_size()
     for trainer, source in CASES:
         place, again = saved_by(before, trainer, source), folder / f"again {trainer} {source}"
@@ -273,18 +293,14 @@ def resume(before: int) -> None:
             tell(
                 before,
                 (trainer, source),
-                "epoch",
+                ["epoch"],
                 train(trainer, 77, Run(source, again, (), place, "epoch")),
             )
-        for step in range(1, STEPS):
-            runs = [Run(source, again, (), place, step)]
-            # After an epoch's last step Lightning counts one epoch less, in the checkpoints of the
-            # next epoch, too: it takes the first of them for the end of an epoch.
-            is_miscounted = trainer == "lightning" and step == EPOCH_STEPS
-            if before == ranks and step + 1 < STEPS and not is_miscounted:
-                first = Run(source, again, [step + 1], place, step, step + 1)
-                runs = [first, Run(source, again, (), again, step + 1)]
-            tell(before, (trainer, source), step, train(trainer, 77, *runs))
+        for steps in resumed_steps(before, ranks, trainer):
+            step, *then = steps
+            runs = [Run(source, again, then, place, step, then[0] if then else None)]
+            runs += [Run(source, again, (), again, second) for second in then]
+            tell(before, (trainer, source), steps, train(trainer, 77, *runs))
             dist.barrier()
             if dist.get_rank() == 0:
                 shutil.rmtree(again, ignore_errors=True)
@@ -309,6 +325,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # The first one imports much of torch.
+    gc.freeze()  # Trainers collect garbage at each end: over a second with all that was imported.
     for job, (ranks, befores) in enumerate([(1, [1]), (2, [2, 1]), (1, [2])]):
         started = []
         for rank in range(ranks):

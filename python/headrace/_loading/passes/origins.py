@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from headrace._arguments import whole
 
 _LAYERS_MAX = 8  # limit of nested samplers, because a sampler may wrap itself
 
@@ -20,6 +22,31 @@ def layers(source: Any) -> Iterator[Any]:
         source = inner if inner is not None else getattr(source, "sampler", None)
         if source is None:
             return
+
+
+def teller(source: Any) -> Callable[[int], object] | None:
+    """The `set_epoch` of the sampler, or of the first that it wraps which has one."""
+    found = (getattr(each, "set_epoch", None) for each in layers(source))
+    return next((each for each in found if callable(each)), None)
+
+
+def epoch_of(source: Any) -> int | None:
+    """The sampler's own epoch, if it has `set_epoch` and `epoch` (DistributedSampler)."""
+    if teller(source) is None:
+        return None
+    found = (whole(getattr(each, "epoch", None)) for each in layers(source))
+    return next((each for each in found if each is not None), None)
+
+
+def generators_of(source: Any, *others: Any) -> list[Any]:
+    """The generators of torch and NumPy that the samplers have as attributes, after `others`; each
+    once."""
+    found: list[Any] = list(others)
+    for each in layers(source):
+        for value in list(getattr(each, "__dict__", {}).values()):
+            if _is_generator(value) and all(value is not known for known in found):
+                found.append(value)
+    return found
 
 
 def has_state(each: Any) -> bool:
@@ -73,11 +100,7 @@ class Origin(NamedTuple):
 
 def origin_of(source: Any) -> Origin:
     """What the next pass of this sampler depends on."""
-    found: list[tuple[Any, Any]] = []
-    for each in layers(source):
-        for value in list(getattr(each, "__dict__", {}).values()):
-            if _is_generator(value) and all(value is not known for known, _ in found):
-                found.append((value, _state(value)))
+    found = [(each, _state(each)) for each in generators_of(source)]
     torch = sys.modules.get("torch")
     shared = torch.get_rng_state() if torch is not None else None
     return Origin(sampler_state(source), found, shared)

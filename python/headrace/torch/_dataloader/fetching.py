@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import Subset, default_collate
 
 from headrace.torch._dataloader import failures
+from headrace.torch._dataloader.contents import Content, offered
 from headrace.torch._dataloader.failures import ReadError
 from headrace.torch._dataloader.seeds import begin_sample, end_sample
 
@@ -25,6 +26,11 @@ class Job:
     place: int
     """Of the first of them in the epoch."""
     base_seed: int
+    contents: Sequence[Content | None] | None = None
+    """What files of the samples hold, as far as they were read ahead."""
+
+    def content(self, offset: int) -> Content | None:
+        return None if self.contents is None else self.contents[offset]
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,13 @@ class Fetcher:
         if not self.batched or self.reads_batches:
             return [job]
         return [
-            replace(job, keys=[key], first=job.first + i, place=job.place + i)
+            replace(
+                job,
+                keys=[key],
+                first=job.first + i,
+                place=job.place + i,
+                contents=job.contents and job.contents[i : i + 1],
+            )
             for i, key in enumerate(job.keys)
         ]
 
@@ -76,7 +88,8 @@ class Fetcher:
     def _one(self, key: Any, job: Job, offset: int, whole_process: bool) -> Any:
         begin_sample(job.base_seed, job.place + offset, whole_process=whole_process)
         try:
-            return self.dataset[key]
+            with offered(job.content(offset)):
+                return self.dataset[key]
         except BaseException as error:
             doing = failures.reading(key, job.batch, job.first + offset)
             raise ReadError(error, doing) from error

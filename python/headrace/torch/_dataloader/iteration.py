@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from headrace._observe.waits import LoopWaits
 from headrace.errors import FailedPreconditionError
+from headrace.torch._dataloader.contents import Content, Supply
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import Progress
 from headrace.torch._dataloader.failures import ReadError, in_this_process
 from headrace.torch._dataloader.fetching import Fetcher, Job
 from headrace.torch._dataloader.lanes import Lanes
 from headrace.torch._dataloader.ring import Batch, Ring
-from headrace.torch._dataloader.waits import Waits
 from headrace.torch._dataloader.workers.processes import Processes
 
 
@@ -49,7 +50,7 @@ class Iteration(Iterator[Any]):
         self._length = length
         self._lock = threading.Lock()
         self._error: BaseException | None = None
-        self.waits = Waits()  # of the loader, if it sets it
+        self.waits = LoopWaits()  # of the loader, if it sets it
 
     def __len__(self) -> int:
         return self._length()
@@ -99,6 +100,31 @@ class EpochIteration(Iterator[Any]):
         self._iteration.close()
 
 
+def read_now(
+    drawn: Drawn,
+    contents: Sequence[Content | None] | None,
+    progress: Progress,
+    fetcher: Fetcher,
+    finish: Callable[[Any], Any],
+) -> Any:
+    """A batch of the dataset's own samples; or Failed."""
+    job = Job(drawn.keys, drawn.number, 0, drawn.place, progress.base_seed, contents)
+    try:
+        samples = fetcher.read(job, whole_process=False)
+        value = fetcher.collate(samples, drawn.number)
+    except ReadError as error:
+        failure: BaseException | None = in_this_process(error)
+        value = None
+    else:
+        failure = None
+    if failure is not None:  # Outside of the block: it is the user's own error, as it was.
+        progress.skip_failed(drawn)
+        return Failed(failure)
+    value = finish(value)
+    progress.deliver(drawn)
+    return value
+
+
 class DirectIteration(Iteration):
     """Reads each batch when it is asked for."""
 
@@ -106,32 +132,26 @@ class DirectIteration(Iteration):
         self,
         progress: Progress,
         length: Callable[[], int],
+        supply: Supply,
         fetcher: Fetcher,
         finish: Callable[[Any], Any],
     ) -> None:
         super().__init__(progress, length)
+        self._supply = supply
         self._fetcher = fetcher
         self._finish = finish
+        self._end = weakref.finalize(self, supply.close)
 
     def _next(self) -> Any:
-        drawn = self.progress.draw()
+        drawn = self._supply.draw()
         if drawn is None:
+            self.close()
             raise StopIteration
-        job = Job(drawn.keys, drawn.number, 0, drawn.place, self.progress.base_seed)
-        try:
-            samples = self._fetcher.read(job, whole_process=False)
-            value = self._fetcher.collate(samples, drawn.number)
-        except ReadError as error:
-            failure: BaseException | None = in_this_process(error)
-            value = None
-        else:
-            failure = None
-        if failure is not None:  # Outside of the block: it is the user's own error, as it was.
-            self.progress.skip_failed(drawn)
-            return Failed(failure)
-        value = self._finish(value)
-        self.progress.deliver(drawn)
-        return value
+        contents = self._supply.contents(drawn.number, 0, drawn.rows)
+        return read_now(drawn, contents, self.progress, self._fetcher, self._finish)
+
+    def close(self) -> None:
+        self._end()
 
 
 @dataclass(frozen=True)
@@ -151,22 +171,26 @@ class AheadIteration(Iteration):
         self,
         progress: Progress,
         length: Callable[[], int],
+        supply: Supply,
         ring: Ring,
         limits: Limits,
     ) -> None:
         super().__init__(progress, length)
+        self._supply = supply
         self._ring = ring
         self._limits = limits
         self._owner = os.getpid()
         self._lanes: Lanes | None = None
         self._drawn: dict[int, Drawn] = {}
-        self._end: Any = weakref.finalize(self, _end, os.getpid(), ring, None, None)
+        self._end: Any = weakref.finalize(self, _end, os.getpid(), ring, supply)
 
     def start(self, lanes: Lanes, processes: Processes | None) -> None:
         """Begins to read. Takes over the processes: they end with the iteration."""
         self._lanes = lanes
         self._end.detach()
-        self._end = weakref.finalize(self, _end, os.getpid(), self._ring, lanes, processes)
+        self._end = weakref.finalize(
+            self, _end, os.getpid(), self._ring, self._supply, lanes, processes
+        )
         for _ in range(self._limits.batches):
             self._fill()
 
@@ -175,7 +199,7 @@ class AheadIteration(Iteration):
         if self._error is not None or not self._end.alive:
             return
         try:
-            drawn = self.progress.draw()
+            drawn = self._supply.draw()
         except Exception as error:
             self._error = error
             return
@@ -210,6 +234,7 @@ class AheadIteration(Iteration):
                 raise StopIteration
             raise RuntimeError(f"DataLoader timed out after {self._limits.timeout} seconds")
         drawn = self._drawn.pop(batch.number)
+        self._supply.forget(batch.number)
         self._fill()
         if batch.error is not None:
             self.progress.skip_failed(drawn)
@@ -221,7 +246,13 @@ class AheadIteration(Iteration):
         self._end()
 
 
-def _end(owner: int, ring: Ring, lanes: Lanes | None, processes: Processes | None) -> None:
+def _end(
+    owner: int,
+    ring: Ring,
+    supply: Supply,
+    lanes: Lanes | None = None,
+    processes: Processes | None = None,
+) -> None:
     if owner != os.getpid():  # A forked child has no lanes, and perhaps a lock of theirs.
         return
     with ExitStack() as then:  # Also after Ctrl-C, which shortens the wait.
@@ -229,6 +260,7 @@ def _end(owner: int, ring: Ring, lanes: Lanes | None, processes: Processes | Non
             then.callback(processes.close)
         if lanes is not None:
             then.callback(lanes.close)
+        then.callback(supply.close)  # First: lanes may wait for it.
         ring.close()
         if processes is not None:
             processes.shut()

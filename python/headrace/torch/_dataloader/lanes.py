@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from headrace.errors import WorkerLostError
+from headrace.torch._dataloader.contents import Supply
 from headrace.torch._dataloader.failures import ReadError, in_this_process, reraised
 from headrace.torch._dataloader.fetching import FAILED, Fetcher, Job, PartsDifferError, join
 from headrace.torch._dataloader.ring import Batch, Ring, Task
@@ -27,8 +28,9 @@ class Lanes(ABC):
     Ownership: the threads; the ring and what reads are the caller's. Shutdown: `close`.
     """
 
-    def __init__(self, ring: Ring, base_seed: int) -> None:
+    def __init__(self, ring: Ring, supply: Supply, base_seed: int) -> None:
         self._ring = ring
+        self._supply = supply
         self._base_seed = base_seed
         self._threads: list[threading.Thread] = []
 
@@ -57,14 +59,17 @@ class Lanes(ABC):
         keys = batch.keys
         if isinstance(keys, list):
             keys = keys if task.is_whole else keys[first : first + task.count]
-        return Job(keys, batch.number, first, batch.place + first, self._base_seed)
+        contents = self._supply.contents(batch.number, first, task.count)
+        return Job(keys, batch.number, first, batch.place + first, self._base_seed, contents)
 
 
 class ThreadLanes(Lanes):
     """Threads that run the dataset in this process."""
 
-    def __init__(self, ring: Ring, fetcher: Fetcher, *, count: int, base_seed: int) -> None:
-        super().__init__(ring, base_seed)
+    def __init__(
+        self, ring: Ring, supply: Supply, fetcher: Fetcher, *, count: int, base_seed: int
+    ) -> None:
+        super().__init__(ring, supply, base_seed)
         self._fetcher = fetcher
         for number in range(count):
             self._start(number, self._run)
@@ -96,13 +101,14 @@ class ProcessLanes(Lanes):
     def __init__(
         self,
         ring: Ring,
+        supply: Supply,
         fetcher: Fetcher,
         processes: Processes,
         *,
         threads: int,
         base_seed: int,
     ) -> None:
-        super().__init__(ring, base_seed)
+        super().__init__(ring, supply, base_seed)
         self._processes = processes
         processes.is_busy = True
         self._parts_max = len(processes.members) if fetcher.has_parts else 1

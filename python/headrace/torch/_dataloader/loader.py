@@ -15,10 +15,13 @@ from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from headrace._arguments import integer
 from headrace._loading.passes.origins import has_state
+from headrace._observe.waits import LoopWaits
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
 from headrace.torch._dataloader.arguments import Fetch, Own, WorkerMethod, check
-from headrace.torch._dataloader.engine import EngineIteration, EngineReader
+from headrace.torch._dataloader.contents import Supply
+from headrace.torch._dataloader.engine.arrays import ArrayIteration
+from headrace.torch._dataloader.engine.choice import Engine, is_fixed
 from headrace.torch._dataloader.epochs.drawing import Origin, Source
 from headrace.torch._dataloader.epochs.endless import EpochSampler
 from headrace.torch._dataloader.epochs.progress import Progress, between
@@ -31,7 +34,7 @@ from headrace.torch._dataloader.iteration import (
     Iteration,
     Limits,
 )
-from headrace.torch._dataloader.lanes import ProcessLanes, ThreadLanes
+from headrace.torch._dataloader.lanes import Lanes, ProcessLanes, ThreadLanes
 from headrace.torch._dataloader.parts import How
 from headrace.torch._dataloader.pinning import Pinning
 from headrace.torch._dataloader.ring import Ring
@@ -43,7 +46,7 @@ from headrace.torch._dataloader.streams import (
     StreamProgress,
     start_of,
 )
-from headrace.torch._dataloader.waits import Waits
+from headrace.torch._dataloader.waits import figures
 from headrace.torch._dataloader.workers.processes import Processes
 from headrace.torch._prepared_dataloader import prepare
 from headrace.torch._stream import SampleStream
@@ -127,10 +130,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._in_order = in_order
         self._processes: Processes | None = None  # of persistent workers
         self._end: Any = None  # closes them
-        self._waits = Waits()
+        self._waits = LoopWaits()
         self._parts: PartsReader | None = None  # of an iterable dataset
-        self._engine: EngineReader | None = None
-        self._asked_engine = False  # whether it can read the dataset
+        self._engine = Engine()
         self._epoch = 0  # of the next iteration
         self._progress: Progress | StreamProgress | None = None  # of the newest one
         self._restored: Position | None = None
@@ -217,7 +219,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _stream_progress(self, epoch: int, origin: Origin) -> StreamProgress:
         if isinstance(self.dataset, SampleStream):
-            return SampleProgress(self.dataset, super().__iter__, epoch, origin)
+            begin = super().__iter__
+            return SampleProgress(self.dataset, self.batch_size, begin, epoch, origin)
         if self._parts is None:
             how = How(self.batch_size, self.drop_last, self.collate_fn, self.snapshot_every_n_steps)
             given = {name: getattr(self, name) for name in _ABOUT_WORKERS if name in _TORCHS}
@@ -247,45 +250,54 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     @property
     def _keeps_dataset(self) -> bool:
         """Whether a map-style dataset has a state that changes in the order of the batches."""
-        reads_ahead = self.num_workers > 0 or self._engine_reader() is not None
-        return not reads_ahead and has_state(self.dataset)
+        return self.num_workers == 0 and has_state(self.dataset)
 
     def _iteration(self, progress: Progress) -> Iteration:
-        fetcher = Fetcher(self.dataset, self.collate_fn, self._auto_collation)
         finish = self._finisher()
-        if (engine := self._engine_reader()) is not None:
-            return EngineIteration(progress, self.__len__, engine, self.dataset, finish)
+        may_draw = self._auto_collation and is_fixed(self._index_sampler)
+        arrays = folders = None
+        if may_draw and not self._workers_matter:
+            arrays = self._engine.arrays(self.dataset, self.collate_fn)
+        if arrays is not None:
+            own = Fetcher(self.dataset, self.collate_fn, self._auto_collation)
+            taken = ArrayIteration(progress, self.__len__, arrays, own, finish)
+            if self.num_workers > 0:  # When torch draws for the first time.
+                taken.draw()
+            return taken
+        if may_draw:
+            folders = self._engine.folders(self.dataset)
+        dataset, supply = self.dataset, Supply(progress.draw)
+        if folders is not None:
+            dataset, supply = folders.prepared(dataset), folders.supply(progress)
+        fetcher = Fetcher(dataset, self.collate_fn, self._auto_collation)
         if self.num_workers == 0:
-            return DirectIteration(progress, self.__len__, fetcher, finish)
+            return DirectIteration(progress, self.__len__, supply, fetcher, finish)
         arrival = self._own.fetch == "arrival"
         ring = Ring(in_order=self._in_order, arrival=arrival, prepare=finish)
         limits = Limits(self._batches_ahead(), self.timeout or None)
-        iteration = AheadIteration(progress, self.__len__, ring, limits)
+        iteration = AheadIteration(progress, self.__len__, supply, ring, limits)
         seed = progress.base_seed
         if self._own.worker_method == "thread":
             count = self._own.pool_size or self.num_workers
-            iteration.start(ThreadLanes(ring, fetcher, count=count, base_seed=seed), None)
+            lanes: Lanes = ThreadLanes(ring, supply, fetcher, count=count, base_seed=seed)
+            iteration.start(lanes, None)
             return iteration
         processes, threads = self._workers(fetcher, seed)
-        lanes = ProcessLanes(ring, fetcher, processes, threads=threads, base_seed=seed)
+        lanes = ProcessLanes(ring, supply, fetcher, processes, threads=threads, base_seed=seed)
         iteration.start(lanes, None if processes is self._processes else processes)
         return iteration
 
-    def _engine_reader(self) -> EngineReader | None:
-        """The engine, if it reads the dataset; made at the first iteration."""
-        if not self._asked_engine:
-            self._asked_engine = True
-            own = self._own
-            workers_matter = (
-                own.worker_method == "thread"
-                or own.pool_size is not None
-                or own.fetch != "order"
-                or self.worker_init_fn is not None
-                or self.timeout > 0
-            )
-            if self._auto_collation and not workers_matter and _has_end(self._index_sampler):
-                self._engine = EngineReader.of(self.dataset, self.collate_fn)
-        return self._engine
+    @property
+    def _workers_matter(self) -> bool:
+        """Whether the user asks for something that only the dataset's own samples can do."""
+        own = self._own
+        return (
+            own.worker_method == "thread"
+            or own.pool_size is not None
+            or own.fetch != "order"
+            or self.worker_init_fn is not None
+            or self.timeout > 0
+        )
 
     def _batches_ahead(self) -> int:
         """How many batches are on their way or ready."""
@@ -367,6 +379,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """The state of the dataset, for what is read next."""
         if isinstance(progress, StreamProgress):
             return progress.next_epoch()
+        if isinstance(self.dataset, SampleStream):
+            return self.dataset.state_dict(0)
         if isinstance(self.dataset, IterableDataset) or not self._keeps_dataset:
             return None
         return self.dataset.state_dict()  # type: ignore[attr-defined]
@@ -396,22 +410,19 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         `headrace docs dataloader` has the figures. Those of the engine, if it reads, are those of a
         Loader.
         """
-        engine = self._engine
-        if engine is not None:
+        if self._engine.makes_batches:
             reader = "engine"
         elif self.num_workers == 0:
             reader = "loop"
         else:
             reader = "threads" if self.worker_method == "thread" else "processes"
-        figures = self._waits.figures(reader)
-        figures["engine"] = None if engine is None else engine.stats()
-        return figures
+        told = figures(self._waits, reader)
+        told["engine"] = self._engine.stats()
+        return told
 
     def close(self) -> None:
         """Ends persistent workers and the engine. Others end with their iteration."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine, self._asked_engine = None, False
+        self._engine.close()
         self._parts = None
         self._close_workers()
 
@@ -433,15 +444,6 @@ def _limit_epochs(torchs: dict[str, Any], size: int) -> None:
     elif torchs["shuffle"]:
         raise ValueError("sampler option is mutually exclusive with shuffle")
     torchs["sampler"], torchs["shuffle"] = EpochSampler(sampler, size), None
-
-
-def _has_end(sampler: Any) -> bool:
-    """Whether a sampler says how many batches it gives: the engine needs all keys of an epoch."""
-    try:
-        len(sampler)
-    except (TypeError, NotImplementedError):
-        return False
-    return True
 
 
 def _unchanged(batch: Any) -> Any:

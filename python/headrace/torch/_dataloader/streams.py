@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from headrace._arguments import shown
+from headrace._observe.waits import LoopWaits
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.torch._dataloader.epochs.drawing import Origin, Source
 from headrace.torch._dataloader.epochs.generators import decoded
 from headrace.torch._dataloader.epochs.progress import hash_of
 from headrace.torch._dataloader.epochs.state import Position
 from headrace.torch._dataloader.parts import Begin, Given, How, Parts, PartState, Start
-from headrace.torch._dataloader.waits import Waits
-from headrace.torch._stream import SampleStream
+from headrace.torch._stream import SampleStream, check_steps
 
 _END: Any = object()
 
@@ -100,10 +100,17 @@ class SampleProgress(StreamProgress):
     """Of a `SampleStream`, which knows its place by the number of batches."""
 
     def __init__(
-        self, stream: SampleStream, iterate: Callable[[], Iterator[Any]], epoch: int, origin: Origin
+        self,
+        stream: SampleStream,
+        batch_size: int | None,
+        iterate: Callable[[], Iterator[Any]],
+        epoch: int,
+        origin: Origin,
     ) -> None:
+        """`iterate` begins an iteration of torch's DataLoader, which has this `batch_size`."""
         super().__init__(epoch, origin)
         self._stream = stream
+        self._batch_size = batch_size
         self._iterate = iterate
 
     def _open(self, position: Position | None) -> Iterator[Any]:
@@ -112,7 +119,12 @@ class SampleProgress(StreamProgress):
         return self._iterate()
 
     def _dataset_state(self) -> Any:
+        check_steps(self._stream, self._batch_size)
         return self._stream.state_dict(self.batches)
+
+    def next_epoch(self) -> Any:
+        """A stream counts its epochs: the state after the last batch is the next one's."""
+        return self._dataset_state()
 
 
 class _Workers(torch.utils.data.DataLoader[Given]):
@@ -252,7 +264,9 @@ def start_of(state: Any, workers: int) -> Start:
 class StreamIteration(Iterator[Any]):
     """The batches of an iterable dataset."""
 
-    def __init__(self, progress: StreamProgress, length: Callable[[], int], waits: Waits) -> None:
+    def __init__(
+        self, progress: StreamProgress, length: Callable[[], int], waits: LoopWaits
+    ) -> None:
         self._progress = progress
         self._length = length
         self._waits = waits

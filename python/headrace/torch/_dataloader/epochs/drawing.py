@@ -10,7 +10,7 @@ import torch
 
 from headrace import _core
 from headrace._arguments import whole
-from headrace._loading.passes.origins import layers, stateful
+from headrace._loading.passes.origins import epoch_of, layers, stateful, teller
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs import generators
 from headrace.torch._dataloader.epochs.endless import EpochSampler
@@ -49,25 +49,17 @@ class Source:
     @property
     def has_epoch(self) -> bool:
         """Whether the sampler, or one that it wraps, has `set_epoch`."""
-        return self._tell_epoch is not None
+        return teller(self.sampler) is not None
 
     def set_epoch(self, epoch: int) -> None:
         """Calls `set_epoch` of the sampler, or of the first that it wraps, if one has it."""
-        if (tell := self._tell_epoch) is not None:
+        if (tell := teller(self.sampler)) is not None:
             tell(epoch)
-
-    @property
-    def _tell_epoch(self) -> Any:
-        found = (getattr(each, "set_epoch", None) for each in layers(self.sampler))
-        return next((each for each in found if callable(each)), None)
 
     @property
     def epoch(self) -> int | None:
         """The sampler's own epoch, if it has `set_epoch` and `epoch`."""
-        for each in layers(self.sampler):
-            if callable(getattr(each, "set_epoch", None)):
-                return whole(getattr(each, "epoch", None))
-        return None
+        return epoch_of(self.sampler)
 
     @property
     def share(self) -> Share | None:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from headrace._loading.passes.origins import stateful
+from headrace._arguments import integer
+from headrace._loading.passes.origins import epoch_of, stateful, teller
 from headrace.torch._dataloader.epochs import generators
 from headrace.torch._dataloader.epochs.generators import decoded, encoded
 
@@ -16,16 +17,30 @@ from headrace.torch._dataloader.epochs.generators import decoded, encoded
 class EpochSampler(Sampler[Any]):
     """Each pass gives the next `size` keys of `sampler`, which begins anew when it ends.
 
-    A sampler with a length is drawn as a whole when it begins, another key by key. A state has the
-    generators when it began, and draws it again; or the sampler's own state, if it has one.
+    For samplers without an end, and for epochs that are shorter or longer than a pass:
+
+    >>> loader = hr.Loader("images", 64, sampler=headrace.torch.EpochSampler(endless, 10_000))
+
+    A sampler with a length is drawn as a whole when it begins; another, and one that has a state of
+    its own, key by key. A state has the generators and the sampler's epoch when its pass began, and
+    draws it again; or the sampler's own state, if it has one.
+
+    Thread safety: none.
+
+    Args:
+        size: keys of a pass, at least 1.
+
+    Raises RuntimeError, when iterated, if `sampler` gives no keys at all.
     """
 
     def __init__(self, sampler: Iterable[Any], size: int) -> None:
+        integer("size", size, 1, 2**62)
         self.sampler = sampler
         self._size = size
         self._iterator: Iterator[Any] | None = None
         self._taken = 0  # keys of the sampler's pass
-        self._began: tuple[list[Any], str] | None = None  # generators, and torch's global one
+        self._began: tuple[list[Any], str, int | None] | None = None
+        """Generators, torch's global one, and the sampler's epoch."""
         self._given = 0  # keys of this sampler's pass
         self._resumes = False
 
@@ -60,14 +75,15 @@ class EpochSampler(Sampler[Any]):
                 self._taken += 1
                 return key
             self._iterator = None
-        raise RuntimeError(f"epoch_size: {type(self.sampler).__name__} gave no keys")
+        raise RuntimeError(f"drawing an epoch: {type(self.sampler).__name__} gave no keys")
 
     def _begin(self) -> None:
         found = generators.generators(self.sampler)
-        self._began = generators.states(found), encoded(torch.get_rng_state())
+        epoch = epoch_of(self.sampler)
+        self._began = generators.states(found), encoded(torch.get_rng_state()), epoch
         self._taken = 0
         self._iterator = iter(self.sampler)
-        if isinstance(self.sampler, Sized):
+        if isinstance(self.sampler, Sized) and stateful(self.sampler) is None:
             self._iterator = iter(list(self._iterator))
 
     def state_dict(self) -> dict[str, Any]:
@@ -92,11 +108,20 @@ class EpochSampler(Sampler[Any]):
             return
         found = generators.generators(self.sampler)
         if state["taken"] is not None:
-            states, global_state = state["began"]
+            states, global_state, *epoch = state["began"]  # States did not always have an epoch.
             generators.set_states(found, states)
             torch.set_rng_state(decoded(global_state))
-            self._begin()
-            for _ in range(state["taken"]):
-                self._next()
+            self._draw_again(state["taken"], epoch[0] if epoch else None)
         generators.set_states(found, state["now"])
         torch.set_rng_state(decoded(state["global_now"]))
+
+    def _draw_again(self, taken: int, epoch: int | None) -> None:
+        """Draws so many keys of a pass that began in this epoch, which may be an earlier one."""
+        now, tell = epoch_of(self.sampler), teller(self.sampler)
+        if tell is not None and epoch is not None:
+            tell(epoch)
+        self._begin()
+        for _ in range(taken):
+            self._next()
+        if tell is not None and epoch is not None and now is not None:
+            tell(now)

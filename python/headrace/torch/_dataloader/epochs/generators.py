@@ -6,22 +6,15 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from headrace._loading.passes.origins import layers
+from headrace._loading.passes.origins import generators_of
 from headrace.errors import FailedPreconditionError
 
 
 def generators(sampler: Any, *others: torch.Generator | None) -> list[Any]:
-    """Generators of torch and NumPy: `others`, then those of the samplers; each once."""
-    found: list[Any] = [each for each in others if each is not None]
-    for each in layers(sampler):
-        for value in list(getattr(each, "__dict__", {}).values()):
-            known = any(value is one for one in found)
-            if isinstance(value, (torch.Generator, np.random.Generator)) and not known:
-                found.append(value)
-    return found
+    """`others` that are given, then those of the samplers; each once."""
+    return generators_of(sampler, *(each for each in others if each is not None))
 
 
 def states(found: Sequence[Any]) -> list[Any]:

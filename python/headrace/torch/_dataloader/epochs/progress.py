@@ -152,6 +152,28 @@ class Progress:
         )
 
 
+class DrawnAhead:
+    """All batches of an epoch, drawn when it begins. Called, it gives the next one, as
+    `Progress.draw`: an error of the sampler comes after the batches before it."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.batches: deque[Drawn] = deque()
+        self._error: Exception | None = None
+        try:
+            while (drawn := progress.draw()) is not None:
+                self.batches.append(drawn)
+        except Exception as error:
+            self._error = error
+
+    def __call__(self) -> Drawn | None:
+        if self.batches:
+            return self.batches.popleft()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return None
+
+
 def between(source: Source, epoch: int, dataset: object = None) -> Position:
     """The position before an epoch that has not begun. `dataset`: an iterable dataset's state."""
     return Position(epoch, 0, 0, "", (), None, None, source.origin(), None, 0, dataset)

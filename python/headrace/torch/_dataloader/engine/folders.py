@@ -1,0 +1,277 @@
+"""Folder datasets of torchvision: the engine reads their files ahead, the dataset does the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace._dataset import Dataset, find_dataset
+from headrace._observe.stats import Stats
+from headrace.errors import HeadraceError
+from headrace.formats.folder import Folder
+from headrace.torch._dataloader.contents import Content, Supply, taking_contents
+from headrace.torch._dataloader.engine.layout import WRONG_KEY, Layout, with_leaves
+from headrace.torch._dataloader.engine.reader import ListReader, most_waited
+from headrace.torch._dataloader.epochs.drawing import Drawn
+from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
+
+FOLDERS_MAX = 16
+"""Folders of a ConcatDataset that are read ahead: each has a Loader."""
+_FAILURES_MAX = 16
+"""Batches of an epoch that could not be read ahead, after which the dataset reads the rest."""
+_END_SECONDS = 1.0
+"""How long the end of an iteration waits for the read that goes on."""
+_MODULE = "torchvision.datasets.folder"
+_UNUSUAL = (AttributeError, *WRONG_KEY)
+"""Errors for attributes that a class of the user's has made other than torchvision's."""
+
+
+def _is_folder(leaf: Any) -> bool:
+    """Whether it is a DatasetFolder that has its files listed by torchvision, takes them one by
+    one, and has Pillow decode them. Imports nothing."""
+    folder: Any = sys.modules.get(_MODULE)
+    if folder is None or not isinstance(leaf, folder.DatasetFolder):
+        return False
+    kind, loader = type(leaf), vars(leaf).get("loader")
+    if not _can_share(kind) or hasattr(kind, "__getitems__"):
+        return False
+    if kind.make_dataset is not folder.DatasetFolder.make_dataset:
+        return False  # Its root may hold far more than its samples.
+    if getattr(folder.pil_loader, "__module__", None) != _MODULE:
+        return False  # The program has its own in that place.
+    if loader is folder.pil_loader:
+        return True
+    if loader is not folder.default_loader:
+        return False
+    backend: Any = getattr(sys.modules.get("torchvision"), "get_image_backend", None)
+    return backend is None or backend() == "PIL"
+
+
+def _can_share(kind: type) -> bool:
+    """Whether a second object can have all attributes of one of this class, and end before it."""
+    has_slots = any(vars(each).get("__slots__") for each in kind.__mro__)
+    return not has_slots and not hasattr(kind, "__del__")
+
+
+class _Files:
+    """The files of one folder dataset, as the engine knows them."""
+
+    def __init__(self, leaf: Any, base: Dataset) -> None:
+        """Raises one of `_UNUSUAL`, or OSError."""
+        self._leaf = leaf
+        self._paths = [entry[0] for entry in leaf.samples]  # The user may change some.
+        index, root = base.index, os.fspath(leaf.root)
+        if not os.path.samefile(root, index.root):  # Such as of "link/..".
+            raise ValueError(f"{root} is not {index.root}")
+        objects = index.extents(0)[0].tolist()
+        names = {index.object(each)[0]: number for number, each in enumerate(objects)}
+        tops = (os.path.join(root, ""), f"{index.root}/")
+
+        def number(path: str) -> int:
+            top = next((each for each in tops if path.startswith(each)), path)
+            return names.get(path[len(top) :], -1)
+
+        found = (number(str(path)) for path in self._paths)
+        self._numbers = np.fromiter(found, np.int64, len(self._paths))
+
+    @property
+    def count(self) -> int:
+        """Samples whose file the engine can read."""
+        return int((self._numbers >= 0).sum())
+
+    def file(self, key: int) -> tuple[int, str]:
+        """The number of a sample's file in the index, -1: unknown; its path, as the dataset gives
+        it to its loader. Raises one of `_UNUSUAL`."""
+        samples, paths = self._leaf.samples, self._paths
+        at = key + len(samples) if key < 0 else key
+        if not 0 <= at < min(len(samples), len(paths)) or samples[at][0] != paths[at]:
+            return -1, ""
+        return int(self._numbers[at]), paths[at]
+
+
+class _Wanted(NamedTuple):
+    """A file of a batch that is to be read ahead."""
+
+    slot: int
+    leaf: int
+    number: int
+    """In the leaf's index."""
+    path: str
+
+
+class FolderReader:
+    """Reads the files of folder datasets ahead, in the order in which an epoch needs them.
+
+    Thread safety: one thread. Ownership: a Loader for each folder. Shutdown: `close`.
+    """
+
+    def __init__(self, layout: Layout, bases: Sequence[Dataset]) -> None:
+        self._layout = layout
+        self._files = [_Files(leaf, base) for leaf, base in zip(layout.leaves, bases, strict=True)]
+        with warnings.catch_warnings():
+            # Such as of a file that is empty: the dataset says what it makes of it.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self.readers = [ListReader(base, ["image"]) for base in bases]
+        self.is_closed = False
+        self.is_busy = False
+        """Whether an epoch is being read."""
+
+    @classmethod
+    def of(cls, dataset: Any) -> FolderReader | None:
+        """None if it is not made of folder datasets only, or none of their files can be read."""
+        layout = Layout(dataset)
+        if len(layout.leaves) > FOLDERS_MAX or not all(map(_is_folder, layout.leaves)):
+            return None
+        try:
+            bases = [find_dataset(os.fspath(leaf.root), row=Folder()) for leaf in layout.leaves]
+            reader = cls(layout, bases)
+        except (HeadraceError, OSError, *_UNUSUAL):
+            return None
+        if all(files.count for files in reader._files):
+            return reader
+        reader.close()
+        return None
+
+    def reads(self, dataset: Any) -> bool:
+        """Whether it still reads for `dataset`, which may have changed since."""
+        leaves = Layout(dataset).leaves
+        return (
+            len(leaves) == len(self._layout.leaves)
+            and all(one is other for one, other in zip(leaves, self._layout.leaves, strict=True))
+            and all(map(_is_folder, leaves))
+        )
+
+    @staticmethod
+    def prepared(dataset: Any) -> Any:
+        """The dataset, with loaders that take what was read ahead."""
+        return with_leaves(dataset, taking_contents)
+
+    def supply(self, progress: Progress) -> Supply:
+        """Draws all keys of the epoch when the first batch is drawn, and reads their files."""
+        return _FolderSupply(self, progress)
+
+    def wanted(self, keys: Sequence[Any]) -> list[_Wanted]:
+        """The files of a batch that can be read ahead."""
+        try:
+            places = self._layout.places(keys)
+            files = [(leaf, *self._files[leaf].file(key)) for leaf, key in places]
+        except _UNUSUAL:  # The dataset says what is wrong.
+            return []
+        return [_Wanted(slot, *file) for slot, file in enumerate(files) if file[1] >= 0]
+
+    def stats(self) -> Stats:
+        """Of the Loader; of several, of the one that was waited for most."""
+        return most_waited([reader.stats() for reader in self.readers])
+
+    def close(self) -> None:
+        self.is_closed = True
+        for reader in self.readers:
+            reader.close()
+
+
+class _FolderSupply(Supply):
+    """The batches of one epoch, and what their files hold. Where a file cannot be read ahead the
+    dataset reads it, and so raises its own error.
+
+    Thread safety: `contents`, `forget` and `close` from any thread.
+    """
+
+    def __init__(self, reader: FolderReader, progress: Progress) -> None:
+        super().__init__(progress.draw)
+        self._reader = reader
+        self._progress = progress
+        self._drawn: DrawnAhead | None = None
+        self._wanted: dict[int, list[_Wanted]] = {}
+        self._unread: deque[int] = deque()  # batches
+        self._ready: dict[int, dict[int, Content]] = {}  # by batch and slot
+        self._failures = 0
+        self._taken: list[Iterator[dict[str, Any]]] | None = None  # by leaf
+        self._is_closed = False
+        self._has_reader = reader.is_busy = True
+        # The collector may call `close` in a thread that holds it.
+        self._lock = threading.RLock()
+
+    def draw(self) -> Drawn | None:
+        if self._drawn is None:
+            drawn = self._drawn = DrawnAhead(self._progress)
+            self._wanted = {of.number: self._reader.wanted(of.keys) for of in drawn.batches}
+            with self._lock, contextlib.suppress(HeadraceError, OSError):
+                self._unread.extend(sorted(self._wanted))
+                if not self._is_closed:
+                    self._begin()
+        return self._drawn()
+
+    def contents(self, batch: int, first: int, count: int) -> list[Content | None] | None:
+        with self._lock:
+            while self._unread and self._unread[0] <= batch and not self._is_closed:
+                self._read(self._unread.popleft())
+            if not self._unread:
+                self._release()
+            found = self._ready.get(batch)
+            if found is None:
+                return None
+            return [found.pop(slot, None) for slot in range(first, first + count)]
+
+    def forget(self, batch: int) -> None:
+        self._ready.pop(batch, None)  # Without the lock: a lane may have it, and wait for a file.
+
+    def _read(self, batch: int) -> None:
+        """Takes a batch from the Loaders."""
+        wanted = self._wanted.pop(batch)
+        try:
+            if self._taken is None:
+                self._begin(batch, wanted)
+            taken = self._taken
+            assert taken is not None
+            found: dict[int, Content] = {}
+            for leaf in sorted({each.leaf for each in wanted}):
+                files = next(taken[leaf])["image"]
+                here = [each for each in wanted if each.leaf == leaf]
+                for each, data in zip(here, files, strict=True):
+                    # A copy: what is kept of a Loader's batch keeps all its memory.
+                    found[each.slot] = Content(each.path, data.numpy().tobytes())
+            self._ready[batch] = found
+        except BaseException as error:
+            self._taken = None
+            if not isinstance(error, Exception):
+                raise
+            self._failures += 1
+            if self._failures > _FAILURES_MAX:
+                self._unread.clear()
+
+    def _begin(self, batch: int | None = None, wanted: Sequence[_Wanted] = ()) -> None:
+        """Has the Loaders read the batches that are left, after `batch` and its files."""
+        left = [] if batch is None else [wanted]
+        left += [self._wanted[each] for each in self._unread]
+        taken: list[Iterator[dict[str, Any]]] = []
+        for leaf, reader in enumerate(self._reader.readers):
+            lists = [[each.number for each in of if each.leaf == leaf] for of in left]
+            lists = [each for each in lists if each]
+            taken.append(reader.begin(lists, self._progress.epoch) if lists else iter(()))
+        self._taken = taken
+
+    def close(self) -> None:
+        self._is_closed = True
+        if not self._lock.acquire(timeout=_END_SECONDS):
+            self._reader.close()  # This ends the wait of the thread that reads.
+            return
+        try:
+            self._ready.clear()
+            self._wanted.clear()
+            self._release()
+        finally:
+            self._lock.release()
+
+    def _release(self) -> None:
+        """The next epoch may have the Loaders: this one needs them no more."""
+        self._taken = None
+        if self._has_reader:
+            self._has_reader = self._reader.is_busy = False
