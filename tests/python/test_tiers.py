@@ -153,13 +153,10 @@ def test_every_rank_with_a_sampler_has_its_own(
         "node_process": hr.NodeProcess() if isolation == "process" else None,
     }
     shares = [list(range(rank, COUNT, 2)) for rank in range(2)]
+    ranks = [hr.Sharding(rank=rank, world_size=2) for rank in range(2)]
     with (
-        make(
-            numbered, sampler=shares[0], sharding=hr.Sharding(rank=0, world_size=2), **options
-        ) as zero,
-        make(
-            numbered, sampler=shares[1], sharding=hr.Sharding(rank=1, world_size=2), **options
-        ) as one,
+        make(numbered, sampler=shares[0], sharding=ranks[0], **options) as zero,
+        make(numbered, sampler=shares[1], sharding=ranks[1], **options) as one,
     ):
         for _ in range(3):
             assert [flat(epoch_ids(loader)) for loader in (zero, one)] == shares
