@@ -13,16 +13,12 @@ from torch.utils.data import default_collate
 
 from headrace._observe.stats import Stats
 from headrace.torch._dataloader.engine.known import Known, facts, known
-from headrace.torch._dataloader.engine.layout import WRONG_KEY, Layout, Place
+from headrace.torch._dataloader.engine.layout import PARTS_MAX, WRONG_KEY, Layout, Place
 from headrace.torch._dataloader.engine.reader import ListReader, most_waited
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
 from headrace.torch._dataloader.fetching import Fetcher
 from headrace.torch._dataloader.iteration import Failed, Iteration, read_now
-
-PARTS_MAX = 16
-"""Datasets of a ConcatDataset that are read by the engine: each has a Loader, with memory and
-threads of its own."""
 
 
 class ArrayReader:

@@ -18,13 +18,11 @@ from headrace._observe.stats import Stats
 from headrace.errors import HeadraceError
 from headrace.formats.folder import Folder
 from headrace.torch._dataloader.contents import Content, Supply, taking_contents
-from headrace.torch._dataloader.engine.layout import WRONG_KEY, Layout, with_leaves
+from headrace.torch._dataloader.engine.layout import PARTS_MAX, WRONG_KEY, Layout, with_leaves
 from headrace.torch._dataloader.engine.reader import ListReader, most_waited
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
 
-FOLDERS_MAX = 16
-"""Folders of a ConcatDataset that are read ahead: each has a Loader."""
 _FAILURES_MAX = 16
 """Batches of an epoch that could not be read ahead, after which the dataset reads the rest."""
 _END_SECONDS = 1.0
@@ -128,7 +126,7 @@ class FolderReader:
     def of(cls, dataset: Any) -> FolderReader | None:
         """None if it is not made of folder datasets only, or none of their files can be read."""
         layout = Layout(dataset)
-        if len(layout.leaves) > FOLDERS_MAX or not all(map(_is_folder, layout.leaves)):
+        if len(layout.leaves) > PARTS_MAX or not all(map(_is_folder, layout.leaves)):
             return None
         try:
             bases = [find_dataset(os.fspath(leaf.root), row=Folder()) for leaf in layout.leaves]

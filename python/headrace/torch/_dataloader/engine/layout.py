@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import ConcatDataset, Subset
 
+PARTS_MAX = 16
+"""Datasets that one may be made of, for the engine to read: each has a Loader, with memory and
+threads of its own."""
 WRONG_KEY = (LookupError, TypeError, ValueError)
 """Errors for keys that name no sample, or are no numbers."""
 
