@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import multiprocessing.util  # Now: its exit hook ends children before earlier imports end.
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from typing import Any
 from headrace import _core
 from headrace._observe.stats import results_budget
 from headrace._observe.waits import LoopWaits
+from headrace._process.at_exit import close_before_processes
 from headrace._workers import _main
 from headrace._workers._failures import lost_worker, start_failure, transform_failure
 from headrace._workers._main import Functions, Settings
@@ -206,6 +206,7 @@ class WorkerProcesses:
             name=f"headrace-worker-{settings.worker}",
             daemon=True,
         )
+        close_before_processes()
         with warnings.catch_warnings():
             # The user chose fork, so Python's warning about threads does not help.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -319,10 +320,13 @@ def _pickled(functions: Functions, start: str) -> bytes:
 
 
 def end_processes(processes: list[BaseProcess], deadline: float) -> None:
+    """Waits for processes until `deadline` (time.monotonic()), then kills them.
+
+    Does not call their close(): multiprocessing's exit hook may be joining them in another thread.
+    """
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
         if process.exitcode is None:
             process.kill()
     for process in processes:
         process.join()
-        process.close()

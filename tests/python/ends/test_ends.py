@@ -355,15 +355,17 @@ DAEMON = """
 import sys, threading
 import headrace as hr
 
-node = hr.NodeProcess() if sys.argv[2] == "process" else None
-loader = hr.Loader(sys.argv[1], batch_size=4, output="numpy", ids=True, node_process=node)
+arguments = {"node_process": hr.NodeProcess()} if sys.argv[2] == "process" else {}
+if sys.argv[2] == "workers":
+    arguments = {"workers": hr.Workers(2, start="fork"), "transform": lambda sample: sample.label}
+loader = hr.Loader(sys.argv[1], batch_size=4, output="numpy", **arguments)
 began = threading.Event()
 seen = []
 
 def iterate():
     while True:
         for batch in loader:
-            seen.append(batch.sample_id)
+            seen.append(1)
             if len(seen) > 20:
                 began.set()
 
@@ -373,15 +375,42 @@ began.wait()
 DAEMON_RUNS = 300 if SOAK else 8  # Before, a run in three ended with a word, one in ten by SIGABRT.
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("where", ["thread", "process", "workers"])
 def test_a_daemon_thread_that_iterates_ends_with_the_interpreter_without_a_word(
-    numbered: Path, isolation: str
+    numbered: Path, where: str
 ) -> None:
-    command = python_command(DAEMON, numbered, isolation)
+    ends_without_a_word(python_command(DAEMON, numbered, where), DAEMON_RUNS)
+
+
+def ends_without_a_word(command: list[str], times: int) -> None:
+    """Runs it so often."""
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         runs = [
             pool.submit(subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE_S)
-            for _ in range(DAEMON_RUNS)
+            for _ in range(times)
         ]
         ended = {(run.result().returncode, run.result().stderr) for run in runs}
     assert ended == {(0, "")}
+
+
+DAEMON_DATALOADER = """
+import threading
+import headrace.torch
+
+processes = {"num_workers": 2, "worker_method": "multiprocessing"}
+loader = headrace.torch.DataLoader(list(range(64)), 4, **processes)
+began = threading.Event()
+
+def iterate():
+    while True:
+        for count, batch in enumerate(loader):
+            if count == 10:
+                began.set()
+
+threading.Thread(target=iterate, daemon=True).start()
+began.wait()
+"""
+
+
+def test_a_daemon_thread_with_a_dataloader_ends_with_the_interpreter_without_a_word() -> None:
+    ends_without_a_word(python_command(DAEMON_DATALOADER), DAEMON_RUNS // 2)  # torch: seconds

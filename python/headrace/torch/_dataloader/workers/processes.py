@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing.util  # noqa: F401  Now: its exit hook ends children first.
 import os
 import socket
 import time
@@ -12,6 +11,8 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from headrace import _core
+from headrace._process.at_exit import close_before_processes
 from headrace._workers._failures import end_of
 from headrace._workers._pool import blocked_interrupts, end_processes
 from headrace.errors import WorkerLostError
@@ -42,6 +43,7 @@ class Process:
             name=f"headrace-dataloader-{setup.number}",
             daemon=True,
         )
+        close_before_processes()
         method = context.get_start_method()
         try:
             with theirs, warnings.catch_warnings(), blocked_interrupts(method):
@@ -66,6 +68,7 @@ class Process:
 
     def lost(self, job: Job) -> WorkerLostError:
         """The error if the process is gone."""
+        _core.stop_at_exit()  # The interpreter ends its children: that is no loss.
         error = WorkerLostError(
             f"reading batch {job.batch}: DataLoader worker {self._number} {end_of(self.process)}"
         )
