@@ -24,7 +24,7 @@ STAGES=(
   "ends tests/python/ends/test_ends.py"
   "kills tests/python/test_node_kills.py"
   "nodes tests/python/nodes/test_nodes_torchrun.py tests/python/nodes/test_restore.py"
-  "matrix tests/python/test_matrix.py"
+  "matrix tests/python/test_matrix.py tests/python/torch_loader/test_dataloader_matrix.py"
   "ray tests/python/on_ray/test_ray.py"
   "guides tests/python/guides/test_guides.py"
 )

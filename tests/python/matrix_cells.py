@@ -13,8 +13,10 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 Cell = dict[str, str]
 
@@ -338,3 +340,20 @@ def _refused_by(row: Refusal) -> Iterator[Cell]:
     """A cell for each order that the row refuses; by no other one, with defaults for the rest."""
     for order in row.when.get("order", NODE_FACTORS["order"][:1]):
         yield {factor: values[0] for factor, values in row.when.items()} | {"order": order}
+
+
+# docs/combinations.md.
+
+PAGE = Path(__file__).parents[2] / "docs" / "combinations.md"
+
+
+def page_rows(columns: str) -> list[tuple[str, str]]:
+    """The first two cells of each row of the page's table whose first row begins with this."""
+    table = PAGE.read_text().partition(f"\n| {columns} |")[2].partition("\n\n")[0]
+    return re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", table, re.MULTILINE)
+
+
+def written(rows: Iterable[Refusal]) -> list[tuple[str, str]]:
+    """As the page has them."""
+    when = ["; ".join(f"{f}: {', '.join(v)}" for f, v in row.when.items()) for row in rows]
+    return list(zip(when, [row.message for row in rows], strict=True))

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import random
-import re
 import select
 import signal
 import subprocess
@@ -40,16 +39,17 @@ from matrix_cells import (
     covering_cells,
     exchanges,
     node_cells,
+    page_rows,
     parts_of,
     product,
     refusal,
     whole,
     words,
+    written,
 )
 from matrix_data import Data, write_data
 from rank_scripts import real_packages
 
-PAGE = Path(__file__).parents[2] / "docs" / "combinations.md"
 RUNNER = Path(__file__).parent / "matrix_run.py"
 CELL_BOUND_S = 200.0  # of a cell that takes a tenth of a second, on a machine that others use
 SOAK_BOUND_S = 12 * 3600.0  # On two free cores it takes one hour.
@@ -368,27 +368,15 @@ def test_the_cells_of_two_nodes_have_every_value_and_every_refusal() -> None:
     assert len(cells) < 100
 
 
-def rows_of_the_page(columns: str) -> list[tuple[str, str]]:
-    """The first two cells of each row of the page's table whose first row begins with this."""
-    table = PAGE.read_text().partition(f"\n| {columns} |")[2].partition("\n\n")[0]
-    return re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", table, re.MULTILINE)
-
-
 def test_the_page_lists_the_factors_and_what_is_refused() -> None:
     factors = [(factor, ", ".join(values)) for factor, values in FACTORS.items()]
-    assert rows_of_the_page("factor") == factors
-    assert rows_of_the_page("cells") == written(REFUSALS)
+    assert page_rows("factor") == factors
+    assert page_rows("cells") == written(REFUSALS)
     own = [
         (factor, ", ".join(values))
         for factor, values in NODE_FACTORS.items()
         if values != FACTORS[factor]
     ]
-    assert rows_of_the_page("factor of two nodes") == own
+    assert page_rows("factor of two nodes") == own
     more = [row for row in NODE_REFUSALS if row not in REFUSALS]
-    assert rows_of_the_page("cells of two nodes") == written(more)
-
-
-def written(rows: Iterable[Refusal]) -> list[tuple[str, str]]:
-    """As the page has them."""
-    when = ["; ".join(f"{f}: {', '.join(v)}" for f, v in row.when.items()) for row in rows]
-    return list(zip(when, [row.message for row in rows], strict=True))
+    assert page_rows("cells of two nodes") == written(more)

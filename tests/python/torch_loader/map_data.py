@@ -96,6 +96,8 @@ def plain(value: Any) -> Any:
     """A batch as values that can be compared, with types and dtypes."""
     if isinstance(value, torch.Tensor):
         return (str(value.dtype), tuple(value.shape), value.tolist())
+    if isinstance(value, np.ndarray):
+        return ("array", str(value.dtype), value.shape, value.tolist())
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

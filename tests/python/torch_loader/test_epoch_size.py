@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
-from map_data import OnlyIds, ids
+from map_data import WAYS, OnlyIds, ids
 from torch.utils.data import DistributedSampler, Sampler
 
 from headrace.torch import DataLoader
@@ -39,13 +40,13 @@ class Sized(Sampler[int]):
         self.given, self.passes = state["given"], state["passes"]
 
 
-def with_own_state() -> DataLoader:
-    return DataLoader(OnlyIds(COUNT), 4, sampler=Sized(), epoch_size=16)
+def with_own_state(**how: Any) -> DataLoader:
+    return DataLoader(OnlyIds(COUNT), 4, sampler=Sized(), epoch_size=16, **how)
 
 
-def distributed() -> DataLoader:
+def distributed(**how: Any) -> DataLoader:
     sampler = DistributedSampler(OnlyIds(2 * COUNT), 2, 1, seed=3)
-    return DataLoader(OnlyIds(2 * COUNT), 4, sampler=sampler, epoch_size=16)
+    return DataLoader(OnlyIds(2 * COUNT), 4, sampler=sampler, epoch_size=16, **how)
 
 
 def begin(loader: DataLoader, epoch: int) -> None:
@@ -66,7 +67,7 @@ def test_a_loader_goes_on_within_a_pass_that_began_in_an_earlier_epoch(
     given = [number for epoch in expected for batch in epoch for number in batch]
     assert len(set(given[:COUNT])) == COUNT
     for epoch in range(3):
-        for step in range(4):
+        for step in range(5):
             first = make()
             for earlier in range(epoch):
                 begin(first, earlier)
@@ -78,7 +79,44 @@ def test_a_loader_goes_on_within_a_pass_that_began_in_an_earlier_epoch(
             state = json.loads(json.dumps(first.state_dict()))
             second = make()
             second.load_state_dict(state)
-            begin(second, epoch)  # As a training loop does, which keeps the place.
-            assert ids(second) == expected[epoch][step:], (epoch, step)
+            if step < 4:
+                begin(second, epoch)  # As a training loop does, which keeps the place.
+                assert ids(second) == expected[epoch][step:], (epoch, step)
             begin(second, epoch + 1)
             assert ids(second) == expected[epoch + 1], (epoch, step)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", [with_own_state, distributed])
+def test_an_epoch_that_was_left_counts_as_a_whole(
+    make: Callable[..., DataLoader], way: str
+) -> None:
+    """However far it was drawn; in this loader, and in one that goes on from its state."""
+    whole = make(**WAYS[way])
+    expected = []
+    for epoch in range(4):
+        begin(whole, epoch)
+        expected.append(ids(whole))
+    whole.close()
+    first, second = make(**WAYS[way]), make(**WAYS[way])
+    begin(first, 0)
+    iterator = iter(first)
+    assert next(iterator).tolist() == expected[0][0]
+    state = json.loads(json.dumps(first.state_dict()))
+    del iterator
+    begin(first, 1)
+    iterator = iter(first)
+    later = json.loads(json.dumps(first.state_dict()))
+    assert next(iterator).tolist() == expected[1][0]
+    del iterator
+    begin(first, 2)
+    assert ids(first) == expected[2]
+    second.load_state_dict(later)
+    begin(second, 1)
+    assert ids(second) == expected[1]
+    if make is distributed:
+        second.load_state_dict(state)
+        begin(second, 1)  # Another epoch than the state's.
+        assert ids(second) == expected[1]
+    first.close()
+    second.close()

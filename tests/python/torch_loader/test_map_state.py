@@ -205,20 +205,58 @@ def test_the_global_generator_that_the_user_restored_is_kept() -> None:
     assert ([plain(batch) for batch in again], float(torch.rand(()))) == expected
 
 
-@pytest.mark.parametrize("way", FAST)
-def test_an_epoch_that_was_left_is_followed_by_the_next(way: str) -> None:
-    def left(loader: torch.utils.data.DataLoader[Any]) -> list[Any]:
-        next(iter(loader))
-        return [plain(batch) for batch in loader]
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("count", [0, 1, 4, 6])
+@pytest.mark.parametrize("name", ["generator", "lazy", "its own", "weighted by its own"])
+def test_after_an_epoch_that_was_left_samplers_go_on_as_with_torch(
+    name: str, count: int, way: str
+) -> None:
+    """Whatever was read ahead: they have drawn what torch's, with as many workers, has drawn."""
 
-    workers = {"num_workers": 1} if FAST[way] else {}
-    theirs = torch.utils.data.DataLoader(
-        OnlyIds(COUNT), 4, shuffle=True, generator=seeded(), **workers
-    )
+    def left(loader: torch.utils.data.DataLoader[Any]) -> list[Any]:
+        iterator = iter(loader)
+        for _ in range(count):
+            next(iterator)
+        del iterator
+        return [[plain(batch) for batch in loader] for _ in range(2)]
+
+    def given() -> dict[str, Any]:
+        own = seeded()
+        data = OnlyIds(COUNT)
+        return {
+            "generator": {"shuffle": True, "generator": own},
+            "lazy": {"sampler": RandomSampler(data, True, 24, generator=own), "generator": own},
+            "its own": {"sampler": RandomSampler(data, generator=own)},
+            "weighted by its own": {
+                "sampler": WeightedRandomSampler(torch.arange(COUNT) + 1.0, 24, generator=own)
+            },
+        }[name]
+
+    workers = WAYS[way].get("num_workers", 0)
+    theirs = torch.utils.data.DataLoader(OnlyIds(COUNT), 4, **given(), num_workers=workers)
     expected = left(theirs)
-    loader = make("generator", **FAST[way])
+    loader = DataLoader(OnlyIds(COUNT), 4, **given(), **WAYS[way])
     assert left(loader) == expected
-    assert loader.state_dict()["epoch"] == 2
+    assert loader.state_dict()["epoch"] == 3
+    loader.close()
+
+
+def test_a_generator_that_others_draw_from_is_left_alone() -> None:
+    own = seeded()
+    loader = DataLoader(OnlyIds(COUNT), 4, shuffle=True, generator=own, **WAYS["threads"])
+    iterator = iter(loader)
+    next(iterator)
+    del iterator
+    torch.rand(3, generator=own)
+    before = own.get_state()
+    theirs = torch.Generator()
+    theirs.set_state(before)
+    expected = [
+        plain(batch)
+        for batch in torch.utils.data.DataLoader(OnlyIds(COUNT), 4, shuffle=True, generator=theirs)
+    ]
+    assert [plain(batch) for batch in loader] == expected
 
 
 def test_a_sampler_drives_the_epoch() -> None:

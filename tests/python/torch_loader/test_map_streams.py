@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +144,26 @@ def test_the_state_before_the_first_batch_is_that_of_the_stream(numbered: Path) 
         resumed.load_state_dict(state)
         assert [label.tolist() for _, label in resumed] == expected
     loader.close()
+
+
+def test_batches_of_a_sample_stream_do_not_overtake(numbered: Path) -> None:
+    """Its state is a step."""
+    with hr.Loader(numbered, 8, transform=FLAT, seed=3) as loader:
+        batches = DataLoader(SampleStream(loader), 8, num_workers=2, in_order=False)
+        assert batches.in_order
+
+
+def test_close_ends_persistent_workers_of_a_sample_stream(numbered: Path) -> None:
+    with hr.Loader(numbered, 8, transform=FLAT, seed=3) as loader:
+        batches = DataLoader(SampleStream(loader), 8, num_workers=2, persistent_workers=True)
+        gc.disable()
+        try:
+            list(batches)
+            assert len(multiprocessing.active_children()) >= 2
+            batches.close()
+            assert multiprocessing.active_children() == []
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,11 @@ class Iteration(Iterator[Any]):
 
     def __next__(self) -> Any:
         with self._lock:
-            given = self.waits.take(self._next)
+            try:
+                given = self.waits.take(self._next)
+            except StopIteration:
+                self.progress.has_ended = True
+                raise
         if isinstance(given, Failed):
             # The error's traceback keeps this frame: whoever keeps the error, as a debugger or a
             # test does, would keep the iteration, and its processes.

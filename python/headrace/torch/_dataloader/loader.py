@@ -24,7 +24,7 @@ from headrace.torch._dataloader.engine.arrays import ArrayIteration
 from headrace.torch._dataloader.engine.choice import Engine, is_fixed
 from headrace.torch._dataloader.epochs.drawing import Origin, Source
 from headrace.torch._dataloader.epochs.endless import EpochSampler
-from headrace.torch._dataloader.epochs.progress import Progress, between
+from headrace.torch._dataloader.epochs.progress import Progress, between, pass_on
 from headrace.torch._dataloader.epochs.state import Facts, Position, from_state, to_state
 from headrace.torch._dataloader.fetching import Fetcher
 from headrace.torch._dataloader.iteration import (
@@ -55,7 +55,7 @@ _ABOUT_WORKERS = (
     *("num_workers", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn"),
     *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "in_order"),
 )
-_LEFT_BEHIND = ("_processes", "_end", "_waits", "_parts", "_engine", "_progress")
+_LEFT_BEHIND = ("_processes", "_end", "_waits", "_parts", "_engine", "_progress", "_iterator")
 """Attributes of iterations."""
 _TORCHS = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
 
@@ -128,6 +128,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         check(self._own, dataset, torchs)
         if epoch_size is not None:
             _limit_epochs(torchs, epoch_size)
+        if isinstance(dataset, SampleStream) and "in_order" in torchs:
+            torchs["in_order"] = True  # Its state is a step: what overtakes would be given twice.
         super().__init__(**torchs)
         self._in_order = in_order
         self._epoch = 0  # of the next iteration
@@ -142,6 +144,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._parts: PartsReader | None = None  # of an iterable dataset
         self._engine = Engine()
         self._progress: Progress | StreamProgress | None = None  # of the newest one
+        self._iterator = None  # torch's
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, also in another process, has the arguments; it begins with the next epoch."""
@@ -247,7 +250,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         restored = self._restored
         source = self._source
         if restored is not None and restored.origin.epoch != source.epoch:
+            pass_on(source, restored)
             restored = None  # The user chose another epoch of the sampler since.
+        elif restored is None and isinstance(self._progress, Progress):
+            self._progress.leave((self.prefetch_factor or 2) * self.num_workers)
         if restored is None:
             return Progress(source, self._epoch, None)
         state = restored.dataset if self._keeps_dataset else None
@@ -438,6 +444,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """Ends persistent workers and the engine. Others end with their iteration."""
         self._engine.close()
         self._parts = None
+        self._iterator = None  # torch's, which has persistent workers of a SampleStream.
         self._close_workers()
 
     def _close_workers(self) -> None:

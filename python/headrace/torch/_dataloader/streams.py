@@ -69,6 +69,7 @@ class StreamProgress:
             batch = self._take()
         except StopIteration:
             self._has_ended = True
+            self._iterator = iter(())  # The loader keeps persistent workers, and ends them.
             raise
         self.batches += 1
         return batch
@@ -111,12 +112,14 @@ class SampleProgress(StreamProgress):
         super().__init__(epoch, origin)
         self._stream = stream
         self._batch_size = batch_size
-        self._iterate = iterate
+        self._iterate: Callable[[], Iterator[Any]] | None = iterate
 
     def _open(self, position: Position | None) -> Iterator[Any]:
         if position is not None and position.dataset is not None:
             self._stream.load_state_dict(position.dataset)
-        return self._iterate()
+        iterate, self._iterate = self._iterate, None  # It has the loader, which has this.
+        assert iterate is not None, "an iteration begins once"
+        return iterate()
 
     def _dataset_state(self) -> Any:
         check_steps(self._stream, self._batch_size)

@@ -14,10 +14,10 @@ from headrace._loading.passes.origins import epoch_of, layers, stateful, teller
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs import generators
 from headrace.torch._dataloader.epochs.endless import EpochSampler
-from headrace.torch._dataloader.epochs.generators import encoded
+from headrace.torch._dataloader.epochs.generators import decoded, encoded
 
 _TORCH = "torch.utils.data."
-_SIZED = (list, tuple, range, EpochSampler)
+_LISTS = (list, tuple, range)
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,9 @@ class Drawing:
     def __init__(self, source: Source, base_seed: int | None = None) -> None:
         """Begins a pass; a `base_seed` that is given replaces the one drawn."""
         self._source = source
+        for each in layers(source.sampler):
+            if isinstance(each, EpochSampler):
+                each.finish()  # Now: the origin is that of the pass that begins.
         self.origin = source.origin()
         self._iterator = iter(source.sampler)
         self.base_seed = _draw_seed(source.generator)
@@ -207,6 +210,34 @@ class Drawing:
         """Batches drawn until now."""
         return self._count
 
+    @property
+    def asked(self) -> int:
+        """How often a batch was asked for: one more than `count` after the end."""
+        return self._count + self._ended
+
+    def leave(self, asked: int) -> None:
+        """The pass ends here, before its end: sets the generators that its samplers have to what
+        they are after a batch was asked for so often. Not if somebody else has drawn from them, or
+        of samplers that are not torch's, which may follow more than their generators."""
+        source = self._source
+        found = generators.generators(source.sampler, source.generator)
+        if not found or not _is_torchs(source.sampler) or asked == self.asked:
+            return
+        now, shared = generators.states(found), torch.get_rng_state()
+        try:
+            generators.set_states(found, self.origin.generators)
+            torch.set_rng_state(decoded(self.origin.global_state))
+            again, drawn, left = Drawing(source), None, None
+            for number in range(max(asked, self.asked) + 1):
+                drawn = generators.states(found) if number == self.asked else drawn
+                left = generators.states(found) if number == asked else left
+                again.next()
+            if drawn == now and left is not None:
+                now = left
+        finally:
+            generators.set_states(found, now)
+            torch.set_rng_state(shared)
+
     def restart(self, snapshot: Snapshot) -> None:
         """The sampler has the state of this snapshot: what comes next follows it."""
         self._iterator = iter(self._source.sampler)
@@ -216,10 +247,13 @@ class Drawing:
 
 def _batches(sampler: Any) -> float:
     """The length of a sampler, if it gives as many batches as it says; else infinity."""
+    return len(sampler) if _is_torchs(sampler, EpochSampler) else float("inf")
+
+
+def _is_torchs(sampler: Any, *others: type[Any]) -> bool:
+    """Whether the sampler and those that it wraps are of torch's classes, lists, or `others`."""
     kinds = [type(each) for each in layers(sampler)]
-    if all(kind.__module__.startswith(_TORCH) or kind in _SIZED for kind in kinds):
-        return len(sampler)
-    return float("inf")
+    return all(kind.__module__.startswith(_TORCH) or kind in (*_LISTS, *others) for kind in kinds)
 
 
 def _draw_seed(generator: torch.Generator | None) -> int:

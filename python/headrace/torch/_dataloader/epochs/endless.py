@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
@@ -16,6 +17,9 @@ from headrace.torch._dataloader.epochs.generators import decoded, encoded
 
 class EpochSampler(Sampler[Any]):
     """Each pass gives the next `size` keys of `sampler`, which begins anew when it ends.
+
+    A pass that is left early counts as a whole: the next one does not depend on how far it was
+    drawn.
 
     For samplers without an end, and for epochs that are shorter or longer than a pass:
 
@@ -43,6 +47,8 @@ class EpochSampler(Sampler[Any]):
         """Generators, torch's global one, and the sampler's epoch."""
         self._given = 0  # keys of this sampler's pass
         self._resumes = False
+        self._epoch: int | None = None
+        """The sampler's, when this sampler's pass began."""
 
     def __len__(self) -> int:
         return self._size
@@ -58,13 +64,24 @@ class EpochSampler(Sampler[Any]):
         self.sampler.generator = generator  # type: ignore[attr-defined]
 
     def __iter__(self) -> Iterator[Any]:
-        if not self._resumes or self._given == self._size:
-            self._given = 0
+        self.finish()
         self._resumes = False
+        self._epoch = epoch_of(self.sampler)
         while self._given < self._size:
             key = self._next()
             self._given += 1
             yield key
+
+    def finish(self, *, loaded: bool = False) -> None:
+        """Draws the rest of a pass that was left; also of one whose state was loaded, if so."""
+        self._resumes = self._resumes and not loaded
+        if 0 < self._given < self._size and not self._resumes:
+            with self._told(self._epoch):
+                while self._given < self._size:
+                    self._next()
+                    self._given += 1
+        if self._given == self._size:
+            self._given = 0
 
     def _next(self) -> Any:
         for _ in range(2):
@@ -101,6 +118,7 @@ class EpochSampler(Sampler[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues there, with torch's global generator, too."""
         self._given, self._resumes = state["given"], True
+        self._epoch = epoch_of(self.sampler)
         self._iterator = None
         inner = stateful(self.sampler)
         if inner is not None:
@@ -117,11 +135,19 @@ class EpochSampler(Sampler[Any]):
 
     def _draw_again(self, taken: int, epoch: int | None) -> None:
         """Draws so many keys of a pass that began in this epoch, which may be an earlier one."""
+        with self._told(epoch):
+            self._begin()
+            for _ in range(taken):
+                self._next()
+
+    @contextlib.contextmanager
+    def _told(self, epoch: int | None) -> Iterator[None]:
+        """The sampler's epoch is this one meanwhile, if it has epochs."""
         now, tell = epoch_of(self.sampler), teller(self.sampler)
-        if tell is not None and epoch is not None:
-            tell(epoch)
-        self._begin()
-        for _ in range(taken):
-            self._next()
-        if tell is not None and epoch is not None and now is not None:
+        if tell is None or epoch is None:
+            yield
+            return
+        tell(epoch)
+        yield
+        if now is not None:
             tell(now)

@@ -8,8 +8,10 @@ from typing import NamedTuple
 import torch
 
 from headrace import _core
+from headrace._loading.passes.origins import layers
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs.drawing import Drawing, Drawn, Snapshot, Source
+from headrace.torch._dataloader.epochs.endless import EpochSampler
 from headrace.torch._dataloader.epochs.generators import decoded
 from headrace.torch._dataloader.epochs.state import Position
 
@@ -37,6 +39,8 @@ class Progress:
         Raises FailedPreconditionError if the sampler gives other keys than were delivered then.
         """
         self.epoch = epoch
+        self.has_ended = False
+        """Whether the loop knows that no batch follows. An iteration sets it."""
         self._at: tuple[int, int, str, Snapshot | None] = (0, 0, "", None)
         self._ahead: dict[int, Drawn] = {}
         self._failed: set[int] = set()
@@ -98,6 +102,12 @@ class Progress:
         """The sampler's own epoch, as drawing this one left it."""
         return self._drawing.sampler_epoch
 
+    def leave(self, ahead: int) -> None:
+        """Another epoch begins. If this one was left early, the generators of its samplers go on as
+        after torch's DataLoader, which draws `ahead` batches beyond those that the loop has."""
+        if not self.has_ended:
+            self._drawing.leave(self._at[0] + len(self._ahead) + ahead)
+
     def is_spent(self) -> bool:
         """Whether no batch is left to draw: draws one ahead to know it."""
         if not self._peeked and (drawn := self.draw()) is not None:
@@ -150,6 +160,20 @@ class Progress:
             drawn=self._drawing.count,
             dataset=dataset,
         )
+
+
+def pass_on(source: Source, restored: Position) -> None:
+    """Another epoch than the restored one is to begin, in a sampler that goes on from one epoch to
+    the next: it goes on from there."""
+    samplers = [each for each in layers(source.sampler) if isinstance(each, EpochSampler)]
+    before, now = restored.origin.epoch, source.epoch
+    if not samplers or restored.origin.sampler is None or before is None or now is None:
+        return
+    source.set_epoch(before)
+    Progress(source, restored.epoch, restored)
+    for each in samplers:
+        each.finish(loaded=True)
+    source.set_epoch(now)
 
 
 class DrawnAhead:
