@@ -3,8 +3,10 @@
 python huggingface_script.py FOLDER [FOLDER ...]    folders that have the packages
 """
 
+import os
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 sys.path += sys.argv[1:]
@@ -71,7 +73,25 @@ def check_engine() -> None:
             list(loader)
             assert (loader.stats()["reader"] == "engine") == by_engine, data
             loader.close()
+        check_indexes(arrays)
         check_changes(saved.remove_columns("values"))
+
+
+def check_indexes(data: Any) -> None:
+    """Shuffles of one table have one index: else each epoch's would stay in the user's cache."""
+    cache = Path(os.environ["XDG_CACHE_HOME"]) / "headrace"
+    before = set(cache.iterdir())
+    for seed in range(5):
+        shuffled = data.shuffle(seed=seed)
+        assert read(DataLoader, shuffled, 0) == read(torch.utils.data.DataLoader, shuffled, 0)
+    assert set(cache.iterdir()) == before
+    for other in (data.select(range(3, 20)), data.rename_column("number", "other")):  # Of a slice.
+        loader = DataLoader(other, 4)
+        theirs = torch.utils.data.DataLoader(other, 4)
+        assert [plain(batch) for batch in loader] == [plain(batch) for batch in theirs]
+        assert loader.stats()["reader"] == "engine"
+        loader.close()
+    assert len(set(cache.iterdir()) - before) == 2
 
 
 class Own(datasets.Dataset):

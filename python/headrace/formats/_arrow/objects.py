@@ -7,6 +7,7 @@ that of a file, and /proc/self/maps says of which one, at which offset.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -97,6 +98,19 @@ def key_of(dataset: Any) -> str:
     parts = [dataset._fingerprint, str(len(dataset)), *dataset.column_names, *files_of(dataset)]
     parts += [f"{_core.hash64(rows.tobytes()):016x}" for rows in mapping_of(dataset) or ()]
     return f"{_core.hash64(chr(0).join(map(str, parts)).encode('utf-8', 'surrogateescape')):016x}"
+
+
+def all_rows(dataset: Any) -> Any:
+    """A copy that has every row of the dataset's table, in the table's order. Those of all
+    selections and shuffles of a table have one key, and so one index."""
+    whole = copy.copy(dataset)
+    whole._indices = None
+    blocks = [each for row in getattr(dataset.data, "blocks", [[dataset.data]]) for each in row]
+    if all(hasattr(each, "replays") for each in blocks):  # In files, with what was done since.
+        made = [(each.path, each.replays) for each in blocks]
+        said = repr((made, dataset.data.schema.to_string(), dataset.features, dataset.format))
+        whole._fingerprint = f"{_core.hash64(said.encode('utf-8', 'surrogateescape')):016x}"
+    return whole
 
 
 def mapping_of(dataset: Any) -> Iterator[Rows] | None:

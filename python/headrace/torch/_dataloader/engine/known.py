@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -27,10 +26,8 @@ def known(leaf: Any) -> Known | None:
         return Known(leaf, lambda keys: _counted(keys, len(leaf)))
     if objects.kind_of(leaf) != "Dataset" or type(leaf).__module__.partition(".")[0] != "datasets":
         return None  # Such as a class of the user's, which may give other samples.
-    table = copy.copy(leaf)  # All rows: one index for every selection of them.
-    table._indices = None
     try:
-        base = open_dataset(table)
+        base = open_dataset(objects.all_rows(leaf))
         mapping = objects.mapping_of(leaf)
     except (HeadraceError, OSError):
         return None
