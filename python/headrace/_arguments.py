@@ -24,6 +24,12 @@ def integer(name: str, value: SupportsIndex, least: int, most: int) -> int:
     return number
 
 
+def iterable(name: str, value: Any) -> None:
+    """Raises an error that names the argument if ``iter(value)`` cannot work."""
+    if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
+        raise InvalidArgumentError(f"{name}: got {shown(value)}, must be iterable")
+
+
 def shown(value: Any) -> str:
     """`value` for an error message, cut to a maximum length."""
     try:

@@ -20,6 +20,7 @@ from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace._loading.session import Session
 from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
 from headrace._process.at_exit import open_at_exit
+from headrace._process.interrupts import interrupt_soon
 from headrace._workers import Core
 from headrace._workers._options import Native
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
@@ -322,4 +323,7 @@ class Iteration(Iterator[Any]):
 
     def __del__(self) -> None:
         if not self._done:
-            self._feed._leave(self._iteration)
+            try:
+                self._feed._leave(self._iteration)
+            except KeyboardInterrupt:
+                interrupt_soon()

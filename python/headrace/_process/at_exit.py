@@ -2,12 +2,13 @@
 
 Imported with headrace, so that hooks which a program registers later run before. Python's
 multiprocessing registers a hook of its own, which sends SIGTERM to worker processes: whoever starts
-those calls `close_before_processes`.
+those calls `exit_before_processes`.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Protocol
@@ -28,7 +29,7 @@ open_at_exit: weakref.WeakSet[_Closes] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Closes loaders in order, with their threads and memory; once more is no harm.
+    """Closes loaders in order, with their threads and memory.
 
     Daemon threads that iterate stop without an error, as all daemon threads do.
     """
@@ -41,18 +42,23 @@ def _close_all() -> None:
 
 _BEFORE_OTHERS = 1000
 """Above the priorities of multiprocessing's own finalizers, which are at most 100."""
-_finalizer: Finalize | None = None
+_registered: tuple[Finalize, int] | None = None
+"""What runs first there, and the process that registered it."""
 
 
-def close_before_processes() -> None:
-    """Has loaders closed before multiprocessing ends this process's children: none is missed.
+def exit_before_processes() -> None:
+    """Has daemon threads stop before multiprocessing ends this process's children: a thread that
+    waits for one would report it as lost.
 
-    Its hook runs before `_close_all` if its module was imported later than this one. Call this
-    before each start of a process: a process that multiprocessing forks forgets what was
-    registered.
+    multiprocessing's hook runs before `_close_all` if its module was imported later than this one.
+    Call this before each start of a process: a process that was forked has none registered.
     """
-    global _finalizer
+    global _registered
+    from multiprocessing import parent_process
     from multiprocessing.util import Finalize  # Slow: `import headrace` does without.
 
-    if _finalizer is None or not _finalizer.still_active():
-        _finalizer = Finalize(None, _close_all, exitpriority=_BEFORE_OTHERS)
+    if parent_process() is not None:  # Its threads may go on after that hook.
+        return
+    if _registered is not None and _registered[0].still_active() and _registered[1] == os.getpid():
+        return
+    _registered = Finalize(None, _core.begin_exit, exitpriority=_BEFORE_OTHERS), os.getpid()

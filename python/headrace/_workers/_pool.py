@@ -18,7 +18,7 @@ from typing import Any
 from headrace import _core
 from headrace._observe.stats import results_budget
 from headrace._observe.waits import LoopWaits
-from headrace._process.at_exit import close_before_processes
+from headrace._process.at_exit import exit_before_processes
 from headrace._workers import _main
 from headrace._workers._failures import lost_worker, start_failure, transform_failure
 from headrace._workers._main import Functions, Settings
@@ -206,7 +206,7 @@ class WorkerProcesses:
             name=f"headrace-worker-{settings.worker}",
             daemon=True,
         )
-        close_before_processes()
+        exit_before_processes()
         with warnings.catch_warnings():
             # The user chose fork, so Python's warning about threads does not help.
             warnings.simplefilter("ignore", DeprecationWarning)

@@ -244,6 +244,12 @@ class Prepared(torch.utils.data.DataLoader[Any]):
         def __getattr__(self, name: str) -> Any:
             return getattr(object.__getattribute__(self, "_shard"), name)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise FailedPreconditionError(
+            "copying or pickling a DataLoader that accelerator.prepare() prepared: it belongs to "
+            "the Accelerator of this process; copy the loader before, and prepare the copy"
+        )
+
     def __iter__(self) -> Any:
         """Begins when the first batch is asked for, as Accelerate's. An error ends it: the shard
         cannot go on. A state then repeats the batch that was read before and not given."""

@@ -414,3 +414,49 @@ began.wait()
 
 def test_a_daemon_thread_with_a_dataloader_ends_with_the_interpreter_without_a_word() -> None:
     ends_without_a_word(python_command(DAEMON_DATALOADER), DAEMON_RUNS // 2)  # torch: seconds
+
+
+CHILD = """
+import multiprocessing, threading
+import headrace.torch
+
+def iterate():
+    loader = headrace.torch.DataLoader(list(range(64)), 4, num_workers=2)
+    for _ in range(3):
+        list(loader)
+
+def start():
+    threading.Thread(target=iterate).start()  # multiprocessing waits for it, after its own hook.
+
+child = multiprocessing.get_context("fork").Process(target=start)
+child.start()
+child.join(60)
+print("ended" if child.exitcode is not None else "hangs")
+child.kill()
+"""
+
+
+def test_a_child_process_ends_though_a_thread_of_it_iterates() -> None:
+    done = subprocess.run(python_command(CHILD), capture_output=True, text=True, check=False)
+    assert done.stdout == "ended\n", done.stderr
+
+
+HOOK = """
+import atexit, sys
+import headrace as hr
+
+loader = hr.Loader(sys.argv[1], batch_size=4, output="numpy", order="exact", seed=1)
+atexit.register(lambda: print(len(next(iter(loader)))))
+other = hr.Loader(
+    sys.argv[1], 4, output="numpy", transform=lambda sample: sample.label,
+    workers=hr.Workers(2, start="fork"),
+)
+next(iter(other))
+"""
+
+
+def test_a_hook_of_the_program_finds_its_loaders_open(numbered: Path) -> None:
+    """Though multiprocessing was imported after it was registered."""
+    command = python_command(HOOK, numbered)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("2\n", "")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cell_run import Given, Run, image_folder
-from cells import FACTORS, REFUSALS, refusal, whole
+from dataloader_cells import FACTORS, REFUSALS, refusal, whole
+from dataloader_run import Given, Run, image_folder
 from matrix_cells import covering_cells, page_rows, words, written
 from test_map_engine import write_table
 

@@ -120,3 +120,24 @@ def test_an_epoch_that_was_left_counts_as_a_whole(
         assert ids(second) == expected[1]
     first.close()
     second.close()
+
+
+class Breaks(DistributedSampler[int]):
+    breaks = False
+
+    def __iter__(self) -> Iterator[int]:
+        if self.breaks and self.epoch == 0:
+            raise OSError("no keys")
+        return super().__iter__()
+
+
+def test_a_sampler_that_fails_while_a_pass_is_finished_keeps_its_epoch() -> None:
+    sampler = Breaks(OnlyIds(2 * COUNT), 2, 1, seed=3)
+    loader = DataLoader(OnlyIds(2 * COUNT), 4, sampler=sampler, epoch_size=30)
+    begin(loader, 0)
+    next(iter(loader))
+    sampler.breaks = True
+    begin(loader, 2)
+    with pytest.raises(OSError, match="no keys"):
+        iter(loader)
+    assert sampler.epoch == 2

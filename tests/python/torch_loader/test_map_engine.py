@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -15,6 +16,7 @@ from map_data import plain
 from torch.utils.data import ConcatDataset, Subset, random_split
 
 import headrace as hr
+from headrace._loading.feed import EpochFeed
 from headrace.torch import DataLoader
 from headrace.torch._dataloader.engine.arrays import ArrayReader
 from headrace.torch._dataloader.engine.reader import ListReader
@@ -106,6 +108,35 @@ def test_the_engine_goes_on_at_every_step(name: str, table: hr.Dataset, more: hr
             each.close()
         assert threads.stats()["reader"] == "threads"
         with_engine.close()
+
+
+@pytest.mark.parametrize("name", ["all", "joined"])
+def test_the_end_of_an_epoch_leaves_nothing_to_stop(
+    name: str, table: hr.Dataset, more: hr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python loses a Ctrl-C in __del__, and stopping takes time."""
+    left: list[int] = []
+    monkeypatch.setattr(EpochFeed, "_leave", lambda self, iteration: left.append(iteration))
+    loader = DataLoader(given(name, table, more), 8, shuffle=True)
+    assert len(list(loader)) == len(loader)
+    assert left == []
+    loader.close()
+
+
+def test_ctrl_c_while_an_iteration_is_dropped_comes_after_it(
+    table: hr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: EpochFeed, iteration: int) -> None:
+        raise KeyboardInterrupt
+
+    with hr.Loader(table, 8) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        monkeypatch.setattr(EpochFeed, "_leave", interrupted)
+        del iterator
+        with pytest.raises(KeyboardInterrupt):
+            threading.Event().wait(60)
+        monkeypatch.undo()
 
 
 def test_what_the_engine_would_give_in_another_form_is_read_by_the_dataset(

@@ -97,6 +97,30 @@ def test_an_error_of_the_sampler_comes_after_the_batches_before(way: str) -> Non
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_a_batch_of_a_sampler_that_is_no_list_is_named(way: str) -> None:
+    loader = DataLoader(OnlyIds(9), batch_sampler=[[1], 2], **WAYS[way])
+    iterator = iter(loader)
+    assert next(iterator).tolist() == [1]
+    with pytest.raises(TypeError, match="not iterable") as caught:
+        next(iterator)
+    assert "drawing batch 1 from a list" in "".join(traceback.format_exception(caught.value))
+    loader.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_group_of_errors_is_told(way: str) -> None:
+    data = Fails(4, {1: lambda: ExceptionGroup("several", [ValueError("inner")])})
+    loader = DataLoader(data, 4, **WAYS[way])
+    with pytest.raises((ExceptionGroup, RuntimeError)) as caught:
+        next(iter(loader))
+    text = "".join(traceback.format_exception(caught.value))
+    assert "several" in text
+    assert "ValueError: inner" in text
+    assert "reading sample 1 (batch 0 slot 1)" in text
+    loader.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_every_failing_batch_of_an_epoch_is_reported(way: str) -> None:
     loader = DataLoader(Fails(20, dict.fromkeys((1, 6, 7, 19), IndexError)), 4, **WAYS[way])
     iterator = iter(loader)
@@ -165,6 +189,12 @@ def test_sample_rng_needs_a_sample() -> None:
             "multiprocessing_context with worker_method='thread'",
         ),
         ({"timeout": 3}, "timeout=3: without workers"),
+        ({"timeout": "x"}, "timeout: got 'x', must be a number of seconds"),
+        ({"generator": 5}, r"generator: got 5, must be a torch\.Generator"),
+        ({"num_workers": "2", "pool_size": 3}, "num_workers: got '2', must be an integer"),
+        ({"num_workers": 1, "prefetch_factor": 0}, "prefetch_factor: got 0"),
+        ({"sampler": 5}, "sampler: got 5, must be iterable"),
+        ({"batch_sampler": 5}, "batch_sampler: got 5, must be iterable"),
         (
             {"batchsize": 8},
             "batchsize=8: unexpected keyword 'batchsize'; did you mean 'batch_size'",

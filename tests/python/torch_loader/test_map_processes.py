@@ -192,7 +192,8 @@ def test_timeout_is_that_of_torch(way: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(lanes_module, "_JOIN_SECONDS", 0.1)  # Two threads hang for good.
     loader = DataLoader(Stuck(8), 4, sampler=[4, 5, 6, 7, 0], timeout=0.3, **WAYS[way])
     iterator = iter(loader)
-    with pytest.raises(RuntimeError, match=r"DataLoader timed out after 0\.3 seconds"):
+    late = r"DataLoader timed out after 0\.3 seconds: reading batch 0, samples \[4, 5, 6, 7\]"
+    with pytest.raises(RuntimeError, match=late):
         next(iterator)
     with pytest.raises(StopIteration):
         next(iterator)

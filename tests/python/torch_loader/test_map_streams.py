@@ -153,15 +153,21 @@ def test_batches_of_a_sample_stream_do_not_overtake(numbered: Path) -> None:
         assert batches.in_order
 
 
-def test_close_ends_persistent_workers_of_a_sample_stream(numbered: Path) -> None:
+@pytest.mark.parametrize("is_left", [False, True])
+def test_close_ends_persistent_workers_of_a_sample_stream(numbered: Path, is_left: bool) -> None:
     with hr.Loader(numbered, 8, transform=FLAT, seed=3) as loader:
         batches = DataLoader(SampleStream(loader), 8, num_workers=2, persistent_workers=True)
         gc.disable()
         try:
-            list(batches)
+            iterator = iter(batches)
+            next(iterator)
+            if not is_left:
+                list(iterator)
             assert len(multiprocessing.active_children()) >= 2
             batches.close()
             assert multiprocessing.active_children() == []
+            with pytest.raises(FailedPreconditionError if is_left else StopIteration):
+                next(iterator)
         finally:
             gc.enable()
 

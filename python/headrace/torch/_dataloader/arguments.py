@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
 
-from headrace._arguments import choice, integer
+from headrace._arguments import choice, integer, shown
 from headrace.errors import InvalidArgumentError
 
 WorkerMethod = Literal["multiprocessing", "thread"]
@@ -30,6 +31,7 @@ def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
     choice("worker_method", own.worker_method, ("multiprocessing", "thread"))
     choice("fetch", own.fetch, ("order", "arrival"))
     integer("snapshot_every_n_steps", own.state_every, 1, 2**62)
+    _check_torchs(torchs)
     workers = torchs["num_workers"]
     if isinstance(dataset, (IterDataPipe, MapDataPipe)):
         raise InvalidArgumentError(
@@ -65,6 +67,28 @@ def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
         _check_iterable(own)
     if own.worker_method == "thread":
         _check_threads(torchs)
+
+
+def _check_torchs(torchs: dict[str, Any]) -> None:
+    """Types that torch does not check, or not by name."""
+    integer("num_workers", torchs["num_workers"], -(2**31), 2**31)  # torch refuses negative ones.
+    if torchs["prefetch_factor"] is not None and torchs["num_workers"] > 0:
+        integer("prefetch_factor", torchs["prefetch_factor"], 1, 2**31)
+    if not isinstance(torchs["timeout"], (int, float)):
+        raise InvalidArgumentError(
+            f"timeout: got {shown(torchs['timeout'])}, must be a number of seconds"
+        )
+    generator = torchs["generator"]
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise InvalidArgumentError(f"generator: got {shown(generator)}, must be a torch.Generator")
+    for name in ("sampler", "batch_sampler"):
+        given = torchs[name]
+        if (
+            given is not None
+            and not hasattr(given, "__iter__")
+            and not hasattr(given, "__getitem__")
+        ):
+            raise InvalidArgumentError(f"{name}: got {shown(given)}, must be iterable")
 
 
 def _check_iterable(own: Own) -> None:

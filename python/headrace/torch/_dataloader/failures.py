@@ -55,6 +55,9 @@ def reraised(wrapper: ExceptionWrapper) -> BaseException:
     """The exception that `wrapped` describes, with the worker's traceback in its text."""
     try:
         wrapper.reraise()  # type: ignore[no-untyped-call]
-    except BaseException as error:
+    except (wrapper.exc_type, RuntimeError) as error:
         return error.with_traceback(None)
+    except BaseException:  # Of making it: an ExceptionGroup needs more than a text.
+        kind = wrapper.exc_type.__name__
+        return RuntimeError(f"Caught {kind} {wrapper.where}.\nOriginal {wrapper.exc_msg}")
     raise AssertionError("ExceptionWrapper.reraise() returned")

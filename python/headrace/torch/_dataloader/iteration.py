@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from headrace._arguments import shown
 from headrace._observe.waits import LoopWaits
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.contents import Content, Supply
@@ -236,7 +237,11 @@ class AheadIteration(Iteration):
             self.close()
             if is_closed:
                 raise StopIteration
-            raise RuntimeError(f"DataLoader timed out after {self._limits.timeout} seconds")
+            late = min(self._drawn)
+            raise RuntimeError(
+                f"DataLoader timed out after {self._limits.timeout} seconds: reading batch {late}, "
+                f"samples {shown(self._drawn[late].keys)}"
+            )
         drawn = self._drawn.pop(batch.number)
         self._supply.forget(batch.number)
         self._fill()

@@ -19,7 +19,7 @@ _PART_SECONDS = 0.004
 """A part of a batch for one process should take as long: a message costs about a fortieth of it."""
 _JOBS_AHEAD = 2
 """Jobs that a process has: the next is there when it has answered one."""
-_JOIN_SECONDS = 5.0
+_JOIN_SECONDS = 1.0
 
 
 class Lanes(ABC):

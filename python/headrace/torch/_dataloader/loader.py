@@ -6,6 +6,7 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,10 +23,11 @@ from headrace.torch._dataloader.arguments import Fetch, Own, WorkerMethod, check
 from headrace.torch._dataloader.contents import Supply
 from headrace.torch._dataloader.engine.arrays import ArrayIteration
 from headrace.torch._dataloader.engine.choice import Engine, is_fixed
+from headrace.torch._dataloader.epochs import state as states
 from headrace.torch._dataloader.epochs.drawing import Origin, Source
 from headrace.torch._dataloader.epochs.endless import EpochSampler
-from headrace.torch._dataloader.epochs.progress import Progress, between, pass_on
-from headrace.torch._dataloader.epochs.state import Facts, Position, from_state, to_state
+from headrace.torch._dataloader.epochs.progress import Progress, between, finish_restored
+from headrace.torch._dataloader.epochs.state import Facts, Position
 from headrace.torch._dataloader.fetching import Fetcher
 from headrace.torch._dataloader.iteration import (
     AheadIteration,
@@ -55,7 +57,16 @@ _ABOUT_WORKERS = (
     *("num_workers", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn"),
     *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "in_order"),
 )
-_LEFT_BEHIND = ("_processes", "_end", "_waits", "_parts", "_engine", "_progress", "_iterator")
+_LEFT_BEHIND = (
+    "_processes",
+    "_end",
+    "_waits",
+    "_parts",
+    "_engine",
+    "_progress",
+    "_iterator",
+    "_kept_seed",
+)
 """Attributes of iterations."""
 _TORCHS = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
 
@@ -145,6 +156,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._engine = Engine()
         self._progress: Progress | StreamProgress | None = None  # of the newest one
         self._iterator = None  # torch's
+        self._kept_seed: int | None = None  # of the newest epoch, with persistent workers
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, also in another process, has the arguments; it begins with the next epoch."""
@@ -182,6 +194,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             self.generator,
             self.num_workers > 0,
             self._own.state_every,
+            self._kept_seed,
         )
 
     @property
@@ -218,6 +231,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         iteration = self._iteration(progress)
         iteration.waits = self._waits
         self._progress, self._epoch, self._restored = progress, progress.epoch + 1, None
+        if self.persistent_workers:
+            self._kept_seed = progress.base_seed
         return iteration
 
     def _stream(self) -> StreamIteration:
@@ -249,13 +264,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _begin(self) -> Progress:
         restored = self._restored
         source = self._source
-        if restored is not None and restored.origin.epoch != source.epoch:
-            pass_on(source, restored)
-            restored = None  # The user chose another epoch of the sampler since.
-        elif restored is None and isinstance(self._progress, Progress):
-            self._progress.leave((self.prefetch_factor or 2) * self.num_workers)
         if restored is None:
+            if isinstance(self._progress, Progress):
+                self._progress.leave((self.prefetch_factor or 2) * self.num_workers)
             return Progress(source, self._epoch, None)
+        source = self._keeping(restored.kept_seed)
+        if restored.origin.epoch != source.epoch:  # The user chose another epoch since.
+            finish_restored(source, restored)
+            return Progress(self._keeping(restored.newest_seed), self._epoch, None)
         state = restored.dataset if self._keeps_dataset else None
         has_begun = restored.base_seed is not None
         if state is not None and not has_begun:
@@ -265,7 +281,13 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if state is not None and has_begun:
             # Last: a dataset that restores torch's generator means the one that samples draw from.
             self.dataset.load_state_dict(state)  # type: ignore[attr-defined]
-        return Progress(source, restored.epoch + 1, None) if is_spent else progress
+        if is_spent:
+            return Progress(self._keeping(progress.base_seed), restored.epoch + 1, None)
+        return progress
+
+    def _keeping(self, seed: int | None) -> Source:
+        """The source of an epoch that follows one of this base seed."""
+        return replace(self._source, kept_seed=seed if self.persistent_workers else None)
 
     @property
     def _keeps_dataset(self) -> bool:
@@ -383,14 +405,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Where the loop is, after the last batch that it got; after the epoch's last batch that is
         the beginning of the next. Plain values, beside states that samplers give."""
-        return to_state(self._position(), self._facts)
+        return states.to_state(self._position(), self._facts)
 
     def _position(self) -> Position:
         if self._restored is not None:
             return self._restored
         progress = self._progress
         if progress is None or progress.is_over():
-            return between(self._source, self._epoch, self._dataset_state(progress))
+            state = self._dataset_state(progress)
+            return between(self._source, self._epoch, state, self._kept_seed)
         if isinstance(progress, StreamProgress):
             return progress.position()
         return progress.position(self._dataset_state(progress))
@@ -415,7 +438,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             FailedPreconditionError: it is of another dataset, or of other parameters. Iterating
                 raises it if the sampler gives other samples than before.
         """
-        position = from_state(state, self._facts)
+        position = states.from_state(state, self._facts)
+        states.check_sampler(position, self._source)
         is_divided = isinstance(self.dataset, IterableDataset)
         has_begun = position.batches > 0 or position.dataset is not None
         if is_divided and has_begun and not isinstance(self.dataset, SampleStream):
@@ -444,7 +468,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """Ends persistent workers and the engine. Others end with their iteration."""
         self._engine.close()
         self._parts = None
+        if self.persistent_workers and isinstance(self._progress, StreamProgress):
+            self._progress.close()
         self._iterator = None  # torch's, which has persistent workers of a SampleStream.
+        self._kept_seed = None
         self._close_workers()
 
     def _close_workers(self) -> None:

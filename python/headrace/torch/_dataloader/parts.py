@@ -11,6 +11,7 @@ import torch.utils.data._utils.worker as torch_worker
 from torch.utils.data import IterableDataset, get_worker_info
 
 from headrace._loading.passes.origins import has_state
+from headrace.formats._arrow.objects import kind_of
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,15 @@ class Parts(IterableDataset[Given]):
         self.part: Part | None = None  # of the newest iteration in this process
         self._how = how
         self._start = start
+        self._was_loaded = False
 
     def __iter__(self) -> Part:
         info = get_worker_info()
         start, self._start = self._start, None
+        if start is None and self._was_loaded and kind_of(self.dataset) == "IterableDataset":
+            # Hugging Face's: each of its passes begins where a state was loaded.
+            self.dataset.load_state_dict(None)
+        self._was_loaded = self._was_loaded or start is not None
         self.part = Part(self.dataset, self._how, 0 if info is None else info.id, start)
         return self.part
 

@@ -36,7 +36,7 @@ def begin_sample(base_seed: int, place: int, *, whole_process: bool) -> None:
         seed = (base_seed + place) & (2**63 - 1)
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
-        np.random.seed(_mixed(seed) & 0xFFFFFFFF)  # It takes 32 bits.
+        np.random.seed(mixed(seed) & 0xFFFFFFFF)  # It takes 32 bits.
 
 
 def end_sample() -> None:
@@ -48,8 +48,8 @@ def sample_rng() -> np.random.Generator:
     """The random numbers of the sample that a DataLoader of `headrace.torch` is reading.
 
     Call it in ``__getitem__`` or a transform. They are fixed by the loader's base seed, which torch
-    draws for every epoch, and by the sample's place in the epoch: for any number of workers,
-    processes, threads or none, and after a resume.
+    draws for every epoch, or once if workers persist, and by the sample's place in the epoch: for
+    any number of workers, processes, threads or none, and after a resume.
 
     Raises:
         FailedPreconditionError: no such DataLoader is reading a sample in this thread.
@@ -64,7 +64,7 @@ def sample_rng() -> np.random.Generator:
     return _here.rng
 
 
-def _mixed(value: int) -> int:
+def mixed(value: int) -> int:
     """SplitMix64: neighbouring seeds become unrelated ones."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _MASK

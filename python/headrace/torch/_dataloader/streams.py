@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -74,6 +75,11 @@ class StreamProgress:
         self.batches += 1
         return batch
 
+    def close(self) -> None:
+        """Drops what iterates, and its workers."""
+        if not self._has_ended:
+            self._iterator = map(_refuse, itertools.repeat(None))
+
     def position(self) -> Position:
         if self._restored is not None:
             return self._restored
@@ -95,6 +101,10 @@ class StreamProgress:
 
     def _dataset_state(self) -> Any:
         raise NotImplementedError
+
+
+def _refuse(_: object) -> NoReturn:
+    raise FailedPreconditionError("the DataLoader was closed, with its workers: iterate it again")
 
 
 class SampleProgress(StreamProgress):

@@ -97,10 +97,10 @@ class ArrayReader:
             ]
             taken.append(reader.begin(lists, epoch) if lists else iter(()))
         parts = list(zip(rows, taken, strict=True))
-        return (
-            _join([(of[number], next(each)) for of, each in parts if of[number]])
-            for number in range(len(batches))
-        )
+        for number in range(len(batches)):
+            yield _join([(of[number], next(each)) for of, each in parts if of[number]])
+        for each in taken:
+            next(each, None)  # Its end: one that was left is stopped when it is dropped.
 
     def stats(self) -> Stats:
         """Of the Loader; of several, of the one that the loop waited for most."""
@@ -141,7 +141,8 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         same = (one.dtype, one.shape) == (other.dtype, other.shape)
         return same and one.numpy().tobytes() == other.numpy().tobytes()
-    return type(one) is type(other) and bool(one == other)
+    # NumPy's format has texts of a type of its own.
+    return list(map(type, one)) == list(map(type, other)) and bool(one == other)
 
 
 def _is_alike(made: Any, schema: Sequence[tuple[str, str, tuple[int, ...], bool]]) -> bool:
@@ -220,6 +221,8 @@ class ArrayIteration(Iteration):
         left.popleft()
         self._places.popleft()
         if not left:  # The next iteration may have the engine.
+            if self._batches is not None:
+                next(self._batches, None)  # Its end: dropped before, it would wait for the engine.
             self._batches = None
             self._end()
         return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs import generators
 from headrace.torch._dataloader.epochs.endless import EpochSampler
 from headrace.torch._dataloader.epochs.generators import decoded, encoded
+from headrace.torch._dataloader.seeds import mixed
 
 _TORCH = "torch.utils.data."
 _LISTS = (list, tuple, range)
@@ -45,6 +47,9 @@ class Source:
     """With workers torch's DataLoader calls ``iter(sampler)`` twice."""
     state_every: int
     """Steps between two states of a sampler that has them."""
+    kept_seed: int | None = None
+    """The base seed of the epoch before, if workers persist: torch draws one for all epochs, and
+    calls ``iter(sampler)`` once in the later ones."""
 
     @property
     def has_epoch(self) -> bool:
@@ -147,17 +152,18 @@ class Drawing:
     """
 
     def __init__(self, source: Source, base_seed: int | None = None) -> None:
-        """Begins a pass; a `base_seed` that is given replaces the one drawn."""
+        """Begins a pass; or again one that had this `base_seed`, whether it was drawn or kept."""
         self._source = source
         for each in layers(source.sampler):
             if isinstance(each, EpochSampler):
                 each.finish()  # Now: the origin is that of the pass that begins.
         self.origin = source.origin()
         self._iterator = iter(source.sampler)
-        self.base_seed = _draw_seed(source.generator)
-        if base_seed is not None:
-            self.base_seed = base_seed
-        if source.asks_twice:
+        if base_seed is None and source.kept_seed is not None:
+            self.base_seed, is_drawn = _seed_after(source.kept_seed), False
+        else:
+            self.base_seed, is_drawn = _draw_seed(source.generator, base_seed)
+        if source.asks_twice and is_drawn:
             self._iterator = iter(source.sampler)
         self._count = 0
         self._place = 0
@@ -178,6 +184,8 @@ class Drawing:
             return None
         try:
             keys = next(self._iterator)
+            if self._source.batched and not isinstance(keys, list):
+                keys = list(keys)
         except StopIteration:
             if self.follows_state and not self._count:
                 self.follows_state = False
@@ -185,11 +193,13 @@ class Drawing:
                 return self.next()
             self._ended = True
             return None
+        except Exception as error:
+            kind = type(self._source.sampler).__name__
+            error.add_note(f"drawing batch {self._count} from a {kind}")
+            raise
         finally:
             if self.sampler_epoch is not None:
                 self.sampler_epoch = self._source.epoch
-        if self._source.batched:
-            keys = keys if isinstance(keys, list) else list(keys)
         rows = len(keys) if self._source.batched else 1
         self._mark = _marked(self._mark, keys)
         number, place = self._count, self._place
@@ -215,28 +225,28 @@ class Drawing:
         """How often a batch was asked for: one more than `count` after the end."""
         return self._count + self._ended
 
-    def leave(self, asked: int) -> None:
-        """The pass ends here, before its end: sets the generators that its samplers have to what
-        they are after a batch was asked for so often. Not if somebody else has drawn from them, or
-        of samplers that are not torch's, which may follow more than their generators."""
+    def rewind_to(self, asked: int) -> None:
+        """Sets the generators that the samplers have to what they are after a batch was asked for
+        so often. Not if somebody else has drawn from them; nor those of samplers that are not
+        torch's, which may follow more than their generators."""
         source = self._source
         found = generators.generators(source.sampler, source.generator)
         if not found or not _is_torchs(source.sampler) or asked == self.asked:
             return
         now, shared = generators.states(found), torch.get_rng_state()
-        try:
+        with contextlib.suppress(Exception):  # The sampler's own, which it raised before.
             generators.set_states(found, self.origin.generators)
             torch.set_rng_state(decoded(self.origin.global_state))
-            again, drawn, left = Drawing(source), None, None
+            keys = Drawing(source, self.base_seed)._iterator
+            drawn, wanted = None, None
             for number in range(max(asked, self.asked) + 1):
                 drawn = generators.states(found) if number == self.asked else drawn
-                left = generators.states(found) if number == asked else left
-                again.next()
-            if drawn == now and left is not None:
-                now = left
-        finally:
-            generators.set_states(found, now)
-            torch.set_rng_state(shared)
+                wanted = generators.states(found) if number == asked else wanted
+                next(keys, None)
+            if drawn == now and wanted is not None:
+                now = wanted
+        generators.set_states(found, now)
+        torch.set_rng_state(shared)
 
     def restart(self, snapshot: Snapshot) -> None:
         """The sampler has the state of this snapshot: what comes next follows it."""
@@ -256,9 +266,23 @@ def _is_torchs(sampler: Any, *others: type[Any]) -> bool:
     return all(kind.__module__.startswith(_TORCH) or kind in (*_LISTS, *others) for kind in kinds)
 
 
-def _draw_seed(generator: torch.Generator | None) -> int:
-    """Draws a base seed as `torch.utils.data.dataloader._BaseDataLoaderIter.__init__` does."""
-    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+def _draw_seed(generator: torch.Generator | None, known: int | None) -> tuple[int, bool]:
+    """Draws a base seed as `torch.utils.data.dataloader._BaseDataLoaderIter.__init__` does.
+
+    If another is `known`, it was kept: then nothing is drawn. Returns it, and whether it is drawn.
+    """
+    source = torch.default_generator if generator is None else generator
+    before = source.get_state()
+    drawn = int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+    if known is not None and drawn != known:
+        source.set_state(before)
+        return known, False
+    return drawn, True
+
+
+def _seed_after(seed: int) -> int:
+    """The base seed of the next epoch, where none is drawn: samples do not draw the same again."""
+    return mixed(seed) >> 1
 
 
 def _marked(before: str, keys: Any) -> str:

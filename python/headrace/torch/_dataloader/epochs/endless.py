@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from headrace._arguments import integer
+from headrace._arguments import integer, iterable
 from headrace._loading.passes.origins import epoch_of, stateful, teller
 from headrace.torch._dataloader.epochs import generators
 from headrace.torch._dataloader.epochs.generators import decoded, encoded
@@ -39,6 +39,7 @@ class EpochSampler(Sampler[Any]):
 
     def __init__(self, sampler: Iterable[Any], size: int) -> None:
         integer("size", size, 1, 2**62)
+        iterable("sampler", sampler)
         self.sampler = sampler
         self._size = size
         self._iterator: Iterator[Any] | None = None
@@ -72,11 +73,16 @@ class EpochSampler(Sampler[Any]):
             self._given += 1
             yield key
 
-    def finish(self, *, loaded: bool = False) -> None:
-        """Draws the rest of a pass that was left; also of one whose state was loaded, if so."""
-        self._resumes = self._resumes and not loaded
-        if 0 < self._given < self._size and not self._resumes:
-            with self._told(self._epoch):
+    def finish(self) -> None:
+        """Draws the rest of a pass that was left. One whose state was loaded goes on instead."""
+        if not self._resumes:
+            self.finish_loaded()
+
+    def finish_loaded(self) -> None:
+        """Draws the rest of a pass that was left, or whose state was loaded."""
+        self._resumes = False
+        if 0 < self._given < self._size:
+            with self._in_epoch(self._epoch):
                 while self._given < self._size:
                     self._next()
                     self._given += 1
@@ -135,19 +141,21 @@ class EpochSampler(Sampler[Any]):
 
     def _draw_again(self, taken: int, epoch: int | None) -> None:
         """Draws so many keys of a pass that began in this epoch, which may be an earlier one."""
-        with self._told(epoch):
+        with self._in_epoch(epoch):
             self._begin()
             for _ in range(taken):
                 self._next()
 
     @contextlib.contextmanager
-    def _told(self, epoch: int | None) -> Iterator[None]:
+    def _in_epoch(self, epoch: int | None) -> Iterator[None]:
         """The sampler's epoch is this one meanwhile, if it has epochs."""
         now, tell = epoch_of(self.sampler), teller(self.sampler)
         if tell is None or epoch is None:
             yield
             return
         tell(epoch)
-        yield
-        if now is not None:
-            tell(now)
+        try:
+            yield
+        finally:
+            if now is not None:
+                tell(now)

@@ -40,7 +40,7 @@ class Progress:
         """
         self.epoch = epoch
         self.has_ended = False
-        """Whether the loop knows that no batch follows. An iteration sets it."""
+        """Whether it is known that no batch follows. An iteration sets it, and `is_over`."""
         self._at: tuple[int, int, str, Snapshot | None] = (0, 0, "", None)
         self._ahead: dict[int, Drawn] = {}
         self._failed: set[int] = set()
@@ -106,7 +106,7 @@ class Progress:
         """Another epoch begins. If this one was left early, the generators of its samplers go on as
         after torch's DataLoader, which draws `ahead` batches beyond those that the loop has."""
         if not self.has_ended:
-            self._drawing.leave(self._at[0] + len(self._ahead) + ahead)
+            self._drawing.rewind_to(self._at[0] + len(self._ahead) + ahead)
 
     def is_spent(self) -> bool:
         """Whether no batch is left to draw: draws one ahead to know it."""
@@ -117,7 +117,10 @@ class Progress:
     def is_over(self) -> bool:
         """Whether every batch of the epoch is known to be delivered. If the sampler has given as
         many as it says, this draws its end: RandomSampler draws from its generator there."""
-        return self._at[0] == self._drawing.count and self._drawing.is_over and self.is_spent()
+        if self._at[0] == self._drawing.count and self._drawing.is_over and self.is_spent():
+            self.has_ended = True
+            return True
+        return False
 
     def draw(self) -> Drawn | None:
         """The next batch to read; None at the end. Raises whatever the sampler raises."""
@@ -162,18 +165,20 @@ class Progress:
         )
 
 
-def pass_on(source: Source, restored: Position) -> None:
-    """Another epoch than the restored one is to begin, in a sampler that goes on from one epoch to
-    the next: it goes on from there."""
+def finish_restored(source: Source, restored: Position) -> None:
+    """Another epoch than the restored one is to begin. A sampler that goes on from one epoch to the
+    next draws the restored one to its end."""
     samplers = [each for each in layers(source.sampler) if isinstance(each, EpochSampler)]
     before, now = restored.origin.epoch, source.epoch
     if not samplers or restored.origin.sampler is None or before is None or now is None:
         return
     source.set_epoch(before)
-    Progress(source, restored.epoch, restored)
-    for each in samplers:
-        each.finish(loaded=True)
-    source.set_epoch(now)
+    try:
+        Progress(source, restored.epoch, restored)
+        for each in samplers:
+            each.finish_loaded()
+    finally:
+        source.set_epoch(now)
 
 
 class DrawnAhead:
@@ -198,9 +203,12 @@ class DrawnAhead:
         return None
 
 
-def between(source: Source, epoch: int, dataset: object = None) -> Position:
+def between(
+    source: Source, epoch: int, dataset: object = None, kept_seed: int | None = None
+) -> Position:
     """The position before an epoch that has not begun. `dataset`: an iterable dataset's state."""
-    return Position(epoch, 0, 0, "", (), None, None, source.origin(), None, 0, dataset)
+    origin = source.origin()
+    return Position(epoch, 0, 0, "", (), None, None, origin, None, 0, dataset, kept_seed)
 
 
 def hash_of(state: torch.Tensor) -> str:

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from headrace._arguments import integer, shown
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
-from headrace.torch._dataloader.epochs.drawing import Origin, Share, Snapshot
+from headrace.torch._dataloader.epochs.drawing import Origin, Share, Snapshot, Source
+from headrace.torch._dataloader.epochs.generators import decoded
 
 _VERSION = 1
+_NEW = "kept_seed"
+"""States did not always have it."""
 DEALS_BATCHES = "accelerate.data_loader.BatchSamplerShard"
 SPLITS_BATCHES = f"{DEALS_BATCHES}, split_batches"
 _DIVIDES_STEPS = ("torch.utils.data.distributed.DistributedSampler", DEALS_BATCHES)
@@ -54,6 +59,13 @@ class Position:
     """Batches that the sampler had given, with those that were read ahead."""
     dataset: Any
     """The state of an iterable dataset."""
+    kept_seed: int | None = None
+    """The base seed of the epoch before, if this one has not begun, and workers persist."""
+
+    @property
+    def newest_seed(self) -> int | None:
+        """The base seed of the newest epoch that has begun."""
+        return self.kept_seed if self.base_seed is None else self.base_seed
 
 
 def to_state(position: Position, facts: Facts) -> dict[str, Any]:
@@ -71,6 +83,7 @@ def to_state(position: Position, facts: Facts) -> dict[str, Any]:
 def from_state(state: Any, facts: Facts) -> Position:
     """Reads a state. Raises, naming the difference, if it is of another loader."""
     equal = {name: value for name, value in asdict(facts).items() if name != "share"}
+    state = {_NEW: None, **state} if isinstance(state, Mapping) else state
     names = ["version", *equal, *Position.__dataclass_fields__]
     if not isinstance(state, Mapping) or "version" not in state:
         raise InvalidArgumentError(
@@ -97,11 +110,9 @@ def from_state(state: Any, facts: Facts) -> Position:
                 f"{value!r}: its batches would differ"
             )
     _check_values(state)
-    try:
-        origin = Origin(**state["origin"])
-        snapshot = None if state["snapshot"] is None else Snapshot(**state["snapshot"])
-    except TypeError as error:
-        raise InvalidArgumentError(f"state: origin or snapshot: {error}") from None
+    origin = _part(state, "origin", Origin)
+    _check_origin(origin)
+    snapshot = None if state["snapshot"] is None else _part(state, "snapshot", Snapshot)
     values = {name: state[name] for name in Position.__dataclass_fields__}
     values |= {"origin": origin, "snapshot": snapshot, "ahead": tuple(state["ahead"])}
     if saved != facts.share and saved is not None:
@@ -109,11 +120,27 @@ def from_state(state: Any, facts: Facts) -> Position:
     return Position(**values)
 
 
+def check_sampler(position: Position, source: Source) -> None:
+    """Raises FailedPreconditionError if only one of the saved sampler and this one has epochs."""
+    saved, here = position.origin.epoch, source.epoch
+    if (saved is None) != (here is None):
+        raise FailedPreconditionError(
+            f"state: saved with a sampler {_with_epoch(saved)}, restored with a "
+            f"{type(source.sampler).__name__} {_with_epoch(here)}: its samples would differ; give "
+            "the same kind of sampler"
+        )
+
+
+def _with_epoch(epoch: int | None) -> str:
+    return "without set_epoch()" if epoch is None else "that has set_epoch()"
+
+
 def _check_values(state: Mapping[str, Any]) -> None:
     for name in ("epoch", "batches", "samples", "drawn"):
         integer(f"state {name}", state[name], 0, 2**62)
-    if state["base_seed"] is not None:
-        integer("state base_seed", state["base_seed"], 0, 2**64 - 1)
+    for name in ("base_seed", "kept_seed"):
+        if state[name] is not None:
+            integer(f"state {name}", state[name], 0, 2**64 - 1)
     for name in ("mark", "global_now"):
         if not isinstance(state[name], str | None):
             raise InvalidArgumentError(
@@ -126,6 +153,35 @@ def _check_values(state: Mapping[str, Any]) -> None:
         )
     for number in ahead:
         integer("state ahead", number, 0, 2**62)
+
+
+def _part(state: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+    """A part of the state, which has the fields of a dataclass."""
+    given, names = state[name], list(kind.__dataclass_fields__)
+    if not isinstance(given, Mapping) or set(given) != set(names):
+        raise InvalidArgumentError(
+            f"state: {name} is {shown(given)}, must have {', '.join(names)}: give what "
+            "state_dict() gave, unchanged"
+        )
+    return kind(**given)
+
+
+def _check_origin(origin: Origin) -> None:
+    if origin.epoch is not None:
+        integer("state origin epoch", origin.epoch, 0, 2**62)
+    if not isinstance(origin.generators, list | tuple):
+        raise InvalidArgumentError(
+            f"state: origin generators is {shown(origin.generators)}, must be a list of states"
+        )
+    torchs = [each for each in origin.generators if not isinstance(each, Mapping)]
+    for name, text in [("global_state", origin.global_state), *(("generators", t) for t in torchs)]:
+        try:
+            torch.Generator().set_state(decoded(text))
+        except (TypeError, ValueError, RuntimeError):
+            raise InvalidArgumentError(
+                f"state: origin {name} is {shown(text)}, must be the state of a generator of torch "
+                f"{torch.__version__}: give what state_dict() gave, unchanged"
+            ) from None
 
 
 def _share(state: Mapping[str, Any], facts: Facts) -> Share | None:

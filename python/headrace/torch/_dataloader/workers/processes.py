@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from headrace import _core
-from headrace._process.at_exit import close_before_processes
+from headrace._process.at_exit import exit_before_processes
 from headrace._workers._failures import end_of
 from headrace._workers._pool import blocked_interrupts, end_processes
 from headrace.errors import WorkerLostError
@@ -43,7 +43,7 @@ class Process:
             name=f"headrace-dataloader-{setup.number}",
             daemon=True,
         )
-        close_before_processes()
+        exit_before_processes()
         method = context.get_start_method()
         try:
             with theirs, warnings.catch_warnings(), blocked_interrupts(method):

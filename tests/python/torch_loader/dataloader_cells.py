@@ -14,7 +14,10 @@ FACTORS: dict[str, tuple[str, ...]] = {
         *("numbers", "fails", "arrays", "images", "nested", "batched"),
         *("iterable", "own-state", "stream"),
     ),
-    "draw": ("in-order", "shuffle", "weighted", "list", "distributed", "batch-sampler"),
+    "draw": (
+        *("in-order", "shuffle", "weighted", "replacement", "list", "distributed"),
+        "batch-sampler",
+    ),
     "batch_size": ("4", "1", "none"),
     "drop_last": ("no", "yes"),
     "reads": ("loop", "threads", "processes", "persistent", "pool"),
@@ -28,7 +31,7 @@ FACTORS: dict[str, tuple[str, ...]] = {
 
 ITERABLE = ("iterable", "own-state", "stream")
 """Datasets that decide themselves what comes next."""
-_SAMPLERS = ("weighted", "list", "distributed")
+_SAMPLERS = ("weighted", "replacement", "list", "distributed")
 _BY_ITSELF = "an IterableDataset decides itself what comes next: torch's own workers iterate it"
 
 REFUSALS: tuple[Refusal, ...] = (
