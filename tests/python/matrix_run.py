@@ -266,7 +266,6 @@ class RankLoop:
             yield from self._epoch(loader, 0, wanted[0] if whole else wanted[0][:CUT], whole)
             if cell["run"] == "resumed":
                 state = json.loads(json.dumps(loader.state_dict()))
-                self._job.barrier.wait()
                 loader.close()
                 loader = self._made(again=True)
                 loader.load_state_dict(state)
@@ -307,6 +306,8 @@ class RankLoop:
             yield
         if to_its_end:
             assert next(batches, None) is None, f"epoch {epoch} goes on after its last batch"
+        else:
+            self._job.barrier.wait()  # As steps of training end: a node that leaves sends no more.
 
 
 def run_here(

@@ -205,10 +205,14 @@ def test_close_kills_workers_that_are_busy(path: Path, monkeypatch: pytest.Monke
         os.read(reader, 1)
     assert loader._transformer is not None
     assert loader._transformer._workers is not None
-    processes = list(loader._transformer._workers.processes)
+    ended = []
+    for process in loader._transformer._workers.processes:
+        at_end = functools.partial(lambda process: ended.append(process.exitcode), process)
+        monkeypatch.setattr(process, "close", at_end)
+    assert loader._transformer._workers.processes
     monkeypatch.setattr(_pool, "_END_SECONDS", 0.0)
     loader.close()
-    assert [process.exitcode for process in processes] == [-signal.SIGKILL] * 2
+    assert ended == [-signal.SIGKILL] * 2
     del iteration  # Its end is the end of the run: not before the loader's.
     os.close(reader)
     os.close(writer)

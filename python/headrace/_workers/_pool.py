@@ -320,13 +320,12 @@ def _pickled(functions: Functions, start: str) -> bytes:
 
 
 def end_processes(processes: list[BaseProcess], deadline: float) -> None:
-    """Waits for processes until `deadline` (time.monotonic()), then kills them.
-
-    Does not call their close(): multiprocessing's exit hook may be joining them in another thread.
-    """
+    """Waits for processes until `deadline` (time.monotonic()), then kills them."""
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
         if process.exitcode is None:
             process.kill()
     for process in processes:
         process.join()
+        _core.stop_at_exit()  # multiprocessing's exit hook may be joining it: it is not closed.
+        process.close()
