@@ -17,7 +17,7 @@ import torch.utils.data
 from dataloader_cells import ITERABLE, is_defined
 from folder_data import fixed
 from loader_data import FLAT
-from map_data import Fails, Numbers, plain
+from map_data import WAYS, Batches, Fails, Numbers, plain
 from matrix_cells import Cell
 from stateful_data import NoState, OwnState
 from torch.utils.data import (
@@ -39,12 +39,10 @@ COUNT = 37
 EPOCH_SIZE = 10
 
 READS: dict[str, dict[str, Any]] = {
-    "loop": {},
+    "loop": WAYS["direct"],
     "threads": {"num_workers": 2, "pool_size": 16, "worker_method": "thread"},
-    "processes": {"num_workers": 2},
-    "persistent": {"num_workers": 2, "persistent_workers": True},
-    "pool": {"num_workers": 2, "pool_size": 5},
-    "persistent-pool": {"num_workers": 2, "persistent_workers": True, "pool_size": 5},
+    **{name: WAYS[name] for name in ("processes", "persistent", "pool")},
+    "persistent-pool": WAYS["persistent"] | WAYS["pool"],
 }
 DELIVERY: dict[str, dict[str, Any]] = {
     "in-order": {},
@@ -68,13 +66,6 @@ class Given:
     images: Any
     """A torchvision ImageFolder."""
     numbered: Path
-
-
-class Batched(Numbers):
-    """Reads whole batches."""
-
-    def __getitems__(self, numbers: list[int]) -> list[Any]:
-        return [(number, len(numbers)) for number in numbers]
 
 
 class Restorable(OwnState):
@@ -250,7 +241,7 @@ class Run:
             "fails": lambda: Fails(COUNT, {6: OSError, 22: OSError}),
             "arrays": lambda: self.given.table,
             "images": lambda: self.given.images,
-            "batched": lambda: Batched(COUNT),
+            "batched": lambda: Batches(COUNT),
             "iterable": NoState,
             "own-state": Restorable,
         }

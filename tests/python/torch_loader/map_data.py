@@ -73,6 +73,13 @@ class OnlyIds(Numbers):
         return number
 
 
+class Batches(OnlyIds):
+    """Reads whole batches."""
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        return [(number, len(numbers)) for number in numbers]
+
+
 class Counting(Sampler[int]):
     """A sampler with a state, as torchdata's, which never ends."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.data
-from map_data import WAYS, Draws, Numbers, OnlyIds, Ragged, plain
+from map_data import WAYS, Batches, Draws, Numbers, OnlyIds, Ragged, plain
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -139,13 +139,6 @@ def test_parts_of_other_dtypes_make_the_batch_of_torch(way: str) -> None:
     ours = DataLoader(Mixed(11), 4, **WAYS[way])
     assert [plain(batch) for batch in ours] == expected
     ours.close()
-
-
-class Batches(OnlyIds):
-    """Reads whole batches."""
-
-    def __getitems__(self, numbers: list[int]) -> list[Any]:
-        return [(number, len(numbers)) for number in numbers]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
 
-from headrace._arguments import choice, integer, shown
+from headrace._arguments import choice, integer, iterable, shown
 from headrace.errors import InvalidArgumentError
 
 WorkerMethod = Literal["multiprocessing", "thread"]
@@ -82,13 +82,8 @@ def _check_torchs(torchs: dict[str, Any]) -> None:
     if generator is not None and not isinstance(generator, torch.Generator):
         raise InvalidArgumentError(f"generator: got {shown(generator)}, must be a torch.Generator")
     for name in ("sampler", "batch_sampler"):
-        given = torchs[name]
-        if (
-            given is not None
-            and not hasattr(given, "__iter__")
-            and not hasattr(given, "__getitem__")
-        ):
-            raise InvalidArgumentError(f"{name}: got {shown(given)}, must be iterable")
+        if torchs[name] is not None:
+            iterable(name, torchs[name])
 
 
 def _check_iterable(own: Own) -> None:
