@@ -39,6 +39,11 @@ def arrow() -> Any:
     return pyarrow
 
 
+def release_unused() -> None:
+    """Gives the memory back that pyarrow keeps of what this thread decoded."""
+    arrow().default_memory_pool().release_unused()
+
+
 @contextmanager
 def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
     """The file, opened by pyarrow."""

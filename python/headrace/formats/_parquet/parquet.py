@@ -31,6 +31,7 @@ from headrace.formats._parquet.files import (
     files_of,
     is_folder_of_files,
     opened,
+    release_unused,
     warn_of_others,
 )
 from headrace.formats._parquet.footer import Chunks, chunks_of
@@ -90,12 +91,10 @@ class Parquet(GroupFormat):
             warn_of_others(path, files)
         if not files:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")
-        with opened(files[0]) as file:
-            schema = file.schema_arrow
-            columns = _with_images(files[0], file, columns_of(files[0], schema, self.columns))
+        columns, classes = self._described_by(files[0])
+        release_unused()
         for column in columns:
             column.add_field(builder)
-        classes = classes_of(schema, columns)
         if classes is not None:
             builder.set_classes(classes)
         decoding = Lock()  # One row group is in memory at a time.
@@ -108,10 +107,20 @@ class Parquet(GroupFormat):
                 for group in range(file.metadata.num_row_groups):
                     with decoding:
                         filling.add(each, file, group)
-                        arrow().default_memory_pool().release_unused()
+                        release_unused()
 
         if builder.add_parts(files, describe) == 0:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+
+    def _described_by(self, first: str) -> tuple[list[Column], list[str] | None]:
+        """The columns by the first file, and the names of classes.
+
+        The file is gone when this returns, and with it the dictionary that its reader keeps.
+        """
+        with opened(first) as file:
+            schema = file.schema_arrow
+            columns = _with_images(first, file, columns_of(first, schema, self.columns))
+            return columns, classes_of(schema, columns)
 
     def decode_group(self, path: str, part: str, into: memoryview) -> int:
         """`part`: the number of the row group, and the columns in order."""
