@@ -10,6 +10,9 @@ export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 
+if [[ ! -d build/python ]]; then
+  echo "build: the first time this compiles for some minutes, and prints nothing meanwhile"
+fi
 # .venv has the build requirements already, hence no isolation; and the rest, hence no dependencies.
 python -m pip install --quiet --disable-pip-version-check \
   --no-build-isolation --no-deps --force-reinstall "$@" .

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace._arguments import integer, shown
-from headrace._nodes.launch import Launch, find_launch
+from headrace._nodes.launch import NODES, Launch, find_addresses, find_launch
 from headrace._nodes.positions import Layout, layout_among
 from headrace._options.groups import Sharding
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
@@ -159,4 +159,12 @@ def _launched() -> Launch | None:
             f"environment WORLD_SIZE={world_size!r}, LOCAL_RANK={local!r}, but "
             f"no RANK: cannot determine which of several processes this is; {_WAY_OUT}"
         )
-    return find_launch()
+    found = find_launch()
+    addresses = find_addresses() if found is None else None
+    if addresses is not None and len(addresses) > 1:
+        raise InvalidArgumentError(
+            f"environment {NODES} names {len(addresses)} nodes, but nothing says which of them "
+            "this is: each would read all samples; start the ranks with a launcher, or "
+            f"{_WAY_OUT}; for a process that is not of the job, unset {NODES}"
+        )
+    return found

@@ -111,6 +111,20 @@ def test_addresses_of_the_environment_must_be_those_of_all_nodes(
         hr.Loader(numbered, tiers=TIERS)
 
 
+def test_addresses_of_several_nodes_without_a_rank_are_refused(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process would read all samples, as if it were alone."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HEADRACE_NODES", "127.0.0.1,127.0.0.2")
+    with pytest.raises(InvalidArgumentError, match="HEADRACE_NODES names 2 nodes, but nothing"):
+        hr.Loader(numbered)
+    hr.Loader(numbered, sharding=hr.Sharding(rank=1, world_size=2)).close()
+    monkeypatch.setenv("HEADRACE_NODES", "127.0.0.1")
+    hr.Loader(numbered).close()
+
+
 @pytest.mark.parametrize(
     ("addresses", "match"),
     [

@@ -8,10 +8,12 @@ Imports the packages once, then forks the ranks of two jobs. Prints a line for e
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import itertools
 import json
 import os
+import pickle
 import signal
 import sys
 import traceback
@@ -141,6 +143,12 @@ def stays() -> Any:
     ]
 
 
+def copied() -> Any:
+    """What copying and pickling a prepared loader raise."""
+    loader = accelerator({}).prepare(ours("shuffled"))
+    return [error(lambda: copy.copy(loader)), error(lambda: pickle.dumps(loader))]
+
+
 def on_distributed_sampler() -> Any:
     """Not divided again: the samples of two epochs."""
     trains = accelerator({})
@@ -237,6 +245,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "on the device": on_the_device,
     "left early": left_early,
     "stays": stays,
+    "copied": copied,
     "DistributedSampler": on_distributed_sampler,
     "DistributedSampler of three": lambda: kind_of(accelerator({}).prepare(divided(ranks=3))),
     "arrival": lambda: in_any_order(fetch="arrival", pool_size=5),

@@ -159,6 +159,15 @@ def test_the_loader_stays_the_object_that_it_was(told: Told) -> None:
     assert told.everywhere("stays") == [[True, True, 4, True, True, True]] * 3
 
 
+def test_it_is_neither_copied_nor_pickled(told: Told) -> None:
+    why = (
+        "FailedPreconditionError: copying or pickling a DataLoader that accelerator.prepare() "
+        "prepared: it belongs to the Accelerator of this process; copy the loader before, and "
+        "prepare the copy"
+    )
+    assert told.everywhere("copied") == [[why, why]] * 3
+
+
 def test_samples_that_a_distributed_sampler_divides_are_not_divided_again(told: Told) -> None:
     for ranks, remainder in ((1, 1), (2, -1)):
         shares = told.by_rank(ranks, "DistributedSampler")
