@@ -230,6 +230,12 @@ def test_accelerate_skips_the_first_batches_of_a_loader(jobs: Jobs, case: str, w
         assert told[case] == told[whole][20:]
 
 
+@pytest.mark.parametrize("how", ["", ", later", ", prepared", ", sampler"])
+def test_an_epoch_of_a_loader_that_is_skipped_to_its_end_is_over(jobs: Jobs, how: str) -> None:
+    for told in jobs.told("accelerate"):
+        assert told["all skipped" + how] == [True] * 5
+
+
 @pytest.mark.parametrize("case", ["resumed by state", "resumed by skipping", "resumed twice"])
 def test_accelerate_s_loader_goes_on_after_every_step_of_two_epochs(jobs: Jobs, case: str) -> None:
     for told in jobs.told("accelerate"):

@@ -33,6 +33,7 @@ class Cursor(Generic[Plan]):
         self._plan: Plan | None = None  # of that epoch, or of the iteration to be repeated
         self._coming: tuple[int, int] | None = None  # where the next iteration starts, if decided
         self._repeats = False  # the iteration at `_coming` was left before its first batch
+        self._restored = False  # `_coming` is of a state
         self._began: tuple[int, int] | None = None  # the iteration in progress
         self._iteration = 0  # number of the newest one
         self._supply: tuple[int, int] | None = None  # the step that the core gives next
@@ -55,10 +56,9 @@ class Cursor(Generic[Plan]):
         return self._coming
 
     @property
-    def is_new(self) -> bool:
-        """Whether the loader has given no batch, and neither `go_to` nor `restore` decided
-        where it starts."""
-        return self._at == (0, 0) and self.told is None
+    def is_restored(self) -> bool:
+        """Whether the next iteration starts where `restore` said."""
+        return self._restored and self.told is not None
 
     def length(self, plan: Plan | None) -> int:
         """Steps of an epoch with this plan."""
@@ -95,7 +95,7 @@ class Cursor(Generic[Plan]):
         if not again:
             self.stop()
         self._at = self._supply = self._began = (epoch, step)
-        self._coming, self._repeats = None, False
+        self._coming, self._repeats, self._restored = None, False, False
 
     def gave(self, epoch: int, step: int, ends_epoch: bool) -> None:
         """The core gave this batch to the current iteration."""
@@ -128,11 +128,11 @@ class Cursor(Generic[Plan]):
         """Makes this epoch the next one. Returns whether a restored position in it is kept."""
         if self._coming is not None and self._coming[0] == epoch:
             return True
-        self._coming, self._repeats = (epoch, 0), False
+        self._coming, self._repeats, self._restored = (epoch, 0), False, False
         return False
 
     def restore(self, epoch: int, step: int) -> None:
         """Makes the next iteration start here, and ends the current one."""
         self.stop()
-        self._coming, self._repeats = (epoch, step), False
+        self._coming, self._repeats, self._restored = (epoch, step), False, True
         self._at, self._plan = (epoch, 0), None

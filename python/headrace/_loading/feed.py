@@ -220,7 +220,8 @@ class EpochFeed:
         the epoch, for the iteration that has begun, too. Any other counts its epochs itself."""
         epoch = integer("epoch", epoch, 0, EPOCHS_MAX - 1)
         if of_new_loader:
-            if self.source is None and self.cursor.is_new and epoch > 0:
+            is_new = self.cursor.at[:2] == (0, 0) and self.cursor.told is None
+            if self.source is None and is_new and epoch > 0:
                 self._check_epoch(epoch)
                 self._start_core(Place(epoch, 0), base_seed=False)
                 self.cursor.begin(epoch, 0, again=True)

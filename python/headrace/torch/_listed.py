@@ -75,14 +75,22 @@ class BatchDataset(Dataset[Any]):
 
 
 class BatchList:
-    """The steps of an epoch, as a batch sampler."""
+    """The steps of an epoch, as a batch sampler. Their end is the end of the loader's epoch, also
+    if all of them were skipped."""
 
     even_batches = True  # Every rank has as many; Accelerator.join_uneven_inputs() reads it.
 
     def __init__(
-        self, loader: Any, batch_size: int | None, drop_last: bool, dataset: BatchDataset
+        self,
+        loader: Any,
+        batch_size: int | None,
+        drop_last: bool,
+        dataset: BatchDataset,
+        pass_over: Callable[[], None],
     ) -> None:
+        """`pass_over()` makes the epoch after the next one the next."""
         self._loader = loader
+        self._pass_over = pass_over
         self._turn = turn_of(loader)
         self.sampler = SequentialSampler(dataset)
         self.batch_size, self.drop_last = batch_size, drop_last
@@ -92,7 +100,16 @@ class BatchList:
 
     def __iter__(self) -> Iterator[list[int]]:
         self._turn.number += 1
-        return ([step] for step in range(len(self._loader)))
+        return self._steps()
+
+    def _steps(self) -> Iterator[list[int]]:
+        for step in range(len(self._loader)):
+            yield [step]
+        if self._turn.read != self._turn.number:
+            self._pass_over()
+            return
+        for _ in self._turn.batches:
+            raise AssertionError("a batch is left")
 
     def set_epoch(self, epoch: int) -> None:
         self._loader.set_epoch(epoch)
@@ -112,8 +129,18 @@ def attribute_of(loader: Any, feed: EpochFeed, name: str) -> Any:
             next(batches)
         return batches
 
+    def pass_over() -> None:
+        if feed.cursor.is_restored:
+            return  # A state of the end of an epoch is the beginning of the next, where it is.
+        if feed.source is None:
+            feed.set_epoch(feed.cursor.start().epoch + 1)
+            return
+        for _ in loader:  # The sampler draws this epoch.
+            pass
+
     dataset = BatchDataset("headrace.Loader", len(feed.dataset), go_to, turn_of(loader))
-    batches: Any = BatchList(loader, feed.options.batch_size, feed.options.drop_last, dataset)
+    options = feed.options
+    batches: Any = BatchList(loader, options.batch_size, options.drop_last, dataset, pass_over)
     if name in ("batch_size", "drop_last", "sampler"):
         return getattr(batches, name)
     return getattr(listed(dataset, batches), name)

@@ -341,17 +341,6 @@ def _saves(frame: Any) -> bool:
     return bool(state.is_main_process)
 
 
-class _Steps(BatchList):
-    """The end of the steps is the end of the loader's epoch, also if all were skipped."""
-
-    def __iter__(self) -> Iterator[list[int]]:
-        yield from super().__iter__()
-        if self._turn.read != self._turn.number:
-            _pass_over(self._loader)
-        for _ in self._turn.batches:
-            raise AssertionError("a batch is left")
-
-
 def _pass_over(loader: Any) -> None:
     """The next epoch is the one after the next: its batches are drawn, and not read."""
     place = _begins(loader, len(loader))
@@ -387,6 +376,8 @@ def _list_of(loader: Any) -> torch.utils.data.DataLoader[Any]:
         return iter(loader)
 
     dataset = BatchDataset(_KIND, len(loader.dataset), go_to, turn_of(loader))
-    batches: Any = _Steps(loader, loader.batch_size, loader.drop_last, dataset)
+    batches: Any = BatchList(
+        loader, loader.batch_size, loader.drop_last, dataset, lambda: _pass_over(loader)
+    )
     # A generator of its own: the list draws nothing from those of the loader.
     return listed(dataset, batches, generator=torch.Generator())

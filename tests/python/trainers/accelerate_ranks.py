@@ -15,7 +15,7 @@ import torch
 from accelerate import Accelerator, skip_first_batches
 from accelerate.utils import DataLoaderConfiguration
 from loader_data import COUNT, FLAT, payload_ids
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
 
 import headrace as hr
 from headrace.torch import DeviceBatches, SampleStream
@@ -67,6 +67,10 @@ def skipped() -> list[int]:
 def divided() -> DistributedSampler[int]:
     """Gives each rank its share."""
     return DistributedSampler(range(COUNT), num_replicas=2, rank=accelerator.process_index)
+
+
+def shuffled() -> RandomSampler:
+    return RandomSampler(range(COUNT), generator=torch.Generator().manual_seed(3))
 
 
 def restored(steps: int) -> hr.Loader:
@@ -140,6 +144,19 @@ def twice_by_both(again: hr.Loader, state: dict[str, Any]) -> Any:
     next(iter(again))
     again.load_state_dict(state)
     return by_skipping(again, state)
+
+
+def passed_over(make: Callable[[], Any], *, in_epoch: int = 0) -> list[bool]:
+    """If all batches are skipped nothing is given, and the epoch after that comes next."""
+    whole, again = make(), make()
+    epochs = [ids(whole) for _ in range(in_epoch + 2)]
+    for _ in range(in_epoch):
+        ids(again)
+    rest = ids(skip_first_batches(again, len(again)))
+    told = [rest == [], ids(again) == epochs[-1], epochs[-1] != epochs[-2]]
+    place = again.state_dict()
+    again.load_state_dict(place)  # The end of an epoch: skipping it once more has no effect.
+    return [*told, ids(skip_first_batches(again, len(again))) == [], place == again.state_dict()]
 
 
 def left_out() -> list[int]:
@@ -221,6 +238,10 @@ cases: dict[str, Callable[[], list[int]]] = {
     "skipped sampler": lambda: ids(skip_first_batches(loader(sampler=divided()), 2)),
     "skipped and restored": lambda: ids(skip_first_batches(restored(2), 2)),
     "skipped and restored elsewhere": lambda: ids(skip_first_batches(restored(3), 2)),
+    "all skipped": lambda: passed_over(loader),
+    "all skipped, later": lambda: passed_over(loader, in_epoch=1),
+    "all skipped, prepared": lambda: passed_over(lambda: accelerator.prepare(loader())),
+    "all skipped, sampler": lambda: passed_over(lambda: loader(sampler=shuffled())),
     "resumed by state": lambda: resumed(by_state),
     "resumed by skipping": lambda: resumed(by_skipping),
     "resumed twice": lambda: resumed(twice_by_both),
