@@ -47,6 +47,11 @@ UNDIVIDED = (
     "but Accelerate has 2 data-parallel processes, and leaves it to the loader: samples would be "
     "lost or repeated; {}; or leave it out of prepare(); `headrace docs trainers`"
 )
+SKIPPED_TWICE = (
+    "FailedPreconditionError: skipping the first {} batches of a headrace.Loader: it goes on after "
+    "batch 3 of epoch 0 already, by load_state_dict(): samples would be lost or repeated; do one "
+    "of both; `headrace docs trainers`"
+)
 NOT_SKIPPED = (
     "AttributeError: a headrace.DeviceBatches has no 'dataset', as it is not torch's DataLoader: "
     "Accelerate's skip_first_batches() cannot skip its first batches; give it the "
@@ -158,12 +163,8 @@ def assert_shares(shares: list[list[int]], of_a_rank: int = SHARE) -> None:
             UNDIVIDED.format("give a sampler that divides them, as torch's DistributedSampler"),
         ),
         ("skipped batches", NOT_SKIPPED),
-        (
-            "skipped and restored elsewhere",
-            "FailedPreconditionError: skipping the first 2 batches of a headrace.Loader: it goes "
-            "on after batch 3 of epoch 0 already, by load_state_dict(): samples would be lost or "
-            "repeated; do one of both; `headrace docs trainers`",
-        ),
+        ("skipped and restored elsewhere", SKIPPED_TWICE.format(2)),
+        ("all skipped and restored", SKIPPED_TWICE.format(5)),
         (
             "left out",
             "FailedPreconditionError: reading batches of a headrace.Loader by their steps: step 2 "

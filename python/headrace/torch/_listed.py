@@ -130,13 +130,15 @@ def attribute_of(loader: Any, feed: EpochFeed, name: str) -> Any:
         return batches
 
     def pass_over() -> None:
+        epoch, begins, _ = feed.cursor.start()
+        check_place("headrace.Loader", len(feed), epoch, begins)
         if feed.cursor.is_restored:
             return  # A state of the end of an epoch is the beginning of the next, where it is.
         if feed.source is None:
-            feed.set_epoch(feed.cursor.start().epoch + 1)
+            feed.set_epoch(epoch + 1)
             return
-        for _ in loader:  # The sampler draws this epoch.
-            pass
+        for _ in loader:  # The sampler draws the epoch, which is over if it is left.
+            break
 
     dataset = BatchDataset("headrace.Loader", len(feed.dataset), go_to, turn_of(loader))
     options = feed.options

@@ -242,6 +242,7 @@ cases: dict[str, Callable[[], list[int]]] = {
     "all skipped, later": lambda: passed_over(loader, in_epoch=1),
     "all skipped, prepared": lambda: passed_over(lambda: accelerator.prepare(loader())),
     "all skipped, sampler": lambda: passed_over(lambda: loader(sampler=shuffled())),
+    "all skipped and restored": lambda: ids(skip_first_batches(restored(3), 5)),
     "resumed by state": lambda: resumed(by_state),
     "resumed by skipping": lambda: resumed(by_skipping),
     "resumed twice": lambda: resumed(twice_by_both),
