@@ -17,7 +17,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "project"
     texts = {
         ".clang-tidy": "",
-        "tool": "",
+        "tool": tool(root),
         "a.cc": '#include "a.h"\n#include <vector>\n',
         "a.h": '  # include "b/b.h"\n',
         "src/b/b.h": '#include "c.h"\n#include "gone.h"\n',
@@ -28,17 +28,23 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in texts.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
+    (root / "tool").chmod(0o755)
     return root
 
 
+def tool(root: Path, version: str = "14") -> str:
+    """As pip installs one: its text names the environment, and not the version."""
+    return f"#!/bin/sh\n# {root}/.venv/bin/python\necho version {version}\n"
+
+
 def key(project: Path, options: str = "") -> str:
-    for cached in (run_clang_tidy.digest, run_clang_tidy.includes):
+    for cached in (run_clang_tidy.digest, run_clang_tidy.includes, run_clang_tidy.version):
         cached.cache_clear()
     unit = Unit(project / "a.cc", f"clang++ {options} -I{project}/src -c {project}/a.cc")
     return run_clang_tidy.key(unit, str(project / "tool"))
 
 
-@pytest.mark.parametrize("name", [".clang-tidy", "tool", "a.cc", "a.h", "src/b/b.h", "src/b/c.h"])
+@pytest.mark.parametrize("name", [".clang-tidy", "a.cc", "a.h", "src/b/b.h", "src/b/c.h"])
 def test_a_change_of_any_input_changes_the_key(project: Path, name: str) -> None:
     before = key(project)
     assert key(project) == before
@@ -47,11 +53,15 @@ def test_a_change_of_any_input_changes_the_key(project: Path, name: str) -> None
     assert key(project) != before
 
 
-def test_a_change_of_the_command_or_a_package_changes_the_key(
+def test_a_change_of_the_command_the_tool_or_a_package_changes_the_key(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = key(project)
     assert key(project, "-O2") != before
+    (project / "tool").write_text(tool(project, version="15"))
+    assert key(project) != before
+    (project / "tool").write_text(tool(project))
+    assert key(project) == before
     monkeypatch.setattr(run_clang_tidy, "system_packages", lambda: b"other")
     assert key(project) != before
 
@@ -62,6 +72,7 @@ def test_another_clone_has_the_same_key(
     before = key(project)
     clone = tmp_path_factory.mktemp("clone") / "project"
     shutil.copytree(project, clone)
+    (clone / "tool").write_text(tool(clone))
     monkeypatch.setattr(run_clang_tidy, "ROOT", clone)
     assert key(clone) == before
 

@@ -105,12 +105,18 @@ def system_packages() -> bytes:
         return b""
 
 
+@functools.cache
+def version(tool: str) -> bytes:
+    """The text of a tool that pip installed says where its environment lies, and no version."""
+    return subprocess.run([tool, "--version"], capture_output=True, check=True).stdout
+
+
 def key(unit: Unit, tool: str) -> str:
     """Of everything that the verdict on a file depends on; not of where the project lies."""
     command = shlex.join([unit.command, *unit.options]).replace(str(ROOT), "")
-    total = hashlib.sha256(command.encode() + system_packages())
+    total = hashlib.sha256(command.encode() + system_packages() + version(tool))
     headers = sorted(own_headers(unit.source, include_folders(unit.command)))
-    for path in [Path(tool).resolve(), ROOT / ".clang-tidy", unit.source, *headers]:
+    for path in [ROOT / ".clang-tidy", unit.source, *headers]:
         total.update(digest(path))
     return total.hexdigest()
 
