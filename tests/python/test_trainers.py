@@ -172,6 +172,20 @@ def assert_shares(shares: list[list[int]], of_a_rank: int = SHARE) -> None:
             "loader's batch sampler; iterate the loader itself; `headrace docs trainers`",
         ),
         (
+            "left out, listed",
+            "FailedPreconditionError: reading batches of a headrace.Loader by their steps: step 0 "
+            "after the end of the steps: samples would be lost or repeated: something divides or "
+            "shuffles the loader's batch sampler; iterate the loader itself; `headrace docs "
+            "trainers`",
+        ),
+        (
+            "left out, the last",
+            "FailedPreconditionError: reading batches of a headrace.Loader by their steps: a batch "
+            "is left at the end of the steps: samples would be lost or repeated: something divides "
+            "or shuffles the loader's batch sampler; iterate the loader itself; `headrace docs "
+            "trainers`",
+        ),
+        (
             "state lost",
             "FailedPreconditionError: iterating a DataLoader of Accelerate's: it begins epoch 0, "
             "but the stream continues in epoch 1, by load_state_dict() or set_epoch(): "

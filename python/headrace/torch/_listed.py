@@ -23,6 +23,8 @@ class Turn:
         self.number = 0
         self.read = 0
         """The newest turn of which a batch was read."""
+        self.ended = 0
+        """The newest turn whose steps ended."""
         self.batches: Iterator[Any] = iter(())
         """Those that it reads."""
 
@@ -38,7 +40,7 @@ class BatchDataset(Dataset[Any]):
         self, kind: str, length: int, go_to: Callable[[int], Iterator[Any]], turn: Turn
     ) -> None:
         """`kind`: of the loader. `go_to(step)` gives the batches of its next epoch from a step."""
-        self._kind, self._length = kind, length
+        self.kind, self._length = kind, length
         self._go_to = go_to
         self._turn = turn
         self._begun = 0  # the turn whose batches it gives
@@ -59,19 +61,24 @@ class BatchDataset(Dataset[Any]):
             FailedPreconditionError: it is another one.
         """
         turn = self._turn
+        if turn.ended == turn.number:
+            raise self.out_of_order(f"step {step} after the end of the steps")
         if self._begun != turn.number:
             turn.batches = self._go_to(step)
             self._begun = turn.read = turn.number
             self._next = step
         if step != self._next:
-            raise FailedPreconditionError(
-                f"reading batches of a {self._kind} by their steps: step {step} after step "
-                f"{self._next - 1}: samples would be lost or repeated: something divides or "
-                "shuffles the loader's batch sampler; iterate the loader itself; "
-                "`headrace docs trainers`"
-            )
+            raise self.out_of_order(f"step {step} after step {self._next - 1}")
         self._next += 1
         return next(turn.batches)
+
+    def out_of_order(self, what: str) -> FailedPreconditionError:
+        """The error of who reads other steps than those of the list."""
+        return FailedPreconditionError(
+            f"reading batches of a {self.kind} by their steps: {what}: samples would be lost or "
+            "repeated: something divides or shuffles the loader's batch sampler; iterate the "
+            "loader itself; `headrace docs trainers`"
+        )
 
 
 class BatchList:
@@ -90,6 +97,7 @@ class BatchList:
     ) -> None:
         """`pass_over()` makes the epoch after the next one the next."""
         self._loader = loader
+        self._dataset = dataset
         self._pass_over = pass_over
         self._turn = turn_of(loader)
         self.sampler = SequentialSampler(dataset)
@@ -105,11 +113,13 @@ class BatchList:
     def _steps(self) -> Iterator[list[int]]:
         for step in range(len(self._loader)):
             yield [step]
-        if self._turn.read != self._turn.number:
+        turn = self._turn
+        turn.ended = turn.number
+        if turn.read != turn.number:
             self._pass_over()
             return
-        for _ in self._turn.batches:
-            raise AssertionError("a batch is left")
+        for _ in turn.batches:
+            raise self._dataset.out_of_order("a batch is left at the end of the steps")
 
     def set_epoch(self, epoch: int) -> None:
         self._loader.set_epoch(epoch)

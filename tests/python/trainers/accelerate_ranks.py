@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +160,10 @@ def passed_over(make: Callable[[], Any], *, in_epoch: int = 0) -> list[bool]:
     return [*told, ids(skip_first_batches(again, len(again))) == [], place == again.state_dict()]
 
 
-def left_out() -> list[int]:
+def left_out(divide: Callable[[Iterable[Any]], Any]) -> list[int]:
     """A list of batches that something divides, as prepare() would."""
     other = skip_first_batches(loader(), 0)
-    other.batch_sampler.batch_sampler = list(other.batch_sampler.batch_sampler)[::2]
+    other.batch_sampler.batch_sampler = divide(other.batch_sampler.batch_sampler)
     return ids(other)
 
 
@@ -246,7 +247,9 @@ cases: dict[str, Callable[[], list[int]]] = {
     "resumed by state": lambda: resumed(by_state),
     "resumed by skipping": lambda: resumed(by_skipping),
     "resumed twice": lambda: resumed(twice_by_both),
-    "left out": left_out,
+    "left out": lambda: left_out(lambda steps: islice(steps, 0, None, 2)),
+    "left out, listed": lambda: left_out(lambda steps: list(steps)[::2]),
+    "left out, the last": lambda: left_out(lambda steps: islice(steps, 0, None, 5)),
     "skipped batches": lambda: ids(skip_first_batches(DeviceBatches(loader(), "cpu"), 2)),
     "state lost": lambda: went_on(told=False),
     "state kept": lambda: went_on(told=True),
