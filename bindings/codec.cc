@@ -36,7 +36,7 @@ namespace {
 namespace nb = nanobind;
 
 // Allocated as float, so that it is aligned for both element types.
-nb::ndarray<nb::numpy> ToArray(std::unique_ptr<float[]> memory, const ImageTransform& transform) {
+nb::ndarray<nb::numpy> ToImage(std::unique_ptr<float[]> memory, const ImageTransform& transform) {
   const std::size_t height = transform.height;
   const std::size_t width = transform.width;
   const std::size_t chw[3] = {3, height, width};
@@ -67,7 +67,7 @@ nb::ndarray<nb::numpy> DecodeImage(const nb::bytes& encoded, const ImageTransfor
                            {reinterpret_cast<std::byte*>(memory.get()), row_bytes});
   }
   ThrowIfError(status);
-  return ToArray(std::move(memory), transform);
+  return ToImage(std::move(memory), transform);
 }
 
 // A whole image as uint8[height, width, 3].

@@ -99,7 +99,7 @@ MachineModel ToModel(const nb::kwargs& given) {
   return model;
 }
 
-nb::dict ToDict(const MachineModel& model) {
+nb::dict ValuesOf(const MachineModel& model) {
   nb::dict dict;
   dict["storage"] = ToPlain(model.storage.rate);
   dict["storage_rate_max"] = model.storage.rate_max;
@@ -242,7 +242,7 @@ void BindModel(nb::module_& module) {
                   "decode: Sequence[tuple[float, float]] = (), "
                   "copy: Sequence[tuple[float, float]] = (), preprocess_rate: float = ...)"
                   " -> None"))
-      .def_prop_ro("values", &ToDict, nb::sig("def values(self) -> dict[str, Any]"),
+      .def_prop_ro("values", &ValuesOf, nb::sig("def values(self) -> dict[str, Any]"),
                    "The arguments that give this model.")
       .def(
           "storage_rate",

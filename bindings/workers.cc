@@ -49,7 +49,7 @@ nb::bytes ToBytes(const std::string& text) { return nb::bytes(text.data(), text.
 
 using PyTransformed = std::shared_ptr<TransformedBatch>;
 
-OutArray<std::uint64_t> Ids(const std::vector<SampleId>& samples) {
+OutArray<std::uint64_t> SampleIds(const std::vector<SampleId>& samples) {
   std::vector<std::uint64_t> ids;
   ids.reserve(samples.size());
   for (const SampleId id : samples) ids.push_back(Raw(id));
@@ -320,7 +320,7 @@ void BindWorkers(nb::module_& module) {
                    [](const PyTransformedBatch& self) { return self.batch->ends_epoch; })
       .def_prop_ro("beyond_budget",
                    [](const PyTransformedBatch& self) { return self.batch->beyond_budget; })
-      .def("samples", [](const PyTransformedBatch& self) { return Ids(self.batch->samples); })
+      .def("samples", [](const PyTransformedBatch& self) { return SampleIds(self.batch->samples); })
       .def_prop_ro("tree",
                    [](const PyTransformedBatch& self) { return ToBytes(self.batch->layout.tree); })
       .def_prop_ro("leaf_count",

@@ -1,9 +1,10 @@
 # headrace_library(<layer> SRCS a.cc ... DEPS base ...): one static library per folder under src/.
 #   TESTING: test doubles, which only tests and benchmarks may link; never installed.
-# headrace_test(<name> DEPS <layer> ... LABELS unit):      one gtest executable, <name>.cc.
-#   HEADRACE_TEST_FLAGS are of each test's own object. Inline functions of headers that the linker takes from there
+# headrace_test(<name> DEPS <layer> ... LABELS unit):      <name>.cc, a test of ctest with a process of its own; linked into
+#   the program of its folder, such as engine_lanes_tests (tests/program/test_main.cc).
+#   HEADRACE_TEST_FLAGS are of the tests' own objects. Inline functions of headers that the linker takes from there
 #   have them, too.
-#   COMPUTES: its own code, such as a slow model, takes seconds: compiled without HEADRACE_TEST_FLAGS.
+#   COMPUTES: its own code, such as a slow model, takes seconds: compiled by -O2 whatever HEADRACE_TEST_FLAGS are.
 #   LABELS unit threads: what it tests is used by several threads at once; TSan runs these.
 # headrace_fuzz(<name> DEPS <layer> ...):                  one libFuzzer executable, <name>.cc.
 
@@ -37,9 +38,17 @@ set(HEADRACE_MAY_USE_testing base store)
 set(HEADRACE_MAY_USE_tier_testing base store tier testing)
 
 # Designated initializers leave out on purpose what has a default; g++ 12 warns of that. It also sees
-# overlapping copies in "text" + std::string() (gcc bug 105651).
+# overlapping copies in "text" + std::string() (gcc bug 105651), and takes sources that are compiled together for headers.
 set(HEADRACE_WARNINGS -Wall -Wextra -Wconversion -Wshadow -Werror -Wno-missing-field-initializers
-    $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+    $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${HEADRACE_UNITY}>>:-Wno-subobject-linkage>)
+
+# Compiles the sources of a target ten together, with HEADRACE_UNITY: headers that these share are read once. Paths in
+# the joined sources are relative, so that ccache knows them in another clone.
+function(headrace_unity target)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${HEADRACE_UNITY} UNITY_BUILD_BATCH_SIZE 10 UNITY_BUILD_RELOCATABLE ON)
+endfunction()
 
 function(headrace_library layer)
   cmake_parse_arguments(L "TESTING" "" "SRCS;DEPS;EXTERNAL" ${ARGN})
@@ -62,9 +71,31 @@ function(headrace_library layer)
   list(TRANSFORM L_DEPS PREPEND headrace_)
   target_link_libraries(headrace_${layer} PUBLIC ${L_DEPS} ${L_EXTERNAL})
   target_compile_options(headrace_${layer} PRIVATE ${HEADRACE_WARNINGS})
+  headrace_unity(headrace_${layer})
   if(NOT L_TESTING)
     set_property(GLOBAL APPEND PROPERTY HEADRACE_LAYERS headrace_${layer})
   endif()
+endfunction()
+
+# The program that a folder's tests are linked into: made by the first of them.
+function(headrace_test_program out)
+  file(RELATIVE_PATH folder ${headrace_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  string(REGEX REPLACE "^src/" "" folder ${folder})
+  string(REPLACE "/" "_" program ${folder}_tests)
+  set(${out} ${program} PARENT_SCOPE)
+  if(TARGET ${program})
+    return()
+  endif()
+  # The names of the sources that its tests are of, for the check of test_main.cc.
+  set(named ${CMAKE_CURRENT_BINARY_DIR}/${program}_sources.cc)
+  file(GENERATE OUTPUT ${named} CONTENT
+    "extern const char kTestSources[];\nconst char kTestSources[] = \"$<JOIN:$<TARGET_PROPERTY:${program},HEADRACE_TEST_SOURCES>,$<COMMA>>\";\n")
+  add_executable(${program} ${named})
+  target_link_libraries(${program} PRIVATE headrace_test_main)
+  target_compile_options(${program} PRIVATE ${HEADRACE_WARNINGS} ${HEADRACE_TEST_FLAGS})
+  target_compile_features(${program} PRIVATE cxx_std_20)
+  headrace_unity(${program})
+  add_dependencies(headrace_tests ${program})
 endfunction()
 
 function(headrace_test name)
@@ -78,14 +109,18 @@ function(headrace_test name)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 300)
   endif()
-  add_executable(${name} ${name}.cc ${T_SRCS})
+  headrace_test_program(program)
+  set(sources ${name}.cc ${T_SRCS})
+  target_sources(${program} PRIVATE ${sources})
   list(TRANSFORM T_DEPS PREPEND headrace_)
-  target_link_libraries(${name} PRIVATE ${T_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${HEADRACE_WARNINGS})
-  if(NOT T_COMPUTES)
-    target_compile_options(${name} PRIVATE ${HEADRACE_TEST_FLAGS})
+  target_link_libraries(${program} PRIVATE ${T_DEPS})
+  if(T_COMPUTES)
+    set_source_files_properties(${name}.cc PROPERTIES COMPILE_OPTIONS -O2)  # after HEADRACE_TEST_FLAGS
   endif()
-  add_test(NAME ${name} COMMAND ${name})
+  list(TRANSFORM sources REPLACE ".*/" "")
+  set_property(TARGET ${program} APPEND PROPERTY HEADRACE_TEST_SOURCES ${sources})
+  list(JOIN sources "," sources)
+  add_test(NAME ${name} COMMAND ${program} --sources=${sources})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}")
 endfunction()
 

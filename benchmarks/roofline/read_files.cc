@@ -25,7 +25,7 @@ namespace headrace {
 namespace {
 
 constexpr std::size_t kPieceBytes = kMiB;
-constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kFilePageBytes = 4096;
 
 // When another process drops caches (echo 2 > drop_caches), the kernel takes pages away meanwhile.
 constexpr int kWarmTries = 3;
@@ -49,7 +49,7 @@ std::optional<std::uint64_t> MincorePages(int fd, std::uint64_t bytes) {
   if (bytes == 0) return 0;
   void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return std::nullopt;
-  std::vector<unsigned char> pages(RoundUp(bytes, kPageBytes) / kPageBytes);
+  std::vector<unsigned char> pages(RoundUp(bytes, kFilePageBytes) / kFilePageBytes);
   const bool told = ::mincore(memory, bytes, pages.data()) == 0;
   HEADRACE_CHECK(::munmap(memory, bytes) == 0);
   if (!told) return std::nullopt;
@@ -128,7 +128,7 @@ Result<ReadFiles::Pages> ReadFiles::CountPages() const {
           file.info.path);
     }
     pages.resident += *resident;
-    pages.all += RoundUp(file.info.size, kPageBytes) / kPageBytes;
+    pages.all += RoundUp(file.info.size, kFilePageBytes) / kFilePageBytes;
   }
   return pages;
 }

@@ -17,7 +17,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kMemoryPage = 4096;
 constexpr std::uint64_t kBytesMax = std::numeric_limits<std::int64_t>::max() / 2;
 constexpr std::size_t kNameBytesMax = 200;  // the kernel's own limit is 249
 
@@ -101,7 +101,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::MapChecked(UniqueFd fd, std:
 SharedMemory::~SharedMemory() { HEADRACE_CHECK(::munmap(bytes_.data(), bytes_.size()) == 0); }
 
 bool SharedMemory::ReturnPages(std::uint64_t offset, std::uint64_t bytes) {
-  HEADRACE_CHECK(offset % kPage == 0 && bytes % kPage == 0 && bytes > 0);
+  HEADRACE_CHECK(offset % kMemoryPage == 0 && bytes % kMemoryPage == 0 && bytes > 0);
   HEADRACE_CHECK(offset <= bytes_.size() && bytes <= bytes_.size() - offset);
   int result = -1;
   do {

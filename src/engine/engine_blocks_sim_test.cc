@@ -20,11 +20,10 @@ namespace headrace {
 namespace {
 
 #ifdef NDEBUG
-constexpr std::uint64_t kSeeds = 3000;
+constexpr std::uint64_t kBlocksSeeds = 3000;
 #else
-constexpr std::uint64_t kSeeds = 500;  // Slow builds look for other mistakes.
+constexpr std::uint64_t kBlocksSeeds = 500;  // Slow builds look for other mistakes.
 #endif
-constexpr std::uint64_t kEventsMax = 1'000'000;  // A run beyond is stuck in a circle.
 
 // Rows are the stored bytes, backwards: not a copy, so that it needs them in one piece.
 class BackwardsCodec final : public FieldCodec {
@@ -40,9 +39,9 @@ class BackwardsCodec final : public FieldCodec {
   }
 };
 
-class World final : public SimWorld {
+class BlocksWorld final : public SimWorld {
  public:
-  explicit World(std::uint64_t seed) : SimWorld(seed, 0x52u) {
+  explicit BlocksWorld(std::uint64_t seed) : SimWorld(seed, 0x52u) {
     MakeDataset();
     MakeMachine();
     MakePlan();
@@ -211,7 +210,7 @@ class World final : public SimWorld {
                   BeginTiers(begin));
     engine.Start();
     Consume(engine, sink, consumer);
-    EXPECT_TRUE(loop_.RunUntilIdle(kEventsMax));
+    EXPECT_TRUE(loop_.RunUntilIdle(kWorldEventsMax));
     EXPECT_TRUE(done_ || consumer.left || ::testing::Test::HasFailure())
         << "stuck: nothing is left to happen, and the consumer waits for step " << consumer.next
         << " of " << plan_.size();
@@ -223,7 +222,7 @@ class World final : public SimWorld {
     EXPECT_LT(store.in_flight_peak(), options_.reads_in_flight_max + index_.columns.size());
     if (tiers_ != nullptr) tiers_->Count(stats.tiers);
     engine.Stop();
-    EXPECT_TRUE(loop_.RunUntilIdle(kEventsMax));
+    EXPECT_TRUE(loop_.RunUntilIdle(kWorldEventsMax));
     EXPECT_TRUE(engine.quiescent());
     engine.Close();
     EXPECT_EQ(residents_->stats().used_units, 0);
@@ -238,7 +237,7 @@ class World final : public SimWorld {
   std::unique_ptr<MemoryStore> store_bytes_;
 };
 
-TEST(EngineBlocksSimTest, DeliversThePlanWhateverHappens) { RunSeeds<World>(kSeeds); }
+TEST(EngineBlocksSimTest, DeliversThePlanWhateverHappens) { RunSeeds<BlocksWorld>(kBlocksSeeds); }
 
 }  // namespace
 }  // namespace headrace

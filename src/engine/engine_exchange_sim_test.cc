@@ -23,15 +23,14 @@ namespace headrace {
 namespace {
 
 #ifdef NDEBUG
-constexpr std::uint64_t kSeeds = 1500;
+constexpr std::uint64_t kExchangeSeeds = 1500;
 #else
-constexpr std::uint64_t kSeeds = 250;  // Slow builds look for other mistakes.
+constexpr std::uint64_t kExchangeSeeds = 250;  // Slow builds look for other mistakes.
 #endif
-constexpr std::uint64_t kEventsMax = 1'000'000;  // A run beyond is stuck in a circle.
 
-class World final : public SimWorld {
+class ExchangeWorld final : public SimWorld {
  public:
-  explicit World(std::uint64_t seed) : SimWorld(seed, 0x53u) {
+  explicit ExchangeWorld(std::uint64_t seed) : SimWorld(seed, 0x53u) {
     MakeDataset();
     options_.seed = seed;
     options_.on_error = OnError::kRaise;
@@ -60,7 +59,7 @@ class World final : public SimWorld {
 
   void Run() {
     for (const auto& node : nodes_) node->Begin();
-    EXPECT_TRUE(loop_.RunUntilIdle(kEventsMax));
+    EXPECT_TRUE(loop_.RunUntilIdle(kWorldEventsMax));
     // Nodes that have samples for one that has failed wait for it: the launcher ends them.
     const bool failed = std::ranges::any_of(nodes_, [](const auto& node) {
       return node->sink.end.has_value() && !node->sink.end->ok();
@@ -72,7 +71,7 @@ class World final : public SimWorld {
     }
     if (!failed && !::testing::Test::HasFailure()) CheckCounts();
     for (const auto& node : nodes_) node->engine->Stop();
-    EXPECT_TRUE(loop_.RunUntilIdle(kEventsMax));
+    EXPECT_TRUE(loop_.RunUntilIdle(kWorldEventsMax));
     for (const auto& node : nodes_) {
       EXPECT_TRUE(node->engine->quiescent());
       node->engine->Close();
@@ -91,7 +90,7 @@ class World final : public SimWorld {
   // The parcels of other nodes, straight from their engines.
   class Parcels final : public FetchSource {
    public:
-    Parcels(World& world, std::uint32_t to) : world_(world), to_(to) {}
+    Parcels(ExchangeWorld& world, std::uint32_t to) : world_(world), to_(to) {}
     [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
       return fetch.extent.range.size;
     }
@@ -122,12 +121,12 @@ class World final : public SimWorld {
           });
     }
 
-    World& world_;
+    ExchangeWorld& world_;
     const std::uint32_t to_;
   };
 
   struct Node {
-    Node(World& of, std::uint32_t its_number)
+    Node(ExchangeWorld& of, std::uint32_t its_number)
         : world(of), number(its_number), parcels(of, its_number) {}
 
     void Begin() {
@@ -191,7 +190,7 @@ class World final : public SimWorld {
       world.lost_at_ = 1;
     }
 
-    World& world;
+    ExchangeWorld& world;
     const std::uint32_t number;
     std::vector<Step> plan;
     std::shared_ptr<CellPool> residents;
@@ -270,10 +269,10 @@ class World final : public SimWorld {
 
 TEST(EngineExchangeSimTest, NodesDeliverTheirPlansWhateverHappens) {
   const std::optional<std::uint64_t> only = SeedFrom("HEADRACE_ONLY_SEED");
-  for (std::uint64_t seed = only.value_or(0); seed < (only.has_value() ? *only + 1 : kSeeds);
-       ++seed) {
+  for (std::uint64_t seed = only.value_or(0);
+       seed < (only.has_value() ? *only + 1 : kExchangeSeeds); ++seed) {
     SCOPED_TRACE("replay with HEADRACE_ONLY_SEED=" + std::to_string(seed));
-    World(seed).Run();
+    ExchangeWorld(seed).Run();
     if (::testing::Test::HasFailure()) return;
   }
 }

@@ -30,13 +30,13 @@ namespace {
 
 using Framing = RedoxOrderOptions::Framing;
 
-constexpr std::uint32_t kNodes = 3;
-constexpr std::uint64_t kSampleBytes = 4096;
-constexpr std::uint64_t kSamples = std::uint64_t{kNodes} * 20 * 64;
-constexpr std::uint64_t kBatch = 32;
+constexpr std::uint32_t kFramingNodes = 3;
+constexpr std::uint64_t kFramedSampleBytes = 4096;
+constexpr std::uint64_t kFramedSamples = std::uint64_t{kFramingNodes} * 20 * 64;
+constexpr std::uint64_t kFramedBatch = 32;
 constexpr std::uint64_t kMessageBytes = 256 * kKiB;
 constexpr std::int64_t kHopNs = 100'000;
-constexpr std::uint64_t kEventsMax = 10'000'000;  // A run beyond is stuck in a circle.
+constexpr std::uint64_t kFramingEventsMax = 10'000'000;  // A run beyond is stuck in a circle.
 
 // What a home has ready for a node, sent by one link: messages one after the other.
 class Link {
@@ -89,48 +89,48 @@ struct Found {
   std::vector<std::vector<std::uint64_t>> samples;  // of each node
 };
 
-class World {
+class FramingWorld {
  public:
-  World(Framing framing, double bytes_per_s, std::int64_t train_ns)
+  FramingWorld(Framing framing, double bytes_per_s, std::int64_t train_ns)
       : framing_(framing), train_ns_(train_ns) {
-    index_.samples = kSamples;
-    index_.objects.emplace_back(kSamples * kSampleBytes, 'x');
+    index_.samples = kFramedSamples;
+    index_.objects.emplace_back(kFramedSamples * kFramedSampleBytes, 'x');
     TableIndex::Column& column = index_.columns.emplace_back();
     column.info = {.name = "bytes", .kind = FieldKind::kArray};
-    for (std::uint64_t id = 0; id < kSamples; ++id) {
-      column.extents.push_back({ObjectId{0}, {id * kSampleBytes, kSampleBytes}});
+    for (std::uint64_t id = 0; id < kFramedSamples; ++id) {
+      column.extents.push_back({ObjectId{0}, {id * kFramedSampleBytes, kFramedSampleBytes}});
     }
     index_.infos = {column.info};
     schema_ = {{.name = "bytes",
-                .codec = MakeArrayCodec(kSampleBytes),
-                .shape = {kSampleBytes},
-                .row_bytes = kSampleBytes}};
+                .codec = MakeArrayCodec(kFramedSampleBytes),
+                .shape = {kFramedSampleBytes},
+                .row_bytes = kFramedSampleBytes}};
     bytes_ = std::make_unique<MemoryStore>(
         std::unordered_map<ObjectId, std::string>{{ObjectId{0}, index_.objects[0]}});
     const std::shared_ptr<const Index> index(std::shared_ptr<void>(), &index_);
     blocks_ = MakeIndexBlocks(index, 64).value();
-    for (std::uint32_t node = 0; node < kNodes; ++node) {
+    for (std::uint32_t node = 0; node < kFramingNodes; ++node) {
       FindAnswers(node);
       links_.push_back(std::make_unique<Link>(loop_, bytes_per_s / 1e9));
     }
-    for (std::uint32_t node = 0; node < kNodes; ++node) {
+    for (std::uint32_t node = 0; node < kFramingNodes; ++node) {
       nodes_.push_back(std::make_unique<Node>(*this, node));
     }
   }
 
   Found Run() {
     for (const auto& node : nodes_) node->Consume();
-    EXPECT_TRUE(loop_.RunUntilIdle(kEventsMax));
+    EXPECT_TRUE(loop_.RunUntilIdle(kFramingEventsMax));
     for (const auto& node : nodes_) {
       EXPECT_TRUE(node->sink.end.has_value() && node->sink.end->ok());
       found_.samples.push_back(node->samples);
       found_.parcels += node->engine->stats().blocks.parcels;
       node->engine->Stop();
     }
-    EXPECT_TRUE(loop_.RunUntilIdle(kEventsMax));
+    EXPECT_TRUE(loop_.RunUntilIdle(kFramingEventsMax));
     for (const auto& node : nodes_) node->engine->Close();
     found_.answer_ms = static_cast<double>(answer_ns_) / static_cast<double>(found_.answers) / 1e6;
-    found_.wait_ms = static_cast<double>(wait_ns_) * kBatch / kSamples / 1e6;
+    found_.wait_ms = static_cast<double>(wait_ns_) * kFramedBatch / kFramedSamples / 1e6;
     found_.epoch_ms = static_cast<double>(end_ns_) / 1e6;
     return found_;
   }
@@ -138,10 +138,10 @@ class World {
  private:
   [[nodiscard]] RedoxOrderOptions OptionsOf(std::uint32_t node, Framing framing) const {
     RedoxOrderOptions options;
-    options.nodes = kNodes;
-    options.job = {.sample_count = kSamples,
-                   .batch_size = kBatch,
-                   .world_size = kNodes,
+    options.nodes = kFramingNodes;
+    options.job = {.sample_count = kFramedSamples,
+                   .batch_size = kFramedBatch,
+                   .world_size = kFramingNodes,
                    .rank = node,
                    .exchange = true,
                    .seed = 5,
@@ -183,7 +183,7 @@ class World {
 
   class Parcels final : public FetchSource {
    public:
-    Parcels(World& world, std::uint32_t to) : world_(world), to_(to) {}
+    Parcels(FramingWorld& world, std::uint32_t to) : world_(world), to_(to) {}
     [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
       return fetch.extent.range.size;
     }
@@ -215,12 +215,12 @@ class World {
           });
     }
 
-    World& world_;
+    FramingWorld& world_;
     const std::uint32_t to_;
   };
 
   struct Node {
-    Node(World& of, std::uint32_t its_number) : world(of), parcels(of, its_number) {
+    Node(FramingWorld& of, std::uint32_t its_number) : world(of), parcels(of, its_number) {
       const RedoxOrderOptions options = of.OptionsOf(its_number, of.framing_);
       store = std::make_unique<SimStore>(of.loop_, *of.bytes_, [](const Extent& extent) {
         return SimRead{.delay_ns = 100'000 + static_cast<std::int64_t>(extent.range.size)};
@@ -264,7 +264,7 @@ class World {
       });
     }
 
-    World& world;
+    FramingWorld& world;
     Parcels parcels;
     std::unique_ptr<SimStore> store;
     std::unique_ptr<SimExecutor> executor;
@@ -295,8 +295,8 @@ class World {
 TEST(EngineFramingSimTest, AnAnswerThatGoesAloneComesSoonerAndBatchesAreTheSame) {
   // A step needs about 85 KiB of each link.
   for (const double bytes_per_s : {4e6, 16e6, 64e6}) {
-    const Found one = World(Framing::kOne, bytes_per_s, 10'000'000).Run();
-    const Found split = World(Framing::kSplit, bytes_per_s, 10'000'000).Run();
+    const Found one = FramingWorld(Framing::kOne, bytes_per_s, 10'000'000).Run();
+    const Found split = FramingWorld(Framing::kSplit, bytes_per_s, 10'000'000).Run();
     for (const auto& [name, found] : {std::pair("one", &one), std::pair("split", &split)}) {
       std::printf("%5.0f MB/s  %-5s  %6.2f ms an answer  %6.2f ms a wait  %7.0f ms  %lu parcels\n",
                   bytes_per_s / 1e6, name, found->answer_ms, found->wait_ms, found->epoch_ms,

@@ -22,11 +22,11 @@ namespace headrace {
 namespace {
 
 #ifdef NDEBUG
-constexpr std::uint64_t kNodes = 600;
-constexpr std::uint64_t kSeeds = 12;
+constexpr std::uint64_t kLaneNodes = 600;
+constexpr std::uint64_t kTrainingSeeds = 12;
 #else
-constexpr std::uint64_t kNodes = 200;  // Slow builds look for other mistakes.
-constexpr std::uint64_t kSeeds = 2;
+constexpr std::uint64_t kLaneNodes = 200;  // Slow builds look for other mistakes.
+constexpr std::uint64_t kTrainingSeeds = 2;
 #endif
 
 // Lanes whose consumers come and go as a seed says.
@@ -186,7 +186,7 @@ class Node {
 };
 
 TEST(EngineLanesTest, EachLaneGetsWhatItWouldGetAloneWhoeverLeaves) {
-  for (std::uint64_t seed = 0; seed < kNodes; ++seed) {
+  for (std::uint64_t seed = 0; seed < kLaneNodes; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Node node(seed);
     node.Run();
@@ -196,7 +196,7 @@ TEST(EngineLanesTest, EachLaneGetsWhatItWouldGetAloneWhoeverLeaves) {
 
 Verdict Train(const std::string& policy, Skew skew) {
   constexpr LaneBudget kBudget{.reads = 64, .decodes = kCores};
-  return TrainAll(kSeeds, [&](std::uint64_t seed) {
+  return TrainAll(kTrainingSeeds, [&](std::uint64_t seed) {
     FixedLanePolicy fixed(kBudget);
     LobsterLanePolicy lobster({.budget = kBudget});
     LanePolicy* const chosen = policy == "fixed"     ? static_cast<LanePolicy*>(&fixed)

@@ -26,7 +26,6 @@ namespace headrace {
 namespace {
 
 constexpr std::uint64_t kRowBytes = 16;
-constexpr std::int64_t kMs = 1'000'000;
 
 // The first 8 bytes of a sample say how much scratch memory its decode needs; the next ones are its
 // row.
@@ -45,7 +44,7 @@ class HungryCodec final : public FieldCodec {
   }
 };
 
-struct World {
+struct ScratchWorld {
   std::uint64_t samples = 64;
   std::uint64_t batch_size = 8;
   std::uint64_t sample_bytes = 1000;
@@ -61,7 +60,7 @@ struct World {
 
 class EngineScratchTest : public ::testing::Test {
  protected:
-  void MakeDataset(const World& world) {
+  void MakeDataset(const ScratchWorld& world) {
     index_ = TableIndex();
     index_.samples = world.samples;
     index_.columns.resize(1);
@@ -82,7 +81,7 @@ class EngineScratchTest : public ::testing::Test {
   }
 
   // Runs one epoch in order and checks what comes; returns how it ended.
-  Status Run(const World& world) {
+  Status Run(const ScratchWorld& world) {
     MakeDataset(world);
     SimLoop loop;
     MemoryStore bytes({{ObjectId{0}, index_.objects[0]}});
@@ -163,13 +162,13 @@ TEST_F(EngineScratchTest, LargeDecodesAmongSmallOnesComeInTheirPlacesWithinTheBu
   Prng random(11, 0, RandomStream::kOrder);
   std::uint64_t large = 0;
   for (int seed = 0; seed < 300; ++seed) {
-    World world{.samples = 1 + random.Below(100),
-                .batch_size = 1 + random.Below(12),
-                .sample_bytes = 24 + random.Below(3) * random.Below(40'000),
-                .threads = 1 + static_cast<std::uint32_t>(random.Below(6)),
-                .staging_bytes = 16 * kKiB + random.Below(200 * kKiB),
-                .warm = random.Below(2) == 0,
-                .joined = random.Below(2) == 0};
+    ScratchWorld world{.samples = 1 + random.Below(100),
+                       .batch_size = 1 + random.Below(12),
+                       .sample_bytes = 24 + random.Below(3) * random.Below(40'000),
+                       .threads = 1 + static_cast<std::uint32_t>(random.Below(6)),
+                       .staging_bytes = 16 * kKiB + random.Below(200 * kKiB),
+                       .warm = random.Below(2) == 0,
+                       .joined = random.Below(2) == 0};
     const std::uint64_t kind = random.Below(4);
     world.needs = [&](std::uint64_t) {
       return random.Below(kind) != 0 ? random.Below(50 * kKiB) : random.Below(100);
@@ -184,7 +183,7 @@ TEST_F(EngineScratchTest, LargeDecodesAmongSmallOnesComeInTheirPlacesWithinTheBu
 }
 
 TEST_F(EngineScratchTest, AsManyLargeDecodesAsFitRunAtOnce) {
-  World world{.samples = 4, .batch_size = 4, .threads = 4};
+  ScratchWorld world{.samples = 4, .batch_size = 4, .threads = 4};
   world.needs = [](std::uint64_t) { return 25 * kKiB; };  // half of the budget is for all
   EXPECT_TRUE(Run(world).ok());
   EXPECT_EQ(scratch_->stats().used_bytes_peak, 100 * kKiB);
@@ -195,7 +194,7 @@ TEST_F(EngineScratchTest, AsManyLargeDecodesAsFitRunAtOnce) {
 }
 
 TEST_F(EngineScratchTest, ADecodeThatCanNeverHaveEnoughIsAnErrorThatSaysHowMuch) {
-  World world{.samples = 16, .batch_size = 8};
+  ScratchWorld world{.samples = 16, .batch_size = 8};
   world.needs = [](std::uint64_t sample) { return sample == 11 ? 60 * kKiB : 1000; };
   const Status status = Run(world);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -216,7 +215,7 @@ TEST_F(EngineScratchTest, ADecodeThatCanNeverHaveEnoughIsAnErrorThatSaysHowMuch)
 TEST_F(EngineScratchTest, AnEngineThatIsStoppedWithDecodesThatWaitEndsAndGivesAllBack) {
   for (const bool warm : {false, true}) {
     for (std::uint64_t events = 0; events < 120; ++events) {
-      World world{.samples = 32, .sample_bytes = 30'000, .stop_after = events, .warm = warm};
+      ScratchWorld world{.samples = 32, .sample_bytes = 30'000, .stop_after = events, .warm = warm};
       world.needs = [](std::uint64_t sample) { return sample % 3 == 0 ? 40 * kKiB : 100; };
       ASSERT_TRUE(Run(world).ok()) << events;
     }
@@ -224,7 +223,7 @@ TEST_F(EngineScratchTest, AnEngineThatIsStoppedWithDecodesThatWaitEndsAndGivesAl
 }
 
 TEST_F(EngineScratchTest, BytesThatGoWithATaskAreReadAgainForALargeDecode) {
-  World world{.samples = 8, .batch_size = 8, .sample_bytes = 1000, .warm = true};
+  ScratchWorld world{.samples = 8, .batch_size = 8, .sample_bytes = 1000, .warm = true};
   world.needs = [](std::uint64_t sample) { return sample == 5 ? 40 * kKiB : 100; };
   EXPECT_TRUE(Run(world).ok());
   EXPECT_EQ(delivered_, 8U);

@@ -19,16 +19,15 @@ namespace headrace {
 namespace {
 
 #ifdef NDEBUG
-constexpr std::uint64_t kSeeds = 3000;
+constexpr std::uint64_t kSamplesSeeds = 3000;
 #else
-constexpr std::uint64_t kSeeds = 1000;  // Slow builds look for other mistakes.
+constexpr std::uint64_t kSamplesSeeds = 1000;  // Slow builds look for other mistakes.
 #endif
-constexpr std::uint64_t kEventsMax = 1'000'000;  // A run beyond is stuck in a circle.
 
 // Everything that a seed decides.
-class World final : public SimWorld {
+class SamplesWorld final : public SimWorld {
  public:
-  explicit World(std::uint64_t seed) : SimWorld(seed, 0x51u) {
+  explicit SamplesWorld(std::uint64_t seed) : SimWorld(seed, 0x51u) {
     MakeDataset();
     MakeOptions(seed);
     store_bytes_ = std::make_unique<MemoryStore>(stored_);
@@ -212,7 +211,7 @@ class World final : public SimWorld {
     reached_ = start;
     engine.Start();
     Consume(engine, sink, *model.value(), consumer);
-    const bool ended = loop_.RunUntilIdle(kEventsMax);
+    const bool ended = loop_.RunUntilIdle(kWorldEventsMax);
     EXPECT_TRUE(ended);
     EXPECT_TRUE(done_ || consumer.left || ::testing::Test::HasFatalFailure())
         << "stuck: nothing is left to happen, and the consumer waits";
@@ -229,7 +228,7 @@ class World final : public SimWorld {
     }
     if (tiers_ != nullptr) tiers_->Count(stats.tiers);
     engine.Stop();
-    EXPECT_TRUE(loop_.RunUntilIdle(kEventsMax));
+    EXPECT_TRUE(loop_.RunUntilIdle(kWorldEventsMax));
     EXPECT_TRUE(engine.quiescent());
     engine.Close();
     return reached_;
@@ -244,7 +243,7 @@ class World final : public SimWorld {
   Position reached_;
 };
 
-TEST(EngineSimTest, DeliversThePlanWhateverHappens) { RunSeeds<World>(kSeeds); }
+TEST(EngineSimTest, DeliversThePlanWhateverHappens) { RunSeeds<SamplesWorld>(kSamplesSeeds); }
 
 }  // namespace
 }  // namespace headrace

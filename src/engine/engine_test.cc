@@ -28,8 +28,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr std::int64_t kMs = 1'000'000;
-
 struct Machine {
   std::function<SimRead(const Extent&)> read = [](const Extent&) { return SimRead{}; };
   std::int64_t decode_ns = 0;  // of a task
@@ -278,9 +276,9 @@ TEST_F(EngineTest, WhatIsWrongWithTheProcessReplacesNoSample) {
 // Fixed slots need not pay for that: with a few batches of look-ahead the device is never idle, and
 // an epoch takes as long as its reads take through as many places, whatever the order.
 TEST_F(EngineTest, FixedSlotsTakeNoMoreTimeThanHandingOverInOrderOfArrival) {
-  constexpr std::uint64_t kSamples = 4096;
+  constexpr std::uint64_t kArrivingSamples = 4096;
   constexpr std::uint32_t kDepth = 32;
-  MakeDataset(kSamples, 512, 0);
+  MakeDataset(kArrivingSamples, 512, 0);
   const auto draw = [](Prng& random) {  // A long tail: one in 50 takes ten times as long.
     const auto base = static_cast<std::int64_t>(kMs + random.Below(2 * kMs));
     return random.Below(50) == 0 ? 10 * base : base;
@@ -290,7 +288,7 @@ TEST_F(EngineTest, FixedSlotsTakeNoMoreTimeThanHandingOverInOrderOfArrival) {
   Prng arrival_random(1, 0, RandomStream::kOrder);
   std::priority_queue<std::int64_t, std::vector<std::int64_t>, std::greater<>> places;
   std::int64_t arrival_ns = 0;
-  for (std::uint64_t i = 0; i < kSamples; ++i) {
+  for (std::uint64_t i = 0; i < kArrivingSamples; ++i) {
     std::int64_t start_ns = 0;
     if (places.size() == kDepth) {
       start_ns = places.top();

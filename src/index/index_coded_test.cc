@@ -20,7 +20,7 @@ using internal::Store;
 using testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
-Result<std::shared_ptr<const Index>> OpenBytes(const Bytes& file) {
+Result<std::shared_ptr<const Index>> OpenCoded(const Bytes& file) {
   return internal::OpenIndexInMemory(file, "/data/index", nullptr);
 }
 
@@ -33,7 +33,7 @@ std::size_t SectionAt(const Bytes& file, SectionKind kind, std::uint32_t field =
 }
 
 // Where the type of the field `name` begins in the file.
-std::size_t TypeAt(const Bytes& file, const std::string& name) {
+std::size_t TypeOfFieldAt(const Bytes& file, const std::string& name) {
   for (std::size_t at = SectionAt(file, SectionKind::kFields); at + name.size() <= file.size();
        ++at) {
     if (std::memcmp(file.data() + at, name.data(), name.size()) == 0) return at - 8;
@@ -44,7 +44,7 @@ std::size_t TypeAt(const Bytes& file, const std::string& name) {
 TEST(IndexCodedTest, CodecsAndDecodedSizesAreReadAsTheyWereWritten) {
   const Bytes file = FileOf(CodedContents());
   EXPECT_EQ(internal::Load<std::uint32_t>(file.data() + 8), 3U);
-  const auto index = OpenBytes(file).value();
+  const auto index = OpenCoded(file).value();
   EXPECT_EQ(index->VerifyAll().ToString(), "OK");
   EXPECT_EQ(index->fields()[0].coding, Coding::kZstd);
   EXPECT_TRUE(index->fields()[0].has_decoded_sizes);
@@ -67,11 +67,11 @@ TEST(IndexCodedTest, CodecsAndDecodedSizesAreReadAsTheyWereWritten) {
 }
 
 TEST(IndexCodedTest, DecodedBytesOfWhatIsNotThereAreErrors) {
-  const auto index = OpenBytes(FileOf(CodedContents())).value();
+  const auto index = OpenCoded(FileOf(CodedContents())).value();
   EXPECT_EQ(index->decoded_bytes(0, SampleId{3}).status().code(), StatusCode::kOutOfRange);
   EXPECT_EQ(index->decoded_bytes(9, SampleId{0}).status().code(), StatusCode::kOutOfRange);
   EXPECT_EQ(index->decoded_bytes(3, SampleId{0}).status().code(), StatusCode::kInvalidArgument);
-  const auto plain = OpenBytes(FileOf(internal::SmallContents())).value();
+  const auto plain = OpenCoded(FileOf(internal::SmallContents())).value();
   EXPECT_THAT(plain->decoded_bytes(1, SampleId{0}).status().ToString(),
               HasSubstr("field 'note' is not decoded"));
 }
@@ -79,9 +79,9 @@ TEST(IndexCodedTest, DecodedBytesOfWhatIsNotThereAreErrors) {
 // The bytes are part of the format (docs/index-format.md): a change here is a new version.
 TEST(IndexCodedTest, Version3IsFrozen) {
   const Bytes file = FileOf(CodedContents());
-  EXPECT_EQ(OpenBytes(file).value()->fingerprint(), "6b19be36bf09ede7529b454befbaab46");
+  EXPECT_EQ(OpenCoded(file).value()->fingerprint(), "6b19be36bf09ede7529b454befbaab46");
   const auto type = [&](const std::string& name) {
-    return internal::Load<std::uint64_t>(file.data() + TypeAt(file, name));
+    return internal::Load<std::uint64_t>(file.data() + TypeOfFieldAt(file, name));
   };
   EXPECT_EQ(type("image"), 0x0000'0000'0100'0100U);
   EXPECT_EQ(type("note"), 0x0000'0000'0100'0000U);
@@ -98,28 +98,28 @@ TEST(IndexCodedTest, EveryFlippedByteIsFound) {
   for (std::size_t at = 0; at < file.size(); ++at) {
     Bytes damaged = file;
     damaged[at] ^= std::byte{0x41};
-    const auto index = OpenBytes(damaged);
+    const auto index = OpenCoded(damaged);
     const Status status = index.ok() ? index.value()->VerifyAll() : index.status();
     ASSERT_EQ(status.code(), StatusCode::kDataLoss) << at;
   }
 }
 
-Status AfterChange(const std::string& name, std::size_t which, int value) {
+Status AfterChangeOfField(const std::string& name, std::size_t which, int value) {
   Bytes file = FileOf(CodedContents());
-  file[TypeAt(file, name) + which] = static_cast<std::byte>(value);
+  file[TypeOfFieldAt(file, name) + which] = static_cast<std::byte>(value);
   internal::Reseal(file);
-  return OpenBytes(file).status();
+  return OpenCoded(file).status();
 }
 
 TEST(IndexCodedTest, ALaterCodecIsRefusedByNameNotAsDamage) {
-  const Status status = AfterChange("image", 1, 6);
+  const Status status = AfterChangeOfField("image", 1, 6);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.ToString(), HasSubstr("entry 0 has codec 6, which this headrace does not"));
 }
 
 TEST(IndexCodedTest, AWrongCodecIsDataLoss) {
   const auto why = [](const std::string& name, std::size_t which, int value) {
-    const Status status = AfterChange(name, which, value);
+    const Status status = AfterChangeOfField(name, which, value);
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     return status.ToString();
   };
@@ -137,7 +137,7 @@ TEST(IndexCodedTest, ADecodedSizeThatCannotBeIsDataLoss) {
     Bytes file = FileOf(CodedContents());
     Store(size, file.data() + SectionAt(file, SectionKind::kDecodedSizes, field) + 8);
     internal::Reseal(file);
-    const auto index = OpenBytes(file).value();
+    const auto index = OpenCoded(file).value();
     const Status status = index->decoded_bytes(field, SampleId{1}).status();
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     EXPECT_EQ(index->VerifyAll().ToString(), status.ToString());
@@ -157,7 +157,7 @@ TEST(IndexCodedTest, SizesOfListsAreWholeArrays) {
   contents.fields[2].info.is_list = true;
   contents.fields[2].info.has_decoded_sizes = true;
   contents.fields[2].decoded_sizes = {0, 16, 8};
-  EXPECT_EQ(OpenBytes(FileOf(contents)).value()->decoded_bytes(2, SampleId{1}).value(), 16U);
+  EXPECT_EQ(OpenCoded(FileOf(contents)).value()->decoded_bytes(2, SampleId{1}).value(), 16U);
   contents.fields[2].decoded_sizes[1] = 15;
   const internal::TestFolder folder;
   const Status status = WriteIndex(contents, folder / "i");
@@ -188,7 +188,7 @@ TEST(IndexCodedTest, DamageIsDataLossOrIsNone) {
       file[draw.Below(file.size())] = static_cast<std::byte>(draw.Below(256));
     }
     internal::Reseal(file);
-    const auto index = OpenBytes(file);
+    const auto index = OpenCoded(file);
     if (!index.ok()) {
       ASSERT_TRUE(index.status().code() == StatusCode::kDataLoss ||
                   index.status().code() == StatusCode::kFailedPrecondition)

@@ -18,12 +18,12 @@ using internal::TypedContents;
 using testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
-Result<std::shared_ptr<const Index>> OpenBytes(const Bytes& file) {
+Result<std::shared_ptr<const Index>> OpenVersion(const Bytes& file) {
   return internal::OpenIndexInMemory(file, "/data/index", nullptr);
 }
 
 // Where the type of field 2, 'box', begins in the file.
-std::size_t TypeAt(const Bytes& file) {
+std::size_t TypeOfBoxAt(const Bytes& file) {
   const std::string name = "box";
   for (std::size_t at = 0; at + name.size() <= file.size(); ++at) {
     if (std::memcmp(file.data() + at, name.data(), name.size()) == 0) return at - 8;
@@ -38,7 +38,7 @@ TEST(IndexVersionTest, ContentsThatVersion1HoldsAreWrittenAsVersion1) {
 
 TEST(IndexVersionTest, TheTypeOfBatchesIsReadAsItWasWritten) {
   const Bytes file = FileOf(TypedContents());
-  const auto index = OpenBytes(file).value();
+  const auto index = OpenVersion(file).value();
   EXPECT_EQ(index->VerifyAll().ToString(), "OK");
   EXPECT_EQ(index->fields()[2].batch_dtype, DType::kFloat64);
   EXPECT_EQ(index->fields()[2].dtype, DType::kFloat32);
@@ -49,14 +49,14 @@ TEST(IndexVersionTest, TheTypeOfBatchesIsReadAsItWasWritten) {
 TEST(IndexVersionTest, TheTypeOfBatchesIsPartOfTheFingerprint) {
   const Bytes one = FileOf(SmallContents());
   const Bytes two = FileOf(TypedContents());
-  EXPECT_NE(OpenBytes(one).value()->fingerprint(), OpenBytes(two).value()->fingerprint());
+  EXPECT_NE(OpenVersion(one).value()->fingerprint(), OpenVersion(two).value()->fingerprint());
 }
 
 // The bytes are part of the format (docs/index-format.md): a change here is a new version.
 TEST(IndexVersionTest, Version2IsFrozen) {
   const Bytes file = FileOf(TypedContents());
-  EXPECT_EQ(OpenBytes(file).value()->fingerprint(), "64e8cf719f4fcf0044cc4f5e30a7e0e4");
-  const std::size_t at = TypeAt(file);
+  EXPECT_EQ(OpenVersion(file).value()->fingerprint(), "64e8cf719f4fcf0044cc4f5e30a7e0e4");
+  const std::size_t at = TypeOfBoxAt(file);
   EXPECT_EQ(static_cast<int>(file[at]), static_cast<int>(DType::kFloat64) + 1);
   for (std::size_t i = 1; i < 8; ++i) EXPECT_EQ(file[at + i], std::byte{0});
 }
@@ -65,36 +65,36 @@ TEST(IndexVersionTest, CutAnywhereItIsDataLossAtOpen) {
   const Bytes file = FileOf(TypedContents());
   for (std::size_t size = 0; size < file.size(); ++size) {
     const Bytes cut(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
-    ASSERT_EQ(OpenBytes(cut).status().code(), StatusCode::kDataLoss) << size;
+    ASSERT_EQ(OpenVersion(cut).status().code(), StatusCode::kDataLoss) << size;
   }
 }
 
-Status AfterChange(std::size_t which, int value) {
+Status AfterChangeOfBox(std::size_t which, int value) {
   Bytes file = FileOf(TypedContents());
-  file[TypeAt(file) + which] = static_cast<std::byte>(value);
+  file[TypeOfBoxAt(file) + which] = static_cast<std::byte>(value);
   internal::Reseal(file);
-  return OpenBytes(file).status();
+  return OpenVersion(file).status();
 }
 
 TEST(IndexVersionTest, ReservedUsesAreRefusedByNameNotAsDamage) {
-  const Status codec = AfterChange(1, 1);
+  const Status codec = AfterChangeOfBox(1, 1);
   EXPECT_EQ(codec.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(codec.message()),
               HasSubstr("entry 2 has codec 1, which this headrace does not read"));
-  const Status lists = AfterChange(2, 3);
+  const Status lists = AfterChangeOfBox(2, 3);
   EXPECT_EQ(lists.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(lists.message()), HasSubstr("entry 2 has lists of depth 3"));
   Bytes file = FileOf(TypedContents());
-  file[TypeAt(file) - 4] = std::byte{4};
+  file[TypeOfBoxAt(file) - 4] = std::byte{4};
   internal::Reseal(file);
-  const Status text = OpenBytes(file).status();
+  const Status text = OpenVersion(file).status();
   EXPECT_EQ(text.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(text.message()), HasSubstr("entry 2 has kind 4"));
 }
 
 TEST(IndexVersionTest, AWrongTypeIsDataLoss) {
   const auto why = [](std::size_t which, int value) {
-    const Status status = AfterChange(which, value);
+    const Status status = AfterChangeOfBox(which, value);
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     return std::string(status.message());
   };
@@ -153,7 +153,7 @@ IndexContents RaggedContents() {
 TEST(IndexVersionTest, InlineValuesOfVariableLengthAreReadAsTheyWereWritten) {
   const Bytes file = FileOf(RaggedContents());
   EXPECT_EQ(internal::Load<std::uint32_t>(file.data() + 8), 2U);
-  const auto index = OpenBytes(file).value();
+  const auto index = OpenVersion(file).value();
   EXPECT_EQ(index->VerifyAll().ToString(), "OK");
   EXPECT_EQ(index->fields()[0].kind, FieldKind::kText);
   EXPECT_TRUE(index->fields()[2].is_list);
@@ -183,12 +183,12 @@ TEST(IndexVersionTest, TheEndsOfInlineValuesHaveToAscendInWholeEntries) {
 
 TEST(IndexVersionTest, AWrongEndIsDataLossOnAccess) {
   const Bytes good = FileOf(RaggedContents());
-  const auto opened = OpenBytes(good).value();
+  const auto opened = OpenVersion(good).value();
   for (std::size_t at = 0; at + 8 <= good.size(); at += 8) {
     Bytes file = good;
     internal::Store(~std::uint64_t{0} / 2, file.data() + at);
     internal::Reseal(file);
-    const auto index = OpenBytes(file);
+    const auto index = OpenVersion(file);
     if (!index.ok()) continue;
     bool whole = true;
     for (std::size_t field = 1; field < 3; ++field) {

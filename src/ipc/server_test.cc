@@ -28,7 +28,9 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> BytesOfText(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 std::string Text(const IpcMessage& message) {
   std::string text;
@@ -106,7 +108,7 @@ class ServerTest : public testing::Test {
     return IpcConnection::Connect(name_).value();
   }
   static std::string Ask(IpcConnection& connection, std::string_view text) {
-    EXPECT_TRUE(connection.Send(Bytes(text)).ok());
+    EXPECT_TRUE(connection.Send(BytesOfText(text)).ok());
     const auto answer = connection.Receive();
     return answer.ok() ? Text(*answer.value()) : answer.status().ToString();
   }
@@ -132,7 +134,7 @@ TEST_F(ServerTest, AnswersItsPeersEachByItself) {
 TEST_F(ServerTest, WhoConnectedBeforeItRunsIsServed) {
   server_ = IpcServer::Make({.name = name_}, handler_).value();
   const auto early = Connect();
-  ASSERT_TRUE(early->Send(Bytes("early")).ok());
+  ASSERT_TRUE(early->Send(BytesOfText("early")).ok());
   thread_ = std::jthread([this](const std::stop_token& stop) { server_->Run(stop); });
   EXPECT_EQ(Text(*early->Receive().value()), "early");
 }
@@ -159,7 +161,7 @@ TEST_F(ServerTest, APeerThatGoesIsToldOfOnce) {
   const Status why = handler_.WaitForEnd(peer->id());
   EXPECT_EQ(why.code(), StatusCode::kUnavailable);
   EXPECT_THAT(why.message(), StartsWith("peer 2 (process " + std::to_string(::getpid()) + "): "));
-  EXPECT_EQ(peer->Send(Bytes("?")).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(peer->Send(BytesOfText("?")).code(), StatusCode::kUnavailable);
   peer->Close(Status(StatusCode::kInternal, "too late"));
   Stop();
   EXPECT_EQ(handler_.ended(), 1);
@@ -172,10 +174,10 @@ TEST_F(ServerTest, AnErrorOfTheHandlerAndCloseDropAPeerWhichGetsWhatWasSentBefor
   EXPECT_EQ(handler_.WaitForEnd(handler_.WaitForPeer(0)->id()).message(), "as you wish");
   const auto other = Connect();
   const auto peer = handler_.WaitForPeer(1);
-  EXPECT_TRUE(peer->Send(Bytes("good bye")).ok());
+  EXPECT_TRUE(peer->Send(BytesOfText("good bye")).ok());
   peer->Close(Status(StatusCode::kFailedPrecondition, "enough"));
   EXPECT_EQ(handler_.WaitForEnd(peer->id()).message(), "enough");
-  EXPECT_EQ(peer->Send(Bytes("?")).message(), "enough");
+  EXPECT_EQ(peer->Send(BytesOfText("?")).message(), "enough");
   EXPECT_EQ(Text(*other->Receive().value()), "good bye");
   EXPECT_EQ(other->Receive().status().code(), StatusCode::kUnavailable);
 }
@@ -191,7 +193,7 @@ TEST_F(ServerTest, WhenItStopsEveryPeerEndsAndNoneCanBeAdded) {
   auto ends = IpcConnection::MakePair().value();
   EXPECT_EQ(server_->Add(std::move(ends.first)).status().code(), StatusCode::kFailedPrecondition);
   server_.reset();
-  EXPECT_EQ(peer->Send(Bytes("?")).code(), StatusCode::kCancelled);
+  EXPECT_EQ(peer->Send(BytesOfText("?")).code(), StatusCode::kCancelled);
 }
 
 TEST_F(ServerTest, AServerThatNeverRanEndsItsPeers) {
@@ -214,7 +216,7 @@ TEST_F(ServerTest, AChildsEndOfAPairIsAPeer) {
   auto ends = IpcConnection::MakePair().value();
   const auto peer = server_->Add(std::move(ends.first)).value();
   EXPECT_EQ(Ask(*ends.second, "hello"), "hello");
-  EXPECT_TRUE(peer->Send(Bytes("by itself")).ok());
+  EXPECT_TRUE(peer->Send(BytesOfText("by itself")).ok());
   EXPECT_EQ(Text(*ends.second->Receive().value()), "by itself");
   ends.second.reset();
   EXPECT_EQ(handler_.WaitForEnd(peer->id()).code(), StatusCode::kUnavailable);
@@ -405,7 +407,7 @@ TEST_F(ServerTest, APeerEndsWithItsProcessWhoeverElseHasTheConnection) {
       char byte = 0;
       ::_exit(static_cast<int>(::read(read_end.get(), &byte, 1)));  // Until the test ends.
     }
-    (void)connection.value()->Send(Bytes("forked"));
+    (void)connection.value()->Send(BytesOfText("forked"));
     while (true) ::pause();
   }
   const auto peer = handler_.WaitForPeer(0);
@@ -436,7 +438,8 @@ TEST_F(ServerTest, ManyPeersGetTheirOwnAnswers) {
           sent.emplace_back(std::string(bytes, static_cast<char>('a' + prng.Below(26))),
                             prng.Below(3));
           ASSERT_TRUE(
-              connection.Send(Bytes(sent.back().first), std::vector<int>(sent.back().second, 0))
+              connection
+                  .Send(BytesOfText(sent.back().first), std::vector<int>(sent.back().second, 0))
                   .ok());
         }
         for (const auto& [text, fds] : sent) {

@@ -15,22 +15,25 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kMB = 1e6;
+constexpr double kEpochMB = 1e6;
 
-Curve MakeCurve(std::vector<Curve::Point> points) { return Curve::Make(std::move(points)).value(); }
-SizedRates OfAnySize(double rate) { return SizedRates::OfAnySize(MakeCurve({{1, rate}})); }
+Curve EpochCurve(std::vector<Curve::Point> points) {
+  return Curve::Make(std::move(points)).value();
+}
+SizedRates EpochRates(double rate) { return SizedRates::OfAnySize(EpochCurve({{1, rate}})); }
 
 // Storage: 100 MB/s in reads of 0.1 MB, 400 MB/s of 1 MB, twice that with four in flight.
-MachineModel Machine() {
+MachineModel MachineOfEpochs() {
   MachineModel model;
   model.storage.rate =
-      SizedRates::Make({{.bytes = 100'000, .rate = MakeCurve({{1, 100 * kMB}, {4, 200 * kMB}})},
-                        {.bytes = 1'000'000, .rate = MakeCurve({{1, 400 * kMB}, {4, 800 * kMB}})}})
+      SizedRates::Make(
+          {{.bytes = 100'000, .rate = EpochCurve({{1, 100 * kEpochMB}, {4, 200 * kEpochMB}})},
+           {.bytes = 1'000'000, .rate = EpochCurve({{1, 400 * kEpochMB}, {4, 800 * kEpochMB}})}})
           .value();
-  model.tiers = {{.read = OfAnySize(2000 * kMB), .write = OfAnySize(500 * kMB)}};
-  model.link = LinkModel{.rate = OfAnySize(50 * kMB)};
-  model.decode = MakeCurve({{1, 50 * kMB}, {4, 200 * kMB}});
-  model.copy = MakeCurve({{1, 5000 * kMB}});
+  model.tiers = {{.read = EpochRates(2000 * kEpochMB), .write = EpochRates(500 * kEpochMB)}};
+  model.link = LinkModel{.rate = EpochRates(50 * kEpochMB)};
+  model.decode = EpochCurve({{1, 50 * kEpochMB}, {4, 200 * kEpochMB}});
+  model.copy = EpochCurve({{1, 5000 * kEpochMB}});
   return model;
 }
 
@@ -42,7 +45,7 @@ double SecondsOf(const EpochPrediction& prediction, const std::string& name) {
   return -1;
 }
 
-EpochPrediction Predict(const EpochWork& work, const MachineModel& model = Machine()) {
+EpochPrediction Predict(const EpochWork& work, const MachineModel& model = MachineOfEpochs()) {
   return PredictEpoch(model, work).value();
 }
 
@@ -51,7 +54,7 @@ TEST(PredictEpochTest, TheEpochTakesAsLongAsTheBusiestResource) {
                  .storage = {{100'000, 8'000}, {1'000'000, 1'600}},
                  .tiers = {{.reads = {{100'000, 20'000}}, .writes = {{100'000, 5'000}}}},
                  .peers = {{100'000, 1'000}},
-                 .decode_bytes = 2'400 * kMB,
+                 .decode_bytes = 2'400 * kEpochMB,
                  .demand = 1'000,
                  .threads = 4,
                  .reads_in_flight = 4};
@@ -74,12 +77,12 @@ TEST(PredictEpochTest, TheEpochTakesAsLongAsTheBusiestResource) {
 }
 
 TEST(PredictEpochTest, ThreadsDecodeAndCopyOneAfterTheOther) {
-  EpochWork work{.samples = 1, .decode_bytes = 100 * kMB, .copy_bytes = 5'000 * kMB};
+  EpochWork work{.samples = 1, .decode_bytes = 100 * kEpochMB, .copy_bytes = 5'000 * kEpochMB};
   const EpochPrediction both = Predict(work);
   EXPECT_DOUBLE_EQ(both.seconds, 3);
   EXPECT_EQ(ResourceName(both.bound), "decode");
   EXPECT_DOUBLE_EQ(both.bound.seconds, 2);
-  work.copy_bytes = 20'000 * kMB;
+  work.copy_bytes = 20'000 * kEpochMB;
   EXPECT_DOUBLE_EQ(Predict(work).seconds, 6);
   EXPECT_EQ(ResourceName(Predict(work).bound), "copy");
   work.decode_bytes = 0;
@@ -93,8 +96,8 @@ TEST(PredictEpochTest, NodesThatShareTheStorageShareItsRate) {
   EXPECT_DOUBLE_EQ(Predict(work).seconds, 2);
   work.reads_in_flight = 2;  // four together
   EXPECT_DOUBLE_EQ(Predict(work).seconds, 2);
-  MachineModel model = Machine();
-  model.storage.rate_max = 100 * kMB;
+  MachineModel model = MachineOfEpochs();
+  model.storage.rate_max = 100 * kEpochMB;
   EXPECT_DOUBLE_EQ(Predict(work, model).seconds, 8);
 }
 
@@ -132,7 +135,7 @@ TEST(PredictEpochTest, WorkThatCannotBeIsNamed) {
     EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument);
     return std::string(made.status().message());
   };
-  const MachineModel model = Machine();
+  const MachineModel model = MachineOfEpochs();
   EXPECT_THAT(error({.samples = -1}, model), HasSubstr("samples: got -1"));
   EXPECT_THAT(error({.decode_bytes = kUnlimited}, model), HasSubstr("decode_bytes: got inf"));
   EXPECT_THAT(error({.copy_bytes = std::nan("")}, model), HasSubstr("copy_bytes: got nan"));
@@ -146,7 +149,7 @@ TEST(PredictEpochTest, WorkThatCannotBeIsNamed) {
   EXPECT_THAT(error({.tiers = {{.reads = {}, .writes = {{-1, 1}}}}}, model),
               HasSubstr("tier 0 writes 0 bytes of a read"));
   EXPECT_THAT(error({.tiers = {{}, {}}}, model), HasSubstr("must be at most the model's 1"));
-  MachineModel alone = Machine();
+  MachineModel alone = MachineOfEpochs();
   alone.link.reset();
   EXPECT_THAT(error({.peers = {{5, 1}}}, alone), HasSubstr("the model has no link"));
   alone.readers = -1;
@@ -155,9 +158,9 @@ TEST(PredictEpochTest, WorkThatCannotBeIsNamed) {
 
 TEST(StreamClockTest, FollowsTheRecurrence) {
   MachineModel model;  // Two threads: reads of 10 B/s each from storage, 40 B/s into staging.
-  model.storage.rate = OfAnySize(10);
-  model.staging = {.read = {}, .write = OfAnySize(80), .threads = 2};
-  model.tiers = {{.read = OfAnySize(100), .write = {}}};
+  model.storage.rate = EpochRates(10);
+  model.staging = {.read = {}, .write = EpochRates(80), .threads = 2};
+  model.tiers = {{.read = EpochRates(100), .write = {}}};
   StreamClock clock(model, /*compute_rate=*/20);
   const Source storage{.kind = Source::Kind::kStorage};
   const Source tier{.kind = Source::Kind::kTier};
@@ -205,7 +208,7 @@ TEST_P(LowerBoundTest, IsTheThesis) {
   const Scenario& scenario = GetParam();
   MachineModel perfect;
   perfect.tiers = {TierModel()};
-  std::vector<StreamClock> clocks(kWorkers, StreamClock(perfect, 100 * kMB));
+  std::vector<StreamClock> clocks(kWorkers, StreamClock(perfect, 100 * kEpochMB));
   Prng random(1, 0, RandomStream::kOrder);
   double end = 0;
   for (int batch = 0; batch < kBatches; ++batch) {
@@ -213,7 +216,7 @@ TEST_P(LowerBoundTest, IsTheThesis) {
       clock.WaitUntil(end);
       for (int i = 0; i < kShare; ++i) {
         const double megabytes = Normal(random, scenario.size_mean, scenario.size_deviation);
-        clock.Add(kMB * megabytes, {.kind = Source::Kind::kTier});
+        clock.Add(kEpochMB * megabytes, {.kind = Source::Kind::kTier});
       }
     }
     for (const StreamClock& clock : clocks) end = std::max(end, clock.now());

@@ -16,15 +16,15 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 
-constexpr double kMB = 1e6;
+constexpr double kLoadMB = 1e6;
 
-Curve MakeCurve(std::vector<Curve::Point> points) { return Curve::Make(std::move(points)).value(); }
+Curve LoadCurve(std::vector<Curve::Point> points) { return Curve::Make(std::move(points)).value(); }
 
 // Rates of one thread that shrink as threads are added, so that times are convex.
 LoadRates Rates() {
-  return {.local = MakeCurve({{1, 2000 * kMB}, {4, 6000 * kMB}, {64, 9000 * kMB}}),
-          .remote = MakeCurve({{1, 400 * kMB}, {8, 1600 * kMB}, {64, 2000 * kMB}}),
-          .storage = MakeCurve({{1, 50 * kMB}, {64, 3200 * kMB}})};
+  return {.local = LoadCurve({{1, 2000 * kLoadMB}, {4, 6000 * kLoadMB}, {64, 9000 * kLoadMB}}),
+          .remote = LoadCurve({{1, 400 * kLoadMB}, {8, 1600 * kLoadMB}, {64, 2000 * kLoadMB}}),
+          .storage = LoadCurve({{1, 50 * kLoadMB}, {64, 3200 * kLoadMB}})};
 }
 
 int Total(const LaneShares& shares) { return std::accumulate(shares.begin(), shares.end(), 0); }
@@ -33,9 +33,9 @@ std::vector<LaneLoad> RandomLanes(Prng& random, std::size_t count) {
   std::vector<LaneLoad> lanes(count);
   for (LaneLoad& lane : lanes) {
     lane.requests = random.Below(64);
-    lane.local_bytes = random.Uniform() * 20 * kMB;
-    lane.remote_bytes = random.Uniform() * 20 * kMB;
-    lane.storage_bytes = random.Uniform() * 20 * kMB;
+    lane.local_bytes = random.Uniform() * 20 * kLoadMB;
+    lane.remote_bytes = random.Uniform() * 20 * kLoadMB;
+    lane.storage_bytes = random.Uniform() * 20 * kLoadMB;
     lane.preprocess_seconds = random.Uniform() * 0.05;
   }
   return lanes;
@@ -47,9 +47,9 @@ LoadRates RandomRates(Prng& random) {
     double users = 0;
     for (std::uint64_t i = 0; i < 1 + random.Below(5); ++i) {
       users += 1 + static_cast<double>(random.Below(4));
-      points.push_back({users, (10 + random.Uniform() * 990) * kMB});
+      points.push_back({users, (10 + random.Uniform() * 990) * kLoadMB});
     }
-    return MakeCurve(std::move(points));
+    return LoadCurve(std::move(points));
   };
   LoadRates rates;
   rates.local = curve();
@@ -78,14 +78,14 @@ void AllShares(std::size_t lanes, int budget, const std::function<void(const Lan
 
 TEST(LoadModelTest, IsEquation1) {
   const LoadRates rates = Rates();
-  const LaneLoad lane{.local_bytes = 10 * kMB,
-                      .remote_bytes = 4 * kMB,
-                      .storage_bytes = 2 * kMB,
+  const LaneLoad lane{.local_bytes = 10 * kLoadMB,
+                      .remote_bytes = 4 * kLoadMB,
+                      .storage_bytes = 2 * kLoadMB,
                       .preprocess_seconds = 1};
   const LoadModel sum(rates, 8);
   EXPECT_DOUBLE_EQ(sum.LoadSeconds(lane, 1), 10 / 2000.0 + 4 / 400.0 + 2 / 50.0);
   EXPECT_DOUBLE_EQ(sum.LoadSeconds(lane, 8),
-                   10 * kMB / (8 * rates.local.RateEach(8)) + 4 / 1600.0 + 2 / 400.0);
+                   10 * kLoadMB / (8 * rates.local.RateEach(8)) + 4 / 1600.0 + 2 / 400.0);
   EXPECT_DOUBLE_EQ(sum.Seconds(lane, 8), sum.LoadSeconds(lane, 8) + 1);
   const LoadModel parallel(rates, 8, LoadPools::kParallel);
   EXPECT_DOUBLE_EQ(parallel.LoadSeconds(lane, 1), 2 / 50.0);
@@ -94,9 +94,9 @@ TEST(LoadModelTest, IsEquation1) {
 
 TEST(LoadModelTest, MoreThreadsNeverTakeLonger) {
   LoadRates rates;
-  rates.storage = MakeCurve({{1, 50 * kMB}, {4, 200 * kMB}, {8, 100 * kMB}});
+  rates.storage = LoadCurve({{1, 50 * kLoadMB}, {4, 200 * kLoadMB}, {8, 100 * kLoadMB}});
   const LoadModel model(rates, 16);
-  const LaneLoad lane{.local_bytes = 1e12, .storage_bytes = 200 * kMB};
+  const LaneLoad lane{.local_bytes = 1e12, .storage_bytes = 200 * kLoadMB};
   EXPECT_DOUBLE_EQ(model.LoadSeconds(lane, 4), 1);
   EXPECT_DOUBLE_EQ(model.LoadSeconds(lane, 16), 1);  // 4 of them read
   EXPECT_EQ(model.ThreadsFor(lane, 1, 16), 4);
@@ -180,7 +180,7 @@ TEST(MakespanSharesTest, IsTheLeastOfAllShares) {
 
 TEST(MakespanSharesTest, NoThreadGoesBeyondWhatIsEnough) {
   const LoadModel model(Rates(), 32);
-  const std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 8, .storage_bytes = 10 * kMB});
+  const std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 8, .storage_bytes = 10 * kLoadMB});
   EXPECT_THAT(MakespanShares(lanes, model, 32), ElementsAre(8, 8, 8, 8));
   EXPECT_THAT(MakespanShares(lanes, model, 32, 0.1), ElementsAre(2, 2, 2, 2));
   EXPECT_THAT(MakespanShares(lanes, model, 32, 10), ElementsAre(1, 1, 1, 1));
@@ -188,7 +188,7 @@ TEST(MakespanSharesTest, NoThreadGoesBeyondWhatIsEnough) {
 
 TEST(MakespanSharesTest, LanesWithoutWorkKeepOneThread) {
   const LoadModel model(Rates(), 16);
-  const std::vector<LaneLoad> lanes = {{}, {.requests = 1, .storage_bytes = kMB}, {}};
+  const std::vector<LaneLoad> lanes = {{}, {.requests = 1, .storage_bytes = kLoadMB}, {}};
   EXPECT_THAT(MakespanShares(lanes, model, 16), ElementsAre(1, 14, 1));
   const std::vector<LaneLoad> nothing(3);
   EXPECT_THAT(MakespanShares(nothing, model, 16), ElementsAre(1, 1, 1));
@@ -218,9 +218,9 @@ TEST(BinarySearchSharesTest, BringsEachLaneCloseToTraining) {
   rates.storage = Rates().storage;  // 50 MB/s a thread
   const LoadModel model(rates, 64);
   std::vector<LaneLoad> lanes(3, LaneLoad{.requests = 1});
-  lanes[0].storage_bytes = 25 * kMB;
-  lanes[1].storage_bytes = 50 * kMB;
-  lanes[2].storage_bytes = 2 * kMB;
+  lanes[0].storage_bytes = 25 * kLoadMB;
+  lanes[1].storage_bytes = 50 * kLoadMB;
+  lanes[2].storage_bytes = 2 * kLoadMB;
   // 0.1 s: 5, 10 and 0.4 threads. More would not help.
   EXPECT_THAT(BinarySearchShares(lanes, model, 64, 0.1, 0.001), ElementsAre(5, 10, 1));
   EXPECT_THAT(MakespanShares(lanes, model, 64, 0.1), ElementsAre(5, 10, 1));
@@ -232,7 +232,7 @@ TEST(BinarySearchSharesTest, BringsEachLaneCloseToTraining) {
 
 TEST(LobsterSharesTest, IsProportionalWithoutAStraggler) {
   const LoadModel model(Rates(), 16);
-  std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 10, .storage_bytes = kMB});
+  std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 10, .storage_bytes = kLoadMB});
   lanes[2].requests = 30;
   const LobsterOptions options{.train_seconds = 1};
   const LobsterDecision decision = LobsterShares(lanes, model, 12, options);
@@ -244,8 +244,8 @@ TEST(LobsterSharesTest, IsProportionalWithoutAStraggler) {
 TEST(LobsterSharesTest, AStragglerGetsThreadsOfTheOthers) {
   const LoadModel model(Rates(), 16);
   // Equal queues, but one of them comes from storage.
-  std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 10, .local_bytes = 20 * kMB});
-  lanes[1] = {.requests = 10, .storage_bytes = 20 * kMB};
+  std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 10, .local_bytes = 20 * kLoadMB});
+  lanes[1] = {.requests = 10, .storage_bytes = 20 * kLoadMB};
   for (const auto search :
        {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
     const LobsterOptions options{.train_seconds = 0.03, .search = search};

@@ -15,11 +15,11 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 
-constexpr double kMB = 1e6;
+constexpr double kStorageMB = 1e6;
 
 LoadModel Storage() {
   LoadRates rates;
-  rates.storage = Curve::Make({{1, 50 * kMB}, {64, 3200 * kMB}}).value();
+  rates.storage = Curve::Make({{1, 50 * kStorageMB}, {64, 3200 * kStorageMB}}).value();
   return LoadModel(rates, 64);
 }
 
@@ -34,7 +34,7 @@ std::vector<double> Measured(const std::vector<LaneLoad>& lanes, const LaneShare
   return seconds;
 }
 
-const std::vector<LaneLoad> kEqual(4, LaneLoad{.requests = 8, .storage_bytes = 10 * kMB});
+const std::vector<LaneLoad> kEqual(4, LaneLoad{.requests = 8, .storage_bytes = 10 * kStorageMB});
 
 TEST(ShareCorrectorTest, LooksOnceAPeriod) {
   ShareCorrector corrector({.period = 3, .moves_max = 1}, Storage(), {4, 4, 4, 4});
@@ -82,7 +82,8 @@ TEST(ShareCorrectorTest, NoiseMovesNothing) {
 
 TEST(ShareCorrectorTest, AGainBelowTheThresholdIsNotWorthAMove) {
   // 4, 4 -> 5, 3 gains 12 %: 100/4 against 100/5 and 66/3.
-  std::vector<LaneLoad> lanes = {{.storage_bytes = 100 * kMB}, {.storage_bytes = 66 * kMB}};
+  std::vector<LaneLoad> lanes = {{.storage_bytes = 100 * kStorageMB},
+                                 {.storage_bytes = 66 * kStorageMB}};
   const std::vector<double> unknown(2, 0);
   ShareCorrector strict({.period = 1, .gain_min = 0.13}, Storage(), {4, 4});
   EXPECT_FALSE(strict.Observe(lanes, unknown));
@@ -111,7 +112,7 @@ TEST(ShareCorrectorTest, KeepsTheBudgetAndNeverPredictsHarm) {
     const std::vector<double> unknown(count, 0);
     for (int step = 0; step < 20; ++step) {
       std::vector<LaneLoad> lanes(count);
-      for (LaneLoad& lane : lanes) lane.storage_bytes = random.Uniform() * 50 * kMB;
+      for (LaneLoad& lane : lanes) lane.storage_bytes = random.Uniform() * 50 * kStorageMB;
       const double before = Makespan(lanes, model, corrector.shares());
       corrector.Observe(lanes, unknown);
       ASSERT_LE(Makespan(lanes, model, corrector.shares()), before * (1 + 1e-12));

@@ -12,20 +12,23 @@ namespace {
 
 using Kind = Source::Kind;
 
-Curve MakeCurve(std::vector<Curve::Point> points) { return Curve::Make(std::move(points)).value(); }
-SizedRates OfAnySize(double rate) { return SizedRates::OfAnySize(MakeCurve({{1, rate}})); }
+Curve SourceCurve(std::vector<Curve::Point> points) {
+  return Curve::Make(std::move(points)).value();
+}
+SizedRates SourceRates(double rate) { return SizedRates::OfAnySize(SourceCurve({{1, rate}})); }
 
 // A tier in memory and one on a disk; other nodes are between them.
-MachineModel Machine() {
+MachineModel MachineOfSources() {
   MachineModel model;
-  model.storage.rate = OfAnySize(100);
-  model.tiers = {{.read = OfAnySize(10'000), .write = {}}, {.read = OfAnySize(300), .write = {}}};
-  model.link = LinkModel{.rate = OfAnySize(1000)};
+  model.storage.rate = SourceRates(100);
+  model.tiers = {{.read = SourceRates(10'000), .write = {}},
+                 {.read = SourceRates(300), .write = {}}};
+  model.link = LinkModel{.rate = SourceRates(1000)};
   return model;
 }
 
 TEST(SourceTimesTest, TheFastestOfThoseThatHaveItIsTaken) {
-  const SourceTimes times(Machine());
+  const SourceTimes times(MachineOfSources());
   EXPECT_EQ(times.Fastest({.bytes = 10}), Kind::kStorage);
   EXPECT_EQ(times.Fastest({.bytes = 10, .tier = 0}), Kind::kTier);
   EXPECT_EQ(times.Fastest({.bytes = 10, .tier = 0, .peer = 0}), Kind::kTier);
@@ -35,8 +38,8 @@ TEST(SourceTimesTest, TheFastestOfThoseThatHaveItIsTaken) {
 }
 
 TEST(SourceTimesTest, NodesThatReadStorageMakeItSlower) {
-  MachineModel model = Machine();
-  model.storage.rate = OfAnySize(2000);
+  MachineModel model = MachineOfSources();
+  model.storage.rate = SourceRates(2000);
   SourceTimes times(model);
   const SampleRead at_peer{.bytes = 10, .peer = 0};
   EXPECT_EQ(times.Fastest(at_peer), Kind::kStorage);
@@ -51,9 +54,9 @@ TEST(SourceTimesTest, NodesThatReadStorageMakeItSlower) {
 }
 
 TEST(SourceTimesTest, StorageIsComparedByTheReadThatTheSampleComesWith) {
-  MachineModel model = Machine();
-  model.storage.rate = SizedRates::Make({{.bytes = 10, .rate = MakeCurve({{1, 100}})},
-                                         {.bytes = 1000, .rate = MakeCurve({{1, 5000}})}})
+  MachineModel model = MachineOfSources();
+  model.storage.rate = SizedRates::Make({{.bytes = 10, .rate = SourceCurve({{1, 100}})},
+                                         {.bytes = 1000, .rate = SourceCurve({{1, 5000}})}})
                            .value();
   const SourceTimes times(model);
   EXPECT_EQ(times.Fastest({.bytes = 10, .peer = 0}), Kind::kPeer);
@@ -61,8 +64,8 @@ TEST(SourceTimesTest, StorageIsComparedByTheReadThatTheSampleComesWith) {
 }
 
 TEST(SourceTimesTest, WhatWasNotMeasuredIsTakenBeforeStorage) {
-  MachineModel model = Machine();
-  model.storage.rate = OfAnySize(1e9);
+  MachineModel model = MachineOfSources();
+  model.storage.rate = SourceRates(1e9);
   model.link.reset();
   const SourceTimes times(model);
   EXPECT_EQ(times.Fastest({.bytes = 10, .peer = 0}), Kind::kPeer) << "no link";
@@ -82,7 +85,7 @@ TEST(SourceTimesTest, ChoosesAsRankSourcesDoes) {
     const std::uint64_t count = random.Below(4);
     for (std::uint64_t i = 0; i < count; ++i) {
       sizes.push_back({.bytes = 1000ULL << (3 * i),
-                       .rate = MakeCurve({{1, draw(1e6)}, {4, draw(1e6)}, {16, draw(1e6)}})});
+                       .rate = SourceCurve({{1, draw(1e6)}, {4, draw(1e6)}, {16, draw(1e6)}})});
     }
     return sizes.empty() ? SizedRates() : SizedRates::Make(std::move(sizes)).value();
   };

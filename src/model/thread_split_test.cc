@@ -14,7 +14,7 @@ namespace {
 using ::testing::Each;
 using ::testing::Ge;
 
-constexpr double kMB = 1e6;
+constexpr double kSplitMB = 1e6;
 
 // 10 ms a sample, at its best with 6 threads.
 PreprocessCurve Preprocess() {
@@ -24,16 +24,16 @@ PreprocessCurve Preprocess() {
 }
 
 // 50 MB/s for each thread.
-LoadModel Storage(int threads_max) {
+LoadModel StorageForThreads(int threads_max) {
   LoadRates rates;
-  rates.storage = Curve::Make({{1, 50 * kMB}, {64, 3200 * kMB}}).value();
+  rates.storage = Curve::Make({{1, 50 * kSplitMB}, {64, 3200 * kSplitMB}}).value();
   return LoadModel(rates, threads_max);
 }
 
 struct Node {
   std::vector<LaneLoad> lanes;
   std::vector<std::uint64_t> samples;
-  LoadModel load = Storage(64);
+  LoadModel load = StorageForThreads(64);
   PreprocessCurve preprocess = Preprocess();
 
   ThreadSplit Split(int threads, double train_seconds) const {
@@ -52,7 +52,7 @@ Node TwoLanes(double storage_bytes, std::uint64_t samples) {
 }
 
 TEST(SplitLoadAndDecodeTest, StartsFromThePeakAndLeavesTheRestToLoading) {
-  const ThreadSplit split = TwoLanes(kMB, 10).Split(16, /*train_seconds=*/1);
+  const ThreadSplit split = TwoLanes(kSplitMB, 10).Split(16, /*train_seconds=*/1);
   EXPECT_EQ(split.decode, 6);
   EXPECT_EQ(split.loading, 10);
   EXPECT_NEAR(split.preprocess_seconds, 20 * 0.010 / 6, 1e-4);
@@ -62,7 +62,7 @@ TEST(SplitLoadAndDecodeTest, StartsFromThePeakAndLeavesTheRestToLoading) {
 TEST(SplitLoadAndDecodeTest, LoadingThatIsLateGetsThreadsOfDecode) {
   // 100 MB a lane: 0.4 s with 5 threads each and 0.033 s of preprocessing with 6. Removing a fifth
   // decode thread helps neither of two equal lanes; removing a fourth does: 0.333 s and 0.05 s.
-  const Node node = TwoLanes(100 * kMB, 10);
+  const Node node = TwoLanes(100 * kSplitMB, 10);
   const ThreadSplit split = node.Split(16, /*train_seconds=*/0.39);
   EXPECT_EQ(split.decode, 4);
   EXPECT_EQ(split.loading, 12);
@@ -73,12 +73,12 @@ TEST(SplitLoadAndDecodeTest, LoadingThatIsLateGetsThreadsOfDecode) {
 
 TEST(SplitLoadAndDecodeTest, PreprocessingDoesNotBecomeTheBottleneck) {
   // 0.05 s of loading with 5 each; 100 samples take 0.167 s with 6 threads: every thread counts.
-  const ThreadSplit split = TwoLanes(12.5 * kMB, 50).Split(16, /*train_seconds=*/0.17);
+  const ThreadSplit split = TwoLanes(12.5 * kSplitMB, 50).Split(16, /*train_seconds=*/0.17);
   EXPECT_EQ(split.decode, 6);
 }
 
 TEST(SplitLoadAndDecodeTest, EachLaneKeepsALoadingThread) {
-  const ThreadSplit split = TwoLanes(kMB, 1000).Split(3, 0.001);
+  const ThreadSplit split = TwoLanes(kSplitMB, 1000).Split(3, 0.001);
   EXPECT_EQ(split.decode, 1);
   EXPECT_EQ(split.loading, 2);
   EXPECT_THAT(split.loading_of_lane, ::testing::ElementsAre(1, 1));
@@ -91,7 +91,7 @@ TEST(SplitLoadAndDecodeTest, GivesOutAllThreadsAndNeverTakesLongerThanThePeak) {
     Node node;
     for (std::uint64_t lane = 0; lane < 1 + random.Below(8); ++lane) {
       node.lanes.push_back(
-          {.requests = random.Below(64), .storage_bytes = random.Uniform() * 50 * kMB});
+          {.requests = random.Below(64), .storage_bytes = random.Uniform() * 50 * kSplitMB});
       node.samples.push_back(random.Below(64));
     }
     const int lanes = static_cast<int>(node.lanes.size());

@@ -18,8 +18,8 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kGlobalBatchMax = std::uint64_t{1} << 28;
-constexpr std::uint32_t kNodesMax = std::uint32_t{1} << 20;
+constexpr std::uint64_t kBatchSamplesMax = std::uint64_t{1} << 28;
+constexpr std::uint32_t kRanksPerNodeMax = std::uint32_t{1} << 20;
 
 // Finds the least of some numbers, the first of equal ones: a tournament tree. It does not branch
 // on the numbers, which would be unpredictable.
@@ -352,21 +352,21 @@ Status CheckTables(const BatchOrderOptions& options) {
 
 Status Check(const BatchOrderOptions& options) {
   HEADRACE_RETURN_IF_ERROR(StepsPerEpoch(options.job).status());
-  if (options.ranks_per_node < 1 || options.ranks_per_node > kNodesMax) {
+  if (options.ranks_per_node < 1 || options.ranks_per_node > kRanksPerNodeMax) {
     return InvalidArgument("ranks_per_node of order batch: got {}, must be in [1, {}]",
-                           options.ranks_per_node, kNodesMax);
+                           options.ranks_per_node, kRanksPerNodeMax);
   }
   const std::uint64_t global_batch = RowsOfStep(options.job, 0) * options.job.world_size;
-  if (global_batch > kGlobalBatchMax) {
+  if (global_batch > kBatchSamplesMax) {
     return InvalidArgument(
         "batch_size {} x world_size {} with order batch: every rank plans the whole global batch, "
         "which may have {} at most; use order 'exact'",
-        options.job.batch_size, options.job.world_size, Counted(kGlobalBatchMax, "sample"));
+        options.job.batch_size, options.job.world_size, Counted(kBatchSamplesMax, "sample"));
   }
   return CheckTables(options);
 }
 
-class Factory final : public OrderFactory {
+class BatchFactory final : public OrderFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return "batch"; }
   [[nodiscard]] bool reads_blocks() const override { return false; }
@@ -402,7 +402,7 @@ class Factory final : public OrderFactory {
     BatchOrderOptions options{.job = request.job, .homes = request.homes, .costs = request.costs};
     options.job.bijection_from = reader.BijectionFrom();
     options.ranks_per_node =
-        static_cast<std::uint32_t>(reader.Integer("ranks_per_node", 1, 1, kNodesMax));
+        static_cast<std::uint32_t>(reader.Integer("ranks_per_node", 1, 1, kRanksPerNodeMax));
     reader.Computed("homes", TableHash(request.homes));
     reader.Computed("costs", TableHash(request.costs));
     return options;
@@ -412,7 +412,7 @@ class Factory final : public OrderFactory {
 }  // namespace
 
 const OrderFactory& BatchOrderFactory() {
-  static const Factory factory;
+  static const BatchFactory factory;
   return factory;
 }
 

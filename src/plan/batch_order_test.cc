@@ -32,7 +32,7 @@ std::vector<Step> Drain(Result<std::unique_ptr<Order>> order) {
   return steps;
 }
 
-std::vector<Step> Pull(BatchOrderOptions options, std::uint32_t rank, Position start = {}) {
+std::vector<Step> PullRank(BatchOrderOptions options, std::uint32_t rank, Position start = {}) {
   options.job.rank = rank;
   return Drain(MakeBatchOrder(options, start));
 }
@@ -171,7 +171,7 @@ TEST(BatchOrderTest, DealsAsThePageSaysForEveryRank) {
     const std::vector<std::vector<Ids>> model[] = {ModelEpoch(options, 0), ModelEpoch(options, 1)};
     ASSERT_EQ(model[0].size(), steps);
     for (std::uint32_t rank = 0; rank < options.job.world_size; ++rank) {
-      const std::vector<Step> ours = Pull(options, rank);
+      const std::vector<Step> ours = PullRank(options, rank);
       ASSERT_EQ(ours.size(), 2 * steps) << "seed " << seed;
       for (std::size_t i = 0; i < ours.size(); ++i) {
         ASSERT_EQ(ours[i].epoch, i / steps);
@@ -199,7 +199,7 @@ TEST(BatchOrderTest, HasTheGlobalBatchesOfExactAndPadsFromTheFinalOne) {
       OrderOptions job = options.job;
       job.rank = rank;
       const std::vector<Step> theirs = Drain(MakeExactOrder(job, {}));
-      const std::vector<Step> all = Pull(options, rank);
+      const std::vector<Step> all = PullRank(options, rank);
       ASSERT_EQ(all.size(), theirs.size());
       for (std::size_t i = 0; i < all.size(); ++i) {
         ASSERT_EQ(all[i].deliveries.size(), theirs[i].deliveries.size()) << "seed " << seed;
@@ -266,7 +266,7 @@ TEST(BatchOrderTest, NoOtherWayMovesFewerBytesBetweenNodes) {
     options.costs = Table(costs);
     std::uint64_t at_home = 0;
     for (std::uint32_t rank = 0; rank < 4; ++rank) {
-      for (const std::uint64_t id : IdsOf(Pull(options, rank)[0])) {
+      for (const std::uint64_t id : IdsOf(PullRank(options, rank)[0])) {
         if (homes[id] == rank) at_home += costs[id];
       }
     }
@@ -304,7 +304,7 @@ double ShareAtHome(double cache_share) {
   std::uint64_t local = 0;
   std::uint64_t all = 0;
   for (std::uint32_t rank = 0; rank < kNodes; ++rank) {
-    for (const Step& step : Pull(options, rank)) {
+    for (const Step& step : PullRank(options, rank)) {
       for (const Delivery& delivery : step.deliveries) {
         local += holders[Raw(delivery.sample)].contains(rank) ? 1 : 0;
         ++all;
@@ -367,8 +367,8 @@ TEST(BatchOrderTest, RanksCostTheSameWhereExactLeavesOneWithMore) {
   for (std::uint32_t i = 0; i < homes.size(); ++i) homes[i] = i % 2;
   with_homes.homes = Table(homes);
   for (std::uint32_t rank = 0; rank < 8; ++rank) {
-    ours.push_back(Pull(options, rank));
-    at_home.push_back(Pull(with_homes, rank));
+    ours.push_back(PullRank(options, rank));
+    at_home.push_back(PullRank(with_homes, rank));
     options.job.rank = rank;
     exact.push_back(Drain(MakeExactOrder(options.job, {})));
   }
@@ -405,7 +405,7 @@ TEST(BatchOrderTest, WithoutHomesAndCostsItIsExact) {
       options.job.rank = rank;
       options.job.epochs = 2;
       options.job.drop_last = true;
-      const std::vector<Step> ours = Pull(options, rank);
+      const std::vector<Step> ours = PullRank(options, rank);
       const std::vector<Step> exact = Drain(MakeExactOrder(options.job, {}));
       ASSERT_EQ(ours.size(), exact.size());
       for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -426,7 +426,7 @@ TEST(BatchOrderTest, ASavedJobGoesOnWithTheSameBatchesOnOtherNodesWithTheSameTab
     options.homes = Table(homes);
     std::map<std::uint64_t, std::set<std::uint64_t>> all;
     for (std::uint32_t rank = 0; rank < world; ++rank) {
-      for (const Step& step : Pull(options, rank, {.epoch = 0, .step = 3})) {
+      for (const Step& step : PullRank(options, rank, {.epoch = 0, .step = 3})) {
         EXPECT_EQ(step.deliveries.size(), 96 / world);
         for (const std::uint64_t id : IdsOf(step)) all[step.step].insert(id);
       }
@@ -444,10 +444,10 @@ TEST(BatchOrderTest, EveryPositionGivesTheRemainder) {
   for (std::uint64_t seed = 2000; seed < 2020; ++seed) {
     const BatchOrderOptions options = SomeJob(seed);
     const std::uint32_t rank = options.job.world_size - 1;
-    const std::vector<Step> whole = Pull(options, rank);
+    const std::vector<Step> whole = PullRank(options, rank);
     for (std::size_t at = 0; at < whole.size(); at += 1 + whole.size() / 50) {
       const std::vector<Step> rest =
-          Pull(options, rank, {.epoch = whole[at].epoch, .step = whole[at].step});
+          PullRank(options, rank, {.epoch = whole[at].epoch, .step = whole[at].step});
       ASSERT_EQ(rest.size(), whole.size() - at);
       for (std::size_t i = 0; i < rest.size(); ++i) {
         ASSERT_EQ(rest[i].deliveries, whole[at + i].deliveries);
@@ -493,7 +493,7 @@ TEST_P(FrozenBatchOrderTest, OrderIsFrozen) {
   if (frozen.costs) options.costs = Table(costs);
   Ids ids;
   for (std::uint32_t rank = 0; rank < frozen.world_size; ++rank) {
-    for (const Step& step : Pull(options, rank)) {
+    for (const Step& step : PullRank(options, rank)) {
       std::ranges::copy(IdsOf(step), std::back_inserter(ids));
     }
   }

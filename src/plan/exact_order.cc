@@ -96,7 +96,7 @@ class ListOrder final : public Order {
   std::uint64_t step_;
 };
 
-class Factory final : public OrderFactory {
+class ExactFactory final : public OrderFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return "exact"; }
   [[nodiscard]] bool reads_blocks() const override { return false; }
@@ -130,7 +130,7 @@ class Factory final : public OrderFactory {
 }  // namespace
 
 const OrderFactory& ExactOrderFactory() {
-  static const Factory factory;
+  static const ExactFactory factory;
   return factory;
 }
 

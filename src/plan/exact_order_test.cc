@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-std::vector<Step> Pull(const OrderOptions& options, Position start = {}) {
+std::vector<Step> PullExactOrder(const OrderOptions& options, Position start = {}) {
   auto order = MakeExactOrder(options, start);
   EXPECT_TRUE(order.ok()) << order.status().ToString();
   std::vector<Step> steps;
@@ -59,7 +59,7 @@ TEST(ExactOrderTest, EqualsTorchForEveryRankWithDropLastBothWays) {
                                        .shuffle = true,
                                        .drop_last = drop_last,
                                        .epochs = 2};
-            const std::vector<Step> steps = Pull(options);
+            const std::vector<Step> steps = PullExactOrder(options);
             if (rank == 0) steps_of_rank_0 = steps.size();
             ASSERT_EQ(steps.size(), steps_of_rank_0);
             std::size_t at = 0;
@@ -88,7 +88,7 @@ TEST(ExactOrderTest, GlobalBatchesDoNotDependOnTheWorldSize) {
   const auto global = [](std::uint32_t world) {
     std::map<std::uint64_t, std::vector<std::uint64_t>> batches;
     for (std::uint32_t rank = 0; rank < world; ++rank) {
-      for (const Step& step : Pull({.sample_count = 960,
+      for (const Step& step : PullExactOrder({.sample_count = 960,
                               .batch_size = 96 / world,
                               .world_size = world,
                               .rank = rank,
@@ -106,9 +106,9 @@ TEST(ExactOrderTest, GlobalBatchesDoNotDependOnTheWorldSize) {
 
 TEST(ExactOrderTest, EveryPositionGivesTheRemainder) {
   const OrderOptions options{.sample_count = 23, .batch_size = 4, .seed = 3, .epochs = 3};
-  const std::vector<Step> whole = Pull(options);
+  const std::vector<Step> whole = PullExactOrder(options);
   for (std::size_t at = 0; at < whole.size(); ++at) {
-    const std::vector<Step> rest = Pull(options, {whole[at].epoch, whole[at].step});
+    const std::vector<Step> rest = PullExactOrder(options, {whole[at].epoch, whole[at].step});
     ASSERT_EQ(rest.size(), whole.size() - at);
     for (std::size_t i = 0; i < rest.size(); ++i) {
       ASSERT_EQ(rest[i].deliveries, whole[at + i].deliveries);
@@ -118,7 +118,7 @@ TEST(ExactOrderTest, EveryPositionGivesTheRemainder) {
 
 TEST(ExactOrderTest, WithoutShuffleEveryEpochIsInOrder) {
   const std::vector<Step> steps =
-      Pull({.sample_count = 5, .batch_size = 2, .shuffle = false, .epochs = 2});
+      PullExactOrder({.sample_count = 5, .batch_size = 2, .shuffle = false, .epochs = 2});
   ASSERT_EQ(steps.size(), 6);
   EXPECT_EQ(steps[5].deliveries, (std::vector<Delivery>{{SampleId{4}, 0, 0}}));
 }

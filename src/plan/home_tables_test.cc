@@ -43,7 +43,7 @@ std::shared_ptr<const Index> Dataset(const std::vector<std::string>& names,
   return Index::Open(folder / "index").value();
 }
 
-std::vector<std::uint64_t> Counts(const BlockMap& blocks) {
+std::vector<std::uint64_t> SamplesOfBlocks(const BlockMap& blocks) {
   std::vector<std::uint64_t> counts;
   for (std::uint64_t i = 0; i < blocks.block_count(); ++i) counts.push_back(blocks.block(i).count);
   return counts;
@@ -66,7 +66,7 @@ TEST(HomeTablesTest, WhatIsWrongWithHomesIsTheError) {
 TEST(HomeTablesTest, BlocksOfTheIndexHaveTheHomesOfTheirObjects) {
   const auto index = Dataset({"home-0/a", "home-1/b", "home-2/c"}, {2, 2, 0, 1, 1, 1}, {2, 1, 3});
   const auto blocks = MakeIndexBlocks(index, 0).value();
-  EXPECT_THAT(Counts(*blocks), ElementsAre(2, 1, 3));
+  EXPECT_THAT(SamplesOfBlocks(*blocks), ElementsAre(2, 1, 3));
   EXPECT_THAT(HomesOfBlocks(*blocks, *HomeTable(*index).value()).value(), ElementsAre(2, 0, 1));
 }
 
@@ -74,11 +74,11 @@ TEST(HomeTablesTest, BlocksThatTheIndexDoesNotHaveEndWhereTheHomeChanges) {
   const auto index = Dataset({"home-0/a", "home-1/b"}, {0, 0, 0, 1, 1, 0, 0, 0, 0});
   for (const std::uint64_t block_samples : {0U, 64U}) {
     const auto blocks = MakeIndexBlocks(index, block_samples).value();
-    EXPECT_THAT(Counts(*blocks), ElementsAre(3, 2, 4));
+    EXPECT_THAT(SamplesOfBlocks(*blocks), ElementsAre(3, 2, 4));
     EXPECT_THAT(HomesOfBlocks(*blocks, *HomeTable(*index).value()).value(), ElementsAre(0, 1, 0));
   }
-  EXPECT_THAT(Counts(*MakeIndexBlocks(index, 2).value()), ElementsAre(2, 1, 2, 2, 2));
-  EXPECT_THAT(Counts(*MakeIndexBlocks(Dataset({"a", "b"}, {0, 0, 0, 1, 1}), 2).value()),
+  EXPECT_THAT(SamplesOfBlocks(*MakeIndexBlocks(index, 2).value()), ElementsAre(2, 1, 2, 2, 2));
+  EXPECT_THAT(SamplesOfBlocks(*MakeIndexBlocks(Dataset({"a", "b"}, {0, 0, 0, 1, 1}), 2).value()),
               ElementsAre(2, 2, 1));
 }
 

@@ -18,7 +18,7 @@ namespace headrace {
 namespace {
 
 constexpr std::uint64_t kGlobalBatch = 48;
-constexpr std::uint64_t kSamples = 7 * kGlobalBatch + 19;
+constexpr std::uint64_t kCountedSamples = 7 * kGlobalBatch + 19;
 constexpr std::uint64_t kEpochs = 2;
 
 using Ids = std::vector<std::uint64_t>;
@@ -53,11 +53,11 @@ class NodeCountsTest : public testing::TestWithParam<JobCase> {
  protected:
   NodeCountsTest() {
     const std::vector<std::uint32_t> counts(71, 5);
-    blocks_ = std::make_shared<OddBlocks>(counts, Numbers(kSamples, 5, 1));
-    std::vector<std::uint32_t> homes = Numbers(2 * kSamples, 8, 2);
+    blocks_ = std::make_shared<OddBlocks>(counts, Numbers(kCountedSamples, 5, 1));
+    std::vector<std::uint32_t> homes = Numbers(2 * kCountedSamples, 8, 2);
     homes[0] = 0;
     homes_ = std::make_shared<const std::vector<std::uint32_t>>(std::move(homes));
-    costs_ = std::make_shared<const std::vector<std::uint32_t>>(Numbers(kSamples, 1000, 3));
+    costs_ = std::make_shared<const std::vector<std::uint32_t>>(Numbers(kCountedSamples, 1000, 3));
   }
 
   [[nodiscard]] const OrderFactory& order() const { return *Orders().Find(GetParam().order); }
@@ -66,7 +66,7 @@ class NodeCountsTest : public testing::TestWithParam<JobCase> {
   [[nodiscard]] OrderRequest Request(const Cluster& on) const {
     const std::uint32_t world = on.nodes * on.ranks_per_node;
     OrderRequest request;
-    request.job = {.sample_count = kSamples,
+    request.job = {.sample_count = kCountedSamples,
                    .batch_size = kGlobalBatch / world,
                    .world_size = world,
                    .seed = 5,
@@ -131,7 +131,7 @@ class NodeCountsTest : public testing::TestWithParam<JobCase> {
       if (batch.size() == expected->second.size()) {
         ASSERT_EQ(batch, expected->second) << "epoch " << at.first << " step " << at.second;
       } else {
-        ASSERT_EQ(at.second, kSamples / kGlobalBatch);
+        ASSERT_EQ(at.second, kCountedSamples / kGlobalBatch);
         ASSERT_TRUE(std::ranges::includes(batch, expected->second));
       }
       ++expected;
@@ -148,7 +148,8 @@ class NodeCountsTest : public testing::TestWithParam<JobCase> {
       }
       std::ranges::sort(all);
       ASSERT_TRUE(std::ranges::adjacent_find(all) == all.end()) << "epoch " << epoch;
-      ASSERT_EQ(all.size(), drop_last ? kSamples / kGlobalBatch * kGlobalBatch : kSamples);
+      ASSERT_EQ(all.size(),
+                drop_last ? kCountedSamples / kGlobalBatch * kGlobalBatch : kCountedSamples);
     }
   }
 

@@ -27,7 +27,7 @@ struct Case {
   OrderRequest request;
 };
 
-std::vector<Step> Pull(const Case& of, Position start = {}) {
+std::vector<Step> PullCase(const Case& of, Position start = {}) {
   auto order = of.order->Make(of.request, start);
   EXPECT_TRUE(order.ok()) << order.status().ToString();
   std::vector<Step> steps;
@@ -48,7 +48,7 @@ std::shared_ptr<const BlockMap> Blocks(std::uint64_t samples, std::uint64_t seed
   return std::make_shared<OddBlocks>(counts, std::move(units));
 }
 
-SampleTable Table(std::uint64_t samples, std::uint64_t below, std::uint64_t seed) {
+SampleTable DrawnTable(std::uint64_t samples, std::uint64_t below, std::uint64_t seed) {
   Prng prng(seed, 1, RandomStream::kAugment);
   std::vector<std::uint32_t> table(samples);
   for (std::uint32_t& each : table) each = static_cast<std::uint32_t>(prng.Below(below));
@@ -79,8 +79,8 @@ std::vector<Case> Cases(const OrderOptions& job) {
   add("exact", {});
   for (const std::int64_t per_node : {1, 3}) {
     OrderRequest& batch = add("batch", {{"ranks_per_node", number(per_node)}});
-    batch.homes = Table(2 * samples, job.world_size, job.seed);
-    batch.costs = Table(samples, 100, job.seed);
+    batch.homes = DrawnTable(2 * samples, job.world_size, job.seed);
+    batch.costs = DrawnTable(samples, 100, job.seed);
   }
   const std::shared_ptr<const BlockMap> blocks = Blocks(samples, job.seed);
   for (const std::int64_t pools : {1, 3, 4, 8, 12}) {
@@ -149,14 +149,14 @@ bool Same(const Delivery& a, const Delivery& b) {
 }
 
 void ExpectTheRanksOwn(const Case& node) {
-  const std::vector<Step> whole = Pull(node);
+  const std::vector<Step> whole = PullCase(node);
   const OrderOptions& job = node.request.job;
   ASSERT_EQ(whole.size(), StepsPerEpoch(job).value() * job.epochs);
   for (std::uint32_t lane = 0; lane < job.ranks; ++lane) {
     Case single = node;
     single.request.job.rank = job.rank + lane;
     single.request.job.ranks = 1;
-    const std::vector<Step> steps = Pull(single);
+    const std::vector<Step> steps = PullCase(single);
     ASSERT_EQ(steps.size(), whole.size());
     for (std::size_t i = 0; i < steps.size(); ++i) {
       SCOPED_TRACE("rank " + std::to_string(job.rank + lane) + " step " + std::to_string(i));
@@ -180,7 +180,7 @@ TEST(NodeStreamTest, KeepsWhatIsDeliveredOrReleasedWithinThePromisedMemory) {
   ForAll({1, 7, 64, 97, 211}, [](const Case& node) {
     if (!node.order->reads_blocks()) return;
     StreamLedger ledger(*node.request.blocks, node.order->ResidentUnits(node.request).value());
-    for (const Step& step : Pull(node)) ASSERT_NO_FATAL_FAILURE(ledger.Run(step));
+    for (const Step& step : PullCase(node)) ASSERT_NO_FATAL_FAILURE(ledger.Run(step));
     ASSERT_EQ(ledger.resident_units(), 0U);
   });
 }
@@ -188,7 +188,7 @@ TEST(NodeStreamTest, KeepsWhatIsDeliveredOrReleasedWithinThePromisedMemory) {
 // For each sample how often a stream of `epoch` reads it.
 std::map<std::uint64_t, std::uint64_t> Reads(const Case& of) {
   std::map<std::uint64_t, std::uint64_t> times;
-  for (const Step& step : Pull(of)) {
+  for (const Step& step : PullCase(of)) {
     for (const BlockRead& read : step.reads) {
       for (const std::uint64_t sample : StreamLedger::Kept(read)) ++times[sample];
     }
@@ -226,7 +226,7 @@ TEST(NodeStreamTest, RanksThatSharePoolsReadNoMoreThanOne) {
     each.request.job.rank = rank;
     each.request.job.ranks = ranks;
     std::size_t reads = 0;
-    for (const Step& step : Pull(each)) reads += step.reads.size();
+    for (const Step& step : PullCase(each)) reads += step.reads.size();
     return reads;
   };
   EXPECT_EQ(count(0, 1), 2 * 96);
@@ -245,11 +245,11 @@ Ids Named(const Step& step) {
 
 TEST(NodeStreamTest, EveryPositionGivesTheRemainder) {
   ForAll({7, 53}, [](const Case& node) {
-    const std::vector<Step> whole = Pull(node);
+    const std::vector<Step> whole = PullCase(node);
     const bool blocks = node.order->reads_blocks();
     for (std::size_t at = 0; at < whole.size(); ++at) {
       SCOPED_TRACE("from step " + std::to_string(at));
-      const std::vector<Step> rest = Pull(node, {whole[at].epoch, whole[at].step});
+      const std::vector<Step> rest = PullCase(node, {whole[at].epoch, whole[at].step});
       ASSERT_EQ(rest.size(), whole.size() - at);
       std::optional<StreamLedger> ledger;
       if (blocks) {

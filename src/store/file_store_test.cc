@@ -32,8 +32,8 @@ namespace {
 using testing::EndsWith;
 using testing::HasSubstr;
 
-constexpr ObjectId kObject{1};
-constexpr std::uint64_t kSize = 20'000;
+constexpr ObjectId kFileObject{1};
+constexpr std::uint64_t kFileBytes = 20'000;
 
 using Make = std::function<Result<std::unique_ptr<ByteStore>>(const FileCatalog&, Executor&)>;
 
@@ -62,7 +62,7 @@ Make Uring(const UringFileStoreOptions& options) {
 }
 
 // Runs `body` in a separate process, as it may damage this one; true if it returned true.
-bool InChild(const std::function<bool()>& body) {
+bool TrueInChild(const std::function<bool()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body() ? 0 : 1);
   int state = 0;
@@ -76,7 +76,7 @@ class FileStoreTest : public testing::TestWithParam<FileStoreCase> {
     if (const Status status = UringFileStore::Probe(); GetParam().io_uring && !status.ok()) {
       GTEST_SKIP() << status.ToString();
     }
-    files_.Add(kObject, RandomBytes(7, kSize));
+    files_.Add(kFileObject, RandomBytes(7, kFileBytes));
   }
 
   // Made at its first use: tests that fork need a process without threads.
@@ -88,11 +88,11 @@ class FileStoreTest : public testing::TestWithParam<FileStoreCase> {
     return *store_;
   }
 
-  ReadAnswer ReadOne(ByteRange range, ObjectId object = kObject) {
+  ReadAnswer ReadOne(ByteRange range, ObjectId object = kFileObject) {
     return ReadAll(store(), {{object, range}}).front();
   }
 
-  [[nodiscard]] std::string Reading(const std::string& range, ObjectId object = kObject) const {
+  [[nodiscard]] std::string Reading(const std::string& range, ObjectId object = kFileObject) const {
     return "reading " + files_.path(object) + " bytes " + range + ": ";
   }
 
@@ -102,8 +102,8 @@ class FileStoreTest : public testing::TestWithParam<FileStoreCase> {
 };
 
 TEST_P(FileStoreTest, AFileOfAnotherSizeThanIndexedIsRefusedWithBothSizes) {
-  WriteFile(files_.path(kObject), RandomBytes(7, kSize + 1));
-  for (const ByteRange range : {ByteRange{0, kSize}, ByteRange{8, 4}}) {
+  WriteFile(files_.path(kFileObject), RandomBytes(7, kFileBytes + 1));
+  for (const ByteRange range : {ByteRange{0, kFileBytes}, ByteRange{8, 4}}) {
     const ReadAnswer answer = ReadOne(range);
     EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
     EXPECT_EQ(
@@ -115,11 +115,11 @@ TEST_P(FileStoreTest, AFileOfAnotherSizeThanIndexedIsRefusedWithBothSizes) {
 }
 
 TEST_P(FileStoreTest, AFileOfAnotherTimeThanIndexedIsRefusedWithBothTimes) {
-  FileInfo info = files_.file(kObject).value();
+  FileInfo info = files_.file(kFileObject).value();
   const std::string now = std::to_string(info.mtime_ns);
   info.mtime_ns -= 1;
   const std::string before = std::to_string(info.mtime_ns);
-  files_.Enter(kObject, info);
+  files_.Enter(kFileObject, info);
   const ReadAnswer answer = ReadOne({8, 4});
   EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(answer.status.message(),
@@ -128,21 +128,21 @@ TEST_P(FileStoreTest, AFileOfAnotherTimeThanIndexedIsRefusedWithBothTimes) {
 }
 
 TEST_P(FileStoreTest, ATimeThatIsNotKnownIsNotCompared) {
-  FileInfo info = files_.file(kObject).value();
+  FileInfo info = files_.file(kFileObject).value();
   info.mtime_ns = 0;
-  files_.Enter(kObject, info);
-  EXPECT_EQ(ReadOne({8, 4}).bytes, RandomBytes(7, kSize).substr(8, 4));
+  files_.Enter(kFileObject, info);
+  EXPECT_EQ(ReadOne({8, 4}).bytes, RandomBytes(7, kFileBytes).substr(8, 4));
 }
 
 TEST_P(FileStoreTest, AFileThatIsGoneIsNotFound) {
-  std::filesystem::remove(files_.path(kObject));
-  const ReadAnswer answer = ReadOne({0, kSize});
+  std::filesystem::remove(files_.path(kFileObject));
+  const ReadAnswer answer = ReadOne({0, kFileBytes});
   EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
   EXPECT_EQ(answer.status.message(),
             Reading("[0, 20000)") + "no such file; put it back, or index the dataset again");
-  std::filesystem::create_symlink("/nowhere/it", files_.path(kObject));
+  std::filesystem::create_symlink("/nowhere/it", files_.path(kFileObject));
   EXPECT_EQ(
-      ReadOne({0, kSize}).status.message(),
+      ReadOne({0, kFileBytes}).status.message(),
       Reading("[0, 20000)") +
           "a link to /nowhere/it, which is not there; put it back, or index the dataset again and "
           "leave this file out with skip=");
@@ -150,28 +150,28 @@ TEST_P(FileStoreTest, AFileThatIsGoneIsNotFound) {
 
 TEST_P(FileStoreTest, WhatErrorsAdviseIsTheCataloguesWord) {
   files_.Advise({.changed = "copy it again", .broken_link = "mend it", .special = "move it"});
-  const auto told = [this] { return std::string(ReadOne({0, kSize}).status.message()); };
-  WriteFile(files_.path(kObject), RandomBytes(7, kSize + 1));
+  const auto told = [this] { return std::string(ReadOne({0, kFileBytes}).status.message()); };
+  WriteFile(files_.path(kFileObject), RandomBytes(7, kFileBytes + 1));
   EXPECT_THAT(told(), EndsWith("was 20000, is 20001; copy it again"));
-  std::filesystem::remove(files_.path(kObject));
+  std::filesystem::remove(files_.path(kFileObject));
   EXPECT_THAT(told(), EndsWith("no such file; put it back, or copy it again"));
-  std::filesystem::create_symlink("/nowhere/it", files_.path(kObject));
+  std::filesystem::create_symlink("/nowhere/it", files_.path(kFileObject));
   EXPECT_THAT(told(), EndsWith("which is not there; put it back, or mend it"));
-  std::filesystem::remove(files_.path(kObject));
-  std::filesystem::create_directory(files_.path(kObject));
+  std::filesystem::remove(files_.path(kFileObject));
+  std::filesystem::create_directory(files_.path(kFileObject));
   EXPECT_THAT(told(), EndsWith("a directory; move it"));
 }
 
 TEST_P(FileStoreTest, AnObjectIsCheckedWithoutReadingItOpenOrNot) {
-  EXPECT_TRUE(store().CheckObject(kObject).ok());
+  EXPECT_TRUE(store().CheckObject(kFileObject).ok());
   EXPECT_EQ(store().CheckObject(ObjectId{99}).message(), "opening object 99: no such object");
   EXPECT_TRUE(ReadOne({8, 4}).status.ok());  // Open from here on.
   const std::uint64_t reads = store().stats().reads;
-  EXPECT_TRUE(store().CheckObject(kObject).ok());
-  ASSERT_EQ(::truncate(files_.path(kObject).c_str(), 5000), 0);
-  const Status status = store().CheckObject(kObject);
+  EXPECT_TRUE(store().CheckObject(kFileObject).ok());
+  ASSERT_EQ(::truncate(files_.path(kFileObject).c_str(), 5000), 0);
+  const Status status = store().CheckObject(kFileObject);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "opening " + files_.path(kObject) +
+  EXPECT_EQ(status.message(), "opening " + files_.path(kFileObject) +
                                   ": file changed since it was indexed: size in bytes was 20000, "
                                   "is 5000; index the dataset again");
   EXPECT_EQ(store().stats().reads, reads);
@@ -179,7 +179,7 @@ TEST_P(FileStoreTest, AnObjectIsCheckedWithoutReadingItOpenOrNot) {
 
 TEST_P(FileStoreTest, AFileThatShrinksWhileItIsOpenIsRefused) {
   EXPECT_TRUE(ReadOne({8, 4}).status.ok());
-  ASSERT_EQ(::truncate(files_.path(kObject).c_str(), 5000), 0);
+  ASSERT_EQ(::truncate(files_.path(kFileObject).c_str(), 5000), 0);
   // The last one loses fewer bytes than a direct read adds at its front.
   for (const ByteRange range :
        {ByteRange{4000, 2000}, ByteRange{10'000, 10}, ByteRange{4990, 20}}) {
@@ -194,16 +194,16 @@ TEST_P(FileStoreTest, AFileWithFewerBytesThanItSaysIsDataLoss) {
   const std::string path = "/sys/kernel/mm/transparent_hugepage/enabled";
   struct stat stat = {};
   if (::stat(path.c_str(), &stat) != 0) GTEST_SKIP() << "no " << path;
-  files_.Enter(kObject, {path, static_cast<std::uint64_t>(stat.st_size), 0});
+  files_.Enter(kFileObject, {path, static_cast<std::uint64_t>(stat.st_size), 0});
   const ReadAnswer answer = ReadOne({0, static_cast<std::uint64_t>(stat.st_size)});
   EXPECT_EQ(answer.status.code(), StatusCode::kDataLoss) << answer.status.ToString();
   EXPECT_THAT(std::string(answer.status.message()), HasSubstr(" missing at the end, though"));
 }
 
 TEST_P(FileStoreTest, ADirectoryInThePlaceOfAFileIsRefused) {
-  std::filesystem::remove(files_.path(kObject));
-  std::filesystem::create_directory(files_.path(kObject));
-  const ReadAnswer answer = ReadOne({0, kSize});
+  std::filesystem::remove(files_.path(kFileObject));
+  std::filesystem::create_directory(files_.path(kFileObject));
+  const ReadAnswer answer = ReadOne({0, kFileBytes});
   EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(answer.status.message(),
             Reading("[0, 20000)") +
@@ -211,18 +211,18 @@ TEST_P(FileStoreTest, ADirectoryInThePlaceOfAFileIsRefused) {
 }
 
 TEST_P(FileStoreTest, APipeInThePlaceOfAFileIsRefusedAndNotWaitedFor) {
-  std::filesystem::remove(files_.path(kObject));
-  ASSERT_EQ(::mkfifo(files_.path(kObject).c_str(), 0600), 0);
-  EXPECT_EQ(ReadOne({0, kSize}).status.code(), StatusCode::kFailedPrecondition);
+  std::filesystem::remove(files_.path(kFileObject));
+  ASSERT_EQ(::mkfifo(files_.path(kFileObject).c_str(), 0600), 0);
+  EXPECT_EQ(ReadOne({0, kFileBytes}).status.code(), StatusCode::kFailedPrecondition);
 }
 
 TEST_P(FileStoreTest, AFileThatMayNotBeReadIsRefused) {
-  ASSERT_EQ(::chmod(files_.path(kObject).c_str(), 0), 0);
+  ASSERT_EQ(::chmod(files_.path(kFileObject).c_str(), 0), 0);
   ASSERT_EQ(::chmod(files_.folder().c_str(), 0755), 0);
-  EXPECT_TRUE(InChild([this] {
+  EXPECT_TRUE(TrueInChild([this] {
     const uid_t nobody = 65534;
     if (::geteuid() == 0 && (::setgid(nobody) != 0 || ::setuid(nobody) != 0)) return false;
-    const ReadAnswer answer = ReadAll(store(), {{kObject, {0, kSize}}}).front();
+    const ReadAnswer answer = ReadAll(store(), {{kFileObject, {0, kFileBytes}}}).front();
     const bool as_promised =
         answer.status.code() == StatusCode::kFailedPrecondition &&
         answer.status.message() ==
@@ -235,7 +235,7 @@ TEST_P(FileStoreTest, AFileThatMayNotBeReadIsRefused) {
 }
 
 TEST_P(FileStoreTest, OutOfDescriptorsIsResourceExhaustedAndTellsTheLimit) {
-  EXPECT_TRUE(InChild([this] {
+  EXPECT_TRUE(TrueInChild([this] {
     ByteStore& reader = store();    // io_uring itself takes descriptors.
     (void)ErrnoStatus(EMFILE, "");  // So does UBSan, when it first sees a type.
     const int lowest_free = ::dup(0);
@@ -243,7 +243,7 @@ TEST_P(FileStoreTest, OutOfDescriptorsIsResourceExhaustedAndTellsTheLimit) {
                                  static_cast<rlim_t>(lowest_free)};
     ::close(lowest_free);
     if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
-    const ReadAnswer answer = ReadAll(reader, {{kObject, {8, 4}}}).front();
+    const ReadAnswer answer = ReadAll(reader, {{kFileObject, {8, 4}}}).front();
     const bool as_promised =
         answer.status.code() == StatusCode::kResourceExhausted &&
         answer.status.message() ==
@@ -269,7 +269,9 @@ TEST_P(FileStoreTest, ManyFilesAreReadWithFewDescriptors) {
   }
 }
 
-std::string CaseName(const testing::TestParamInfo<FileStoreCase>& made) { return made.param.name; }
+std::string FileStoreCaseName(const testing::TestParamInfo<FileStoreCase>& made) {
+  return made.param.name;
+}
 
 // Few descriptors, so that every test that reads many files closes some.
 INSTANTIATE_TEST_SUITE_P(
@@ -280,7 +282,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Threads({.direct = true, .page_cache = false, .descriptors_max = 4})},
         FileStoreCase{"UringDirect", true, Uring({.page_cache = false, .descriptors_max = 4})},
         FileStoreCase{"UringBuffered", true, Uring({.direct = false, .descriptors_max = 4})}),
-    CaseName);
+    FileStoreCaseName);
 
 TEST(FileTableTest, KeepsNoMoreFilesThanAskedAndTheLatestUsed) {
   TempFiles files;
@@ -319,9 +321,9 @@ TEST(FileTableTest, NeverClosesAFileInUse) {
 
 TEST(FileTableTest, WholeFilesAreNotKeptOpen) {
   TempFiles files;
-  files.Add(kObject, RandomBytes(1, 100));
+  files.Add(kFileObject, RandomBytes(1, 100));
   FileTable table(files, {});
-  EXPECT_TRUE(table.Open({kObject, {0, 100}}).ok());
+  EXPECT_TRUE(table.Open({kFileObject, {0, 100}}).ok());
   EXPECT_EQ(table.open_files(), 0U);
 }
 
@@ -329,7 +331,7 @@ TEST(FileTableTest, TablesInUseTogetherKeepNoMoreThanAQuarterOfTheDescriptors) {
   TempFiles files;
   for (std::uint64_t i = 0; i < 16; ++i) files.Add(ObjectId{i}, RandomBytes(i, 100));
   for (const bool direct : {false, true}) {
-    EXPECT_TRUE(InChild([&] {
+    EXPECT_TRUE(TrueInChild([&] {
       const struct rlimit limit = {64, 64};
       if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
       const auto fill = [](FileTable& table) {
@@ -362,7 +364,7 @@ TEST(FileTableTest, TablesInUseTogetherKeepNoMoreThanAQuarterOfTheDescriptors) {
 TEST(FileTableTest, OutOfDescriptorsItClosesThoseThatNobodyUses) {
   TempFiles files;
   for (std::uint64_t i = 0; i < 3; ++i) files.Add(ObjectId{i}, RandomBytes(i, 100));
-  EXPECT_TRUE(InChild([&files] {
+  EXPECT_TRUE(TrueInChild([&files] {
     FileTable table(files, {});
     const int lowest_free = ::dup(0);
     ::close(lowest_free);

@@ -10,11 +10,11 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kName = "synthetic";
+constexpr std::string_view kSyntheticName = "synthetic";
 
-class Factory final : public StoreFactory {
+class SyntheticFactory final : public StoreFactory {
  public:
-  [[nodiscard]] std::string_view name() const override { return kName; }
+  [[nodiscard]] std::string_view name() const override { return kSyntheticName; }
   [[nodiscard]] bool Suits(const StoreRequest& /*request*/) const override { return false; }
   [[nodiscard]] bool reads_storage() const override { return false; }
   [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
@@ -28,11 +28,11 @@ class Factory final : public StoreFactory {
 }  // namespace
 
 const StoreFactory& SyntheticStoreFactory() {
-  static const Factory factory;
+  static const SyntheticFactory factory;
   return factory;
 }
 
-StoreStats SyntheticStore::stats() const { return counters_.Snapshot(std::string(kName)); }
+StoreStats SyntheticStore::stats() const { return counters_.Snapshot(std::string(kSyntheticName)); }
 
 SyntheticStore::SyntheticStore(std::vector<std::string> prototypes)
     : prototypes_(std::move(prototypes)) {

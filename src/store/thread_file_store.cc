@@ -10,12 +10,12 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kName = "threads";
+constexpr std::string_view kThreadsName = "threads";
 constexpr int kReadThreads = 32;
 
-class Factory final : public StoreFactory {
+class ThreadFactory final : public StoreFactory {
  public:
-  [[nodiscard]] std::string_view name() const override { return kName; }
+  [[nodiscard]] std::string_view name() const override { return kThreadsName; }
   [[nodiscard]] bool Suits(const StoreRequest& request) const override {
     return request.scheme == kFileScheme;
   }
@@ -35,7 +35,7 @@ class Factory final : public StoreFactory {
 }  // namespace
 
 const StoreFactory& ThreadStoreFactory() {
-  static const Factory factory;
+  static const ThreadFactory factory;
   return factory;
 }
 
@@ -94,7 +94,7 @@ bool ThreadFileStore::MayReadNow() {
 }
 
 StoreStats ThreadFileStore::stats() const {
-  return counters_.Snapshot(std::string(kName), options_.note);
+  return counters_.Snapshot(std::string(kThreadsName), options_.note);
 }
 
 ThreadFileStore::Answer ThreadFileStore::ReadNow(const ReadRequest& request,

@@ -26,7 +26,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kName = "io_uring";
+constexpr std::string_view kUringName = "io_uring";
 constexpr int kQueueDepthMax = 4096;
 constexpr std::uint64_t kWakeUp = ~std::uint64_t{0};  // user_data of the read of the eventfd
 constexpr std::uint64_t kReadBytesMax = std::uint64_t{1} << 30;  // of one entry of the ring
@@ -322,9 +322,9 @@ void UringFileStore::Loop::Finish(std::size_t index, const Status& status) {
 
 namespace {
 
-class Factory final : public StoreFactory {
+class UringFactory final : public StoreFactory {
  public:
-  [[nodiscard]] std::string_view name() const override { return kName; }
+  [[nodiscard]] std::string_view name() const override { return kUringName; }
   [[nodiscard]] bool Suits(const StoreRequest& request) const override {
     return request.scheme == kFileScheme && request.large_files;
   }
@@ -343,7 +343,7 @@ class Factory final : public StoreFactory {
 }  // namespace
 
 const StoreFactory& UringStoreFactory() {
-  static const Factory factory;
+  static const UringFactory factory;
   return factory;
 }
 
@@ -434,7 +434,7 @@ bool UringFileStore::MayReadNow() {
 }
 
 StoreStats UringFileStore::stats() const {
-  return loop_->counters().Snapshot(std::string(kName), options_.note);
+  return loop_->counters().Snapshot(std::string(kUringName), options_.note);
 }
 
 }  // namespace headrace

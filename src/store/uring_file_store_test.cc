@@ -36,11 +36,11 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr ObjectId kObject{1};
-constexpr std::size_t kSize = 2'000'000;
+constexpr ObjectId kUringObject{1};
+constexpr std::size_t kUringBytes = 2'000'000;
 
 // Exit status of `body`, run in a process of its own that is killed if it hangs.
-int InChild(const std::function<int()>& body) {
+int ExitCodeOfChild(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(30);
@@ -60,15 +60,16 @@ void Evict(const std::string& path) {
   ::close(fd);
 }
 
-// Residency of the first kSize bytes of a file. Checking does not change it.
+// Residency of the first kUringBytes bytes of a file. Checking does not change it.
 std::ptrdiff_t PagesCached(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  void* const map = ::mmap(nullptr, kSize, PROT_READ, MAP_SHARED, fd, 0);
+  void* const map = ::mmap(nullptr, kUringBytes, PROT_READ, MAP_SHARED, fd, 0);
   ::close(fd);
   EXPECT_NE(map, MAP_FAILED);
-  std::vector<unsigned char> pages(kSize / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + 1);
-  EXPECT_EQ(::mincore(map, kSize, pages.data()), 0);
-  ::munmap(map, kSize);
+  std::vector<unsigned char> pages(kUringBytes / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) +
+                                   1);
+  EXPECT_EQ(::mincore(map, kUringBytes, pages.data()), 0);
+  ::munmap(map, kUringBytes);
   return std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; });
 }
 
@@ -88,7 +89,7 @@ bool ForbidIoUring(std::uint32_t error) {
 
 void ExpectProbe(std::uint32_t error, StatusCode code, const std::string& message) {
   constexpr int kNoSeccomp = 77;
-  const int result = InChild([&] {
+  const int result = ExitCodeOfChild([&] {
     if (!ForbidIoUring(error)) return kNoSeccomp;
     const Status status = UringFileStore::Probe();
     TempFiles files;
@@ -125,8 +126,8 @@ class UringFileStoreTest : public testing::Test {
     if (const Status status = UringFileStore::Probe(); !status.ok()) {
       GTEST_SKIP() << status.ToString();
     }
-    bytes_ = RandomBytes(3, kSize);
-    files_.Add(kObject, bytes_);
+    bytes_ = RandomBytes(3, kUringBytes);
+    files_.Add(kUringObject, bytes_);
   }
 
   std::unique_ptr<UringFileStore> Open(UringFileStoreOptions options = {}) {
@@ -134,7 +135,7 @@ class UringFileStoreTest : public testing::Test {
   }
 
   void ExpectBytes(ByteStore& store, ByteRange range) {
-    const ReadAnswer answer = ReadAll(store, {{kObject, range}}).front();
+    const ReadAnswer answer = ReadAll(store, {{kUringObject, range}}).front();
     ASSERT_TRUE(answer.status.ok()) << answer.status.ToString();
     EXPECT_TRUE(answer.bytes == bytes_.substr(range.offset, range.size));
   }
@@ -182,7 +183,7 @@ bool CanLook() {
 
 TEST_F(UringFileStoreTest, LookingIntoThePageCacheDoesNotFillIt) {
   if (!CanLook()) GTEST_SKIP() << "looks by reading: cachestat needs Linux 6.5";
-  const std::string path = files_.file(kObject).value().path;
+  const std::string path = files_.file(kUringObject).value().path;
   Evict(path);
   if (PagesCached(path) != 0) GTEST_SKIP() << "the file system keeps its pages";
   const auto store = Open();
@@ -195,11 +196,11 @@ TEST_F(UringFileStoreTest, ReadNowGivesWhatThePageCacheHolds) {
   const auto store = Open();
   std::string got(4096, '\0');
   EXPECT_TRUE(store->MayReadNow());
-  EXPECT_EQ(store->ReadNow({kObject, {4097, 4096}}, std::as_writable_bytes(std::span(got))),
+  EXPECT_EQ(store->ReadNow({kUringObject, {4097, 4096}}, std::as_writable_bytes(std::span(got))),
             ReadNowAnswer::kNotAsked)
       << "the file is not open, and to open it may wait for storage";
   ExpectBytes(*store, {0, 4096});
-  ASSERT_EQ(store->ReadNow({kObject, {4097, 4096}}, std::as_writable_bytes(std::span(got))),
+  ASSERT_EQ(store->ReadNow({kUringObject, {4097, 4096}}, std::as_writable_bytes(std::span(got))),
             ReadNowAnswer::kRead);
   EXPECT_TRUE(got == bytes_.substr(4097, 4096));
   EXPECT_EQ(store->stats().reads, 2U);
@@ -209,12 +210,12 @@ TEST_F(UringFileStoreTest, ReadNowGivesWhatThePageCacheHolds) {
 
 TEST_F(UringFileStoreTest, ReadAllNowGivesWhatThePageCacheHoldsAndHoldsNowSaysSo) {
   const auto store = Open();
-  EXPECT_FALSE(store->HoldsNow({kObject, {0, 4096}})) << "the file is not open";
+  EXPECT_FALSE(store->HoldsNow({kUringObject, {0, 4096}})) << "the file is not open";
   ExpectBytes(*store, {0, 4096});
   std::vector<std::string> got(3, std::string(4096, '\0'));
   std::vector<NowRead> reads;
   for (std::string& each : got) {
-    reads.push_back({.extent = {kObject, {5000 * (reads.size() + 1), 4096}},
+    reads.push_back({.extent = {kUringObject, {5000 * (reads.size() + 1), 4096}},
                      .dst = std::as_writable_bytes(std::span(each))});
   }
   reads[1].extent.range.offset = bytes_.size() - 4000;
@@ -227,16 +228,16 @@ TEST_F(UringFileStoreTest, ReadAllNowGivesWhatThePageCacheHoldsAndHoldsNowSaysSo
   EXPECT_EQ(store->stats().bytes_page_cache, 3 * 4096U);
   if (!CanLook())
     GTEST_SKIP() << "the system does not say what it holds: cachestat needs Linux 6.5";
-  EXPECT_TRUE(store->HoldsNow({kObject, {5000, 4096}}));
+  EXPECT_TRUE(store->HoldsNow({kUringObject, {5000, 4096}}));
 }
 
 TEST_F(UringFileStoreTest, AFileThatWasCutInsideAPageIsNotReadAtOnce) {
   const auto store = Open();
   ExpectBytes(*store, {0, 4096});
-  const std::string path = files_.file(kObject).value().path;
+  const std::string path = files_.file(kUringObject).value().path;
   ASSERT_EQ(::truncate(path.c_str(), static_cast<off_t>(bytes_.size() - 10)), 0);
   std::string got(100, '\0');
-  std::vector<NowRead> reads = {{.extent = {kObject, {bytes_.size() - 100, 100}},
+  std::vector<NowRead> reads = {{.extent = {kUringObject, {bytes_.size() - 100, 100}},
                                  .dst = std::as_writable_bytes(std::span(got))}};
   store->ReadAllNow(reads);
   EXPECT_EQ(reads[0].answer, ReadNowAnswer::kNotHeld);
@@ -244,7 +245,7 @@ TEST_F(UringFileStoreTest, AFileThatWasCutInsideAPageIsNotReadAtOnce) {
 
 TEST_F(UringFileStoreTest, ReadNowIsNotForAFileThatIsGoneNorForStoresThatDoNotAsk) {
   EXPECT_FALSE(Open({.page_cache = false})->MayReadNow());
-  EXPECT_FALSE(Open({.page_cache = false})->HoldsNow({kObject, {0, 4096}}));
+  EXPECT_FALSE(Open({.page_cache = false})->HoldsNow({kUringObject, {0, 4096}}));
   const auto asking = Open();
   std::string got(10, '\0');
   EXPECT_EQ(asking->ReadNow({ObjectId{99}, {0, 10}}, std::as_writable_bytes(std::span(got))),
@@ -263,8 +264,8 @@ TEST_F(UringFileStoreTest, AFileSystemThatRefusesDirectReadsIsReadThroughThePage
 TEST_F(UringFileStoreTest, AForkCanNotReadAndCanEnd) {
   const auto store = Open();
   ExpectBytes(*store, {1, 10});
-  const int result = InChild([&store] {
-    const ReadAnswer answer = ReadAll(*store, {{kObject, {1, 10}}}).front();
+  const int result = ExitCodeOfChild([&store] {
+    const ReadAnswer answer = ReadAll(*store, {{kUringObject, {1, 10}}}).front();
     const std::string expected =
         "reading object 1 bytes [1, 11): the store belongs to process " +
         std::to_string(::getppid()) +
@@ -282,7 +283,7 @@ TEST_F(UringFileStoreTest, AForkCanNotReadAndCanEnd) {
 TEST_F(UringFileStoreTest, AForkInTheMiddleOfReadsTakesNoneOfThem) {
   const auto store = Open({.queue_depth = 4, .page_cache = false});
   std::vector<Extent> extents;
-  for (std::uint64_t i = 0; i < 200; ++i) extents.push_back({kObject, {i * 4000, 5000}});
+  for (std::uint64_t i = 0; i < 200; ++i) extents.push_back({kUringObject, {i * 4000, 5000}});
   std::jthread reader([&] {
     const std::vector<ReadAnswer> answers = ReadAll(*store, extents);
     for (std::size_t i = 0; i < extents.size(); ++i) {
@@ -290,7 +291,7 @@ TEST_F(UringFileStoreTest, AForkInTheMiddleOfReadsTakesNoneOfThem) {
     }
   });
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(InChild([&store] {
+    EXPECT_EQ(ExitCodeOfChild([&store] {
                 store->~UringFileStore();
                 return 0;
               }),

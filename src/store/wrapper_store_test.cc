@@ -23,11 +23,11 @@ namespace {
 using testing::ElementsAre;
 using testing::EndsWith;
 
-constexpr ObjectId kObject{1};
+constexpr ObjectId kWrappedObject{1};
 
 std::unique_ptr<MemoryStore> TenBytes() {
   return std::make_unique<MemoryStore>(
-      std::unordered_map<ObjectId, std::string>{{kObject, "0123456789"}});
+      std::unordered_map<ObjectId, std::string>{{kWrappedObject, "0123456789"}});
 }
 
 std::unique_ptr<FaultyStore> Faulty(FaultyStoreOptions options) {
@@ -36,12 +36,12 @@ std::unique_ptr<FaultyStore> Faulty(FaultyStoreOptions options) {
 
 std::vector<Extent> EveryByte() {
   std::vector<Extent> extents;
-  for (std::uint64_t i = 0; i < 10; ++i) extents.push_back({kObject, {i, 1}});
+  for (std::uint64_t i = 0; i < 10; ++i) extents.push_back({kWrappedObject, {i, 1}});
   return extents;
 }
 
 TEST(MemoryStoreTest, ReadPastTheEndNamesTheRangeAndTheObjectSize) {
-  const ReadAnswer answer = ReadAll(*TenBytes(), {{kObject, {8, 4}}}).front();
+  const ReadAnswer answer = ReadAll(*TenBytes(), {{kWrappedObject, {8, 4}}}).front();
   EXPECT_EQ(answer.status.code(), StatusCode::kOutOfRange);
   EXPECT_EQ(answer.status.message(), "reading object 1 bytes [8, 12): object has 10 bytes");
 }
@@ -62,8 +62,8 @@ class BusyStore final : public ByteStore {
 };
 
 TEST(RetryStoreTest, ChecksAgainWhatIsUnavailable) {
-  EXPECT_TRUE(RetryStore(std::make_unique<BusyStore>(2), 3).CheckObject(kObject).ok());
-  const Status status = RetryStore(std::make_unique<BusyStore>(3), 3).CheckObject(kObject);
+  EXPECT_TRUE(RetryStore(std::make_unique<BusyStore>(2), 3).CheckObject(kWrappedObject).ok());
+  const Status status = RetryStore(std::make_unique<BusyStore>(3), 3).CheckObject(kWrappedObject);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
 }
 
@@ -85,7 +85,7 @@ TEST(RetryStoreTest, ReadsAgainWhatIsUnavailable) {
 
 TEST(RetryStoreTest, GivesUpAfterItsTriesAndSaysHowMany) {
   RetryStore store(Faulty({.unavailable = 1}), /*tries_max=*/3);
-  const ReadAnswer answer = ReadAll(store, {{kObject, {8, 2}}}).front();
+  const ReadAnswer answer = ReadAll(store, {{kWrappedObject, {8, 2}}}).front();
   EXPECT_EQ(answer.status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(answer.status.message(),
             "reading object 1 bytes [8, 10): fault planted by the test after 3 tries");
@@ -95,7 +95,7 @@ TEST(RetryStoreTest, GivesUpAfterItsTriesAndSaysHowMany) {
 
 TEST(RetryStoreTest, DoesNotRepeatWhatARepetitionCanNotHelp) {
   RetryStore store(Faulty({.short_read = 1}), /*tries_max=*/3);
-  const ReadAnswer answer = ReadAll(store, {{kObject, {8, 2}}}).front();
+  const ReadAnswer answer = ReadAll(store, {{kWrappedObject, {8, 2}}}).front();
   EXPECT_EQ(answer.status.code(), StatusCode::kDataLoss);
   EXPECT_EQ(store.stats().retries, 0U);
 }
@@ -110,7 +110,8 @@ TEST(RetryStoreTest, AStopEndsTheTries) {
     if (++tries == 3) stop.request_stop();
     gate.Release(0);
   };
-  const ReadAnswer answer = ReadAll(store, {{kObject, {8, 2}}}, stop.get_token(), pump).front();
+  const ReadAnswer answer =
+      ReadAll(store, {{kWrappedObject, {8, 2}}}, stop.get_token(), pump).front();
   EXPECT_EQ(answer.status.code(), StatusCode::kCancelled);
   EXPECT_EQ(tries, 3);
 }
@@ -132,14 +133,14 @@ TEST(SyntheticStoreTest, GivesTheLargestPrototypeThatFitsThenZeros) {
 
 TEST(SyntheticStoreTest, WithoutPrototypesItGivesZeros) {
   SyntheticStore store({});
-  EXPECT_EQ(ReadAll(store, {{kObject, {0, 3}}}).front().bytes, std::string(3, '\0'));
+  EXPECT_EQ(ReadAll(store, {{kWrappedObject, {0, 3}}}).front().bytes, std::string(3, '\0'));
 }
 
 TEST(SyntheticStoreTest, AStopIsHeeded) {
   SyntheticStore store({});
   std::stop_source stop;
   stop.request_stop();
-  EXPECT_EQ(ReadAll(store, {{kObject, {0, 3}}}, stop.get_token()).front().status.code(),
+  EXPECT_EQ(ReadAll(store, {{kWrappedObject, {0, 3}}}, stop.get_token()).front().status.code(),
             StatusCode::kCancelled);
 }
 
@@ -161,7 +162,7 @@ TEST(FaultyStoreTest, FaultsDependOnSeedAndRangeOnly) {
 
 TEST(FaultyStoreTest, FlipsOneBit) {
   const auto store = Faulty({.flipped = 1});
-  const std::string bytes = ReadAll(*store, {{kObject, {0, 10}}}).front().bytes;
+  const std::string bytes = ReadAll(*store, {{kWrappedObject, {0, 10}}}).front().bytes;
   int different = 0;
   for (std::size_t i = 0; i < 10; ++i) {
     different += __builtin_popcount(static_cast<unsigned>(bytes[i] ^ "0123456789"[i]) & 0xffU);

@@ -12,7 +12,7 @@ namespace {
 
 struct Entry : TierEntry {};
 
-std::unique_ptr<Entry> EntryOf(std::uint64_t sample, std::uint64_t bytes) {
+std::unique_ptr<Entry> TableEntryOf(std::uint64_t sample, std::uint64_t bytes) {
   auto entry = std::make_unique<Entry>();
   entry->sample = SampleId{sample};
   entry->bytes = bytes;
@@ -31,7 +31,7 @@ TEST(EntrySlotsTest, DoesAsAMapDoesHoweverSamplesCollide) {
       const auto found = model.find(sample);
       ASSERT_EQ(slots.Find(SampleId{sample}), found == model.end() ? nullptr : found->second.get());
       if (found == model.end()) {
-        model[sample] = EntryOf(sample, 0);
+        model[sample] = TableEntryOf(sample, 0);
         ASSERT_TRUE(slots.Insert(model[sample].get()));
       } else if (prng.Below(2) == 0) {
         ASSERT_FALSE(slots.Insert(found->second.get()));
@@ -52,7 +52,7 @@ TEST(EntrySlotsTest, DoesAsAMapDoesHoweverSamplesCollide) {
 
 TEST(EntryTableTest, AnEntryLivesAsLongAsSomebodyRefersToIt) {
   EntryTable<Entry> table;
-  ASSERT_EQ(table.Add(EntryOf(1, 10)), nullptr);
+  ASSERT_EQ(table.Add(TableEntryOf(1, 10)), nullptr);
   Entry* const found = table.Find(SampleId{1});
   ASSERT_NE(found, nullptr);
   Entry* const removed = table.Remove(SampleId{1});
@@ -65,8 +65,8 @@ TEST(EntryTableTest, AnEntryLivesAsLongAsSomebodyRefersToIt) {
 
 TEST(EntryTableTest, ASampleHasOneEntryAndAnotherIsGivenBack) {
   EntryTable<Entry> table;
-  ASSERT_EQ(table.Add(EntryOf(1, 10)), nullptr);
-  const std::unique_ptr<Entry> second = table.Add(EntryOf(1, 20));
+  ASSERT_EQ(table.Add(TableEntryOf(1, 10)), nullptr);
+  const std::unique_ptr<Entry> second = table.Add(TableEntryOf(1, 20));
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(second->bytes, 20U);
   EXPECT_EQ(table.Remove(SampleId{1}, second.get()), nullptr);
@@ -76,7 +76,7 @@ TEST(EntryTableTest, ASampleHasOneEntryAndAnotherIsGivenBack) {
 
 TEST(EntryTableTest, ThousandsAreFoundAgain) {
   EntryTable<Entry> table;
-  for (std::uint64_t i = 0; i < 5000; ++i) ASSERT_EQ(table.Add(EntryOf(i, i)), nullptr);
+  for (std::uint64_t i = 0; i < 5000; ++i) ASSERT_EQ(table.Add(TableEntryOf(i, i)), nullptr);
   EXPECT_EQ(table.size(), 5000U);
   EXPECT_EQ(table.Samples().size(), 5000U);
   for (std::uint64_t i = 0; i < 5000; ++i) {

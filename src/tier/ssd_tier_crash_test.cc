@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kSamples = 24;
-constexpr std::uint64_t kUnits = 32;
+constexpr std::uint64_t kFolderUnits = 32;
 
 std::string BytesOf(std::uint64_t sample) { return RandomBytes(sample, 1 + sample * 700); }
 
@@ -48,7 +48,7 @@ std::uint64_t CountRight(SsdFolder& folder) {
 void ExpectBounds(SsdFolder& folder) {
   const TierStats stats = folder.tier().stats();
   EXPECT_LE(stats.used_bytes, stats.capacity_bytes);
-  EXPECT_EQ(fs::file_size(folder.data_path()), kUnits * 4096);
+  EXPECT_EQ(fs::file_size(folder.data_path()), kFolderUnits * 4096);
   std::set<std::string> names;
   for (const auto& each : fs::recursive_directory_iterator(folder.parent())) {
     names.insert(each.path().filename());
@@ -59,7 +59,7 @@ void ExpectBounds(SsdFolder& folder) {
 // Checks that no room was lost with dropped entries.
 void ExpectAllRoomUsable(SsdFolder& folder) {
   for (const SampleId sample : folder.tier().Held()) folder.tier().Erase(sample);
-  const std::string all = RandomBytes(1, kUnits * 4096);
+  const std::string all = RandomBytes(1, kFolderUnits * 4096);
   ASSERT_TRUE(folder.Insert(1000, all).ok());
   EXPECT_EQ(folder.Read(1000).value(), all);
 }
@@ -90,7 +90,7 @@ TEST(SsdTierCrashTest, AnEndAtAnyWriteLosesNothingThatWasKept) {
     for (const double part : {0.0, 0.5, 0.99}) {
       SCOPED_TRACE("after " + std::to_string(writes) + " writes and " + std::to_string(part));
       FaultyIo io;
-      SsdFolder folder("/dev/shm", kUnits);
+      SsdFolder folder("/dev/shm", kFolderUnits);
       folder.options().io = &io;
       folder.options().journal_slack_bytes = 800;
       io.DieAfter(writes, part);
@@ -142,7 +142,7 @@ TEST(SsdTierCrashTest, AnEndAtAnyWriteLosesNothingThatWasKept) {
 }
 
 TEST(SsdTierCrashTest, AKillAtAnyMomentLeavesWhatIsRight) {
-  SsdFolder folder({}, kUnits);
+  SsdFolder folder({}, kFolderUnits);
   folder.options().journal_slack_bytes = 1500;
   Prng prng(1, 0, RandomStream::kOrder);
   std::uint64_t inherited = 0;
@@ -200,7 +200,7 @@ class DamageTest : public testing::Test {
     return right;
   }
 
-  SsdFolder folder_{"/dev/shm", kUnits};
+  SsdFolder folder_{"/dev/shm", kFolderUnits};
   std::string data_;
   std::string journal_;
 };

@@ -19,15 +19,15 @@ LeafShape Floats(std::vector<std::uint64_t> dims, std::uint64_t rank) {
 
 LeafShape Object() { return {.object = true}; }
 
-TaskShapes Task(std::uint64_t first_slot, std::uint64_t rows, std::vector<LeafShape> leaves,
-                std::string tree = "t") {
+TaskShapes TaskOf(std::uint64_t first_slot, std::uint64_t rows, std::vector<LeafShape> leaves,
+                  std::string tree = "t") {
   return {
       .first_slot = first_slot, .rows = rows, .tree = std::move(tree), .leaves = std::move(leaves)};
 }
 
 TEST(LayoutTest, RowsOfOneShapeLieOneAfterTheOther) {
-  const std::vector<TaskShapes> tasks = {Task(0, 3, {Floats({5}, 1), Floats({}, 0)}),
-                                         Task(3, 2, {Floats({5}, 1), Floats({}, 0)})};
+  const std::vector<TaskShapes> tasks = {TaskOf(0, 3, {Floats({5}, 1), Floats({}, 0)}),
+                                         TaskOf(3, 2, {Floats({5}, 1), Floats({}, 0)})};
   OutputLayout layout;
   ShapeMismatch mismatch;
   ASSERT_TRUE(MakeOutputLayout(tasks, RaggedRows::kError, layout, mismatch));
@@ -42,7 +42,8 @@ TEST(LayoutTest, RowsOfOneShapeLieOneAfterTheOther) {
 }
 
 TEST(LayoutTest, AnotherNumberOfRowsIsLaidOutTheSameWay) {
-  const std::vector<TaskShapes> tasks = {Task(0, 5, {Floats({5}, 1), Object(), Floats({2, 2}, 2)})};
+  const std::vector<TaskShapes> tasks = {
+      TaskOf(0, 5, {Floats({5}, 1), Object(), Floats({2, 2}, 2)})};
   OutputLayout layout;
   ShapeMismatch mismatch;
   ASSERT_TRUE(MakeOutputLayout(tasks, RaggedRows::kError, layout, mismatch));
@@ -54,7 +55,7 @@ TEST(LayoutTest, AnotherNumberOfRowsIsLaidOutTheSameWay) {
 }
 
 TEST(LayoutTest, WhatWasWrittenInAPlainLayoutLooksAsItDid) {
-  const std::vector<TaskShapes> tasks = {Task(0, 5, {Floats({5}, 1), Object()})};
+  const std::vector<TaskShapes> tasks = {TaskOf(0, 5, {Floats({5}, 1), Object()})};
   OutputLayout layout;
   ShapeMismatch mismatch;
   ASSERT_TRUE(MakeOutputLayout(tasks, RaggedRows::kError, layout, mismatch));
@@ -66,8 +67,8 @@ TEST(LayoutTest, WhatWasWrittenInAPlainLayoutLooksAsItDid) {
 }
 
 TEST(LayoutTest, ARowOfAnotherShapeIsNamedByItsSlot) {
-  const std::vector<TaskShapes> tasks = {Task(0, 3, {Floats({5}, 1)}),
-                                         Task(3, 2, {Floats({5, 6}, 1)})};
+  const std::vector<TaskShapes> tasks = {TaskOf(0, 3, {Floats({5}, 1)}),
+                                         TaskOf(3, 2, {Floats({5, 6}, 1)})};
   OutputLayout layout;
   ShapeMismatch mismatch;
   ASSERT_FALSE(MakeOutputLayout(tasks, RaggedRows::kError, layout, mismatch));
@@ -79,11 +80,11 @@ TEST(LayoutTest, AnotherDtypeRankOrTreeIsNamedByItsTask) {
   LeafShape doubles = Floats({5}, 1);
   doubles.dtype = "float64";
   const std::vector<std::vector<TaskShapes>> cases = {
-      {Task(0, 3, {Floats({5}, 1)}), Task(3, 2, {doubles})},
-      {Task(0, 3, {Floats({5}, 1)}), Task(3, 2, {Floats({5, 1}, 2)})},
-      {Task(0, 3, {Floats({5}, 1)}), Task(3, 2, {Object()})},
-      {Task(0, 3, {Floats({5}, 1)}), Task(3, 2, {Floats({5}, 1)}, "u")},
-      {Task(0, 3, {Floats({5}, 1)}), Task(3, 2, {Floats({5}, 1), Floats({5}, 1)})}};
+      {TaskOf(0, 3, {Floats({5}, 1)}), TaskOf(3, 2, {doubles})},
+      {TaskOf(0, 3, {Floats({5}, 1)}), TaskOf(3, 2, {Floats({5, 1}, 2)})},
+      {TaskOf(0, 3, {Floats({5}, 1)}), TaskOf(3, 2, {Object()})},
+      {TaskOf(0, 3, {Floats({5}, 1)}), TaskOf(3, 2, {Floats({5}, 1)}, "u")},
+      {TaskOf(0, 3, {Floats({5}, 1)}), TaskOf(3, 2, {Floats({5}, 1), Floats({5}, 1)})}};
   for (const RaggedRows ragged : {RaggedRows::kError, RaggedRows::kPad, RaggedRows::kList}) {
     for (const std::vector<TaskShapes>& tasks : cases) {
       OutputLayout layout;
@@ -95,8 +96,8 @@ TEST(LayoutTest, AnotherDtypeRankOrTreeIsNamedByItsTask) {
 }
 
 TEST(LayoutTest, PaddedRowsHaveRoomForTheLargestOfEachDimension) {
-  const std::vector<TaskShapes> tasks = {Task(0, 2, {Floats({1, 7, 2, 3}, 2)}),
-                                         Task(2, 1, {Floats({4, 1}, 2)})};
+  const std::vector<TaskShapes> tasks = {TaskOf(0, 2, {Floats({1, 7, 2, 3}, 2)}),
+                                         TaskOf(2, 1, {Floats({4, 1}, 2)})};
   OutputLayout layout;
   ShapeMismatch mismatch;
   ASSERT_TRUE(MakeOutputLayout(tasks, RaggedRows::kPad, layout, mismatch));
@@ -107,8 +108,8 @@ TEST(LayoutTest, PaddedRowsHaveRoomForTheLargestOfEachDimension) {
 }
 
 TEST(LayoutTest, RowsOfAListEachHaveTheirPlace) {
-  const std::vector<TaskShapes> tasks = {Task(0, 2, {Floats({1, 20}, 1), Floats({}, 0)}),
-                                         Task(2, 1, {Floats({3}, 1), Floats({}, 0)})};
+  const std::vector<TaskShapes> tasks = {TaskOf(0, 2, {Floats({1, 20}, 1), Floats({}, 0)}),
+                                         TaskOf(2, 1, {Floats({3}, 1), Floats({}, 0)})};
   OutputLayout layout;
   ShapeMismatch mismatch;
   ASSERT_TRUE(MakeOutputLayout(tasks, RaggedRows::kList, layout, mismatch));
@@ -120,7 +121,7 @@ TEST(LayoutTest, RowsOfAListEachHaveTheirPlace) {
 TEST(LayoutTest, AShapeWhoseBytesOverflowIsRefused) {
   const std::uint64_t huge = std::uint64_t{1} << 33;
   for (const RaggedRows ragged : {RaggedRows::kError, RaggedRows::kPad, RaggedRows::kList}) {
-    const std::vector<TaskShapes> tasks = {Task(0, 2, {Floats({huge, huge}, 2)})};
+    const std::vector<TaskShapes> tasks = {TaskOf(0, 2, {Floats({huge, huge}, 2)})};
     OutputLayout layout;
     ShapeMismatch mismatch;
     ASSERT_FALSE(MakeOutputLayout(tasks, ragged, layout, mismatch));

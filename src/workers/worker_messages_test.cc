@@ -21,7 +21,8 @@ WireWriter Reply(ReplyMessage kind, const std::vector<std::uint64_t>& numbers) {
   return writer;
 }
 
-WireWriter Shaped(std::uint32_t rows, const std::vector<std::uint64_t>& dims, bool object = false) {
+WireWriter ShapedMessage(std::uint32_t rows, const std::vector<std::uint64_t>& dims,
+                         bool object = false) {
   WireWriter writer = Reply(ReplyMessage::kShaped, {7, 9});
   writer.PutU32(rows);
   writer.PutString("ab");
@@ -35,7 +36,7 @@ WireWriter Shaped(std::uint32_t rows, const std::vector<std::uint64_t>& dims, bo
 }
 
 TEST(MessagesTest, ShapesAreReadForEachRowOrForAll) {
-  const auto alike = ParseReply(Shaped(3, {5, 6}).bytes());
+  const auto alike = ParseReply(ShapedMessage(3, {5, 6}).bytes());
   ASSERT_TRUE(alike.ok()) << alike.status().ToString();
   EXPECT_EQ(alike.value().task, 7U);
   EXPECT_EQ(alike.value().busy_ns, 9U);
@@ -45,7 +46,7 @@ TEST(MessagesTest, ShapesAreReadForEachRowOrForAll) {
   EXPECT_EQ(shapes.leaves[0].dtype, "float32");
   EXPECT_THAT(std::vector(shapes.leaves[0].row(2).begin(), shapes.leaves[0].row(2).end()),
               ElementsAre(5, 6));
-  const auto each = ParseReply(Shaped(2, {5, 6, 7, 8}).bytes());
+  const auto each = ParseReply(ShapedMessage(2, {5, 6, 7, 8}).bytes());
   ASSERT_TRUE(each.ok());
   const LeafShape& leaf = each.value().shapes.leaves[0];
   EXPECT_THAT(std::vector(leaf.row(1).begin(), leaf.row(1).end()), ElementsAre(7, 8));
@@ -58,7 +59,7 @@ TEST(MessagesTest, AMessageCutAnywhereOrWithMoreIsRefused) {
   error.PutString("pick");
   WireWriter done = Reply(ReplyMessage::kDone, {1, 2});
   done.PutString("abc");
-  for (const WireWriter& writer : {Shaped(2, {5, 6, 7, 8}), error, done}) {
+  for (const WireWriter& writer : {ShapedMessage(2, {5, 6, 7, 8}), error, done}) {
     std::vector<std::byte> bytes(writer.bytes().begin(), writer.bytes().end());
     ASSERT_TRUE(ParseReply(bytes).ok());
     for (std::size_t size = 0; size < bytes.size(); ++size) {
@@ -71,14 +72,14 @@ TEST(MessagesTest, AMessageCutAnywhereOrWithMoreIsRefused) {
 }
 
 TEST(MessagesTest, NumbersThatCanNotBeAreRefused) {
-  EXPECT_FALSE(ParseReply(Shaped(std::uint32_t{1} << 31, {5, 6}).bytes()).ok());
-  EXPECT_FALSE(ParseReply(Shaped(3, {5, 6, 7, 8}).bytes()).ok());
-  EXPECT_FALSE(ParseReply(Shaped(3, {5, 6}, /*object=*/true).bytes()).ok());
+  EXPECT_FALSE(ParseReply(ShapedMessage(std::uint32_t{1} << 31, {5, 6}).bytes()).ok());
+  EXPECT_FALSE(ParseReply(ShapedMessage(3, {5, 6, 7, 8}).bytes()).ok());
+  EXPECT_FALSE(ParseReply(ShapedMessage(3, {5, 6}, /*object=*/true).bytes()).ok());
   EXPECT_FALSE(ParseReply(Reply(ReplyMessage{99}, {}).bytes()).ok());
 }
 
 TEST(MessagesTest, ALayoutIsWrittenAsShapesAre) {
-  const auto reply = ParseReply(Shaped(3, {5, 6}).bytes());
+  const auto reply = ParseReply(ShapedMessage(3, {5, 6}).bytes());
   ASSERT_TRUE(reply.ok());
   OutputLayout layout;
   ShapeMismatch mismatch;
@@ -86,7 +87,7 @@ TEST(MessagesTest, ALayoutIsWrittenAsShapesAre) {
       MakeOutputLayout(std::span(&reply.value().shapes, 1), RaggedRows::kError, layout, mismatch));
   WireWriter written;
   AppendLayout(layout, written);
-  const WireWriter shaped = Shaped(3, {5, 6});
+  const WireWriter shaped = ShapedMessage(3, {5, 6});
   EXPECT_TRUE(std::ranges::equal(written.bytes(), shaped.bytes().subspan(3 * 8 + 4)));
 }
 

@@ -25,7 +25,7 @@ constexpr std::uint64_t kExactMax = 32 * kKiB;
 constexpr std::size_t kRecentMax = 64;
 
 // From this size on the last huge page, of which only a part may be wanted, does not matter.
-constexpr std::uint64_t kHugeFrom = 8 * kMiB;
+constexpr std::uint64_t kArenaHugeFrom = 8 * kMiB;
 
 }  // namespace
 
@@ -54,7 +54,7 @@ void Arena::UseMapping(void* memory, std::uint64_t bytes) {
   base_ = static_cast<std::byte*>(memory);
   mapped_bytes_ = bytes;
   // A wish: without it there are more page faults, once.
-  if (resident_max_ >= kHugeFrom) (void)madvise(memory, bytes, MADV_HUGEPAGE);
+  if (resident_max_ >= kArenaHugeFrom) (void)madvise(memory, bytes, MADV_HUGEPAGE);
   free_.Add(0, bytes);
 }
 

@@ -16,7 +16,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kPoolPage = 4096;
 constexpr std::string_view kSharedName = "headrace-batches";
 constexpr std::uint64_t kFineMax = 32 * kKiB;  // Up to here a class for every number of pages.
 
@@ -91,7 +91,7 @@ BufferPool::~BufferPool() {
 }
 
 std::uint64_t BufferPool::ChargedBytes(std::uint64_t bytes) {
-  if (bytes <= kFineMax) return std::max(kPage, RoundUp(bytes, kPage));
+  if (bytes <= kFineMax) return std::max(kPoolPage, RoundUp(bytes, kPoolPage));
   return RoundUp(bytes, std::bit_floor(bytes) / 8);
 }
 
@@ -135,7 +135,7 @@ std::optional<Buffer> BufferPool::Charge(std::byte* memory, std::uint64_t charge
 }
 
 std::optional<Buffer> BufferPool::AcquireBeyond(std::uint64_t bytes) {
-  const std::uint64_t charged = RoundUp(std::max(bytes, std::uint64_t{1}), kPage);
+  const std::uint64_t charged = RoundUp(std::max(bytes, std::uint64_t{1}), kPoolPage);
   auto [memory, place] = MapDedicated(charged);
   if (memory == nullptr) return std::nullopt;
   MutexLock lock(mutex_);

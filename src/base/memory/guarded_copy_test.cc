@@ -14,7 +14,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kFilePage = 4096;
 
 // Two pages of a file, of which the second is cut off.
 class GuardedCopyTest : public testing::Test {
@@ -22,12 +22,12 @@ class GuardedCopyTest : public testing::Test {
   void SetUp() override {
     InstallCopyGuard();
     file_ = UniqueFd(::memfd_create("test", MFD_CLOEXEC));
-    ASSERT_EQ(::ftruncate(file_.get(), 2 * kPage), 0);
+    ASSERT_EQ(::ftruncate(file_.get(), 2 * kFilePage), 0);
     ASSERT_EQ(::pwrite(file_.get(), "abc", 3, 0), 3);
-    void* const memory = ::mmap(nullptr, 2 * kPage, PROT_READ, MAP_SHARED, file_.get(), 0);
+    void* const memory = ::mmap(nullptr, 2 * kFilePage, PROT_READ, MAP_SHARED, file_.get(), 0);
     ASSERT_NE(memory, MAP_FAILED);
-    mapped_ = {static_cast<const std::byte*>(memory), 2 * kPage};
-    ASSERT_EQ(::ftruncate(file_.get(), kPage), 0);
+    mapped_ = {static_cast<const std::byte*>(memory), 2 * kFilePage};
+    ASSERT_EQ(::ftruncate(file_.get(), kFilePage), 0);
   }
   void TearDown() override {
     ASSERT_EQ(::munmap(const_cast<std::byte*>(mapped_.data()), mapped_.size()), 0);
@@ -35,14 +35,14 @@ class GuardedCopyTest : public testing::Test {
 
   UniqueFd file_;
   std::span<const std::byte> mapped_;
-  std::vector<std::byte> to_ = std::vector<std::byte>(2 * kPage);
+  std::vector<std::byte> to_ = std::vector<std::byte>(2 * kFilePage);
 };
 
 TEST_F(GuardedCopyTest, CopiesWhatIsThereAndSaysWhatIsGone) {
-  EXPECT_TRUE(GuardedCopy(mapped_.first(kPage), to_));
+  EXPECT_TRUE(GuardedCopy(mapped_.first(kFilePage), to_));
   EXPECT_EQ(to_[2], std::byte{'c'});
   EXPECT_FALSE(GuardedCopy(mapped_, to_));
-  EXPECT_FALSE(GuardedCopy(mapped_.subspan(kPage), to_));  // The signal is not blocked.
+  EXPECT_FALSE(GuardedCopy(mapped_.subspan(kFilePage), to_));  // The signal is not blocked.
   EXPECT_TRUE(GuardedCopy(mapped_.first(3), to_));
 }
 
@@ -50,9 +50,9 @@ TEST_F(GuardedCopyTest, GuardsEachThread) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([this] {
-      std::vector<std::byte> to(2 * kPage);
+      std::vector<std::byte> to(2 * kFilePage);
       for (int copy = 0; copy < 200; ++copy) {
-        EXPECT_TRUE(GuardedCopy(mapped_.first(kPage), to));
+        EXPECT_TRUE(GuardedCopy(mapped_.first(kFilePage), to));
         EXPECT_FALSE(GuardedCopy(mapped_, to));
       }
     });
@@ -73,7 +73,7 @@ TEST_F(GuardedCopyDeathTest, ABusErrorOutsideOfACopyGoesToTheHandlerBefore) {
       {
         (void)std::signal(SIGBUS, [](int) { std::_Exit(3); });
         InstallCopyGuard();
-        to_[0] = *const_cast<const volatile std::byte*>(&mapped_[kPage]);
+        to_[0] = *const_cast<const volatile std::byte*>(&mapped_[kFilePage]);
       },
       testing::ExitedWithCode(3), "");
 }
@@ -83,7 +83,7 @@ TEST_F(GuardedCopyDeathTest, WithoutOneTheProcessEnds) {
       {
         (void)std::signal(SIGBUS, SIG_DFL);
         InstallCopyGuard();
-        to_[0] = *const_cast<const volatile std::byte*>(&mapped_[kPage]);
+        to_[0] = *const_cast<const volatile std::byte*>(&mapped_[kFilePage]);
       },
       testing::KilledBySignal(SIGBUS), "");
 }

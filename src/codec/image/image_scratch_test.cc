@@ -26,7 +26,7 @@ using test::RgbImage;
 
 using Encoded = std::vector<std::byte>;
 
-struct Decoded {
+struct DecodedInScratch {
   Status status;
   ScratchLimit limit;
   std::size_t taken = 0;  // peak, beside the memory that the thread had retained
@@ -34,14 +34,14 @@ struct Decoded {
   Encoded row;
 };
 
-Decoded Decode(const ImageTransform& transform, const Encoded& encoded, const ScratchLimit& limit,
-               std::uint64_t seed = 0) {
+DecodedInScratch DecodeInScratch(const ImageTransform& transform, const Encoded& encoded,
+                                 const ScratchLimit& limit, std::uint64_t seed = 0) {
   const auto codec = MakeImageCodec(transform).value();
   std::vector<std::byte> row(codec->RowBytes(encoded.size()));
   ScratchUse& use = ThreadScratchUse();
   use.bytes_peak = use.bytes;
   const std::size_t before = use.bytes;
-  Decoded decoded{.limit = limit};
+  DecodedInScratch decoded{.limit = limit};
   decoded.status = codec->DecodeWithin(encoded, {.seed = seed}, row, decoded.limit);
   decoded.taken = use.bytes_peak - before;
   decoded.retained = use.bytes;
@@ -84,7 +84,7 @@ TEST(ImageScratchTest, NoDecodeTakesMoreThanItsHeaderTellsNorFarLess) {
     transform.exact = prng.Below(2) == 0;
     if (prng.Below(2) == 0) transform.random_resized_crop.emplace();
     for (const Encoded& encoded : KindsOf(MakeTexture(width, height))) {
-      const Decoded decoded = Decode(transform, encoded, kForgetful, width);
+      const DecodedInScratch decoded = DecodeInScratch(transform, encoded, kForgetful, width);
       ASSERT_TRUE(decoded.status.ok()) << decoded.status.ToString();
       ASSERT_LE(decoded.taken, decoded.limit.bytes_needed) << width << " x " << height;
       ASSERT_EQ(decoded.retained, 0U);
@@ -110,7 +110,7 @@ TEST(ImageScratchTest, AWebpOrTiffTakesNoMoreThanItsHeaderTells) {
         ImageTransform transform;
         transform.height = 1 + static_cast<std::uint32_t>(prng.Below(300));
         if (crop) transform.random_resized_crop.emplace();
-        const Decoded decoded = Decode(transform, encoded, kForgetful, width);
+        const DecodedInScratch decoded = DecodeInScratch(transform, encoded, kForgetful, width);
         ASSERT_TRUE(decoded.status.ok()) << decoded.status.ToString();
         ASSERT_LE(decoded.taken, decoded.limit.bytes_needed) << width << " x " << height;
         ASSERT_EQ(decoded.retained, 0U);
@@ -128,18 +128,19 @@ TEST(ImageScratchTest, TooLargeADecodeSaysHowMuchItTakesAndTakesNothing) {
         EncodeWebp(image), EncodeTiff(image, {.compression = 5, .rows_per_strip = 500})}) {
     ImageTransform transform;
     ScratchLimit limit{.bytes_max = 512 * kKiB};
-    const Decoded refused = Decode(transform, encoded, limit);
+    const DecodedInScratch refused = DecodeInScratch(transform, encoded, limit);
     EXPECT_EQ(refused.status.code(), StatusCode::kResourceExhausted);
     EXPECT_EQ(refused.status.message(), "decoding image of 700 x 500 pixels takes " +
                                             FormatBytes(refused.limit.bytes_needed) + " of memory");
     EXPECT_LT(refused.taken, 128 * kKiB);  // To read the header.
     limit.bytes_max = refused.limit.bytes_needed;
-    const Decoded decoded = Decode(transform, encoded, limit);
+    const DecodedInScratch decoded = DecodeInScratch(transform, encoded, limit);
     EXPECT_TRUE(decoded.status.ok());
     EXPECT_EQ(decoded.limit.bytes_needed, refused.limit.bytes_needed);
     EXPECT_GT(decoded.taken, kMiB);
     limit.bytes_max = refused.limit.bytes_needed - 1;
-    EXPECT_EQ(Decode(transform, encoded, limit).status.code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(DecodeInScratch(transform, encoded, limit).status.code(),
+              StatusCode::kResourceExhausted);
   }
 }
 
@@ -149,13 +150,13 @@ TEST(ImageScratchTest, AThreadKeepsNoMoreThanItMay) {
   ImageTransform transform;
   transform.exact = true;
   const ScratchLimit limit{.retained_bytes_max = 256 * kKiB};
-  EXPECT_GT(Decode(transform, small, limit).retained, 0U);
-  const Decoded decoded = Decode(transform, wide, limit);
+  EXPECT_GT(DecodeInScratch(transform, small, limit).retained, 0U);
+  const DecodedInScratch decoded = DecodeInScratch(transform, wide, limit);
   EXPECT_GT(decoded.taken, kMiB);
   EXPECT_LE(decoded.retained, limit.retained_bytes_max);
-  EXPECT_LE(Decode(transform, small, limit).retained, limit.retained_bytes_max);
+  EXPECT_LE(DecodeInScratch(transform, small, limit).retained, limit.retained_bytes_max);
   // No decode adds its memory to that of an earlier one of another kind.
-  const Decoded again = Decode(transform, wide, limit);
+  const DecodedInScratch again = DecodeInScratch(transform, wide, limit);
   EXPECT_LE(again.taken, again.limit.bytes_needed);
 }
 
@@ -166,8 +167,8 @@ TEST(ImageScratchTest, ProfilesAndTextsOfAPngTakeNoMemory) {
     const Encoded more =
         EncodePng(image, {.interlaced = interlaced, .profile_bytes = 3000, .text_bytes = 8 * kMiB});
     ASSERT_GT(more.size(), plain.size() + 3000 + 8 * kMiB / 1032);
-    const Decoded without = Decode(ImageTransform(), plain, kForgetful);
-    const Decoded with = Decode(ImageTransform(), more, kForgetful);
+    const DecodedInScratch without = DecodeInScratch(ImageTransform(), plain, kForgetful);
+    const DecodedInScratch with = DecodeInScratch(ImageTransform(), more, kForgetful);
     EXPECT_EQ(with.status.ToString(), "OK");
     EXPECT_EQ(with.limit.bytes_needed, without.limit.bytes_needed);
     EXPECT_EQ(with.taken, without.taken);
@@ -197,7 +198,7 @@ TEST(ImageScratchTest, TextsOfAPngThatIsCutOffTakeNoMemory) {
   long_text.insert(long_text.end(), 1000, std::byte{'a'});
   cut_off.push_back(long_text);
   for (const Encoded& encoded : cut_off) {
-    const Decoded decoded = Decode(ImageTransform(), encoded, kForgetful);
+    const DecodedInScratch decoded = DecodeInScratch(ImageTransform(), encoded, kForgetful);
     EXPECT_EQ(decoded.status.code(), StatusCode::kDataLoss) << decoded.status.ToString();
     EXPECT_LE(decoded.taken, decoded.limit.bytes_needed);
   }
@@ -205,14 +206,17 @@ TEST(ImageScratchTest, TextsOfAPngThatIsCutOffTakeNoMemory) {
 
 TEST(ImageScratchTest, NoSideMayBeLongerThanAJpegs) {
   // A row of 8 million pixels needed a filter of 64 MB; one of the allowed 178 million, 1.4 GiB.
-  const Decoded wide = Decode(ImageTransform(), EncodePng(MakeTexture(65501, 1)), kForgetful);
+  const DecodedInScratch wide =
+      DecodeInScratch(ImageTransform(), EncodePng(MakeTexture(65501, 1)), kForgetful);
   EXPECT_EQ(wide.status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(wide.status.message(),
             "decoding image of 65501 x 1 pixels: a side longer than 65500 pixels is not decoded; "
             "cut or resize the file");
-  EXPECT_EQ(Decode(ImageTransform(), EncodePng(MakeTexture(1, 65501)), kForgetful).status.code(),
-            StatusCode::kInvalidArgument);
-  const Decoded longest = Decode(ImageTransform(), EncodePng(MakeTexture(65500, 1)), kForgetful);
+  EXPECT_EQ(
+      DecodeInScratch(ImageTransform(), EncodePng(MakeTexture(1, 65501)), kForgetful).status.code(),
+      StatusCode::kInvalidArgument);
+  const DecodedInScratch longest =
+      DecodeInScratch(ImageTransform(), EncodePng(MakeTexture(65500, 1)), kForgetful);
   EXPECT_TRUE(longest.status.ok());
   EXPECT_LE(longest.taken, 8 * kMiB);  // twice the rows of one horizontal pass, and a filter
 }

@@ -19,7 +19,7 @@ using test::JpegOptions;
 using test::MakeTexture;
 using test::RgbImage;
 
-constexpr std::uint64_t kPixelsMax = 1 << 20;
+constexpr std::uint64_t kJpegPixelsMax = 1 << 20;
 
 RgbImage Crop(const RgbImage& image, const ImageRegion& region) {
   RgbImage crop{region.width, region.height, {}};
@@ -33,7 +33,7 @@ RgbImage Crop(const RgbImage& image, const ImageRegion& region) {
 }
 
 RgbImage DecodeRegion(std::span<const std::byte> encoded, const ImageRegion& region) {
-  Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kPixelsMax);
+  Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kJpegPixelsMax);
   EXPECT_TRUE(opened.ok()) << opened.status().ToString();
   ImageDecoder& decoder = *opened.value();
   const Status started = decoder.Start(region);
@@ -51,9 +51,9 @@ RgbImage DecodeRegion(std::span<const std::byte> encoded, const ImageRegion& reg
   return image;
 }
 
-using Kind = std::tuple<int, int, int, bool>;  // sampling, components, progressive
+using JpegKind = std::tuple<int, int, int, bool>;  // sampling, components, progressive
 
-class JpegRegionTest : public testing::TestWithParam<Kind> {};
+class JpegRegionTest : public testing::TestWithParam<JpegKind> {};
 
 TEST_P(JpegRegionTest, EveryRegionEqualsTheSamePartOfAFullDecode) {
   const auto [horizontal, vertical, components, progressive] = GetParam();
@@ -85,11 +85,11 @@ TEST_P(JpegRegionTest, EveryRegionEqualsTheSamePartOfAFullDecode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, JpegRegionTest,
-                         testing::Values(Kind{1, 1, 3, false}, Kind{2, 1, 3, false},
-                                         Kind{2, 2, 3, false}, Kind{1, 2, 3, false},
-                                         Kind{4, 1, 3, false}, Kind{4, 2, 3, false},
-                                         Kind{2, 4, 3, false}, Kind{1, 1, 1, false},
-                                         Kind{2, 2, 3, true}, Kind{1, 1, 1, true}));
+                         testing::Values(JpegKind{1, 1, 3, false}, JpegKind{2, 1, 3, false},
+                                         JpegKind{2, 2, 3, false}, JpegKind{1, 2, 3, false},
+                                         JpegKind{4, 1, 3, false}, JpegKind{4, 2, 3, false},
+                                         JpegKind{2, 4, 3, false}, JpegKind{1, 1, 1, false},
+                                         JpegKind{2, 2, 3, true}, JpegKind{1, 1, 1, true}));
 
 TEST(JpegDecoderTest, ScalingTellsHowMuchCoarserColoursStayThanAScaledImage) {
   struct Sampling {
@@ -105,7 +105,7 @@ TEST(JpegDecoderTest, ScalingTellsHowMuchCoarserColoursStayThanAScaledImage) {
         EncodeJpeg(MakeTexture(64, 48), {.horizontal_sampling = each.horizontal,
                                          .vertical_sampling = each.vertical,
                                          .components = each.components});
-    Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kPixelsMax);
+    Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kJpegPixelsMax);
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     const DecoderScaling scaling = opened.value()->scaling();
     EXPECT_EQ(scaling.halvings_max, 3U);
@@ -124,7 +124,7 @@ TEST(JpegDecoderTest, AMissingEndMarkerAloneIsNoError) {
 TEST(JpegDecoderTest, ATruncatedImageIsAnErrorThoughTheRegionIsComplete) {
   std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 200));
   encoded.resize(encoded.size() * 9 / 10);
-  Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kPixelsMax);
+  Result<std::unique_ptr<ImageDecoder>> opened = OpenJpeg(encoded, kJpegPixelsMax);
   ASSERT_TRUE(opened.ok()) << opened.status().ToString();
   ImageDecoder& decoder = *opened.value();
   ASSERT_TRUE(decoder.Start({.width = 10, .height = 1}).ok());
@@ -140,7 +140,7 @@ TEST(JpegDecoderTest, ATruncatedImageIsAnErrorThoughTheRegionIsComplete) {
 TEST(JpegDecoderTest, ASeveralScanImageWithoutEndMarkerIsAnError) {
   std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 48), {.progressive = true});
   encoded.resize(encoded.size() - 2);
-  EXPECT_EQ(OpenJpeg(encoded, kPixelsMax).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(OpenJpeg(encoded, kJpegPixelsMax).status().code(), StatusCode::kDataLoss);
 }
 
 TEST(JpegDecoderTest, ExtraBytesBeforeAMarkerAreHarmless) {

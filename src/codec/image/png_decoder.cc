@@ -18,7 +18,7 @@ namespace headrace {
 namespace {
 
 // State of a decoder, its input buffer and its inflater: they do not grow with the image.
-constexpr std::uint64_t kStateBytes = std::uint64_t{88} << 10;
+constexpr std::uint64_t kPngStateBytes = std::uint64_t{88} << 10;
 
 // The largest decoded chunk besides the image data is a palette, with 768 bytes.
 constexpr std::size_t kChunkBytesMax = 4096;
@@ -126,7 +126,7 @@ std::uint64_t PngDecoder::ScratchBytes(unsigned /*halvings*/) const {
   const std::uint64_t stored_row = (size_.width * pixel_bits_ + 7) / 8 + kMargin;
   const std::uint64_t row = kPixelBytes * size_.width;
   const std::uint64_t whole = interlaced_ ? row * (std::uint64_t{size_.height} + 1) + kMargin : 0;
-  return kStateBytes + 2 * stored_row + whole;
+  return kPngStateBytes + 2 * stored_row + whole;
 }
 
 Status PngDecoder::Start(const ImageRegion& region) {

@@ -13,7 +13,7 @@
 namespace headrace {
 namespace {
 
-void ExpectTheDefinition(float mean, float std) {
+void ExpectTheDefinedFloats(float mean, float std) {
   std::array<std::uint8_t, 256> samples{};
   std::iota(samples.begin(), samples.end(), std::uint8_t{0});
   for (const RowKernels& kernels : SupportedRowKernels()) {
@@ -32,11 +32,12 @@ void ExpectTheDefinition(float mean, float std) {
 
 TEST(NormalizerTest, EveryKernelGivesTheQuotientToTheBit) {
   Prng prng(1, 0, RandomStream::kAugment, 0);
-  ASSERT_NO_FATAL_FAILURE(ExpectTheDefinition(0, 1));
-  ASSERT_NO_FATAL_FAILURE(ExpectTheDefinition(0.485F, 0.229F));
+  ASSERT_NO_FATAL_FAILURE(ExpectTheDefinedFloats(0, 1));
+  ASSERT_NO_FATAL_FAILURE(ExpectTheDefinedFloats(0.485F, 0.229F));
   for (int i = 0; i < 2000; ++i) {
     const auto mean = static_cast<float>(2 * prng.Uniform() - 1);
-    ASSERT_NO_FATAL_FAILURE(ExpectTheDefinition(mean, static_cast<float>(prng.Uniform() + 1e-6)));
+    ASSERT_NO_FATAL_FAILURE(
+        ExpectTheDefinedFloats(mean, static_cast<float>(prng.Uniform() + 1e-6)));
   }
 }
 
@@ -44,7 +45,7 @@ TEST(NormalizerTest, AnExtremeDeviationIsDividedByToo) {
   using Limits = std::numeric_limits<float>;
   for (const float std : {Limits::denorm_min(), Limits::min(), Limits::max(), 1e-38F, 3e38F}) {
     for (const float mean : {0.0F, 0.5F, Limits::max(), -Limits::max(), Limits::denorm_min()}) {
-      ASSERT_NO_FATAL_FAILURE(ExpectTheDefinition(mean, std));
+      ASSERT_NO_FATAL_FAILURE(ExpectTheDefinedFloats(mean, std));
     }
   }
 }

@@ -235,7 +235,7 @@ void TiffPixels::ConvertColours(const std::uint8_t* stored, unsigned plane, std:
 
 // libtiff's memory for one image, besides that which grows with it: its state, the tags, the tables
 // of a decompressor.
-constexpr std::uint64_t kStateBytes = std::uint64_t{256} << 10;
+constexpr std::uint64_t kTiffStateBytes = std::uint64_t{256} << 10;
 // Of a strip or tile, whose place and length libtiff keeps.
 constexpr std::uint64_t kCellBytes = 16;
 // Of a pixel of a row, for the runs of fax codes.
@@ -479,7 +479,7 @@ std::uint64_t TiffDecoder::ScratchBytes(unsigned /*halvings*/) const {
   const std::uint64_t count = std::uint64_t{cells_across_} * cells_down_ * pixels_.stored_planes();
   std::uint16_t bit_order = FILLORDER_MSB2LSB;
   TIFFGetFieldDefaulted(tiff_.get(), TIFFTAG_FILLORDER, &bit_order);
-  return kStateBytes + cells_bytes() + rows + kCellBytes * count +
+  return kTiffStateBytes + cells_bytes() + rows + kCellBytes * count +
          (pixels_.is_fax() ? kFaxBytes * size_.width : 0) +
          (bit_order != FILLORDER_MSB2LSB ? source_.bytes.size() : 0);
 }

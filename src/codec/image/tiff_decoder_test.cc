@@ -28,15 +28,15 @@ using test::TiffOptions;
 using testing::HasSubstr;
 
 using Encoded = std::vector<std::byte>;
-constexpr std::uint64_t kPixelsMax = 1 << 20;
+constexpr std::uint64_t kTiffPixelsMax = 1 << 20;
 
-struct Decoded {
+struct DecodedTiff {
   Status status;
   RgbImage image;
 };
 
-Decoded DecodeWhole(const Encoded& encoded, std::uint64_t pixels_max = kPixelsMax) {
-  Decoded decoded;
+DecodedTiff DecodeTiff(const Encoded& encoded, std::uint64_t pixels_max = kTiffPixelsMax) {
+  DecodedTiff decoded;
   ScratchLimit limit;
   const auto room = [&](std::uint32_t height, std::uint32_t width) {
     decoded.image = {width, height, std::vector<std::uint8_t>(std::size_t{3} * width * height)};
@@ -109,7 +109,7 @@ TEST(TiffDecoderTest, EveryKindOfPixelsInEveryLayoutIsDecoded) {
           options.tile_width = width;
           options.tile_height = height;
           if (options.planes && kind.alpha == EXTRASAMPLE_ASSOCALPHA) continue;
-          const Decoded decoded = DecodeWhole(EncodeTiff(image, options));
+          const DecodedTiff decoded = DecodeTiff(EncodeTiff(image, options));
           ASSERT_EQ(decoded.status.ToString(), "OK");
           ASSERT_EQ(decoded.image, expected)
               << "photometric " << kind.photometric << ", " << kind.samples << " x " << kind.bits
@@ -132,7 +132,7 @@ TEST(TiffDecoderTest, EveryCompressionGivesTheSamePixels) {
         TiffOptions options = kind;
         options.compression = compression;
         options.differences = differences;
-        const Decoded decoded = DecodeWhole(EncodeTiff(image, options));
+        const DecodedTiff decoded = DecodeTiff(EncodeTiff(image, options));
         ASSERT_EQ(decoded.status.ToString(), "OK") << compression;
         ASSERT_EQ(decoded.image, Expected(image, kind)) << compression;
       }
@@ -142,7 +142,7 @@ TEST(TiffDecoderTest, EveryCompressionGivesTheSamePixels) {
            COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX3, COMPRESSION_CCITTFAX4}) {
     const TiffOptions options = {
         .photometric = PHOTOMETRIC_MINISWHITE, .samples = 1, .bits = 1, .compression = compression};
-    const Decoded decoded = DecodeWhole(EncodeTiff(image, options));
+    const DecodedTiff decoded = DecodeTiff(EncodeTiff(image, options));
     ASSERT_EQ(decoded.status.ToString(), "OK") << compression;
     ASSERT_EQ(decoded.image, Expected(image, options)) << compression;
   }
@@ -177,7 +177,7 @@ TEST(TiffDecoderTest, AKindThatIsNotDecodedIsRefusedByName) {
   const RgbImage image = MakeTexture(20, 10);
   const auto expect = [&](const TiffOptions& options, const std::string& says) {
     const Encoded encoded = EncodeTiff(image, options);
-    const Status status = DecodeWhole(encoded).status;
+    const Status status = DecodeTiff(encoded).status;
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     EXPECT_EQ(
         status.message(),
@@ -208,7 +208,7 @@ TEST(TiffDecoderTest, EveryTruncationIsDataLoss) {
     const Encoded whole = EncodeTiff(image, {.compression = compression});
     for (std::size_t bytes = 0; bytes < whole.size(); bytes += 1 + bytes / 16) {
       const Encoded cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
-      ASSERT_EQ(DecodeWhole(cut).status.code(), StatusCode::kDataLoss) << bytes;
+      ASSERT_EQ(DecodeTiff(cut).status.code(), StatusCode::kDataLoss) << bytes;
       ASSERT_FALSE(IsRefusedTiff(cut)) << bytes;
     }
   }
@@ -241,7 +241,7 @@ TEST(TiffDecoderTest, AnImageThatClaimsMorePixelsThanItHasTakesNoMemoryForThem) 
       ASSERT_NE(value, nullptr);
       value[1] = all ? std::byte{0xFF} : std::byte{0x40};
       value[0] = std::byte{0xFF};
-      const Status status = DecodeWhole(encoded, std::uint64_t{1} << 40).status;
+      const Status status = DecodeTiff(encoded, std::uint64_t{1} << 40).status;
       EXPECT_NE(status.code(), StatusCode::kOk) << status.ToString();
     }
   }
@@ -252,7 +252,7 @@ TEST(TiffDecoderTest, AStripOutsideTheFileIsNamed) {
   std::byte* const offset = ValueOf(encoded, TIFFTAG_STRIPOFFSETS);
   ASSERT_NE(offset, nullptr);
   offset[2] = std::byte{1};  // 65536 bytes further
-  const std::string message(DecodeWhole(encoded).status.message());
+  const std::string message(DecodeTiff(encoded).status.message());
   EXPECT_THAT(message, HasSubstr("40 x 30 pixels: truncated: strip 0 has "));
   EXPECT_THAT(message, HasSubstr("the file has " + std::to_string(encoded.size())));
 }
@@ -260,15 +260,15 @@ TEST(TiffDecoderTest, AStripOutsideTheFileIsNamed) {
 TEST(TiffDecoderTest, DamagedPixelsAreAnErrorOfTheirStripOnly) {
   Encoded encoded = EncodeTiff(MakeTexture(64, 64), {.compression = COMPRESSION_ADOBE_DEFLATE});
   std::fill_n(encoded.begin() + 12, 20, std::byte{0xA5});  // in the first strip
-  const Status status = DecodeWhole(encoded).status;
+  const Status status = DecodeTiff(encoded).status;
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("64 x 64 pixels: strip 0: "));
 }
 
 TEST(TiffDecoderTest, TheSizeIsCheckedBeforeAnythingIsDecoded) {
   const Encoded encoded = EncodeTiff(MakeTexture(31, 20));
-  EXPECT_EQ(DecodeWhole(encoded, 620).status.ToString(), "OK");
-  const Status status = DecodeWhole(encoded, 619).status;
+  EXPECT_EQ(DecodeTiff(encoded, 620).status.ToString(), "OK");
+  const Status status = DecodeTiff(encoded, 619).status;
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("31 x 20 pixels: more than pixels_max"));
 }

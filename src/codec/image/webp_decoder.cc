@@ -23,7 +23,7 @@ constexpr std::size_t kFileHeaderBytes = 12;  // "RIFF", the length of the rest,
 
 // A crop begins and ends this far outside the region, at an even pixel: colours are interpolated
 // between neighbours, and the border of a crop is treated as that of the image.
-constexpr std::uint32_t kMarginPixels = 2;
+constexpr std::uint32_t kWebpMarginPixels = 2;
 
 std::uint64_t LittleEndian(std::span<const std::byte> bytes) {
   std::uint64_t value = 0;
@@ -144,12 +144,12 @@ Status WebpDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixel
 // most a sixteenth of its pixels, and tables of codes: more than kTablesBytes only in files that
 // libwebp's encoder does not write.
 std::uint64_t WebpDecoder::ScratchBytes(unsigned /*halvings*/) const {
-  constexpr std::uint64_t kStateBytes = std::uint64_t{64} << 10;
+  constexpr std::uint64_t kWebpStateBytes = std::uint64_t{64} << 10;
   constexpr std::uint64_t kTablesBytes = std::uint64_t{1} << 20;
   constexpr std::uint64_t kBlockColumnBytes = 2560;  // for 16 pixels of width
   const std::uint64_t width = size_.width;
   const std::uint64_t pixels = width * size_.height;
-  const std::uint64_t decoded = kPixelBytes * pixels + kStateBytes;
+  const std::uint64_t decoded = kPixelBytes * pixels + kWebpStateBytes;
   if (!lossless_) return decoded + kBlockColumnBytes * ((width + 15) / 16);
   return decoded + 4 * pixels + 3 * (pixels / 4) + 72 * width + kTablesBytes;
 }
@@ -158,9 +158,9 @@ Status WebpDecoder::Start(const ImageRegion& region) {
   HEADRACE_CHECK(region.halvings == 0 && region.width > 0 && region.height > 0);
   HEADRACE_CHECK(region.x + region.width <= size_.width &&
                  region.y + region.height <= size_.height);
-  const auto begin = [](std::uint32_t at) { return (at - std::min(at, kMarginPixels)) & ~1U; };
+  const auto begin = [](std::uint32_t at) { return (at - std::min(at, kWebpMarginPixels)) & ~1U; };
   const auto end = [](std::uint32_t at, std::uint32_t size) {
-    return std::min(size, at + kMarginPixels);
+    return std::min(size, at + kWebpMarginPixels);
   };
   const std::uint32_t left = begin(region.x);
   const std::uint32_t top = begin(region.y);

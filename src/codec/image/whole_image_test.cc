@@ -20,14 +20,14 @@ using test::RgbImage;
 using testing::HasSubstr;
 
 using Encoded = std::vector<std::byte>;
-constexpr std::uint64_t kPixelsMax = 1 << 20;
+constexpr std::uint64_t kWholePixelsMax = 1 << 20;
 
 Encoded BytesOf(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }
 
-RgbImage Decoded(const Encoded& encoded) {
+RgbImage DecodedPixels(const Encoded& encoded) {
   RgbImage image;
   const auto room = [&](std::uint32_t height, std::uint32_t width) {
     image = {.width = width, .height = height, .pixels = {}};
@@ -35,7 +35,7 @@ RgbImage Decoded(const Encoded& encoded) {
     return reinterpret_cast<std::byte*>(image.pixels.data());
   };
   ScratchLimit limit;
-  EXPECT_EQ(DecodeWholeImage(encoded, kPixelsMax, limit, room).ToString(), "OK");
+  EXPECT_EQ(DecodeWholeImage(encoded, kWholePixelsMax, limit, room).ToString(), "OK");
   return image;
 }
 
@@ -49,10 +49,10 @@ Status Checked(EncodedImages images, const Encoded& encoded, Encoded* row = null
 
 TEST(WholeImageTest, EveryPixelIsThatOfAFullDecode) {
   const RgbImage texture = MakeTexture(53, 37);
-  EXPECT_EQ(Decoded(EncodePng(texture)), texture);
+  EXPECT_EQ(DecodedPixels(EncodePng(texture)), texture);
   for (const bool progressive : {false, true}) {
     const Encoded jpeg = EncodeJpeg(texture, {.progressive = progressive});
-    EXPECT_EQ(Decoded(jpeg), DecodeJpegPlainly(jpeg));
+    EXPECT_EQ(DecodedPixels(jpeg), DecodeJpegPlainly(jpeg));
   }
 }
 
@@ -60,10 +60,10 @@ TEST(WholeImageTest, WithoutRoomItIsDecodedAndNotKept) {
   Encoded jpeg = EncodeJpeg(MakeTexture(64, 48));
   const auto no_room = [](auto, auto) { return nullptr; };
   ScratchLimit limit;
-  EXPECT_EQ(DecodeWholeImage(jpeg, kPixelsMax, limit, no_room).ToString(), "OK");
+  EXPECT_EQ(DecodeWholeImage(jpeg, kWholePixelsMax, limit, no_room).ToString(), "OK");
   jpeg.resize(jpeg.size() / 2);
-  EXPECT_EQ(DecodeWholeImage(jpeg, kPixelsMax, limit, no_room).code(), StatusCode::kDataLoss);
-  EXPECT_EQ(DecodeWholeImage({}, kPixelsMax, limit, no_room).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeWholeImage(jpeg, kWholePixelsMax, limit, no_room).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeWholeImage({}, kWholePixelsMax, limit, no_room).code(), StatusCode::kDataLoss);
   EXPECT_EQ(DecodeWholeImage(EncodePng(MakeTexture(64, 48)), 100, limit, no_room).code(),
             StatusCode::kInvalidArgument);
 }

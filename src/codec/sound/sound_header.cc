@@ -73,7 +73,7 @@ Status CheckSize(const SoundInfo& info) {
 
 // --- WAV ----------------------------------------------------------------------------------------
 
-constexpr std::uint64_t kChunkHeaderBytes = 8;  // name and length
+constexpr std::uint64_t kWavChunkHeaderBytes = 8;  // name and length
 
 // What the chunk "fmt " says of a frame.
 Status ReadWavFormat(const Prefix& file, std::uint64_t at, std::uint64_t bytes,
@@ -123,10 +123,10 @@ Result<SoundHeader> ReadWav(const Prefix& file) {
   constexpr std::uint64_t kUnknownBytes = 0xFFFFFFFF;  // as written to a pipe
   SoundHeader header;
   for (std::uint64_t at = 12;;) {
-    HEADRACE_RETURN_IF_ERROR(file.Check("WAV", at, kChunkHeaderBytes));
+    HEADRACE_RETURN_IF_ERROR(file.Check("WAV", at, kWavChunkHeaderBytes));
     const std::string_view name = file.Text(at, 4);
     const std::uint64_t bytes = file.Little(at + 4, 4);
-    at += kChunkHeaderBytes;
+    at += kWavChunkHeaderBytes;
     if (name == "fmt ") HEADRACE_RETURN_IF_ERROR(ReadWavFormat(file, at, bytes, header));
     if (name == "data") {
       if (header.bits == 0) return DataLoss("decoding WAV sound: no format before its data");

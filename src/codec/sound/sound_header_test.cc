@@ -14,14 +14,13 @@ namespace headrace {
 namespace {
 
 using test::EncodeSound;
+using test::kFlac16;
+using test::kWav16;
 using test::MakeTones;
 using test::SoundFormats;
 using testing::HasSubstr;
 
 using Encoded = std::vector<std::byte>;
-
-constexpr int kWav16 = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
-constexpr int kFlac16 = SF_FORMAT_FLAC | SF_FORMAT_PCM_16;
 
 Result<SoundHeader> Read(const Encoded& encoded) {
   return ReadSoundHeader(encoded, encoded.size());

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include <sndfile.h>
+
 namespace headrace::test {
 
 struct Sound {
@@ -19,6 +21,10 @@ struct Sound {
 
 // Tones and noise, another tone in each channel: a wrong number shows.
 Sound MakeTones(std::uint64_t frames, std::uint32_t channels = 1, std::uint32_t rate = 16000);
+
+// Formats of a file and of its numbers.
+inline constexpr int kWav16 = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
+inline constexpr int kFlac16 = SF_FORMAT_FLAC | SF_FORMAT_PCM_16;
 
 // `format`: SF_FORMAT_* of the file and of its numbers. `title`: a text beside the frames.
 std::vector<std::byte> EncodeSound(const Sound& sound, int format, bool title = false);

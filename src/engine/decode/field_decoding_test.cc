@@ -37,7 +37,7 @@ std::string Shuffled(const std::string& text) {
 }
 
 // A codec that reverses what it gets, and takes as much scratch memory.
-class Reversing final : public FieldCodec {
+class ReversingWithScratch final : public FieldCodec {
  public:
   [[nodiscard]] std::uint64_t RowBytes(std::uint64_t bytes) const override { return bytes; }
   [[nodiscard]] std::uint64_t ScratchBytesMax() const override { return 5000; }
@@ -83,7 +83,7 @@ TEST_F(FieldDecodingTest, BytesOfEachCodingAreDecompressedIntoTheRow) {
 }
 
 TEST_F(FieldDecodingTest, OtherCodecsGetWhatIsDecompressed) {
-  field_.codec = std::make_shared<Reversing>();
+  field_.codec = std::make_shared<ReversingWithScratch>();
   for (const Coding coding : kCodings) {
     field_.coding = coding;
     const std::string text = Text(3000);
@@ -98,7 +98,7 @@ TEST_F(FieldDecodingTest, ShuffledElementsAndHeadersAreUndone) {
     for (const std::size_t header : {0U, 1U, 128U}) {
       for (const bool copies : {false, true}) {
         field_ = {.name = "x", .ragged = true, .coding = Coding::kZlib};
-        field_.codec = copies ? MakeBytesCodec() : std::make_unique<Reversing>();
+        field_.codec = copies ? MakeBytesCodec() : std::make_unique<ReversingWithScratch>();
         field_.shuffled_bytes = shuffled ? 2 : 1;
         field_.header_bytes = header;
         const std::string stored = std::string(header, 'h') + (shuffled ? Shuffled(text) : text);
@@ -133,7 +133,7 @@ TEST_F(FieldDecodingTest, AnotherSizeThanTheIndexSaysIsDataLoss) {
 }
 
 TEST_F(FieldDecodingTest, MoreMemoryThanTheLimitIsRefusedBeforeItIsTaken) {
-  field_.codec = std::make_shared<Reversing>();
+  field_.codec = std::make_shared<ReversingWithScratch>();
   field_.coding = Coding::kGzip;
   const std::string stored = Encoded(Coding::kGzip, Text(3000));
   limit_.bytes_max = 3000;
@@ -153,7 +153,7 @@ TEST_F(FieldDecodingTest, TheMostThatAnySampleTakesIsKnown) {
   EXPECT_EQ(DecodeScratchBytesMax(field_, text), 0U);
   field_.coding = Coding::kZstd;
   EXPECT_EQ(DecodeScratchBytesMax(field_, text), DecompressBytesMax(Coding::kZstd));
-  field_.codec = std::make_shared<Reversing>();
+  field_.codec = std::make_shared<ReversingWithScratch>();
   EXPECT_GT(DecodeScratchBytesMax(field_, text), std::uint64_t{1} << 40);
   const FieldInfo array{
       .name = "x", .kind = FieldKind::kArray, .dtype = DType::kUInt16, .shape = {100}};

@@ -15,7 +15,7 @@ constexpr std::uint64_t kTaskFactor = 4;
 constexpr std::size_t kTaskRows = 256;
 
 // Rows whose index entries are fetched while the entry of one is looked at.
-constexpr std::size_t kPrefetchAhead = 8;
+constexpr std::size_t kWarmAhead = 8;
 
 }  // namespace
 
@@ -155,8 +155,8 @@ void WarmRows::DecodeAll(WarmTask& task, const Tried& tried) const {
 // Fetches the index entries of a row that comes after `next`.
 void WarmRows::Prefetch(const Batch& batch, std::span<const std::uint32_t> slots,
                         std::size_t next) const {
-  if (next + kPrefetchAhead >= slots.size()) return;
-  const SampleId sample = batch.samples[slots[next + kPrefetchAhead]];
+  if (next + kWarmAhead >= slots.size()) return;
+  const SampleId sample = batch.samples[slots[next + kWarmAhead]];
   for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
     loop_.fields.index().Prefetch(loop_.fields[field].index_field, sample);
   }

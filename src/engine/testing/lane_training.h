@@ -28,7 +28,6 @@
 
 namespace headrace {
 
-inline constexpr std::int64_t kMs = 1'000'000;
 inline constexpr std::uint64_t kEventsMax = 20'000'000;
 
 inline std::vector<std::unique_ptr<Order>> OrdersOf(OrderOptions options) {

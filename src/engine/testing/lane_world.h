@@ -15,6 +15,8 @@
 
 namespace headrace {
 
+inline constexpr std::int64_t kMs = 1'000'000;
+
 // The plan of several ranks the obvious way: their own plans, side by side. Of orders that read no
 // blocks.
 class MergedOrder final : public Order {

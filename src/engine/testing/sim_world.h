@@ -29,6 +29,8 @@
 
 namespace headrace {
 
+inline constexpr std::uint64_t kWorldEventsMax = 1'000'000;  // A run beyond is stuck in a circle.
+
 // The base of what a seed decides.
 class SimWorld {
  public:

@@ -33,7 +33,6 @@
 
 namespace headrace {
 
-inline constexpr std::int64_t kMs = 1'000'000;
 inline constexpr std::uint64_t kSampleBytes = 1000;
 inline constexpr std::uint64_t kSamples = 12;
 

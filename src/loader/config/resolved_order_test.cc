@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kSamples = 960;
 constexpr std::uint64_t kSampleBytes = 1000;
 
-std::shared_ptr<const TableIndex> MakeIndex() {
+std::shared_ptr<const TableIndex> MakeIndexToOrder() {
   auto index = std::make_shared<TableIndex>();
   index->samples = kSamples;
   index->objects.emplace_back(kSamples * kSampleBytes, '\0');
@@ -32,7 +32,7 @@ std::shared_ptr<const TableIndex> MakeIndex() {
 }
 
 std::shared_ptr<ResolvedOrder> Plan(const OrderOptions& job, const OrderParameters& parameters) {
-  static const std::shared_ptr<const Index> index = MakeIndex();
+  static const std::shared_ptr<const Index> index = MakeIndexToOrder();
   auto made = ResolvedOrder::Make(index, job, {.name = "epoch", .parameters = parameters});
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return std::make_shared<ResolvedOrder>(std::move(made).value());
@@ -56,7 +56,7 @@ TEST(ResolvedOrderTest, TheJobsRanksHereAreOneNodeOfItsTiers) {
   const auto order =
       Plan(JobOf(8, 4, 4), {{"pools", std::int64_t{3}}, {"block_samples", std::int64_t{10}}});
   ASSERT_TRUE(order->Settle(/*rank_bytes=*/10'000'000).ok());
-  const auto room = MakeTierRoom(MakeIndex(), kTiers, *order);
+  const auto room = MakeTierRoom(MakeIndexToOrder(), kTiers, *order);
   ASSERT_TRUE(room.ok()) << room.status().ToString();
   const PlacementRequest request =
       MakePlacementRequest(order, room.value(), /*horizon_epochs=*/1, Position());
@@ -77,7 +77,7 @@ TEST(ResolvedOrderTest, TheJobsRanksHereAreOneNodeOfItsTiers) {
 TEST(ResolvedOrderTest, RanksThatAreNoNodeHaveNoTiers) {
   const auto status = [](std::uint32_t world_size, std::uint32_t rank, std::uint32_t ranks) {
     const auto order = Plan(JobOf(world_size, rank, ranks), {});
-    return MakeTierRoom(MakeIndex(), kTiers, *order).status();
+    return MakeTierRoom(MakeIndexToOrder(), kTiers, *order).status();
   };
   EXPECT_TRUE(status(4, 2, 2).ok());
   EXPECT_EQ(status(4, 1, 2).code(), StatusCode::kInvalidArgument);
@@ -170,7 +170,7 @@ std::pair<OrderParameter, OrderParameter> Chunk(const OrderOptions& job,
 }
 
 TEST(ResolvedOrderTest, AMeasuredMachineDecidesTheChunksOfRedox) {
-  const auto index = MakeIndex();
+  const auto index = MakeIndexToOrder();
   const OrderParameter from_profile(std::string("default, from the profile"));
   const OrderParameter by_default(std::string("default"));
   const OrderParameter given(std::string("given"));
@@ -192,7 +192,7 @@ TEST(ResolvedOrderTest, AMeasuredMachineDecidesTheChunksOfRedox) {
 
 TEST(ResolvedOrderTest, TheSizesOfSamplesAreReadAsOftenWithAProfileAsWithout) {
   const auto sizes_read = [](const MachineModel* model) {
-    const auto index = MakeIndex();
+    const auto index = MakeIndexToOrder();
     EXPECT_TRUE(ResolvedOrder::Make(index, JobOf(1, 0, 1), {.name = "redox"}, false, model).ok());
     return index->sizes_read;
   };
@@ -202,7 +202,7 @@ TEST(ResolvedOrderTest, TheSizesOfSamplesAreReadAsOftenWithAProfileAsWithout) {
 
 // Others would plan otherwise, and nobody would notice.
 TEST(ResolvedOrderTest, OnlyPlansThatAreComparedFollowAMachine) {
-  const auto index = MakeIndex();
+  const auto index = MakeIndexToOrder();
   const OrderParameter chosen(20);
   const OrderParameter by_default(0);
   const OrderParameters nodes = {{"nodes", 2}};

@@ -23,7 +23,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kSamples = 40;
+constexpr std::uint64_t kRegistrySamples = 40;
 
 // The last sample first.
 class BackwardsOrder final : public Order {
@@ -101,7 +101,7 @@ class LetterStoreFactory final : public StoreFactory {
   }
   [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
     std::unordered_map<ObjectId, std::string> objects;
-    for (std::uint64_t i = 0; i < kSamples; ++i) {
+    for (std::uint64_t i = 0; i < kRegistrySamples; ++i) {
       HEADRACE_ASSIGN_OR_RETURN(const FileInfo info, request.catalog->file(ObjectId{i}));
       objects.emplace(ObjectId{i}, std::string(info.size, info.path.back()));
     }
@@ -119,7 +119,7 @@ LoaderOptions Options() {
 }
 
 TEST(RegistriesTest, AnOrderOfATestIsLoadedByItsName) {
-  const BytesDataset dataset({.samples = kSamples, .sample_bytes_max = 5000});
+  const BytesDataset dataset({.samples = kRegistrySamples, .sample_bytes_max = 5000});
   LoaderOptions options = Options();
   options.order.name = "backwards";
   EXPECT_EQ(Loader::Open(dataset.index(), options).status().message(),
@@ -132,15 +132,15 @@ TEST(RegistriesTest, AnOrderOfATestIsLoadedByItsName) {
   std::uint64_t taken = 0;
   for (const RowList& rows : Drain(*loader.value())) {
     for (const auto& [id, bytes] : rows) {
-      EXPECT_EQ(id, kSamples - 1 - taken++ % kSamples);
+      EXPECT_EQ(id, kRegistrySamples - 1 - taken++ % kRegistrySamples);
       EXPECT_EQ(bytes, dataset.Row(id));
     }
   }
-  EXPECT_EQ(taken, 3 * kSamples);
+  EXPECT_EQ(taken, 3 * kRegistrySamples);
 }
 
 TEST(RegistriesTest, APlacementOfATestDecidesWhatTiersKeep) {
-  const BytesDataset dataset({.samples = kSamples, .sample_bytes_max = 5000});
+  const BytesDataset dataset({.samples = kRegistrySamples, .sample_bytes_max = 5000});
   LoaderOptions options = Options();
   options.tiers = {.tiers = {{.capacity_bytes = 100'000}}, .placement = "seventh"};
   EXPECT_EQ(Loader::Open(dataset.index(), options).status().code(), StatusCode::kInvalidArgument);
@@ -154,7 +154,7 @@ TEST(RegistriesTest, APlacementOfATestDecidesWhatTiersKeep) {
     for (const auto& [id, bytes] : rows) EXPECT_EQ(bytes, dataset.Row(id));
     taken += rows.size();
   }
-  EXPECT_EQ(taken, 3 * kSamples);
+  EXPECT_EQ(taken, 3 * kRegistrySamples);
   const LoaderStats stats = loader.value()->stats().value();
   EXPECT_EQ(stats.tiers.at(0).stats.entries, 1u);
   EXPECT_EQ(stats.tiers.at(0).stats.inserts, 1u);
@@ -164,11 +164,11 @@ TEST(RegistriesTest, APlacementOfATestDecidesWhatTiersKeep) {
 TEST(RegistriesTest, AStoreOfATestIsFoundByTheSchemeOfTheRoot) {
   const TempFiles files;
   IndexContents contents;
-  contents.sample_count = kSamples;
+  contents.sample_count = kRegistrySamples;
   contents.root = "letters://box";
   contents.fields.resize(1);
   contents.fields[0].info = {.name = "bytes", .kind = FieldKind::kBytes};
-  for (std::uint64_t id = 0; id < kSamples; ++id) {
+  for (std::uint64_t id = 0; id < kRegistrySamples; ++id) {
     const std::string name = "object-" + std::to_string(id) + static_cast<char>('a' + id % 26);
     contents.objects.push_back({.name = name, .size = 10 + id, .mtime_ns = 0});
     contents.fields[0].extents.push_back({ObjectId{id}, {5, 5 + id}});
@@ -190,7 +190,7 @@ TEST(RegistriesTest, AStoreOfATestIsFoundByTheSchemeOfTheRoot) {
       ++taken;
     }
   }
-  EXPECT_EQ(taken, 3 * kSamples);
+  EXPECT_EQ(taken, 3 * kRegistrySamples);
 }
 
 }  // namespace

@@ -31,9 +31,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::uint64_t kSamples = 60;
-constexpr std::uint64_t kBatch = 5;
-constexpr std::uint64_t kSteps = kSamples / kBatch / 2;
+constexpr std::uint64_t kExchangeSamples = 60;
+constexpr std::uint64_t kExchangeBatch = 5;
+constexpr std::uint64_t kExchangeSteps = kExchangeSamples / kExchangeBatch / 2;
 
 // What both nodes share. One mutex: nothing here is fast.
 struct Network {
@@ -156,7 +156,8 @@ class SessionExchangeTest : public ::testing::Test {
     for (NodeNumber node = 0; node < 2; ++node) {
       nodes_[node] = std::make_shared<Joined>(network_, node);
       LoaderOptions options;
-      options.job = {.batch_size = kBatch, .world_size = 2, .rank = node, .seed = 5, .epochs = 1};
+      options.job = {
+          .batch_size = kExchangeBatch, .world_size = 2, .rank = node, .seed = 5, .epochs = 1};
       options.threads = 1;
       options.io = "threads";
       options.order = {
@@ -221,7 +222,7 @@ class SessionExchangeTest : public ::testing::Test {
     runs_[0]->Leave(0);
   }
 
-  BytesDataset dataset_{{.samples = kSamples, .sample_bytes_max = 3000}};
+  BytesDataset dataset_{{.samples = kExchangeSamples, .sample_bytes_max = 3000}};
   Network network_;
   std::shared_ptr<Joined> nodes_[2];
   std::unique_ptr<BatchQueue> queues_[2];
@@ -239,8 +240,8 @@ TEST_F(SessionExchangeTest, ANodeThatHasEndedGivesOthersWhatTheyLackHoweverFarBe
   while (!sessions_[0]->Stop(kNsPerMs)) {
   }
   EXPECT_FALSE(sessions_[0]->owes());
-  EXPECT_EQ(came_.size(), 2 * kBatch);
-  EXPECT_EQ(std::set<std::uint64_t>(came_.begin(), came_.end()).size(), 2 * kBatch);
+  EXPECT_EQ(came_.size(), 2 * kExchangeBatch);
+  EXPECT_EQ(std::set<std::uint64_t>(came_.begin(), came_.end()).size(), 2 * kExchangeBatch);
 }
 
 TEST_F(SessionExchangeTest, AStopOfARunBeforeLeavesTheNewOneAndWhatItOwes) {
@@ -290,21 +291,21 @@ TEST_F(SessionExchangeTest, ARequestOfARunBeforeGetsNothingOfTheNext) {
   const Status status = refused.get_future().get();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.ToString(), HasSubstr("the other node is in run 1, this one in run 2"));
-  auto second = std::async(std::launch::async, [this] { TakeAll(1, kSteps); });
+  auto second = std::async(std::launch::async, [this] { TakeAll(1, kExchangeSteps); });
   std::uint64_t steps = 0;
-  for (; steps < kSteps; ++steps) {
+  for (; steps < kExchangeSteps; ++steps) {
     if (!queues_[0]->ready()) runs_[0]->OnWaiting(0);
     const auto taken = queues_[0]->Take(kHangNs);
     ASSERT_TRUE(taken.ok()) << taken.status().ToString();
     runs_[0]->OnTaken(0, *taken.value().batch, taken.value().batch->times.handed_ns);
   }
   second.get();
-  EXPECT_EQ(came_.size(), kSamples / 2);
+  EXPECT_EQ(came_.size(), kExchangeSamples / 2);
 }
 
 TEST_F(SessionExchangeTest, ExplainNamesTheNodeThatSendsASample) {
   std::uint64_t away = 0;
-  for (std::uint64_t step = 0; step < kSteps; ++step) {
+  for (std::uint64_t step = 0; step < kExchangeSteps; ++step) {
     const auto rows = sessions_[0]->reports().Explain({.step = step}, 0);
     ASSERT_TRUE(rows.ok()) << rows.status().ToString();
     for (const PlannedRow& row : rows.value()) {
@@ -314,8 +315,8 @@ TEST_F(SessionExchangeTest, ExplainNamesTheNodeThatSendsASample) {
     }
   }
   Begin();
-  auto second = std::async(std::launch::async, [this] { TakeAll(1, kSteps); });
-  for (std::uint64_t step = 0; step < kSteps; ++step) {
+  auto second = std::async(std::launch::async, [this] { TakeAll(1, kExchangeSteps); });
+  for (std::uint64_t step = 0; step < kExchangeSteps; ++step) {
     if (!queues_[0]->ready()) runs_[0]->OnWaiting(0);
     const auto taken = queues_[0]->Take(kHangNs);
     ASSERT_TRUE(taken.ok()) << taken.status().ToString();

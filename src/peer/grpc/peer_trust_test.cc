@@ -34,7 +34,7 @@ namespace {
 constexpr char kName[] = "node.headrace.test";
 constexpr long kDay = 86'400;
 
-std::string TextOf(BIO* bio) {
+std::string TextWritten(BIO* bio) {
   char* data = nullptr;
   const long size = BIO_get_mem_data(bio, &data);
   std::string text(data, static_cast<std::size_t>(size));
@@ -50,12 +50,12 @@ struct Identity {
   [[nodiscard]] std::string KeyText() const {
     BIO* const bio = BIO_new(BIO_s_mem());
     PEM_write_bio_PrivateKey(bio, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
-    return TextOf(bio);
+    return TextWritten(bio);
   }
   [[nodiscard]] std::string CertificateText() const {
     BIO* const bio = BIO_new(BIO_s_mem());
     PEM_write_bio_X509(bio, certificate.get());
-    return TextOf(bio);
+    return TextWritten(bio);
   }
 };
 

@@ -24,7 +24,7 @@ __extension__ using Uint128 = unsigned __int128;
 
 constexpr std::int64_t kPoolsMax = 0xffff'ffff;
 constexpr std::int64_t kHomesMax = 4096;
-constexpr std::size_t kDrawnTogether = 48;  // pools whose cache misses overlap
+constexpr std::size_t kPoolsTogether = 48;  // pools whose cache misses overlap
 
 // The pools that the ranks of a stream draw from. A rank's pools are congruent to it modulo
 // gcd(world_size, pools), and so are the positions drawn from them, its own and other ranks'. Pools
@@ -136,7 +136,7 @@ class EpochOrder final : public Order {
     std::size_t turn = 0;
     std::uint32_t row = 0;
     for (std::uint64_t left = draws; left > 0;) {
-      const std::size_t together = std::min({left, kDrawnTogether, pools_.size() - at});
+      const std::size_t together = std::min({left, kPoolsTogether, pools_.size() - at});
       const std::span<EpochPool> pools(&pools_[at], together);
       for (EpochPool& pool : pools) {
         while (pool.CanIssue()) Issue(&pool, step);
@@ -224,7 +224,7 @@ class EpochOrder final : public Order {
   EpochReadCounts counts_;
 };
 
-class Factory final : public OrderFactory {
+class EpochFactory final : public OrderFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return "epoch"; }
   [[nodiscard]] bool reads_blocks() const override { return true; }
@@ -332,7 +332,7 @@ Result<std::unique_ptr<Order>> MakeEpochOrder(const EpochOrderOptions& options, 
 }
 
 const OrderFactory& EpochOrderFactory() {
-  static const Factory factory;
+  static const EpochFactory factory;
   return factory;
 }
 

@@ -26,7 +26,7 @@ std::uint64_t Delivered(const EpochOrderOptions& options) {
 
 // A job whose sizes a seed decides: primes, single samples, blocks larger and smaller than the
 // batch, even and uneven ones, pools from the least legal up to more than the dataset.
-EpochOrderOptions RandomJob(std::uint64_t seed) {
+EpochOrderOptions RandomOptions(std::uint64_t seed) {
   Prng prng(seed, 0, RandomStream::kAugment);
   constexpr std::array<std::uint64_t, 8> kSamples = {1, 2, 7, 31, 64, 97, 120, 211};
   const std::uint64_t samples = kSamples.at(prng.Below(kSamples.size()));
@@ -70,9 +70,9 @@ Ids Samples(const std::vector<Named>& all) {
   return ids;
 }
 
-constexpr std::uint64_t kJobs = 400;
+constexpr std::uint64_t kOptionSets = 400;
 
-std::string Describe(std::uint64_t seed, const EpochOrderOptions& options) {
+std::string DescribeOptions(std::uint64_t seed, const EpochOrderOptions& options) {
   return "job " + std::to_string(seed) + ": " + std::to_string(options.job.sample_count) +
          " samples, " + std::to_string(options.blocks->block_count()) + " blocks, batch " +
          std::to_string(options.job.batch_size) + " x " + std::to_string(options.job.world_size) +
@@ -84,9 +84,9 @@ std::string Describe(std::uint64_t seed, const EpochOrderOptions& options) {
 }
 
 TEST(EpochOrderTest, EveryRankIsGivenWhatThePageSays) {
-  for (std::uint64_t seed = 0; seed < kJobs; ++seed) {
-    EpochOrderOptions options = RandomJob(seed);
-    SCOPED_TRACE(Describe(seed, options));
+  for (std::uint64_t seed = 0; seed < kOptionSets; ++seed) {
+    EpochOrderOptions options = RandomOptions(seed);
+    SCOPED_TRACE(DescribeOptions(seed, options));
     std::vector<Ids> epochs;
     for (std::uint64_t epoch = 0; epoch < options.job.epochs; ++epoch) {
       epochs.push_back(EpochModel(options, epoch).Positions());
@@ -120,9 +120,9 @@ TEST(EpochOrderTest, EveryRankIsGivenWhatThePageSays) {
 }
 
 TEST(EpochOrderTest, EveryKeptSampleIsDeliveredOrReleasedOnceWithinThePromisedMemory) {
-  for (std::uint64_t seed = 0; seed < kJobs; ++seed) {
-    EpochOrderOptions options = RandomJob(seed);
-    SCOPED_TRACE(Describe(seed, options));
+  for (std::uint64_t seed = 0; seed < kOptionSets; ++seed) {
+    EpochOrderOptions options = RandomOptions(seed);
+    SCOPED_TRACE(DescribeOptions(seed, options));
     options.job.rank = static_cast<std::uint32_t>(seed % options.job.world_size);
     const std::uint64_t limit = ResidentUnits(options);
     const std::uint32_t touched = options.pools / std::gcd(options.pools, options.job.world_size);
@@ -142,11 +142,11 @@ TEST(EpochOrderTest, EveryKeptSampleIsDeliveredOrReleasedOnceWithinThePromisedMe
 }
 
 TEST(EpochOrderTest, OneRankReadsEverySampleOnceAnEpoch) {
-  for (std::uint64_t seed = 0; seed < kJobs; ++seed) {
-    EpochOrderOptions options = RandomJob(seed);
+  for (std::uint64_t seed = 0; seed < kOptionSets; ++seed) {
+    EpochOrderOptions options = RandomOptions(seed);
     options.job.batch_size = GlobalBatch(options);
     options.job.world_size = 1;
-    SCOPED_TRACE(Describe(seed, options));
+    SCOPED_TRACE(DescribeOptions(seed, options));
     std::map<std::uint64_t, std::uint64_t> read;
     std::map<std::uint64_t, std::uint64_t> delivered;
     std::map<std::string, double> counters;
@@ -177,10 +177,10 @@ TEST(EpochOrderTest, OneRankReadsEverySampleOnceAnEpoch) {
 // Only the options and the epoch matter, though a pool is filled while the previous epoch is drawn
 // from it.
 TEST(EpochOrderTest, EveryPositionGivesTheRemainder) {
-  for (std::uint64_t seed = 0; seed < kJobs / 4; ++seed) {
-    EpochOrderOptions options = RandomJob(seed);
+  for (std::uint64_t seed = 0; seed < kOptionSets / 4; ++seed) {
+    EpochOrderOptions options = RandomOptions(seed);
     options.job.rank = static_cast<std::uint32_t>(seed % options.job.world_size);
-    SCOPED_TRACE(Describe(seed, options));
+    SCOPED_TRACE(DescribeOptions(seed, options));
     const std::uint64_t limit = ResidentUnits(options);
     const std::vector<Step> whole = Pull(options);
     StreamLedger straight(*options.blocks, limit);

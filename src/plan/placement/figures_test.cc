@@ -16,11 +16,11 @@ namespace {
 
 using Counters = std::map<std::string, double>;
 
-constexpr std::uint32_t kSamples = 12'000;
+constexpr std::uint32_t kEvenSamples = 12'000;
 
 // One rank a node, the order `exact`, one tier of `capacity` units on every node.
-PlacementRequest Job(std::vector<std::uint32_t> units, std::uint32_t nodes, std::uint64_t epochs,
-                     std::uint64_t capacity) {
+PlacementRequest RequestOfUnits(std::vector<std::uint32_t> units, std::uint32_t nodes,
+                                std::uint64_t epochs, std::uint64_t capacity) {
   OrderRequest order;
   order.job = {.sample_count = units.size(),
                .batch_size = 16,
@@ -37,7 +37,7 @@ PlacementRequest Job(std::vector<std::uint32_t> units, std::uint32_t nodes, std:
 }
 
 PlacementRequest EvenJob(std::uint32_t nodes, std::uint64_t epochs, std::uint64_t capacity) {
-  return Job(std::vector<std::uint32_t>(kSamples, 1), nodes, epochs, capacity);
+  return RequestOfUnits(std::vector<std::uint32_t>(kEvenSamples, 1), nodes, epochs, capacity);
 }
 
 Counters RunJob(std::string_view policy, const PlacementRequest& request) {
@@ -55,7 +55,7 @@ TEST(FiguresTest, OnOneNodeReuseIsTheShareThatFitsAndNeverMore) {
   const double share = 0.3;
   const auto capacity = static_cast<std::uint64_t>(share * static_cast<double>(total));
   for (const PlacementFactory* factory : Placements().rows()) {
-    const auto plan = MakePlacement(factory->name(), Job(units, 1, 7, capacity));
+    const auto plan = MakePlacement(factory->name(), RequestOfUnits(units, 1, 7, capacity));
     double before = 0;
     double later = 0;
     while (const auto step = plan->Next()) {
@@ -79,22 +79,23 @@ TEST(FiguresTest, OnOneNodeReuseIsTheShareThatFitsAndNeverMore) {
 TEST(FiguresTest, FrequencyLeavesBlocksOutThatCoordinatedCovers) {
   const std::map<std::uint32_t, double> coverage = {{4, 0.82}, {16, 0.71}, {64, 0.67}};
   for (const auto& [nodes, share] : coverage) {
-    const PlacementRequest request = EvenJob(nodes, 90, kSamples / nodes);
+    const PlacementRequest request = EvenJob(nodes, 90, kEvenSamples / nodes);
     Counters frequency = RunJob("frequency", request);
     Counters coordinated = RunJob("coordinated", request);
-    EXPECT_NEAR(frequency["coverage_units"] / kSamples, share, 0.01) << nodes << " nodes";
-    EXPECT_GE(coordinated["coverage_units"], kSamples - nodes) << nodes << " nodes";
+    EXPECT_NEAR(frequency["coverage_units"] / kEvenSamples, share, 0.01) << nodes << " nodes";
+    EXPECT_GE(coordinated["coverage_units"], kEvenSamples - nodes) << nodes << " nodes";
     const double lost = (frequency["local"] - coordinated["local"]) / frequency["uses"];
     EXPECT_LE(lost, 0.012) << nodes << " nodes";
     EXPECT_GT(lost, 0) << nodes << " nodes";
-    std::printf("| %u | %.3f | %.3f | %.4f |\n", nodes, frequency["coverage_units"] / kSamples,
-                coordinated["coverage_units"] / kSamples, lost);
+    std::printf("| %u | %.3f | %.3f | %.4f |\n", nodes, frequency["coverage_units"] / kEvenSamples,
+                coordinated["coverage_units"] / kEvenSamples, lost);
   }
 }
 
 TEST(FiguresTest, BeladyHitsFarMoreOfANodesUsesThanFrequency) {
   const auto reuse = [](std::string_view policy, std::uint32_t nodes, double share) {
-    Counters all = RunJob(policy, EvenJob(nodes, 90, static_cast<std::uint64_t>(share * kSamples)));
+    Counters all =
+        RunJob(policy, EvenJob(nodes, 90, static_cast<std::uint64_t>(share * kEvenSamples)));
     return all["reuse"] / all["uses"];
   };
   const auto expect = [&](std::uint32_t nodes, double share, double belady, double frequency) {
@@ -111,7 +112,7 @@ TEST(FiguresTest, BeladyHitsFarMoreOfANodesUsesThanFrequency) {
 TEST(FiguresTest, ReuseKeepsTheLastCopiesWhereTheyFit) {
   // All blocks fit once, so after an epoch storage is not read again.
   for (const std::uint32_t nodes : {2U, 5U}) {
-    PlacementRequest request = EvenJob(nodes, 4, kSamples / nodes + kSamples / 50);
+    PlacementRequest request = EvenJob(nodes, 4, kEvenSamples / nodes + kEvenSamples / 50);
     const auto plan = MakePlacement("reuse", request);
     double storage = 0;
     while (const auto step = plan->Next()) {

@@ -17,9 +17,9 @@ namespace {
 
 using Ids = std::vector<std::uint64_t>;
 
-constexpr std::uint64_t kSamples = 16'384;
-constexpr std::uint64_t kBlock = 64;
-constexpr std::uint64_t kBatch = 64;
+constexpr std::uint64_t kOrderSamples = 16'384;
+constexpr std::uint64_t kOrderBlock = 64;
+constexpr std::uint64_t kOrderBatch = 64;
 
 Ids Uniform(std::uint64_t count, std::uint64_t seed, std::uint64_t epoch) {
   const Permutation permutation(count, seed, epoch, RandomStream::kOrder);
@@ -34,10 +34,10 @@ std::unique_ptr<QualityMeter> Meter(QualityOptions options) {
   return std::move(made).value();
 }
 
-QualityOptions Options(std::uint64_t samples = kSamples, std::uint64_t block = kBlock) {
+QualityOptions Options(std::uint64_t samples = kOrderSamples, std::uint64_t block = kOrderBlock) {
   return {.sample_count = samples,
           .blocks = MakeUniformBlocks(samples, block),
-          .batch = kBatch,
+          .batch = kOrderBatch,
           .alpha = 1e-6};
 }
 
@@ -58,7 +58,7 @@ QualityReport Measure(const QualityOptions& options, const std::vector<Ids>& epo
 using Broken = std::function<Ids(std::uint64_t epoch)>;
 
 Ids Sequential(std::uint64_t /*epoch*/) {
-  Ids ids(kSamples);
+  Ids ids(kOrderSamples);
   std::iota(ids.begin(), ids.end(), 0);
   return ids;
 }
@@ -66,16 +66,17 @@ Ids Sequential(std::uint64_t /*epoch*/) {
 // Blocks in random order, each from first to last.
 Ids BlockOrderOnly(std::uint64_t epoch) {
   Ids ids;
-  for (const std::uint64_t block : Uniform(kSamples / kBlock, 1, epoch)) {
-    for (std::uint64_t i = 0; i < kBlock; ++i) ids.push_back(block * kBlock + i);
+  for (const std::uint64_t block : Uniform(kOrderSamples / kOrderBlock, 1, epoch)) {
+    for (std::uint64_t i = 0; i < kOrderBlock; ++i) ids.push_back(block * kOrderBlock + i);
   }
   return ids;
 }
 
 // i a + b mod n: no block twice in a batch, and always the same neighbours.
 Ids Congruential(std::uint64_t epoch) {
-  Ids ids(kSamples);
-  for (std::uint64_t i = 0; i < kSamples; ++i) ids[i] = (i * 10'125 + 77 * epoch) % kSamples;
+  Ids ids(kOrderSamples);
+  for (std::uint64_t i = 0; i < kOrderSamples; ++i)
+    ids[i] = (i * 10'125 + 77 * epoch) % kOrderSamples;
   return ids;
 }
 
@@ -84,8 +85,8 @@ Ids Buffered(std::uint64_t epoch) {
   Prng prng(2, epoch, RandomStream::kPool);
   Ids buffer;
   Ids ids;
-  for (std::uint64_t next = 0; next < kSamples || !buffer.empty();) {
-    while (next < kSamples && buffer.size() < kSamples / 8) buffer.push_back(next++);
+  for (std::uint64_t next = 0; next < kOrderSamples || !buffer.empty();) {
+    while (next < kOrderSamples && buffer.size() < kOrderSamples / 8) buffer.push_back(next++);
     std::swap(buffer[prng.Below(buffer.size())], buffer.back());
     ids.push_back(buffer.back());
     buffer.pop_back();
@@ -95,13 +96,14 @@ Ids Buffered(std::uint64_t epoch) {
 
 // A pool of an eighth that answers missing samples with its newest one.
 Ids NewestVictim(std::uint64_t epoch) {
-  const Ids blocks = Uniform(kSamples / kBlock, 3, epoch);
+  const Ids blocks = Uniform(kOrderSamples / kOrderBlock, 3, epoch);
   Ids pool;
   Ids ids;
   std::size_t next = 0;
-  for (const std::uint64_t wanted : Uniform(kSamples, 4, epoch)) {
-    while (next < blocks.size() && pool.size() + kBlock <= kSamples / 8) {
-      for (std::uint64_t i = 0; i < kBlock; ++i) pool.push_back(blocks[next] * kBlock + i);
+  for (const std::uint64_t wanted : Uniform(kOrderSamples, 4, epoch)) {
+    while (next < blocks.size() && pool.size() + kOrderBlock <= kOrderSamples / 8) {
+      for (std::uint64_t i = 0; i < kOrderBlock; ++i)
+        pool.push_back(blocks[next] * kOrderBlock + i);
       ++next;
     }
     const auto found = std::ranges::find(pool, wanted);
@@ -120,7 +122,7 @@ std::uint32_t CostOf(std::uint64_t sample) {
 Ids LargeLate(std::uint64_t epoch) {
   Prng prng(5, epoch, RandomStream::kPool);
   std::vector<std::pair<double, std::uint64_t>> keyed;
-  for (std::uint64_t s = 0; s < kSamples; ++s) {
+  for (std::uint64_t s = 0; s < kOrderSamples; ++s) {
     keyed.emplace_back(prng.Uniform() + (CostOf(s) >= 900 ? 0.05 : 0), s);
   }
   std::ranges::sort(keyed);
@@ -129,23 +131,23 @@ Ids LargeLate(std::uint64_t epoch) {
   return ids;
 }
 
-Ids SameEveryEpoch(std::uint64_t /*epoch*/) { return Uniform(kSamples, 6, 0); }
+Ids SameEveryEpoch(std::uint64_t /*epoch*/) { return Uniform(kOrderSamples, 6, 0); }
 
 Ids OneTwiceAndOneNever(std::uint64_t epoch) {
-  Ids ids = Uniform(kSamples, 7, epoch);
+  Ids ids = Uniform(kOrderSamples, 7, epoch);
   ids[17] = ids[4711];
   return ids;
 }
 
-struct Case {
+struct OrderCase {
   const char* name;
   Broken order;
   std::vector<const char*> caught_by;  // all of these
   const char* verdict;
 };
 
-const std::vector<Case>& Cases() {
-  static const std::vector<Case> cases = {
+const std::vector<OrderCase>& OrderCases() {
+  static const std::vector<OrderCase> cases = {
       {"sequential", Sequential, {"position_correlation", "vif_64", "neighbour_entropy"}, "poor"},
       {"block order only", BlockOrderOnly, {"vif_64", "same_group_next", "gap_ks"}, "poor"},
       {"congruential", Congruential, {"vif_64", "neighbour_entropy", "pair_recurrence"}, "poor"},
@@ -167,9 +169,9 @@ const std::vector<Case>& Cases() {
 TEST(QualityTest, EachBrokenOrderIsCaughtByTheMeasuresThatShouldCatchIt) {
   QualityOptions options = Options();
   auto costs = std::make_shared<std::vector<std::uint32_t>>();
-  for (std::uint64_t s = 0; s < kSamples; ++s) costs->push_back(CostOf(s));
+  for (std::uint64_t s = 0; s < kOrderSamples; ++s) costs->push_back(CostOf(s));
   options.costs = costs;
-  for (const Case& each : Cases()) {
+  for (const OrderCase& each : OrderCases()) {
     const QualityReport report = Measure(options, {each.order(0), each.order(1), each.order(2)});
     EXPECT_EQ(report.verdict, each.verdict) << each.name << ": " << report.why;
     EXPECT_NE(report.change, "") << each.name;
@@ -188,7 +190,7 @@ TEST(QualityTest, WhatOnlyOneMeasureSeesIsSeenByThatMeasureAlone) {
   EXPECT_EQ(twice.missing, 1U);
   EXPECT_EQ(twice.duplicated, 1U);
   auto costs = std::make_shared<std::vector<std::uint32_t>>();
-  for (std::uint64_t s = 0; s < kSamples; ++s) costs->push_back(CostOf(s));
+  for (std::uint64_t s = 0; s < kOrderSamples; ++s) costs->push_back(CostOf(s));
   options.costs = costs;
   const QualityReport late = Measure(options, {LargeLate(0), LargeLate(1), LargeLate(2)});
   EXPECT_THAT(late.failed, testing::UnorderedElementsAre("lateness_by_cost"));
@@ -198,7 +200,7 @@ TEST(QualityTest, WhatOnlyOneMeasureSeesIsSeenByThatMeasureAlone) {
 TEST(QualityTest, UniformPermutationsAreWithinEveryBound) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const QualityReport report =
-        Measure(Options(), {Uniform(kSamples, seed, 0), Uniform(kSamples, seed, 1)});
+        Measure(Options(), {Uniform(kOrderSamples, seed, 0), Uniform(kOrderSamples, seed, 1)});
     EXPECT_EQ(report.verdict, "excellent") << seed << testing::PrintToString(report.failed);
     EXPECT_EQ(report.missing + report.duplicated + report.unknown, 0U);
     EXPECT_EQ(report.seen_share, 1);

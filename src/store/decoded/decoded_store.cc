@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kThreads = 4;  // each holds an object while it decodes it
 
-class Factory final : public StoreFactory {
+class DecodedFactory final : public StoreFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return kDecodedScheme; }
   [[nodiscard]] bool Suits(const StoreRequest& request) const override {
@@ -41,7 +41,7 @@ class Factory final : public StoreFactory {
 }  // namespace
 
 const StoreFactory& DecodedStoreFactory() {
-  static const Factory factory;
+  static const DecodedFactory factory;
   return factory;
 }
 

@@ -16,9 +16,9 @@ namespace {
 
 constexpr int kReaders = 2;  // processes, and groups that are decoded at the same time
 // Each group that is kept has a descriptor and a mapping. This bounds their number.
-constexpr std::uint64_t kChargedBytesMin = std::uint64_t{1} << 20;
+constexpr std::uint64_t kGroupBytesMin = std::uint64_t{1} << 20;
 
-class Factory final : public StoreFactory {
+class RowGroupFactory final : public StoreFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return kRowGroupScheme; }
   [[nodiscard]] bool Suits(const StoreRequest& request) const override {
@@ -45,12 +45,12 @@ class Factory final : public StoreFactory {
 }  // namespace
 
 const StoreFactory& RowGroupStoreFactory() {
-  static const Factory factory;
+  static const RowGroupFactory factory;
   return factory;
 }
 
 ObjectMemory RowGroupDecoder::MemoryOf(std::uint64_t size) {
-  const std::uint64_t charged = std::max(size, kChargedBytesMin);
+  const std::uint64_t charged = std::max(size, kGroupBytesMin);
   return {.kept_bytes = charged, .decode_bytes = charged + size};
 }
 
@@ -62,7 +62,7 @@ Result<std::uint64_t> RowGroupDecoder::DecodeBytes(ObjectId object) const {
 Result<DecodedBytes> RowGroupDecoder::Decode(ObjectId object, const std::function<bool()>& wanted) {
   HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
   HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> open, files().OpenWhole(object));
-  if (file.decoded_bytes == 0) return DecodedBytes{.charged_bytes = kChargedBytesMin};
+  if (file.decoded_bytes == 0) return DecodedBytes{.charged_bytes = kGroupBytesMin};
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<ReaderProcess> reader, readers_->Take());
   const GroupRequest request{.format = file.coding, .path = file.stored.path, .part = file.part};
   Result<std::shared_ptr<SharedMemory>> memory =

@@ -9,14 +9,14 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint32_t kThreads = 16;
+constexpr std::uint32_t kDecodeThreads = 16;
 constexpr std::uint64_t kBytes = 100'000;
-constexpr std::uint64_t kSamples = 64;  // of a lane's step
+constexpr std::uint64_t kStepSamples = 64;  // of a lane's step
 
 DecodeLimit::Options Options() {
   DecodeLimit::Options options;
   options.budget.reads = 64;
-  options.budget.decodes = kThreads;
+  options.budget.decodes = kDecodeThreads;
   return options;
 }
 
@@ -26,8 +26,8 @@ class World {
  public:
   World(std::int64_t decode_ns, int knee) : decode_ns_(decode_ns), knee_(knee) {
     for (LaneWork& lane : work_) {
-      lane.step_samples = kSamples;
-      lane.step_bytes = kSamples * kBytes;
+      lane.step_samples = kStepSamples;
+      lane.step_bytes = kStepSamples * kBytes;
       lane.read_ns_per_byte = 1;
       lane.step_ns = 100'000'000;
     }
@@ -57,33 +57,33 @@ class World {
   const std::int64_t decode_ns_;
   const int knee_;
   std::array<LaneWork, 2> work_;
-  std::uint32_t now_ = kThreads;
+  std::uint32_t now_ = kDecodeThreads;
   DecodeLimit limit_{Options(), PreprocessModel()};
 };
 
 TEST(DecodeLimitTest, AllThreadsRunUntilSomethingIsKnown) {
-  World world(1'000'000, kThreads);
-  EXPECT_EQ(world.Run(16), kThreads);
+  World world(1'000'000, kDecodeThreads);
+  EXPECT_EQ(world.Run(16), kDecodeThreads);
 }
 
 // 128 samples of 1 ms in 100 ms: 2 threads would just do.
 TEST(DecodeLimitTest, FewerRunWhilePreprocessingIsNotWhatEverythingWaitsFor) {
-  World world(1'000'000, kThreads);
+  World world(1'000'000, kDecodeThreads);
   EXPECT_EQ(world.Run(400), 2);
   // And no fewer than there are lanes.
-  World light(10'000, kThreads);
+  World light(10'000, kDecodeThreads);
   EXPECT_EQ(light.Run(400), 2);
 }
 
 TEST(DecodeLimitTest, MoreRunAgainWhenItIs) {
-  World world(1'000'000, kThreads);
+  World world(1'000'000, kDecodeThreads);
   ASSERT_EQ(world.Run(400), 2);
   world.set_step_ns(20'000'000);  // 128 ms of work in 20: 7 threads, and some to spare.
   const std::uint32_t more = world.Run(800);
   EXPECT_GE(more, 7);
-  EXPECT_LT(more, kThreads);
+  EXPECT_LT(more, kDecodeThreads);
   world.set_step_ns(1'000'000);
-  EXPECT_EQ(world.Run(800), kThreads);
+  EXPECT_EQ(world.Run(800), kDecodeThreads);
 }
 
 TEST(DecodeLimitTest, ThreadsBeyondTheKneeAreNotRun) {
@@ -93,8 +93,8 @@ TEST(DecodeLimitTest, ThreadsBeyondTheKneeAreNotRun) {
 }
 
 TEST(DecodeLimitTest, MovesByOneThreadAtATime) {
-  World world(1'000'000, kThreads);
-  std::uint32_t before = kThreads;
+  World world(1'000'000, kDecodeThreads);
+  std::uint32_t before = kDecodeThreads;
   for (int step = 0; step < 400; ++step) {
     const std::uint32_t now = world.Run(1);
     ASSERT_LE(now > before ? now - before : before - now, 1U);
@@ -103,7 +103,7 @@ TEST(DecodeLimitTest, MovesByOneThreadAtATime) {
 }
 
 TEST(DecodeLimitTest, WhatWasLearnedGoesOn) {
-  World world(1'000'000, kThreads);
+  World world(1'000'000, kDecodeThreads);
   world.Run(100);
   const std::vector<PreprocessModel::Row> rows = world.limit().rows();
   ASSERT_FALSE(rows.empty());

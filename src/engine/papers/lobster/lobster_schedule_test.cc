@@ -18,20 +18,20 @@ namespace headrace {
 namespace {
 
 constexpr double kMB = 1e6;
-constexpr std::uint32_t kLanes = 8;
-constexpr std::uint64_t kSamples = 8192;
-constexpr std::uint64_t kBatch = 16;  // of a lane
-constexpr int kThreads = 32;
+constexpr std::uint32_t kScheduledLanes = 8;
+constexpr std::uint64_t kDatasetSamples = 8192;
+constexpr std::uint64_t kLaneBatch = 16;  // of a lane
+constexpr int kLoadingThreads = 32;
 
 // Every lane of a node: the epoch's permutation, dealt out. Half of the samples lie in a tier.
 class NodeOrder : public Order {
  public:
   std::optional<Step> Next() override {
-    if ((step_ + 1) * kBatch * kLanes > kSamples) return std::nullopt;
+    if ((step_ + 1) * kLaneBatch * kScheduledLanes > kDatasetSamples) return std::nullopt;
     Step step{.step = step_};
-    for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
-      for (std::uint32_t slot = 0; slot < kBatch; ++slot) {
-        const std::uint64_t position = (step_ * kBatch + slot) * kLanes + lane;
+    for (std::uint32_t lane = 0; lane < kScheduledLanes; ++lane) {
+      for (std::uint32_t slot = 0; slot < kLaneBatch; ++slot) {
+        const std::uint64_t position = (step_ * kLaneBatch + slot) * kScheduledLanes + lane;
         step.deliveries.push_back(
             {.sample = SampleId{permutation_.At(position)}, .rank = lane, .slot = slot});
       }
@@ -41,7 +41,7 @@ class NodeOrder : public Order {
   }
 
  private:
-  Permutation permutation_{kSamples, 7, 0, RandomStream::kOrder};
+  Permutation permutation_{kDatasetSamples, 7, 0, RandomStream::kOrder};
   std::uint64_t step_ = 0;
 };
 
@@ -78,12 +78,12 @@ LoadModel Model() {
   LoadRates rates;
   rates.local = Curve::Make({{1, 4000 * kMB}, {8, 16000 * kMB}}).value();
   rates.storage = Curve::Make({{1, 20 * kMB}, {32, 640 * kMB}}).value();
-  return LoadModel(rates, kThreads);
+  return LoadModel(rates, kLoadingThreads);
 }
 
 TEST(LobsterScheduleTest, FewerStepsAreImbalancedThanWithEqualShares) {
   const LoadModel model = Model();
-  const LaneShares equal(kLanes, kThreads / static_cast<int>(kLanes));
+  const LaneShares equal(kScheduledLanes, kLoadingThreads / static_cast<int>(kScheduledLanes));
   constexpr double kTrain = 0.02;
   int imbalanced = 0;
   int imbalanced_equal = 0;
@@ -91,11 +91,11 @@ TEST(LobsterScheduleTest, FewerStepsAreImbalancedThanWithEqualShares) {
   double seconds_equal = 0;
   NodeOrder order;
   HalfInATier placement;
-  const auto blocks = MakeUniformBlocks(kSamples, 1);
-  ScheduleRequest request{.header = {.world_size = kLanes,
-                                     .lanes = kLanes,
-                                     .loading_threads = kThreads,
-                                     .decode_threads = kLanes},
+  const auto blocks = MakeUniformBlocks(kDatasetSamples, 1);
+  ScheduleRequest request{.header = {.world_size = kScheduledLanes,
+                                     .lanes = kScheduledLanes,
+                                     .loading_threads = kLoadingThreads,
+                                     .decode_threads = kScheduledLanes},
                           .order = &order,
                           .placement = &placement,
                           .blocks = blocks.get()};
@@ -108,7 +108,7 @@ TEST(LobsterScheduleTest, FewerStepsAreImbalancedThanWithEqualShares) {
   request.threads = [&](std::span<const LaneDemand> demand) {
     const std::vector<LaneLoad> lanes = LoadsOf(demand);
     const LobsterDecision decision =
-        LobsterShares(lanes, model, kThreads, {.train_seconds = kTrain});
+        LobsterShares(lanes, model, kLoadingThreads, {.train_seconds = kTrain});
     const auto with = SecondsOfLanes(lanes, model, decision.shares);
     const auto without = SecondsOfLanes(lanes, model, equal);
     imbalanced += IsImbalanced(with, kTrain, 0.5) ? 1 : 0;
@@ -124,7 +124,7 @@ TEST(LobsterScheduleTest, FewerStepsAreImbalancedThanWithEqualShares) {
   std::vector<std::byte> file;
   const auto steps = MakeSchedule(request, Into(file));
   ASSERT_TRUE(steps.ok()) << steps.status().ToString();
-  EXPECT_EQ(steps.value(), kSamples / kBatch / kLanes);
+  EXPECT_EQ(steps.value(), kDatasetSamples / kLaneBatch / kScheduledLanes);
   RecordProperty("imbalanced", imbalanced);
   RecordProperty("imbalanced_equal", imbalanced_equal);
   RecordProperty("speedup_percent", static_cast<int>(100 * seconds_equal / seconds));

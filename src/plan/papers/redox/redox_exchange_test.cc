@@ -21,9 +21,9 @@ using Ids = std::vector<std::uint64_t>;
 using Counters = std::map<std::string, double>;
 
 #ifdef NDEBUG
-constexpr std::uint64_t kRuns = 400;
+constexpr std::uint64_t kExchangeRuns = 400;
 #else
-constexpr std::uint64_t kRuns = 100;
+constexpr std::uint64_t kExchangeRuns = 100;
 #endif
 
 // Random options of a job of several nodes that exchange samples.
@@ -124,7 +124,7 @@ std::vector<Ids> Whole(RedoxOrderOptions options) {
 }
 
 TEST(RedoxExchangeTest, NodesGiveEachOtherWhatOneStreamGivesAndReadTheirOwnChunksOnly) {
-  for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
+  for (std::uint64_t seed = 0; seed < kExchangeRuns; ++seed) {
     SCOPED_TRACE(seed);
     const RedoxOrderOptions options = AnyExchange(seed);
     const std::vector<Ids> whole = Whole(options);
@@ -177,7 +177,7 @@ TEST(RedoxExchangeTest, MoreRanksOnEachNodeKeepTheGlobalBatches) {
 }
 
 TEST(RedoxExchangeTest, EveryPositionGivesTheRemainder) {
-  for (std::uint64_t seed = 0; seed < kRuns; seed += 3) {
+  for (std::uint64_t seed = 0; seed < kExchangeRuns; seed += 3) {
     SCOPED_TRACE(seed);
     const RedoxOrderOptions options = AnyExchange(seed);
     if (options.job.sample_count > 128) continue;  // Each step is entered: quadratic time.
@@ -205,7 +205,7 @@ TEST(RedoxExchangeTest, EveryPositionGivesTheRemainder) {
 TEST(RedoxExchangeTest, EachParcelIsAnAnswerWithWhatIsSentAlongAndTheCountersAgree) {
   bool sent_along = false;
   bool sent_ahead = false;
-  for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
+  for (std::uint64_t seed = 0; seed < kExchangeRuns; ++seed) {
     SCOPED_TRACE(seed);
     RedoxOrderOptions options = AnyExchange(seed);
     options.job.drop_last = true;  // No pad set, which has parcels, too.

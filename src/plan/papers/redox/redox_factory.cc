@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::int64_t kCountMax = 0x7fff'ffff;
 constexpr std::string_view kName = "redox";
-constexpr std::int64_t kNodesMax = 4096;
+constexpr std::int64_t kRedoxNodesMax = 4096;
 constexpr std::int64_t kBytesMax = std::int64_t{1} << 60;
 
-class Factory final : public OrderFactory {
+class RedoxFactory final : public OrderFactory {
  public:
   [[nodiscard]] std::string_view name() const override { return kName; }
   [[nodiscard]] bool reads_blocks() const override { return true; }
@@ -94,7 +94,7 @@ class Factory final : public OrderFactory {
     options.homes = request.homes;
     reader.Computed("home_table", TableHash(request.homes));
     options.slot_classes = count("slot_classes", 0, 0);
-    options.nodes = count("nodes", request.job.nodes(), 1, kNodesMax);
+    options.nodes = count("nodes", request.job.nodes(), 1, kRedoxNodesMax);
     const std::uint64_t remote_bytes = integer(
         "remote_bytes",
         static_cast<std::int64_t>(sizes.remote_units * request.blocks->unit_bytes()), 0, kBytesMax);
@@ -142,7 +142,7 @@ class Factory final : public OrderFactory {
 }  // namespace
 
 const OrderFactory& RedoxOrderFactory() {
-  static const Factory factory;
+  static const RedoxFactory factory;
   return factory;
 }
 

@@ -13,7 +13,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kSamplesMax = 0xffff'ffff;
+constexpr std::uint64_t kLayoutSamplesMax = 0xffff'ffff;
 // Below are those of virtual chunks.
 constexpr std::uint64_t kFirstRemapItem = std::uint64_t{1} << 32;
 
@@ -28,9 +28,9 @@ Result<std::shared_ptr<const RedoxLayout>> RedoxLayout::Make(const RedoxOrderOpt
     return InvalidArgument("order redox: the blocks hold {}, the job {}", Counted(count, "sample"),
                            options.job.sample_count);
   }
-  if (count > kSamplesMax) {
+  if (count > kLayoutSamplesMax) {
     return InvalidArgument("samples of order redox: got {}, must be at most {}; use order 'epoch'",
-                           count, kSamplesMax);
+                           count, kLayoutSamplesMax);
   }
   const std::shared_ptr<RedoxLayout> layout(new RedoxLayout(options));
   HEADRACE_RETURN_IF_ERROR(layout->Divide(options));

@@ -84,9 +84,9 @@ class Memory {
 };
 
 #ifdef NDEBUG
-constexpr std::uint64_t kRuns = 300;
+constexpr std::uint64_t kOrderRuns = 300;
 #else
-constexpr std::uint64_t kRuns = 100;
+constexpr std::uint64_t kOrderRuns = 100;
 #endif
 
 // Samples of each global batch, by epoch and step, in order of rank, then slot.
@@ -113,7 +113,7 @@ Batches GlobalBatches(RedoxOrderOptions options, bool check) {
 }
 
 TEST(RedoxOrderTest, EverySampleOnceAnEpochLessTheDropSetPlusThePadSetOnAnyNumberOfRanks) {
-  for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
+  for (std::uint64_t seed = 0; seed < kOrderRuns; ++seed) {
     const RedoxOrderOptions options = AnyRedox(seed);
     const OrderOptions& job = options.job;
     const std::uint64_t steps = StepsPerEpoch(job).value();
@@ -146,7 +146,7 @@ TEST(RedoxOrderTest, EverySampleOnceAnEpochLessTheDropSetPlusThePadSetOnAnyNumbe
 }
 
 TEST(RedoxOrderTest, EntersAtEveryStepWithWhatIsResidentThen) {
-  for (std::uint64_t seed = 0; seed < kRuns; seed += 3) {
+  for (std::uint64_t seed = 0; seed < kOrderRuns; seed += 3) {
     RedoxOrderOptions options = AnyRedox(seed);
     if (options.job.sample_count > 128) continue;  // Each step is entered: quadratic time.
     options.job.rank = options.job.world_size - 1;
@@ -246,7 +246,7 @@ TEST(RedoxOrderTest, EntersAnEpochOfVirtualChunksWiderThanARangeOfSlots) {
 
 TEST(RedoxOrderTest, NeverHoldsMoreThanItsBoundOrItsBudget) {
   bool budget_mattered = false;
-  for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
+  for (std::uint64_t seed = 0; seed < kOrderRuns; ++seed) {
     RedoxOrderOptions options = AnyRedox(seed);
     options.job.batch_size = 1;  // So that what a step holds is what the planner holds.
     options.job.world_size = 1;
@@ -327,7 +327,7 @@ TEST(RedoxOrderTest, ThePadSetRepeatsTheFinalBatchFromItsBeginning) {
 }
 
 TEST(RedoxOrderTest, ATraceIsDeliveredWholeInAnotherOrder) {
-  for (std::uint64_t seed = 0; seed < kRuns; ++seed) {
+  for (std::uint64_t seed = 0; seed < kOrderRuns; ++seed) {
     RedoxOrderOptions options = AnyRedox(seed);
     Prng prng(seed, 1, RandomStream::kOrder, 99);
     std::vector<SampleId> trace(prng.Below(2 * options.job.sample_count) + 1);

@@ -9,7 +9,7 @@ namespace headrace {
 namespace {
 
 // Prefetches a slot this many requests before it is needed.
-constexpr std::uint32_t kAhead = 8;
+constexpr std::uint32_t kAsksAhead = 8;
 
 }  // namespace
 
@@ -39,7 +39,7 @@ void RedoxWindow::Seal() {
     const auto node = static_cast<std::uint32_t>(i / nodes_);
     lane.after.resize(lane.requests.size());
     for (auto rank = static_cast<std::uint32_t>(lane.requests.size()); rank-- > 0;) {
-      if (rank >= kAhead) __builtin_prefetch(&of(node, lane.requests[rank - kAhead]), 1);
+      if (rank >= kAsksAhead) __builtin_prefetch(&of(node, lane.requests[rank - kAsksAhead]), 1);
       lane.after[rank] = std::exchange(of(node, lane.requests[rank]).next, rank);
     }
   }
@@ -109,12 +109,12 @@ void RedoxWindow::Shift(std::uint32_t node, std::uint32_t slot, const RedoxPlace
   const auto count = static_cast<std::uint32_t>(asked.requests.size());
   const std::uint32_t end = EndOf(asked);
   for (asked.seen = std::max(asked.seen, asked.made); asked.seen < end; ++asked.seen) {
-    if (asked.seen + 2 * kAhead < count) {
-      const std::uint32_t soon = asked.requests[asked.seen + 2 * kAhead];
+    if (asked.seen + 2 * kAsksAhead < count) {
+      const std::uint32_t soon = asked.requests[asked.seen + 2 * kAsksAhead];
       Expect(soon);
       __builtin_prefetch(&layout_->slots()[soon]);
       homes.ExpectSlot(soon);
-      homes.Expect(asked.requests[asked.seen + kAhead]);
+      homes.Expect(asked.requests[asked.seen + kAsksAhead]);
     }
     const std::uint32_t entering = asked.requests[asked.seen];
     Look(of(node, entering), asked, entering);

@@ -13,7 +13,7 @@
 namespace headrace::placement {
 namespace {
 
-constexpr std::uint64_t kNone = UseWindow::kNone;
+constexpr std::uint64_t kNoUse = UseWindow::kNone;
 
 // `reuse` (Lobster: Liu et al., ICPP'22, completed): plans all nodes together.
 //
@@ -97,7 +97,7 @@ class ReusePlacement final : public NodesPlanner {
       ForHeld(each, [&](std::uint32_t block, TierNumber tier) {
         const std::uint64_t wanted =
             Copies(each, block) > 1 ? next_.OwnNext(each, block) : next_.AnyNext(block);
-        if (wanted != kNone) return;
+        if (wanted != kNoUse) return;
         nodes_[each].Move(block, tier, kNoTier);
         if (several_) --copies_[block];
       });
@@ -125,7 +125,7 @@ class ReusePlacement final : public NodesPlanner {
       __builtin_prefetch(&copies_[block]);
     }
     const std::uint64_t next = window_.After(use);
-    if (next == kNone) return;
+    if (next == kNoUse) return;
     if (several_) window_.ExpectAt(next);
     lists_.Expect(each, next);
   }
@@ -149,15 +149,15 @@ class ReusePlacement final : public NodesPlanner {
       lists_.Remove(each, from, {.need = use});
     }
     const std::uint64_t own = next_.OwnAfter(each, use);
-    const std::uint64_t any = !sole && Copies(each, block) > 0 ? kNone : next_.AnyAfter(use);
+    const std::uint64_t any = !sole && Copies(each, block) > 0 ? kNoUse : next_.AnyAfter(use);
     window_.Pass();
     if (!has && sole) {
       const TierNumber tier = nodes_[other].Of(block);
       const Copy left{.need = any, .last = true};
-      any != kNone ? lists_.Add(other, tier, left) : Drop(other, block, tier, left);
+      any != kNoUse ? lists_.Add(other, tier, left) : Drop(other, block, tier, left);
     }
     const bool last = Copies(each, block) == (has ? 1 : 0);
-    if (own != kNone || (last && any != kNone)) {
+    if (own != kNoUse || (last && any != kNoUse)) {
       Offer(each, block, {.need = last ? any : own, .last = last}, from, 0);
     } else if (has) {
       Drop(each, block, from, {.last = last});
@@ -206,7 +206,7 @@ class ReusePlacement final : public NodesPlanner {
     const TierNumber tier = nodes_[other].Of(block);
     lists_.Remove(other, tier, {.need = window_.First(block), .last = true});
     const std::uint64_t own = next_.OwnNext(other, block);
-    if (own != kNone) {
+    if (own != kNoUse) {
       lists_.Add(other, tier, {.need = own});
     } else {
       --copies_[block];
