@@ -21,7 +21,7 @@ from headrace._loading import node
 PATIENCE_S = 100.0  # Only against a hang: a busy machine takes seconds for what takes a moment.
 
 PROGRAM = """
-import hashlib, json, os, select, sys
+import hashlib, json, os, select, sys, warnings
 import numpy as np
 import headrace as hr
 from headrace._loading import node
@@ -52,6 +52,8 @@ def open_(root, ssd=None, ram=None, process=None, engine=None, nodes=None, place
     return len(loader)
 
 def labels(root, epochs, **arguments):
+    # Of tests of little memory, where it is right or not as time has it.
+    warnings.filterwarnings("ignore", ".* of memory for batches are not enough")
     with hr.Loader(root, fields=["label"], ids=True, output="numpy",
                    node_process=hr.NodeProcess(), **arguments) as loader:
         return [[[int(number) for number in batch.sample_id] for batch in loader]

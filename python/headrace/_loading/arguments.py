@@ -11,6 +11,7 @@ from headrace import _core
 from headrace._arguments import items, shown
 from headrace._dataset import Dataset, open_dataset, open_object
 from headrace._loading.sampling import gives_one_epoch
+from headrace._units import format_bytes
 from headrace._workers._decode import pillow_is_installed
 from headrace._workers._options import FieldTransform, Native, check_was_made
 from headrace.audio import AudioTransform
@@ -62,7 +63,7 @@ def warn_of_held_batches(core: Core) -> None:
         short = workers["memory"]
     budget = short["capacity_bytes"]
     warnings.warn(
-        f"headrace: {budget / 2**20:.0f} MiB of memory for batches are not enough: batches "
+        f"headrace: {format_bytes(budget)} of memory for batches are not enough: batches "
         "that are still referenced hold them, or a batch takes more; further ones take memory "
         "beyond the budget (stats()['memory']['beyond']): drop batches when done with them, or "
         "raise memory=",

@@ -123,6 +123,7 @@ def test_the_end_of_an_epoch_leaves_nothing_to_stop(
     loader.close()
 
 
+@pytest.mark.timeout(30)  # It comes though the loop waits.
 def test_ctrl_c_while_an_iteration_is_dropped_comes_after_it(
     table: hr.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
