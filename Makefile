@@ -1,5 +1,7 @@
 # make demo    all of it, from nothing to a table and a chart under demo/out/
-# make test    everything that CI runs; STAGES="mypy pytest" has only these (tools/test.sh names them)
+# make test    whether Headrace works here: builds it, runs its tests
+# make check   the rest of what CI runs: lints, sanitizers, fuzzers, tests with foreign packages;
+#              STAGES="mypy clang-tidy" has only these (tools/stages/table.py names them), of test, too
 # make lint    of that only what reads the sources
 # make wheel   binary wheels in dist/, tested where there is no compiler; STAGES="build repair" has only these
 # make coverage    which lines of src/ the C++ tests execute, a row a folder
@@ -7,22 +9,27 @@
 # make soak    the long versions of some tests: hours; STAGES="ends kills" has only these
 #
 # They install what is missing (saying what, first), build, and are quick the second time. The demo
-# installs what building and running need; test, lint and soak install compilers and tools on top.
-# make setup, setup-checks, build, format, clean: their parts. `make build` leaves .venv/bin/headrace.
+# installs what building and running need; test adds GoogleTest and pytest; check, lint, soak and
+# coverage add clang, valgrind and linters.
+# make setup, setup-tests, setup-checks, build, format, clean: their parts. `make build` leaves
+# .venv/bin/headrace.
 
 VENV ?= .venv
 export VENV
 
-.PHONY: demo test lint wheel bench soak coverage build setup setup-checks format stub clean
+.PHONY: demo test check lint wheel bench soak coverage build setup setup-tests setup-checks format stub clean
 
 demo: build
 	@$(VENV)/bin/python demo/demo.py
 
-test: setup-checks
-	@tools/test.sh $(STAGES)
+test: setup-tests
+	@$(VENV)/bin/python tools/stages test $(STAGES)
+
+check: setup-checks
+	@$(VENV)/bin/python tools/stages check $(STAGES)
 
 lint: setup-checks
-	@tools/test.sh lint
+	@$(VENV)/bin/python tools/stages lint
 
 wheel: setup
 	@$(VENV)/bin/python tools/build_wheels.py $(STAGES)
@@ -41,6 +48,9 @@ build: setup
 
 setup:
 	@tools/setup.sh build
+
+setup-tests:
+	@tools/setup.sh tests
 
 setup-checks:
 	@tools/setup.sh checks

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOOLS_OF_CHECKS = re.compile(
-    "clang|llvm|fio|valgrind|gtest|gmock|rapidcheck|ibverbs|rdma|ruff|mypy|pytest"
-)
+TOOLS_OF_CHECKS = re.compile("clang|llvm|fio|valgrind|ibverbs|rdma|ruff|mypy")
+TOOLS_OF_TESTS = re.compile("gtest|gmock|pytest")
+FILES = ("requirements.txt", "requirements-tests.txt", "requirements-checks.txt")
 
 
 def packages_of(which: str) -> list[str]:
@@ -28,19 +28,24 @@ def pinned(name: str) -> set[str]:
     return {each.lower().replace("_", "-") for each in re.findall(r"(?m)^([\w.-]+)==", text)}
 
 
-def test_building_needs_none_of_the_tools_of_the_checks() -> None:
+def test_building_needs_no_tool_of_the_tests_and_these_none_of_the_checks() -> None:
     for name in (*packages_of("build"), *pinned("requirements.txt")):
+        assert not TOOLS_OF_TESTS.search(name)
+        assert not TOOLS_OF_CHECKS.search(name)
+    for name in (*packages_of("tests"), *pinned("requirements-tests.txt")):
         assert not TOOLS_OF_CHECKS.search(name)
 
 
-def test_the_checks_need_all_that_building_needs_and_more() -> None:
-    assert set(packages_of("build")) < set(packages_of("checks"))
+def test_each_purpose_needs_all_of_the_one_before_and_more() -> None:
+    assert set(packages_of("build")) < set(packages_of("tests")) < set(packages_of("checks"))
+    assert any(TOOLS_OF_TESTS.search(name) for name in packages_of("tests"))
     assert any(TOOLS_OF_CHECKS.search(name) for name in packages_of("checks"))
 
 
-def test_no_package_is_pinned_in_both_files() -> None:
-    assert pinned("requirements.txt")
-    assert not pinned("requirements.txt") & pinned("requirements-checks.txt")
+def test_no_package_is_pinned_in_two_files() -> None:
+    pins = [pinned(name) for name in FILES]
+    assert all(pins)
+    assert len(set.union(*pins)) == sum(map(len, pins))
 
 
 def chosen_of(alternatives: list[str]) -> str:
@@ -68,8 +73,8 @@ def simulated_install(packages: list[str]) -> list[str]:
 
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="needs apt")
 def test_a_bare_machine_gets_no_tool_of_the_checks_through_dependencies_either() -> None:
-    installed = simulated_install(packages_of("build"))
-    assert {"g++", "liburing-dev", "libspng-dev"} <= set(installed)
+    installed = simulated_install(packages_of("tests"))
+    assert {"g++", "liburing-dev", "libspng-dev", "libgtest-dev"} <= set(installed)
     assert not [name for name in installed if TOOLS_OF_CHECKS.search(name)]
 
 
@@ -79,7 +84,7 @@ class Checkout:
     def __init__(self, root: Path) -> None:
         self.tools = root / "tools"
         self.tools.mkdir(parents=True)
-        for name in ("setup.sh", "requirements.txt", "requirements-checks.txt"):
+        for name in ("setup.sh", *FILES):
             shutil.copy(ROOT / "tools" / name, self.tools)
         self._calls = root / "calls"
         calls = shlex.quote(str(self._calls))
@@ -108,15 +113,16 @@ def test_an_environment_for_building_is_extended_and_serves_for_building_then(
     checkout = Checkout(tmp_path)
     assert checkout.setup("build") == ["requirements.txt"]
     assert checkout.setup("build") == []
+    assert checkout.setup("tests") == ["requirements-tests.txt"]
     assert checkout.setup("checks") == ["requirements-checks.txt"]
-    assert checkout.setup("checks") == []
+    assert checkout.setup("tests") == checkout.setup("checks") == []
     assert checkout.setup("build") == []
 
 
 def test_what_changed_is_installed_again_and_nothing_else(tmp_path: Path) -> None:
     checkout = Checkout(tmp_path)
-    assert checkout.setup("checks") == ["requirements.txt", "requirements-checks.txt"]
-    for name in ("requirements.txt", "requirements-checks.txt"):
+    assert checkout.setup("checks") == list(FILES)
+    for name in FILES:
         with open(checkout.tools / name, "a", encoding="utf-8") as file:
             file.write("one-more==1.0\n")
         assert checkout.setup("checks") == [name]

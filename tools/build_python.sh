@@ -10,10 +10,31 @@ export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 
-if [[ ! -d build/python ]]; then
-  echo "build: the first time this compiles for some minutes, and prints nothing meanwhile"
+mkdir -p build
+stamp=build/python/installed log=build/python.log
+# Nothing to do if it was built for this environment, and no file that it is made of is newer.
+if [[ $(cat "$stamp" 2>/dev/null) == "$venv" && $# == 0 ]]; then
+  newer=$(find CMakeLists.txt pyproject.toml LICENSE README.md bindings cmake docs python src \
+    -newer "$stamp" -not -name '*.pyc' -not -name __pycache__ -print -quit)
+  if [[ -z $newer ]] && python -c 'import headrace' 2>/dev/null; then
+    echo "build: $venv/bin/headrace is up to date"
+    exit
+  fi
 fi
+rm -f "$stamp"
+touch build/python.begun
 # .venv has the build requirements already, hence no isolation; and the rest, hence no dependencies.
-python -m pip install --quiet --disable-pip-version-check \
-  --no-build-isolation --no-deps --force-reinstall "$@" .
+# Of what pip prints only the compiler's progress is shown.
+python -m pip install --verbose --disable-pip-version-check \
+  --no-build-isolation --no-deps --force-reinstall "$@" . >"$log" 2>&1 &
+pip=$!
+tail -n +1 -F --pid="$pip" "$log" 2>/dev/null | grep --line-buffered -oE '\[[0-9]+/[0-9]+\] (Building|Linking).*' || true
+if ! wait "$pip"; then
+  cat "$log"
+  exit 1
+fi
+if [[ -d build/python ]]; then
+  echo "$venv" >"$stamp"
+  touch -r build/python.begun "$stamp"
+fi
 echo "build: $venv/bin/headrace"

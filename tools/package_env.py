@@ -1,6 +1,7 @@
 """Makes a folder of Python packages that only some tests need, once, and prints its path.
 
 Usage: python tools/package_env.py NAME
+       python tools/package_env.py --all       those of all tests, one after the other
        PYTHONPATH=$(python tools/package_env.py NAME) python SCRIPT
 
 tools/envs/NAME.txt pins everything that goes into the folder: no dependency is followed, and what
@@ -35,8 +36,8 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "headrace" / "envs"
 
 
-def package_env(name: str) -> Path:
-    """The folder of tools/envs/NAME.txt, made if it is not there.
+def package_env(name: str, cache: Path | None = None) -> Path:
+    """The folder of tools/envs/NAME.txt, made if it is not there; in `cache`, or the user's.
 
     Processes that want it at the same time wait for the one that makes it.
 
@@ -49,7 +50,7 @@ def package_env(name: str) -> Path:
         raise PackageEnvError(f"package environment {name!r}: no {requirements}; there are {known}")
     tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
     key = hashlib.sha256(requirements.read_bytes() + tag.encode()).hexdigest()[:16]
-    folder = cache_folder() / f"{name}-{key}"
+    folder = (cache or cache_folder()) / f"{name}-{key}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -81,12 +82,18 @@ def _install(name: str, requirements: Path, folder: Path) -> None:
     part.rename(folder)
 
 
+def tests_names() -> list[str]:
+    """The folders that tests need; that of wheels is `make wheel`'s."""
+    return sorted(file.stem for file in ENVS.glob("*.txt") if file.stem != "wheel")
+
+
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        print(package_env(arguments[0]))
+        for name in tests_names() if arguments == ["--all"] else arguments:
+            print(package_env(name), flush=True)
     except PackageEnvError as error:
         print(error, file=sys.stderr)
         return 1

@@ -2,6 +2,10 @@
 
 Usage: python3 tools/run_clang_tidy.py --build build/dev [--jobs 2] [FILE ...]
 
+The tests of a folder are checked together, as one source that includes them: half of the work is
+reading headers that they share. Every other file is checked alone, which also shows that it
+includes what it uses.
+
 A file that passed is not checked again until something it is made from changes: its command, its
 text, the headers of the project that it includes, a package of the system, .clang-tidy, or
 clang-tidy itself. What passed is noted by content in the user's cache folder
@@ -12,6 +16,7 @@ not check it again.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -21,7 +26,9 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,30 +42,56 @@ ROOT = Path(__file__).resolve().parent.parent
 # runs anyway.
 TEST_SOURCE = re.compile(r"(_test|_conformance)\.cc$|/testing/")
 TEST_CHECKS = "--checks=-clang-analyzer-*"
-
+TOGETHER_MAX = 10
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
 class Unit(NamedTuple):
-    source: Path
-    command: str
+    """What one run of clang-tidy checks."""
+
+    sources: tuple[Path, ...]
+    command: str  # of the first
+
+    @property
+    def name(self) -> str:
+        first = os.path.relpath(self.sources[0], ROOT)
+        return first if len(self.sources) == 1 else f"{os.path.dirname(first)}/*_test.cc"
 
     @property
     def options(self) -> list[str]:
-        return [TEST_CHECKS] if TEST_SOURCE.search(str(self.source)) else []
+        return [TEST_CHECKS] if TEST_SOURCE.search(str(self.sources[0])) else []
+
+    @property
+    def flags(self) -> list[str]:
+        """What the compiler gets, without its name and files."""
+        words = shlex.split(self.command)
+        words = words[next(i for i, word in enumerate(words) if word.startswith("-")) :]
+        taken = [i for i, word in enumerate(words) if word in ("-o", "-c")]
+        return [word for i, word in enumerate(words) if i not in taken and i - 1 not in taken]
 
 
 def units(build: Path) -> list[Unit]:
     """What the build compiles that a person of this project wrote."""
     entries = json.loads((build / "compile_commands.json").read_text())
     ours = set(cpp_files(ROOT))
-    found = []
+    alone: dict[Path, Unit] = {}
+    together: dict[tuple[Path, tuple[str, ...]], list[Unit]] = defaultdict(list)
     for entry in entries:
         source = Path(entry["directory"], entry["file"]).resolve()
-        if source in ours:
-            found.append(Unit(source, entry["command"]))
-    return found
+        unit = Unit((source,), entry["command"])
+        if source not in ours or source in alone:
+            continue
+        if source.name.endswith("_test.cc"):
+            together[source.parent, tuple(unit.flags)].append(unit)
+        else:
+            alone[source] = unit
+    joined = [
+        Unit(tuple(unit.sources[0] for unit in part), part[0].command)
+        for group in together.values()
+        for part in (group[i : i + TOGETHER_MAX] for i in range(0, len(group), TOGETHER_MAX))
+    ]
+    return [*alone.values(), *joined]
 
 
 def include_folders(command: str) -> list[Path]:
@@ -115,8 +148,9 @@ def key(unit: Unit, tool: str) -> str:
     """Of everything that the verdict on a file depends on; not of where the project lies."""
     command = shlex.join([unit.command, *unit.options]).replace(str(ROOT), "")
     total = hashlib.sha256(command.encode() + system_packages() + version(tool))
-    headers = sorted(own_headers(unit.source, include_folders(unit.command)))
-    for path in [ROOT / ".clang-tidy", unit.source, *headers]:
+    folders = include_folders(unit.command)
+    headers = {header for source in unit.sources for header in own_headers(source, folders)}
+    for path in [ROOT / ".clang-tidy", *unit.sources, *sorted(headers)]:
         total.update(digest(path))
     return total.hexdigest()
 
@@ -127,8 +161,15 @@ def cache_folder() -> Path:
 
 
 def check(unit: Unit, build: Path, tool: str) -> tuple[bool, str]:
-    command = [tool, "--quiet", *unit.options, "-p", str(build), str(unit.source)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    with contextlib.ExitStack() as stack:
+        source = unit.sources[0]
+        if len(unit.sources) > 1:
+            source = Path(stack.enter_context(tempfile.TemporaryDirectory()), "joined_test.cc")
+            lines = [f'#include "{each}"  // NOLINT\n' for each in unit.sources]
+            source.write_text("".join(lines))
+        command = [tool, "--quiet", *unit.options, f"--config-file={ROOT}/.clang-tidy", str(source)]
+        command += ["--", *unit.flags]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=build)
     # On stderr it counts the warnings of system headers that it does not show.
     noise = " warnings generated."
     lines = [line for line in run.stderr.splitlines() if not line.endswith(noise)]
@@ -148,7 +189,7 @@ def main() -> int:
     cache.mkdir(parents=True, exist_ok=True)
 
     begin = time.monotonic()
-    chosen = [unit for unit in units(build) if not only or unit.source in only]
+    chosen = [unit for unit in units(build) if not only or not only.isdisjoint(unit.sources)]
     marks = [(unit, cache / key(unit, tool)) for unit in chosen]
     to_check = [(unit, mark) for unit, mark in marks if not mark.exists()]
 
@@ -162,7 +203,7 @@ def main() -> int:
                 mark.touch()
             elif not passed:
                 failed += 1
-                print(f"clang-tidy: {os.path.relpath(unit.source, ROOT)} failed", flush=True)
+                print(f"clang-tidy: {unit.name} failed", flush=True)
     print(
         f"clang-tidy: {len(chosen)} files, {len(to_check)} checked, {failed} failed,"
         f" {time.monotonic() - begin:.1f} s"

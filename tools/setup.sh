@@ -2,10 +2,11 @@
 # Installs Debian or Ubuntu packages, and Python packages into .venv. Says first what it will
 # install; installs nothing that is there; done in a moment if all is.
 #
-# Usage: tools/setup.sh [build|checks]
+# Usage: tools/setup.sh [build|tests|checks]
 #          build    what building and the demo need; the default
-#          checks   that, and what tests, lint and benchmarks need on top
-#        tools/setup.sh --list build|checks    only prints the Debian packages, one a line
+#          tests    that, and what `make test` needs on top
+#          checks   that, and what `make check`, lint, soak and coverage need on top
+#        tools/setup.sh --list build|tests|checks    only prints the Debian packages, one a line
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
@@ -17,10 +18,8 @@ build_packages=(
   libsndfile1-dev libzstd-dev zlib1g-dev libxxhash-dev libfmt-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
 )
-checks_packages=(
-  "clang-14|clang" "libclang-rt-14-dev|libclang-rt-dev" valgrind
-  libgtest-dev libgmock-dev librapidcheck-dev
-)
+tests_packages=(libgtest-dev libgmock-dev)
+checks_packages=("clang-14|clang" "libclang-rt-14-dev|libclang-rt-dev" valgrind)
 
 die() {
   printf 'setup: %s\n' "$@" >&2
@@ -101,15 +100,17 @@ if [[ ${1:-} == --list ]]; then
   shift
 fi
 purpose=${1:-build}
-[[ $# -le 1 && ($purpose == build || $purpose == checks) ]] ||
-  die "usage: tools/setup.sh [--list] [build|checks]"
+[[ $# -le 1 && ($purpose == build || $purpose == tests || $purpose == checks) ]] ||
+  die "usage: tools/setup.sh [--list] [build|tests|checks]"
 packages=("${build_packages[@]}")
+[[ $purpose == build ]] || packages+=("${tests_packages[@]}")
 [[ $purpose != checks ]] || packages+=("${checks_packages[@]}")
 
 [[ -n $list_only ]] || command -v dpkg-query >/dev/null ||
   die "knows Debian and Ubuntu only; elsewhere install what 'tools/setup.sh --list $purpose' prints, then:" \
     "  python3 -m venv .venv && .venv/bin/pip install -r tools/requirements.txt" \
-    "  .venv/bin/pip install -r tools/requirements-checks.txt    (for make test, lint and soak)"
+    "  .venv/bin/pip install -r tools/requirements-tests.txt     (for make test)" \
+    "  .venv/bin/pip install -r tools/requirements-checks.txt    (for make check, lint and soak)"
 
 python=$(find_python)
 [[ -n $python ]] || packages+=(python3)
@@ -138,4 +139,5 @@ if [[ ! -x $venv/bin/python ]]; then
   "$python" -m venv "$venv"
 fi
 install_requirements tools/requirements.txt headrace-setup
+[[ $purpose == build ]] || install_requirements tools/requirements-tests.txt headrace-setup-tests
 [[ $purpose != checks ]] || install_requirements tools/requirements-checks.txt headrace-setup-checks

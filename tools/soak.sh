@@ -27,6 +27,7 @@ STAGES=(
   "matrix tests/python/test_matrix.py tests/python/torch_loader/test_dataloader_matrix.py"
   "ray tests/python/on_ray/test_ray.py"
   "guides tests/python/guides/test_guides.py"
+  "damage tests/python/formats"
 )
 
 commit=$(git rev-parse --verify -q HEAD 2>/dev/null || echo 0)

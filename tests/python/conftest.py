@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
 import signal
 import sys
@@ -23,23 +21,6 @@ IMAGES_A_CLASS = 20
 # A shell starts what runs in the background with Ctrl-C ignored, and programs inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-# Files of a minute or more: first, for two processes to end together.
-LONGEST = (
-    *("test_trainers_table", "test_trainers_frameworks", "test_resumes", "test_programs"),
-    *("test_trainers", "test_other_shuffles", "test_benchmarks", "test_ends", "test_demo"),
-    *("test_ray", "test_nodes_torchrun", "test_guides"),
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """HEADRACE_SHUFFLE=SEED runs the tests in a random order: none may need another before it."""
-    seed = os.environ.get("HEADRACE_SHUFFLE")
-    if seed is None:
-        items.sort(key=lambda item: item.path.stem not in LONGEST)
-    else:
-        random.Random(seed).shuffle(items)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -67,7 +67,7 @@ NODE_FACTORS: dict[str, tuple[str, ...]] = {
 """The factors of jobs of two nodes. What is no factor here has its default."""
 
 BASE = ("order", "draw", "fields", "format", "ranks")
-"""Every cell of these, whatever is refused, in each `make test`; see `base_cells`."""
+"""Every cell of these, whatever is refused, in each `make check`; see `base_cells`."""
 
 PRODUCT = (*BASE, "tiers", "workers", "isolation", "drop_last", "ids")
 """Every cell of these in `make soak`, the other factors drawn."""

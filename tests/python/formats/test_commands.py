@@ -19,12 +19,12 @@ from manifest_data import make_folder, plain_row
 from manifest_data import write as write_table
 from parquet_files import PLAIN, jpeg
 from parquet_files import write as write_parquet
+from rank_scripts import real_packages
 
 import headrace as hr
 from headrace.cli._verify import verify
 from headrace.formats import Builder, table
 from headrace.formats.pack import write_pack
-from package_env import PackageEnvError, package_env
 
 ROWS = 12
 Written = tuple[Path, Sequence[str]]
@@ -92,10 +92,7 @@ def coco(root: Path) -> Written:
 
 
 def hdf5(root: Path) -> Written:
-    try:
-        sys.path.insert(0, str(package_env("hdf5")))
-    except PackageEnvError as error:
-        pytest.skip(f"without h5py: {error}")
+    sys.path.insert(0, str(real_packages("hdf5")))
     import h5py
 
     with h5py.File(root / "a.h5", "w") as file:
@@ -208,7 +205,11 @@ def test_every_format_has_a_dataset_here() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:headrace")
-@pytest.mark.parametrize("write", WRITERS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "write",
+    [pytest.param(each, marks=[pytest.mark.foreign] * (each is hdf5)) for each in WRITERS],
+    ids=lambda each: each.__name__,
+)
 def test_every_command_takes_the_dataset(write: Callable[[Path], Written], tmp_path: Path) -> None:
     root = tmp_path / "data"
     root.mkdir()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import select
 import sys
 from typing import Any
 
 import headrace as hr
 
 FULL = 0.9
-POLLS_MAX = 5_000
+POLLS_MAX = 500
+PAUSE_S = 0.01  # The threads that read ahead need the processor.
 
 
 def as_float(sample: Any) -> Any:
@@ -39,6 +41,7 @@ def loop(source: str, order: str, memory: str, workers: int, batch_size: int) ->
                     used = loader.stats()["memory"]
                     if used["batches"] >= FULL * used["batches_budget"] > 0:
                         break
+                    select.select((), (), (), PAUSE_S)
         stats = loader.stats()
     memory_used: dict[str, Any] = dict(stats["memory"])
     return memory_used | {"rows": rows, "substituted": stats["substituted"]}

@@ -114,8 +114,9 @@ def outputs_of(request: pytest.FixtureRequest, program: Program) -> Outputs:
 
 
 def each_program() -> pytest.MarkDecorator:
-    programs = (*PLAIN, *PACKAGED)
-    return pytest.mark.parametrize("program", programs, ids=[each.name for each in programs])
+    foreign = [pytest.param(each, marks=pytest.mark.foreign) for each in PACKAGED]
+    names = [each.name for each in (*PLAIN, *PACKAGED)]
+    return pytest.mark.parametrize("program", [*PLAIN, *foreign], ids=names)
 
 
 @each_program()

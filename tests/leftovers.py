@@ -1,0 +1,154 @@
+"""What tests must not leave: processes, sockets, memory files, files in a folder for temporary
+ones.
+
+The next test pays for it: it counts processes, finds a port taken, or waits for memory. `Watch` is
+made before the tests of a file; `left()` says what is there afterwards and was not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+# Each process that a test starts inherits it, also through others and as a daemon.
+MARK = "HEADRACE_TESTS_OF"
+ENDS_WITHIN_S = 5.0  # of a process that is about to end, such as one that a pool has asked to
+
+# torch's launcher and compiler leave these, and so do Python's processes when they are killed.
+_NOT_OURS = ("torchelastic_", "torchinductor_", "pytorch-errorfile-", "pymp-")
+
+# They live as long as the process that first used multiprocessing.
+_LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+
+class Watch:
+    """Remembers what there is when it is made. Looks at this process, what it started, and the
+    folders for temporary files and shared memory."""
+
+    def __init__(self) -> None:
+        self._before = {**_descriptors(), **_files()}
+        self._processes = set(_processes())
+
+    def left(self) -> list[str]:
+        """One line for each thing that is new. Waits for processes that end."""
+        gc.collect()
+        running = {pid: name for pid, name in _processes().items() if pid not in self._processes}
+        lines = [f"process {pid}: {name}" for pid, name in _wait(running).items()]
+        now = {**_descriptors(), **_files()}
+        lines += [text for key, text in now.items() if key not in self._before]
+        return lines
+
+    def kill(self) -> None:
+        """Ends the processes that `left()` named, for the tests that follow."""
+        for pid in _processes().keys() - self._processes:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def mark_processes() -> None:
+    """Called once, before the first test: what is started from now on is known as this
+    process's."""
+    os.environ[MARK] = str(os.getpid())
+
+
+def _processes() -> dict[int, str]:
+    """What carries the mark of this process, or is its child: number and command."""
+    own, mark = os.getpid(), f"{MARK}={os.getpid()}".encode()
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == own:
+            continue
+        folder = Path("/proc", entry)
+        try:
+            is_ours = (
+                mark in (folder / "environ").read_bytes().split(b"\0") or _parent(folder) == own
+            )
+            command = (
+                (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            )
+        except OSError:
+            continue  # It ended, or is somebody else's.
+        if is_ours and command and not any(name in command for name in _LASTING):
+            found[int(entry)] = command.strip()[:300]
+    return found
+
+
+def _parent(folder: Path) -> int:
+    return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _wait(processes: dict[int, str]) -> dict[int, str]:
+    """Those of the processes that do not end within the time for it."""
+    until = time.monotonic() + ENDS_WITHIN_S
+    for pid in list(processes):
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            del processes[pid]
+            continue
+        try:
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            if poll.poll(max(0.0, until - time.monotonic()) * 1000):
+                del processes[pid]
+        finally:
+            os.close(handle)
+    return processes
+
+
+def _descriptors() -> dict[str, str]:
+    """Sockets and memory files that this process has open."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if target.startswith(("socket:", "/memfd:", "/dev/shm/")):
+            found[f"{name} {target}"] = f"descriptor {name}: {target}"
+    return found
+
+
+def _files() -> dict[str, str]:
+    """What lies in the folder for temporary files, and in shared memory without a user."""
+    found = {str(path): f"file {path}" for path in _entries(tempfile.gettempdir())}
+    shared = {path: str(path) for path in _entries("/dev/shm")}
+    if shared:
+        used = _in_use()
+        found.update(
+            {name: f"memory file {name}" for path, name in shared.items() if name not in used}
+        )
+    return found
+
+
+def _entries(folder: str) -> Iterator[Path]:
+    try:
+        entries = list(Path(folder).iterdir())
+    except OSError:
+        return
+    yield from (path for path in entries if not path.name.startswith(_NOT_OURS))
+
+
+def _in_use() -> set[str]:
+    """The files of shared memory that any process has open or mapped."""
+    used: set[str] = set()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/maps") as maps:
+                used.update(line.split()[-1] for line in maps if "/dev/shm/" in line)
+            for name in os.listdir(f"/proc/{entry}/fd"):
+                target = os.readlink(f"/proc/{entry}/fd/{name}")
+                if target.startswith("/dev/shm/"):
+                    used.add(target)
+        except OSError:
+            continue
+    return used

@@ -1,0 +1,182 @@
+"""tools/stages: goes on after a failure, names each, runs few failed tests again and none that are
+final."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stages import runner as runners
+from stages.failures import Failure, holds_data, may_run_again, why_final
+from stages.runner import Runner
+from stages.table import CHECK, CHECK_ONLY, TEST, Stage
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A root of its own for a run."""
+    (tmp_path / "build").mkdir()
+    monkeypatch.setattr(runners, "ROOT", tmp_path)
+    monkeypatch.setattr(runners, "KEPT", tmp_path / "build" / "unstable")
+    return tmp_path
+
+
+def run(*stages: Stage) -> tuple[Runner, bool]:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment["TMPDIR"] = str(runners.ROOT)
+    runner = Runner(environment)
+    runner.run(stages)
+    return runner, runner.print_summary("check")
+
+
+def test_a_run_goes_on_after_a_failure_and_names_all_of_them(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stages = [
+        Stage("first", "exit 3", 1, 1),
+        Stage("second", "true", 1, 1),
+        Stage("third", "true", 1, 1, ("first",)),
+        Stage("fourth", "echo said; false", 1, 1, beside=True),
+    ]
+    assert not run(*stages)[1]
+    said = capfd.readouterr().out
+    assert "said\n" in said
+    assert re.search(r"third .*FAILED: not run: first failed", said)
+    assert "FAILED first: its command failed (exit 3)" in said
+    last = said.splitlines()[-2:]
+    assert last[0] == "check: 3 of 4 stages failed: first, third, fourth"
+    assert last[1] == "check: 0 passed, 2 failed, 0 skipped"
+
+
+def pytest_stage(place: Path, code: str) -> Stage:
+    """A stage that runs tests of its own with the project's conftest."""
+    (place / "tests").mkdir()
+    (place / "tests" / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (place / "tests" / "test_some.py").write_text(code)
+    # The project's own settings would look for the project's tests.
+    (place / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}/tools {ROOT}/tests\n")
+    return Stage("pytest", "pytest -q -p no:cacheprovider tests", 60, 60, runner="pytest")
+
+
+UNSTABLE = """
+import pathlib
+def test_other():
+    pass
+def test_it(pytestconfig):
+    ran = pathlib.Path(pytestconfig.rootpath, "ran")
+    first = not ran.exists()
+    ran.touch()
+    {what}
+"""
+
+
+def test_a_test_that_fails_once_is_unstable_and_its_output_is_kept(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runner, passed = run(pytest_stage(place, UNSTABLE.format(what="assert not first, 'not up'")))
+    assert passed
+    assert runner.results.passed == 2
+    said = capfd.readouterr().out.splitlines()
+    assert said[-1] == "check: 2 passed, 0 failed, 0 skipped"
+    assert said[-2].startswith("UNSTABLE tests/test_some.py::test_it: failed once; ")
+    assert "not up" in Path(said[-2].rpartition("; ")[2]).read_text()
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        ("assert [1, 2] == [1, 3 if first else 2]", "values"),
+        ("if first: import os; os.abort()", "a crash"),
+        ("if first: raise TimeoutError('no answer')", "a hang"),
+        ("if first: raise MemoryError()", "memory"),
+    ],
+)
+def test_what_a_second_run_cannot_excuse_is_not_run_again(
+    place: Path, capfd: pytest.CaptureFixture[str], what: str, kind: str
+) -> None:
+    assert not run(pytest_stage(place, UNSTABLE.format(what=what)))[1]
+    said = capfd.readouterr().out
+    assert "UNSTABLE" not in said
+    assert f"({kind}: final)" in said
+
+
+def test_a_test_that_leaves_a_process_fails_with_its_file(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "import subprocess\ndef test_it():\n    subprocess.Popen(['sleep', '60'])\n"
+    stage = pytest_stage(place, code)
+    assert not run(stage._replace(command=f"{stage.command} -W ignore"))[1]
+    said = capfd.readouterr().out
+    assert re.search(r"left behind: process \d+: sleep 60", said)
+    assert "(a leak: final)" in said
+
+
+def test_many_failures_are_a_fault_and_not_run_again() -> None:
+    failures = [Failure(str(number), "", "") for number in range(3)]
+    assert may_run_again(failures[:2], 0)
+    assert not may_run_again(failures[:2], 1)
+    assert not may_run_again(failures, 0)
+    assert not may_run_again([Failure("x", "", "a leak")], 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("==1==ERROR: AddressSanitizer: heap-use-after-free", "a sanitizer's finding"),
+        ("WARNING: ThreadSanitizer: data race", "a sanitizer's finding"),
+        ("x.cc:3:2: runtime error: signed integer overflow", "a sanitizer's finding"),
+        ("==1==ERROR: LeakSanitizer: detected memory leaks", "a sanitizer's finding"),
+        ("E   Failed: Timeout (>300.0s) from pytest-timeout.", "a hang"),
+        ("left behind: process 3: python", "a leak"),
+        ("E   Arrays are not equal", "values"),
+        ("Expected equality of these values:\n  a\n  b", "values"),
+        ("E   assert 'ready' in ''", ""),
+        ("E   ConnectionRefusedError: [Errno 111]", ""),
+    ],
+)
+def test_kinds_of_failures(text: str, kind: str) -> None:
+    assert why_final(text) == kind
+
+
+def test_data_are_arrays_bytes_and_numbers_in_containers() -> None:
+    for data in (np.zeros(1), b"x", [1], {"a": 2}, (("x", 1.5),), {3}):
+        assert holds_data(data)
+    for other in (1, "x", None, ["a"], True, {"a": "b"}, [None], [True]):
+        assert not holds_data(other)
+
+
+def test_both_runs_together_have_each_pytest_mark_once() -> None:
+    commands = [stage.command for stage in (*TEST, *CHECK) if stage.runner == "pytest"]
+    marks = [shlex.split(command)[4] for command in commands]
+    assert marks == [f"not ({CHECK_ONLY})", CHECK_ONLY]
+    names = [stage.name for stage in (*TEST, *CHECK)]
+    assert len(names) == len(set(names))
+
+
+def test_the_budgets_are_those_of_the_project() -> None:
+    """15 minutes cold for `make test`, 5 warm; with `make check` 50 and 22; setup takes 60 s
+    cold."""
+    assert sum(stage.cold_s for stage in TEST) <= 15 * 60 - 60
+    assert sum(stage.warm_s for stage in TEST) <= 5 * 60
+    assert sum(stage.cold_s for stage in (*TEST, *CHECK)) <= 50 * 60 - 75
+    assert sum(stage.warm_s for stage in (*TEST, *CHECK)) <= 22 * 60
+
+
+def test_a_failure_of_a_test_is_a_line_with_its_name(tmp_path: Path) -> None:
+    """tests/conftest.py's list, as tools/stages reads it."""
+    from stages.results import of_pytest
+
+    (tmp_path / "junit.xml").write_text("<testsuites><testsuite/></testsuites>")
+    row = {"name": "tests/test_x.py::test_y", "text": "why", "final": "a leak"}
+    (tmp_path / "failed").write_text(json.dumps(row) + "\n")
+    results = of_pytest(tmp_path / "junit.xml", tmp_path / "failed")
+    assert results.failures == [Failure("tests/test_x.py::test_y", "why", "a leak")]

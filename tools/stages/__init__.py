@@ -1,0 +1,1 @@
+"""What `make test` and `make check` run, stage by stage: see __main__.py."""

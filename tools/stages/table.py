@@ -1,0 +1,88 @@
+"""The stages of `make test` and `make check`, in order, and how long each may take.
+
+`make test` is for people: what is shipped, and whether it works here. `make check` is the rest.
+Together they are everything; no test is in both.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# Tests of the package that `make test` leaves to `make check`; tests/conftest.py marks them.
+CHECK_ONLY = "foreign or house or long"
+
+
+class Stage(NamedTuple):
+    """One row of the table. Its command is a line for bash, run in the root of the project."""
+
+    name: str
+    command: str
+    cold_s: int  # what it may take with empty caches, on two idle cores
+    warm_s: int  # and where nothing that it builds has changed
+    needs: tuple[str, ...] = ()  # stages of the same run: not run if one of these failed
+    runner: str = ""  # "pytest" or "ctest": it leaves a list of its tests
+    beside: bool = (
+        False  # it waits for the network: begins with the run, and is waited for at its place
+    )
+
+
+def build(preset: str, target: str = "all") -> str:
+    """Configures and builds; what configuring prints is shown if it fails."""
+    log = f"build/configure-{preset}.log"
+    return (
+        f"{{ cmake --preset {preset} >{log} 2>&1 || {{ cat {log}; false; }}; }}"
+        f" && cmake --build --preset {preset} --target {target}"
+    )
+
+
+def ctest(preset: str) -> str:
+    return f"ctest --preset {preset} --output-junit ../ctest-{preset}.xml"
+
+
+def pytest(marks: str) -> str:
+    """A file's tests stay in one process: what they share is made once."""
+    return (
+        f"pytest -W error -m '{marks}' --dist loadfile --no-loadscope-reorder"
+        " --durations=20 --durations-min=1"
+    )
+
+
+# Debian's clang: the bindings, too, as clang-tidy sees what dev compiles.
+CLANG_TIDY = (
+    "{ cmake --preset dev -D HEADRACE_PYTHON=ON -D Python_EXECUTABLE=$VENV/bin/python"
+    " >build/configure-dev.log 2>&1 || { cat build/configure-dev.log; false; }; }"
+    " && cmake --build build/dev --target headrace_generated"
+    " && python tools/run_clang_tidy.py --build build/dev"
+)
+
+TEST = (
+    Stage("package", "tools/build_python.sh", 200, 5),
+    Stage("build-release", build("release", "headrace_tests"), 260, 10),
+    Stage("ctest-release", ctest("release"), 70, 70, ("build-release",), "ctest"),
+    Stage("pytest", pytest(f"not ({CHECK_ONLY})"), 240, 220, ("package",), "pytest"),
+)
+
+LINT = (
+    Stage("ruff", "ruff check .", 5, 5),
+    Stage("ruff-format", "ruff format --check .", 5, 5),
+    Stage("tidy", "python tools/tidy.py", 15, 15),
+    Stage("format", "python tools/check_format.py", 15, 15),
+    Stage("mypy", "mypy --strict", 60, 15),
+    Stage("clang-tidy", CLANG_TIDY, 600, 15),
+)
+
+CHECK = (
+    *LINT,
+    Stage("build-asan", build("asan"), 420, 15),
+    Stage("ctest-asan", ctest("asan"), 200, 200, ("build-asan",), "ctest"),
+    Stage("build-tsan", build("tsan"), 240, 15),
+    Stage("ctest-tsan", ctest("tsan"), 80, 80, ("build-tsan",), "ctest"),
+    Stage("build-bench", build("release"), 60, 5),
+    Stage(
+        "instructions", "python benchmarks/instructions/instructions.py", 30, 30, ("build-bench",)
+    ),
+    Stage("environments", "python tools/package_env.py --all", 60, 5, beside=True),
+    Stage("pytest-check", pytest(CHECK_ONLY), 700, 700, ("environments",), "pytest"),
+)
+
+RUNS = {"test": TEST, "lint": LINT, "check": CHECK}

@@ -1,0 +1,43 @@
+"""How long each test function takes: `tests/times.json`, from which pytest sorts and divides tests.
+
+`python tools/stages times` writes it from what the last runs of `make test` and `make check` left.
+Seconds are of all cases of a function together; those below one second are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from xml.etree import ElementTree
+
+LEAST_S = 1.0
+LONG_S = 3.0  # `make test` leaves a function that takes longer to `make check`
+
+Times = dict[str, float]  # by function: "tests/python/test_x.py::test_y"
+
+
+def read(path: Path) -> Times:
+    """Of a file that `write` made; empty if there is none."""
+    return dict(json.loads(path.read_text())) if path.is_file() else {}
+
+
+def function_of(name: str) -> str:
+    """Of the node of a test: without its parameters."""
+    return name.partition("[")[0]
+
+
+def of_runs(junits: Iterable[Path]) -> Times:
+    """From pytest's junit files, made with `-o junit_family=xunit1`."""
+    sums: dict[str, float] = defaultdict(float)
+    for junit in junits:
+        for case in ElementTree.parse(junit).getroot().iter("testcase"):
+            sums[f"{case.get('file')}::{function_of(case.get('name') or '')}"] += float(
+                case.get("time") or 0
+            )
+    return {name: round(seconds, 1) for name, seconds in sorted(sums.items()) if seconds >= LEAST_S}
+
+
+def write(path: Path, times: Times) -> None:
+    path.write_text(json.dumps(times, indent=0) + "\n")
