@@ -8,7 +8,7 @@
 # HEADRACE_SEED: the first of them; the commit's hash if not set.
 # HEADRACE_ENDS: seeds for each of the 48 cells of `ends`; 200 if not set, which is 9,600 runs.
 # HEADRACE_KILLS: kills of `kills`; 200 if not set.
-# HEADRACE_NODE_KILLS: kills and stops of `nodes`; 30 if not set, and one less for each order whose
+# HEADRACE_NODE_KILLS: kills and stops of `nodes`; 30 if not set, and two less for each order whose
 #   nodes send each other samples. Then its jobs that go on with another
 #   number of nodes: 600, from every step.
 # HEADRACE_RAY_KILLS: raylets that `ray` kills; 30 if not set.

@@ -23,9 +23,10 @@ SAMPLES, SHARD, EPOCHS = 2000, 100, 2  # of --quick
 
 
 @pytest.fixture(scope="module")
-def packages() -> dict[str, str]:
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a program that finds the packages: not each test's own cache folder."""
-    found = dict(os.environ)
+    # They leave files in the folder for temporary ones.
+    found = os.environ | {"TMPDIR": str(tmp_path_factory.mktemp("theirs"))}
     for name in ("loaders", "trainers"):
         real_packages(name)
     return found

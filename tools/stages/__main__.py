@@ -31,6 +31,8 @@ def environment() -> dict[str, str]:
     venv = Path(made.get("VENV") or ".venv")
     made["VENV"] = str(venv if venv.is_absolute() else ROOT / venv)
     made["PATH"] = f"{made['VENV']}/bin:{made['PATH']}"
+    # With it each of a thousand processes of tests would compile torch's sources again.
+    made.pop("PYTHONDONTWRITEBYTECODE", None)
     made.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count()))
     if "HEADRACE_SEED" not in made:
         asked = ["git", "-C", str(ROOT), "rev-parse", "--verify", "-q", "HEAD"]
