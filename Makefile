@@ -1,8 +1,8 @@
 # make demo    all of it, from nothing to a table and a chart under demo/out/
 # make test    whether Headrace works here: builds it, runs its tests
 # make check   the rest of what CI runs: lints, sanitizers, fuzzers, tests with foreign packages;
-#              STAGES="mypy clang-tidy" has only these (tools/stages/table.py names them), of test, too
-# make lint    of that only what reads the sources
+#              STAGES="mypy clang-tidy" runs only these; tools/stages/table.py has their names
+# make lint    the part of make check that only reads the sources
 # make wheel   binary wheels in dist/, tested where there is no compiler; STAGES="build repair" has only these
 # make coverage    which lines of src/ the C++ tests execute, a row a folder
 # make bench   Headrace beside other loaders: docs/benchmarks.md; CELL="raw4k-warm" has only these

@@ -4,7 +4,7 @@
 #   the program of its folder, such as engine_lanes_tests (tests/program/test_main.cc).
 #   HEADRACE_TEST_FLAGS are of the tests' own objects. Inline functions of headers that the linker takes from there
 #   have them, too.
-#   COMPUTES: its own code, such as a slow model, takes seconds: compiled by -O2 whatever HEADRACE_TEST_FLAGS are.
+#   COMPUTES: its own code, such as a slow model, takes seconds: compiled with -O2 in place of HEADRACE_TEST_FLAGS.
 #   LABELS unit threads: what it tests is used by several threads at once; TSan runs these.
 # headrace_fuzz(<name> DEPS <layer> ...):                  one libFuzzer executable, <name>.cc.
 
@@ -114,8 +114,8 @@ function(headrace_test name)
   target_sources(${program} PRIVATE ${sources})
   list(TRANSFORM T_DEPS PREPEND headrace_)
   target_link_libraries(${program} PRIVATE ${T_DEPS})
-  if(T_COMPUTES)
-    set_source_files_properties(${name}.cc PROPERTIES COMPILE_OPTIONS -O2)  # after HEADRACE_TEST_FLAGS
+  if(T_COMPUTES AND HEADRACE_TEST_FLAGS)
+    set_source_files_properties(${name}.cc PROPERTIES COMPILE_OPTIONS -O2)  # comes after these
   endif()
   list(TRANSFORM sources REPLACE ".*/" "")
   set_property(TARGET ${program} APPEND PROPERTY HEADRACE_TEST_SOURCES ${sources})

@@ -21,6 +21,12 @@ from stages.failures import holds_data, why_final
 
 TESTS = Path(__file__).parent
 
+# Their assertions are explained as those of tests, and comparisons of data are known as such.
+_HELPERS = {
+    path.stem for path in TESTS.rglob("*.py") if not path.stem.startswith(("test_", "conf"))
+}
+pytest.register_assert_rewrite(*sorted(_HELPERS - {"leftovers", "__init__"}))
+
 # What makes an environment of tools/envs: a test that calls one of them, or whose fixture does, is
 # marked `foreign`.
 _MAKE_PACKAGES = frozenset({"real_packages", "package_env", "write_with_packages"})
@@ -34,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "foreign: needs packages of tools/envs; `make check` alone runs it",
         "long: takes long (tests/times.json); `make check` alone runs it",
-        "house: of the sources and tools, not of the package; `make check` alone runs it",
+        "house: of sources, tools and benchmarks; `make check` alone runs it",
     ):
         config.addinivalue_line("markers", line)
     # Not for the processes of tests, which may run pytest themselves.

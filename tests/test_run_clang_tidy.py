@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ".clang-tidy": "",
         "tool": tool(root),
         "a.cc": '#include "a.h"\n#include <vector>\n',
+        "b_test.cc": "",
         "a.h": '  # include "b/b.h"\n',
         "src/b/b.h": '#include "c.h"\n#include "gone.h"\n',
         "src/b/c.h": '#include "b/b.h"\n',
@@ -40,11 +42,14 @@ def tool(root: Path, version: str = "14") -> str:
 def key(project: Path, options: str = "") -> str:
     for cached in (run_clang_tidy.digest, run_clang_tidy.includes, run_clang_tidy.version):
         cached.cache_clear()
-    unit = Unit(project / "a.cc", f"clang++ {options} -I{project}/src -c {project}/a.cc")
+    sources = (project / "a.cc", project / "b_test.cc")
+    unit = Unit(sources, f"clang++ {options} -I{project}/src -c {project}/a.cc")
     return run_clang_tidy.key(unit, str(project / "tool"))
 
 
-@pytest.mark.parametrize("name", [".clang-tidy", "a.cc", "a.h", "src/b/b.h", "src/b/c.h"])
+@pytest.mark.parametrize(
+    "name", [".clang-tidy", "a.cc", "b_test.cc", "a.h", "src/b/b.h", "src/b/c.h"]
+)
 def test_a_change_of_any_input_changes_the_key(project: Path, name: str) -> None:
     before = key(project)
     assert key(project) == before
@@ -81,3 +86,21 @@ def test_a_file_that_is_not_included_does_not_count(project: Path) -> None:
     before = key(project)
     (project / "src" / "b" / "other.h").write_text("changed")
     assert key(project) == before
+
+
+def test_tests_of_a_folder_are_checked_together_and_other_files_alone(project: Path) -> None:
+    names = ["a.cc", *(f"src/b/{number}_test.cc" for number in range(12)), "src/c_test.cc"]
+    entries = []
+    for name in names:
+        (project / name).touch()
+        command = f"clang++ -DX -o {name}.o -c {project / name}"
+        entries.append({"directory": str(project), "file": name, "command": command})
+    (project / "compile_commands.json").write_text(json.dumps(entries))
+    found = run_clang_tidy.units(project)
+    assert [len(unit.sources) for unit in found] == [1, 10, 2, 1]
+    assert [unit.name for unit in found[:2]] == ["a.cc", "src/b/*_test.cc"]
+    assert {tuple(unit.flags) for unit in found} == {("-DX",)}
+    assert [bool(unit.options) for unit in found] == [False, True, True, True]
+    assert {str(source.relative_to(project)) for unit in found for source in unit.sources} == {
+        *names
+    }

@@ -11,10 +11,12 @@ export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 
 mkdir -p build
-stamp=build/python/installed log=build/python.log
-# Nothing to do if it was built for this environment, and no file that it is made of is newer.
-if [[ $(cat "$stamp" 2>/dev/null) == "$venv" && $# == 0 ]]; then
+stamp=build/python/installed log=build/python.log begun=build/python.begun
+made_for="$venv ${CMAKE_ARGS:-} ${CXXFLAGS:-}"
+# Nothing to do if it was built so, and no file that it is made of is newer.
+if [[ $(cat "$stamp" 2>/dev/null) == "$made_for" && $# == 0 ]]; then
   newer=$(find CMakeLists.txt pyproject.toml LICENSE README.md bindings cmake docs python src \
+    tools/build_python.sh "$venv/headrace-setup" \
     -newer "$stamp" -not -name '*.pyc' -not -name __pycache__ -print -quit)
   if [[ -z $newer ]] && python -c 'import headrace' 2>/dev/null; then
     echo "build: $venv/bin/headrace is up to date"
@@ -22,19 +24,19 @@ if [[ $(cat "$stamp" 2>/dev/null) == "$venv" && $# == 0 ]]; then
   fi
 fi
 rm -f "$stamp"
-touch build/python.begun
+touch "$begun"
 # .venv has the build requirements already, hence no isolation; and the rest, hence no dependencies.
 # Of what pip prints only the compiler's progress is shown.
+status=0
 python -m pip install --verbose --disable-pip-version-check \
-  --no-build-isolation --no-deps --force-reinstall "$@" . >"$log" 2>&1 &
-pip=$!
-tail -n +1 -F --pid="$pip" "$log" 2>/dev/null | grep --line-buffered -oE '\[[0-9]+/[0-9]+\] (Building|Linking).*' || true
-if ! wait "$pip"; then
+  --no-build-isolation --no-deps --force-reinstall "$@" . 2>&1 | tee "$log" |
+  { grep --line-buffered -oE '\[[0-9]+/[0-9]+\] (Building|Linking).*' || true; } || status=$?
+if ((status != 0)); then
   cat "$log"
   exit 1
 fi
-if [[ -d build/python ]]; then
-  echo "$venv" >"$stamp"
-  touch -r build/python.begun "$stamp"
+if [[ -d build/python && $# == 0 ]]; then
+  echo "$made_for" >"$stamp"
+  touch -r "$begun" "$stamp"
 fi
 echo "build: $venv/bin/headrace"

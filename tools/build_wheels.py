@@ -215,7 +215,7 @@ class BareEnvironment:
         run(
             *(self._python, "-m", "pip", "install", "--quiet", "--only-binary=:all:"),
             *("--disable-pip-version-check", "-c", TOOLS / "requirements.txt"),
-            *("-c", TOOLS / "requirements-checks.txt", *packages),
+            *("-c", TOOLS / "requirements-tests.txt", *packages),
         )
 
     def copy(self, *names: str) -> None:

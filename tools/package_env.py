@@ -91,13 +91,15 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
-    try:
-        for name in tests_names() if arguments == ["--all"] else arguments:
+    failed = False
+    for name in tests_names() if arguments == ["--all"] else arguments:
+        try:
             print(package_env(name), flush=True)
-    except PackageEnvError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+        except PackageEnvError as error:
+            print(error, file=sys.stderr)
+            failed = True
+    # Without a network the tests that need them are skipped.
+    return int(failed and (arguments != ["--all"] or "CI" in os.environ))
 
 
 if __name__ == "__main__":

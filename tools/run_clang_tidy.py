@@ -193,6 +193,9 @@ def main() -> int:
     marks = [(unit, cache / key(unit, tool)) for unit in chosen]
     to_check = [(unit, mark) for unit, mark in marks if not mark.exists()]
 
+    def files(units: Iterable[Unit]) -> int:
+        return sum(len(unit.sources) for unit in units)
+
     failed = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
         results = pool.map(lambda item: check(item[0], build, tool), to_check)
@@ -201,11 +204,12 @@ def main() -> int:
                 print(output.rstrip(), flush=True)
             if passed:
                 mark.touch()
-            elif not passed:
+            else:
                 failed += 1
                 print(f"clang-tidy: {unit.name} failed", flush=True)
+    checked = files(unit for unit, _ in to_check)
     print(
-        f"clang-tidy: {len(chosen)} files, {len(to_check)} checked, {failed} failed,"
+        f"clang-tidy: {files(chosen)} files, {checked} checked, {failed} failed,"
         f" {time.monotonic() - begin:.1f} s"
     )
     return 1 if failed else 0

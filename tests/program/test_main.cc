@@ -6,7 +6,7 @@
 // besides base_tests                             all tests of the folder
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,9 +35,9 @@ bool Holds(const std::vector<std::string_view>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// GoogleTest's filter of the tests that `sources` define. A test of a source that no ctest runs
-// ends the program: it would never run.
-std::string FilterOf(const std::vector<std::string_view>& sources) {
+// GoogleTest's filter of the tests that `sources` define. Nothing, and a message, if there is a
+// test of a source that no ctest runs.
+std::optional<std::string> FilterOf(const std::vector<std::string_view>& sources) {
   const std::vector<std::string_view> known = Split(kTestSources);
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   std::string filter;
@@ -49,7 +49,7 @@ std::string FilterOf(const std::vector<std::string_view>& sources) {
       if (!Holds(known, source)) {
         std::fprintf(stderr, "%s.%s: its source %s is in no headrace_test()\n", suite.name(),
                      test.name(), test.file());
-        std::exit(2);
+        return std::nullopt;
       }
       if (Holds(sources, source)) filter += std::string(suite.name()) + "." + test.name() + ":";
     }
@@ -65,13 +65,14 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (!argument.starts_with(kSources)) continue;
-    const std::string filter = FilterOf(Split(argument.substr(kSources.size())));
-    if (filter.empty()) {
+    const std::optional<std::string> filter = FilterOf(Split(argument.substr(kSources.size())));
+    if (!filter) return 2;
+    if (filter->empty()) {
       std::fprintf(stderr, "%s: defines no test\n", argv[i]);
       return 2;
     }
     // A filter of the caller's own stays: it asks for less.
-    if (testing::GTEST_FLAG(filter) == "*") testing::GTEST_FLAG(filter) = filter;
+    if (testing::GTEST_FLAG(filter) == "*") testing::GTEST_FLAG(filter) = *filter;
   }
   return RUN_ALL_TESTS();
 }

@@ -15,7 +15,7 @@ from package_env import PackageEnvError, cache_folder, package_env
 
 TIMEOUT_S = 300  # Some import for a minute where the machine is busy.
 TESTS = Path(__file__).parent
-_CACHE = cache_folder()  # the user's: each test has one of its own later
+_CACHE = cache_folder()  # the user's folder: later each test sets a cache of its own
 _RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 

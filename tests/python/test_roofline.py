@@ -12,6 +12,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 FILE_BYTES = 4 * 2**20
+pytestmark = pytest.mark.house  # `make check` builds the benchmarks.
 QUICK = ("--seconds", "0.02", "--rounds", "1", "--block", "4K,100K", "--depth", "4")
 
 

@@ -33,7 +33,7 @@ def environment() -> dict[str, str]:
     made["PATH"] = f"{made['VENV']}/bin:{made['PATH']}"
     # With it each of a thousand processes of tests would compile torch's sources again.
     made.pop("PYTHONDONTWRITEBYTECODE", None)
-    made.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count()))
+    made.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(len(os.sched_getaffinity(0))))
     if "HEADRACE_SEED" not in made:
         asked = ["git", "-C", str(ROOT), "rev-parse", "--verify", "-q", "HEAD"]
         commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
@@ -44,7 +44,8 @@ def environment() -> dict[str, str]:
 def main(arguments: list[str]) -> int:
     if arguments == ["times"]:
         junits = [ROOT / "build" / f"{name}.xml" for name in ("pytest", "pytest-check")]
-        times.write(ROOT / "tests" / "times.json", times.of_runs(junits))
+        path = ROOT / "tests" / "times.json"
+        times.write(path, times.of_runs(junits, times.read(path)))
         return 0
     if not arguments or arguments[0] not in RUNS:
         print(__doc__, file=sys.stderr)

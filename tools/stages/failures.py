@@ -19,16 +19,20 @@ _SANITIZER = re.compile(
 _HANG = re.compile(r"\bTimeout\b|\*\*\*Timeout|TimeoutExpired|did not end within|TimeoutError")
 _CRASH = re.compile(
     r"\bcrashed while running|Segmentation fault|SIGSEGV|SIGABRT|SIGBUS|Subprocess aborted"
-    r"|Exception: (SegFault|Illegal|Numerical|Other)|Fatal Python error|exited with code 139"
-    r"|HEADRACE_CHECK"
+    r"|\b(SEGFAULT|ILLEGAL|NUMERICAL|INTERRUPT|OTHER_FAULT)\b|Exception: \w+"
+    r"|Fatal Python error|HEADRACE_CHECK|exited with code 139"
+    r"|\bassert -(4|6|7|8|9|11) ==|\(-(4|6|7|8|9|11),"  # a process of the test, by its exit code
 )
 _LEAK = re.compile(r"left behind: |are left, perhaps|ResourceWarning|memory file|leaked")
 _MEMORY = re.compile(r"MemoryError|bad_alloc|out of memory|Cannot allocate memory|oom-kill", re.I)
-# numpy's and torch's comparisons, a program's own assertions, and GoogleTest's of two values.
+# numpy's and torch's comparisons, assertions of helpers and of a program's own, and GoogleTest's of
+# two values.
 _VALUES = re.compile(
     r"Arrays are not |Mismatched elements|Tensor-likes are not|array_equal|allclose|assert_equal"
-    r"|^AssertionError|Expected equality of these values|Actual: |wrong (value|byte|sample|id)"
-    r"|checksum",
+    r"|^AssertionError|^E +\w*AssertionError$"
+    r"|Traceback \(most recent call last\)[\s\S]*AssertionError"
+    r"|^[>E] .*(\.all\(\)|torch\.equal|\.equals\()"
+    r"|Expected equality of these values|Actual: |wrong (value|byte|sample|id)|checksum",
     re.MULTILINE,
 )
 

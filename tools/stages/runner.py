@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from stages.failures import Failure, may_run_again
-from stages.results import Results, of_ctest, of_pytest
+from stages.results import of_ctest, of_pytest
 from stages.table import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "build" / "unstable"  # the first output of each test that failed once
 _AGAIN = 2  # times that a failed test is run alone
+_TESTS_FAILED = {"pytest": 1, "ctest": 8}  # exit codes that say just this
+
+
+def _build(name: str) -> Path:
+    return ROOT / "build" / name
 
 
 def _log(stage: Stage) -> Path:
-    return ROOT / "build" / f"{stage.name}.log"
+    return _build(f"{stage.name}.log")
+
+
+def _junit(path: Path) -> str:
+    return f"--junitxml={shlex.quote(str(path))} -o junit_family=xunit1"
 
 
 class Outcome(NamedTuple):
@@ -39,35 +50,37 @@ class Runner:
         self._environment = environment
         self._beside: dict[str, subprocess.Popen[bytes]] = {}
         self.outcomes: list[Outcome] = []
-        self.results = Results()
+        self.passed = 0
+        self.skipped: Counter[str] = Counter()  # by reason
         self.unstable: list[str] = []
         self.broken: list[str] = []  # one line for each test or stage that failed
 
     def run(self, stages: Sequence[Stage]) -> None:
+        shutil.rmtree(KEPT, ignore_errors=True)
         for stage in stages:
             if stage.beside:
                 self._beside[stage.name] = self._start(stage)
         try:
-            self._run_all(stages)
+            for stage in stages:
+                print(f"\n== {stage.name}: {stage.command}", flush=True)
+                begin = time.monotonic()
+                failed = self._not_run(stage) or self._run(stage)
+                self.outcomes.append(Outcome(stage, time.monotonic() - begin, failed))
         finally:
             for process in self._beside.values():
                 process.kill()
                 process.wait()
 
-    def _run_all(self, stages: Sequence[Stage]) -> None:
-        for stage in stages:
-            print(f"\n== {stage.name}: {stage.command}", flush=True)
-            missing = [each.stage.name for each in self.outcomes if each.failed]
-            missing = [name for name in stage.needs if name in missing]
-            if missing:
-                self._note(stage, 0, f"not run: {', '.join(missing)} failed")
-                continue
-            begin = time.monotonic()
-            failed = self._run(stage)
-            self._note(stage, time.monotonic() - begin, failed)
+    def _not_run(self, stage: Stage) -> str:
+        """Why a stage cannot run; empty: it can."""
+        failed = {each.stage.name for each in self.outcomes if each.failed}
+        missing = [name for name in stage.needs if name in failed]
+        return self._says(stage, f"not run: {', '.join(missing)} failed") if missing else ""
 
-    def _note(self, stage: Stage, seconds: float, failed: str) -> None:
-        self.outcomes.append(Outcome(stage, seconds, failed))
+    def _says(self, stage: Stage, why: str) -> str:
+        """Notes a failure of a stage that names no test; returns `why`."""
+        self.broken.append(f"{stage.name}: {why}")
+        return why
 
     def _start(self, stage: Stage) -> subprocess.Popen[bytes]:
         """Begins a stage whose output is shown when it is waited for."""
@@ -86,39 +99,35 @@ class Runner:
         if stage.beside:
             code = self._beside.pop(stage.name).wait()
             print(_log(stage).read_text(errors="replace"), end="", flush=True)
-            return self._of_command(stage, code)
-        failed_list = ROOT / "build" / f"failed-{stage.name}.jsonl"
-        junit = ROOT / "build" / f"{stage.name}.xml"
+        elif stage.runner:
+            return self._run_tests(stage)
+        else:
+            code = self._bash(stage.command, self._environment)
+        return self._says(stage, f"its command failed (exit {code})") if code else ""
+
+    def _run_tests(self, stage: Stage) -> str:
+        failed_list, junit = _build(f"failed-{stage.name}.jsonl"), _build(f"{stage.name}.xml")
         for old in (failed_list, junit):
             old.unlink(missing_ok=True)
         command, environment = stage.command, dict(self._environment)
         if stage.runner == "pytest":
-            command += f" -n {os.cpu_count()} --junitxml={junit} -o junit_family=xunit1"
+            command += f" -n $CMAKE_BUILD_PARALLEL_LEVEL {_junit(junit)}"
             environment["HEADRACE_FAILED_LIST"] = str(failed_list)
         code = self._bash(command, environment)
-        if not stage.runner:
-            return self._of_command(stage, code)
         results = of_pytest(junit, failed_list) if stage.runner == "pytest" else of_ctest(junit)
         again = self._run_again(stage, results.failures) if results.failures else []
-        results.failed -= len(again)
-        results.passed += len(again)
-        for failure in results.failures:
-            if failure.name not in again:
-                kind = f" ({failure.final}: final)" if failure.final else ""
-                self.broken.append(f"{stage.name}: {failure.name}{kind}")
-        results.failures = [each for each in results.failures if each.name not in again]
-        self.results.add(results)
-        if results.failures:
-            return f"{len(results.failures)} tests failed"
-        if code and not again:
-            self.broken.append(f"{stage.name}: its command failed (exit {code}), and names no test")
-            return f"exit {code}"
-        return "" if results.passed else "ran no test"
-
-    def _of_command(self, stage: Stage, code: int) -> str:
-        if code:
-            self.broken.append(f"{stage.name}: its command failed (exit {code})")
-        return f"exit {code}" if code else ""
+        self.passed += results.passed + len(again)
+        self.skipped.update(results.skipped)
+        failures = [each for each in results.failures if each.name not in again]
+        for failure in failures:
+            kind = f" ({failure.final}: final)" if failure.final else ""
+            self.broken.append(f"{stage.name}: {failure.name}{kind}")
+        if failures:
+            return f"{len(failures)} tests failed"
+        # Every failure was forgiven, and nothing else went wrong.
+        if code and not (again and code == _TESTS_FAILED[stage.runner]):
+            return self._says(stage, f"its command failed (exit {code}), and names no test")
+        return "" if results.passed else self._says(stage, "ran no test")
 
     def _run_again(self, stage: Stage, failures: Sequence[Failure]) -> list[str]:
         """Runs failed tests alone; the names of those that pass each time."""
@@ -127,19 +136,27 @@ class Runner:
         passed = []
         for failure in failures:
             KEPT.mkdir(parents=True, exist_ok=True)
-            kept = KEPT / (re.sub(r"[^\w.-]+", "_", failure.name)[:150] + ".txt")
-            kept.write_text(failure.text)
+            file = re.sub(r"[^A-Za-z0-9.-]+", "_", failure.name)[-150:]
+            kept = KEPT / f"{len(self.unstable)}-{file}"
+            kept.write_text(failure.text, errors="backslashreplace")
             print(f"\n== again, alone, {_AGAIN} times: {failure.name}", flush=True)
-            command = (
-                f"pytest -W error -p no:cacheprovider {shlex.quote(failure.name)}"
-                if stage.runner == "pytest"
-                else re.sub(r" --output-junit \S+", "", stage.command)
-                + f" -R {shlex.quote('^' + re.escape(failure.name) + '$')}"
-            )
-            if all(self._bash(command, self._environment) == 0 for _ in range(_AGAIN)):
+            if all(self._passes(stage, failure.name) for _ in range(_AGAIN)):
                 passed.append(failure.name)
                 self.unstable.append(f"UNSTABLE {failure.name}: failed once; {kept}")
         return passed
+
+    def _passes(self, stage: Stage, name: str) -> bool:
+        """Runs one test alone: it runs, and passes."""
+        junit = _build("again.xml")
+        junit.unlink(missing_ok=True)
+        if stage.runner == "pytest":
+            command = f"pytest -W error -p no:cacheprovider {shlex.quote(name)} {_junit(junit)}"
+            code, results = self._bash(command, self._environment), of_pytest(junit, Path())
+        else:
+            command = re.sub(r"--output-junit \S+", "--output-junit ../again.xml", stage.command)
+            command += f" -R {shlex.quote('^' + re.escape(name) + '$')}"
+            code, results = self._bash(command, self._environment), of_ctest(junit)
+        return code == 0 and results.passed == 1
 
     @staticmethod
     def _bash(command: str, environment: dict[str, str]) -> int:
@@ -162,7 +179,7 @@ class Runner:
             row = f"{stage.name:16} {seconds:>8}   {stage.cold_s:>12} {stage.warm_s:>5}"
             print(f"   {row}{over}{failed}")
         print(f"   {'together':16} {round(sum(each.seconds for each in self.outcomes)):>8}")
-        for reason, count in self.results.skipped.most_common():
+        for reason, count in self.skipped.most_common():
             print(f"skipped {count}: {reason}")
         for line in (*self.unstable, *(f"FAILED {line}" for line in self.broken)):
             print(line)
@@ -170,10 +187,7 @@ class Runner:
         if broken:
             names = ", ".join(each.stage.name for each in broken)
             print(f"{purpose}: {len(broken)} of {len(self.outcomes)} stages failed: {names}")
-        skipped = self.results.skipped.total()
-        print(
-            f"{purpose}: {self.results.passed} passed, {len(self.broken)} failed,"
-            f" {skipped} skipped",
-            flush=True,
-        )
+        skipped = self.skipped.total()
+        print(f"{purpose}: {self.passed} passed, {len(self.broken)} failed, {skipped} skipped")
+        sys.stdout.flush()
         return not broken

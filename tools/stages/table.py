@@ -17,13 +17,12 @@ class Stage(NamedTuple):
 
     name: str
     command: str
-    cold_s: int  # what it may take with empty caches, on two idle cores
+    cold_s: int  # its budget with empty caches, on two idle cores; more is noted, not refused
     warm_s: int  # and where nothing that it builds has changed
     needs: tuple[str, ...] = ()  # stages of the same run: not run if one of these failed
     runner: str = ""  # "pytest" or "ctest": it leaves a list of its tests
-    beside: bool = (
-        False  # it waits for the network: begins with the run, and is waited for at its place
-    )
+    # It waits for the network: begins with the run, and is waited for at its place.
+    beside: bool = False
 
 
 def build(preset: str, target: str = "all") -> str:
@@ -49,17 +48,18 @@ def pytest(marks: str) -> str:
 
 # Debian's clang: the bindings, too, as clang-tidy sees what dev compiles.
 CLANG_TIDY = (
-    "{ cmake --preset dev -D HEADRACE_PYTHON=ON -D Python_EXECUTABLE=$VENV/bin/python"
+    '{ cmake --preset dev -D HEADRACE_PYTHON=ON -D Python_EXECUTABLE="$VENV/bin/python"'
     " >build/configure-dev.log 2>&1 || { cat build/configure-dev.log; false; }; }"
     " && cmake --build build/dev --target headrace_generated"
     " && python tools/run_clang_tidy.py --build build/dev"
+    " --jobs $CMAKE_BUILD_PARALLEL_LEVEL"
 )
 
 TEST = (
-    Stage("package", "tools/build_python.sh", 200, 5),
-    Stage("build-release", build("release", "headrace_tests"), 260, 10),
+    Stage("package", "tools/build_python.sh", 150, 5),
+    Stage("build-release", build("release", "headrace_tests"), 240, 10),
     Stage("ctest-release", ctest("release"), 70, 70, ("build-release",), "ctest"),
-    Stage("pytest", pytest(f"not ({CHECK_ONLY})"), 240, 220, ("package",), "pytest"),
+    Stage("pytest", pytest(f"not ({CHECK_ONLY})"), 240, 215, ("package",), "pytest"),
 )
 
 LINT = (
@@ -67,22 +67,23 @@ LINT = (
     Stage("ruff-format", "ruff format --check .", 5, 5),
     Stage("tidy", "python tools/tidy.py", 15, 15),
     Stage("format", "python tools/check_format.py", 15, 15),
-    Stage("mypy", "mypy --strict", 60, 15),
-    Stage("clang-tidy", CLANG_TIDY, 600, 15),
+    Stage("mypy", "mypy --strict", 45, 15),
+    Stage("clang-tidy", CLANG_TIDY, 600, 5),
 )
 
 CHECK = (
     *LINT,
-    Stage("build-asan", build("asan"), 420, 15),
-    Stage("ctest-asan", ctest("asan"), 200, 200, ("build-asan",), "ctest"),
-    Stage("build-tsan", build("tsan"), 240, 15),
-    Stage("ctest-tsan", ctest("tsan"), 80, 80, ("build-tsan",), "ctest"),
-    Stage("build-bench", build("release"), 60, 5),
+    Stage("build-asan", build("asan"), 440, 10),
+    Stage("ctest-asan", ctest("asan"), 285, 285, ("build-asan",), "ctest"),
+    Stage("build-tsan", build("tsan"), 200, 10),
+    Stage("ctest-tsan", ctest("tsan"), 85, 85, ("build-tsan",), "ctest"),
+    Stage("build-bench", build("release"), 40, 5),
     Stage(
-        "instructions", "python benchmarks/instructions/instructions.py", 30, 30, ("build-bench",)
+        "instructions", "python benchmarks/instructions/instructions.py", 20, 20, ("build-bench",)
     ),
-    Stage("environments", "python tools/package_env.py --all", 60, 5, beside=True),
-    Stage("pytest-check", pytest(CHECK_ONLY), 700, 700, ("environments",), "pytest"),
+    Stage("package-check", "tools/build_python.sh", 5, 5),
+    Stage("environments", "python tools/package_env.py --all", 30, 5, beside=True),
+    Stage("pytest-check", pytest(CHECK_ONLY), 435, 435, ("package-check",), "pytest"),
 )
 
 RUNS = {"test": TEST, "lint": LINT, "check": CHECK}

@@ -28,15 +28,16 @@ def function_of(name: str) -> str:
     return name.partition("[")[0]
 
 
-def of_runs(junits: Iterable[Path]) -> Times:
-    """From pytest's junit files, made with `-o junit_family=xunit1`."""
+def of_runs(junits: Iterable[Path], before: Times) -> Times:
+    """`before`, with the functions that ran anew: of pytest's junit files of family xunit1."""
     sums: dict[str, float] = defaultdict(float)
     for junit in junits:
-        for case in ElementTree.parse(junit).getroot().iter("testcase"):
-            sums[f"{case.get('file')}::{function_of(case.get('name') or '')}"] += float(
-                case.get("time") or 0
-            )
-    return {name: round(seconds, 1) for name, seconds in sorted(sums.items()) if seconds >= LEAST_S}
+        for case in ElementTree.parse(junit).getroot().iter("testcase") if junit.is_file() else ():
+            if case.find("skipped") is None:
+                function = f"{case.get('file')}::{function_of(case.get('name') or '')}"
+                sums[function] += float(case.get("time") or 0)
+    times = before | {name: round(seconds, 1) for name, seconds in sums.items()}
+    return {name: seconds for name, seconds in sorted(times.items()) if seconds >= LEAST_S}
 
 
 def write(path: Path, times: Times) -> None:
