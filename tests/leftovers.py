@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import select
 import signal
 import tempfile
@@ -22,8 +23,10 @@ from pathlib import Path
 MARK = "HEADRACE_TESTS_OF"
 ENDS_WITHIN_S = 5.0  # of a process that is about to end, such as one that a pool has asked to
 
-# torch's launcher and compiler leave these, and so do Python's processes when they are killed.
-_NOT_OURS = ("torchelastic_", "torchinductor_", "pytorch-errorfile-", "pymp-")
+# torch's launcher and compiler leave these, Python's processes when they are killed, and Streaming.
+_NOT_OURS = re.compile(
+    r"(torchelastic_|torchinductor_|pytorch-errorfile-|pymp-).*|\d+_\w+_filelock"
+)
 
 # They live as long as the process that first used multiprocessing.
 _LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
@@ -139,7 +142,7 @@ def _entries(folder: str) -> Iterator[Path]:
         entries = list(Path(folder).iterdir())
     except OSError:
         return
-    yield from (path for path in entries if not path.name.startswith(_NOT_OURS))
+    yield from (path for path in entries if not _NOT_OURS.fullmatch(path.name))
 
 
 def _in_use() -> set[str]:

@@ -86,6 +86,7 @@ def test_what_is_open_or_lies_about_is_seen_until_it_is_closed(
     assert watch.left() == []
 
 
+@pytest.mark.usefixtures("short_wait")
 def test_shared_memory_that_nobody_uses_is_seen_and_what_somebody_uses_is_not() -> None:
     watch = leftovers.Watch()
     memory = shared_memory.SharedMemory(create=True, size=4096)

@@ -56,34 +56,32 @@ CLANG_TIDY = (
 )
 
 TEST = (
-    Stage("package", "tools/build_python.sh", 150, 5),
-    Stage("build-release", build("release", "headrace_tests"), 240, 10),
-    Stage("ctest-release", ctest("release"), 70, 70, ("build-release",), "ctest"),
-    Stage("pytest", pytest(f"not ({CHECK_ONLY})"), 240, 215, ("package",), "pytest"),
+    Stage("package", "tools/build_python.sh", 140, 5),
+    Stage("build-release", build("release", "headrace_tests"), 220, 5),
+    Stage("ctest-release", ctest("release"), 65, 65, ("build-release",), "ctest"),
+    Stage("pytest", pytest(f"not ({CHECK_ONLY})"), 220, 215, ("package",), "pytest"),
 )
 
 LINT = (
-    Stage("ruff", "ruff check .", 5, 5),
-    Stage("ruff-format", "ruff format --check .", 5, 5),
-    Stage("tidy", "python tools/tidy.py", 15, 15),
-    Stage("format", "python tools/check_format.py", 15, 15),
-    Stage("mypy", "mypy --strict", 45, 15),
-    Stage("clang-tidy", CLANG_TIDY, 600, 5),
+    Stage("ruff", "ruff check .", 3, 2),
+    Stage("ruff-format", "ruff format --check .", 3, 2),
+    Stage("tidy", "python tools/tidy.py", 10, 10),
+    Stage("format", "python tools/check_format.py", 5, 5),
+    Stage("mypy", "mypy --strict", 35, 5),
+    Stage("clang-tidy", CLANG_TIDY, 580, 5),
 )
 
 CHECK = (
     *LINT,
-    Stage("build-asan", build("asan"), 440, 10),
+    Stage("build-asan", build("asan"), 425, 5),
     Stage("ctest-asan", ctest("asan"), 285, 285, ("build-asan",), "ctest"),
-    Stage("build-tsan", build("tsan"), 200, 10),
-    Stage("ctest-tsan", ctest("tsan"), 85, 85, ("build-tsan",), "ctest"),
-    Stage("build-bench", build("release"), 40, 5),
-    Stage(
-        "instructions", "python benchmarks/instructions/instructions.py", 20, 20, ("build-bench",)
-    ),
-    Stage("package-check", "tools/build_python.sh", 5, 5),
-    Stage("environments", "python tools/package_env.py --all", 30, 5, beside=True),
-    Stage("pytest-check", pytest(CHECK_ONLY), 435, 435, ("package-check",), "pytest"),
+    Stage("build-tsan", build("tsan"), 190, 5),
+    Stage("ctest-tsan", ctest("tsan"), 80, 80, ("build-tsan",), "ctest"),
+    Stage("build-bench", build("release"), 35, 5),
+    Stage("instructions", "python benchmarks/instructions/instructions.py", 5, 5, ("build-bench",)),
+    Stage("package-check", "tools/build_python.sh", 3, 3),
+    Stage("environments", "python tools/package_env.py --all", 5, 5, beside=True),
+    Stage("pytest-check", pytest(CHECK_ONLY), 690, 690, ("package-check",), "pytest"),
 )
 
 RUNS = {"test": TEST, "lint": LINT, "check": CHECK}
