@@ -142,14 +142,19 @@ class FailedList:
         self._path = path
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if not report.failed:
-            return
         # Without the property no test has failed but the process that ran it.
         final = dict(report.user_properties).get("final", "a crash")
-        row = {"name": report.nodeid, "text": _text(report), "final": final}
-        with open(self._path, "a") as file:
-            file.write(json.dumps(row) + "\n")
+        self._write(report, final)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._write(report, "it cannot be imported")
+
+    def _write(self, report: pytest.TestReport | pytest.CollectReport, final: object) -> None:
+        if report.failed:
+            row = {"name": report.nodeid, "text": _text(report), "final": final}
+            with open(self._path, "a") as file:
+                file.write(json.dumps(row) + "\n")
 
 
-def _text(report: pytest.TestReport) -> str:
+def _text(report: pytest.TestReport | pytest.CollectReport) -> str:
     return f"{report.longreprtext}\n" + "\n".join(body for _, body in report.sections)

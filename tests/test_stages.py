@@ -71,8 +71,6 @@ def pytest_stage(place: Path, code: str) -> Stage:
 
 UNSTABLE = """
 import pathlib
-def test_other():
-    pass
 def test_it(pytestconfig):
     ran = pathlib.Path(pytestconfig.rootpath, "ran")
     first = not ran.exists()
@@ -86,9 +84,9 @@ def test_a_test_that_fails_once_is_unstable_and_its_output_is_kept(
 ) -> None:
     runner, passed = run(pytest_stage(place, UNSTABLE.format(what="assert not first, 'not up'")))
     assert passed
-    assert runner.passed == 2
+    assert runner.passed == 1
     said = capfd.readouterr().out.splitlines()
-    assert said[-1] == "check: 2 passed, 0 failed, 0 skipped"
+    assert said[-1] == "check: 1 passed, 0 failed, 0 skipped"
     assert said[-2].startswith("UNSTABLE tests/test_some.py::test_it: failed once; ")
     assert "not up" in Path(said[-2].rpartition("; ")[2]).read_text()
 
@@ -113,6 +111,13 @@ def test_what_a_second_run_cannot_excuse_is_not_run_again(
     said = capfd.readouterr().out
     assert "UNSTABLE" not in said
     assert f"({kind}: final)" in said
+
+
+def test_a_file_that_cannot_be_imported_is_named(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert not run(pytest_stage(place, "import no_such_module\n"))[1]
+    assert "FAILED pytest: tests/test_some.py (it cannot be imported" in capfd.readouterr().out
 
 
 def test_a_test_that_leaves_a_process_fails_with_its_file(
@@ -171,11 +176,11 @@ def test_both_runs_together_have_each_pytest_mark_once() -> None:
 
 
 def test_the_budgets_are_those_of_the_project() -> None:
-    """15 minutes cold for `make test`, 5 warm; with `make check` 51 and 24, where 50 and 22 are the
+    """15 minutes cold for `make test`, 5 warm; with `make check` 53 and 24, where 50 and 22 are the
     goal. Setup takes a minute of them, cold."""
     assert sum(stage.cold_s for stage in TEST) <= 15 * 60 - 60
     assert sum(stage.warm_s for stage in TEST) <= 5 * 60
-    assert sum(stage.cold_s for stage in (*TEST, *CHECK)) <= 51 * 60 - 60
+    assert sum(stage.cold_s for stage in (*TEST, *CHECK)) <= 53 * 60 - 60
     assert sum(stage.warm_s for stage in (*TEST, *CHECK)) <= 24 * 60
 
 

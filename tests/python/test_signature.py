@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-import mypy.api
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -191,7 +190,10 @@ def test_a_loader_of_the_users_own_takes_what_it_adds(numbered: Path) -> None:
         Logged(numbered, log=log, shufle=True)
 
 
+@pytest.mark.house  # mypy is a tool of the checks.
 def test_mypy_knows_words_names_and_batches(tmp_path: Path) -> None:
+    import mypy.api
+
     config = tmp_path / "mypy.ini"  # Without torch, which takes 10 s to read.
     config.write_text("[mypy]\nstrict=True\n[mypy-torch.*,matplotlib.*]\nfollow_imports=skip\n")
     options = [f"--config-file={config}", f"--cache-dir={tmp_path}", "--no-error-summary"]

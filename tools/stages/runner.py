@@ -127,7 +127,7 @@ class Runner:
         # Every failure was forgiven, and nothing else went wrong.
         if code and not (again and code == _TESTS_FAILED[stage.runner]):
             return self._says(stage, f"its command failed (exit {code}), and names no test")
-        return "" if results.passed else self._says(stage, "ran no test")
+        return "" if results.passed or again else self._says(stage, "ran no test")
 
     def _run_again(self, stage: Stage, failures: Sequence[Failure]) -> list[str]:
         """Runs failed tests alone; the names of those that pass each time."""

@@ -56,10 +56,10 @@ CLANG_TIDY = (
 )
 
 TEST = (
-    Stage("package", "tools/build_python.sh", 140, 5),
-    Stage("build-release", build("release", "headrace_tests"), 220, 5),
+    Stage("package", "tools/build_python.sh", 180, 5),
+    Stage("build-release", build("release", "headrace_tests"), 250, 5),
     Stage("ctest-release", ctest("release"), 65, 65, ("build-release",), "ctest"),
-    Stage("pytest", pytest(f"not ({CHECK_ONLY})"), 220, 215, ("package",), "pytest"),
+    Stage("pytest", pytest(f"not ({CHECK_ONLY})"), 235, 215, ("package",), "pytest"),
 )
 
 LINT = (
