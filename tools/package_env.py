@@ -82,7 +82,7 @@ def _install(name: str, requirements: Path, folder: Path) -> None:
     part.rename(folder)
 
 
-def tests_names() -> list[str]:
+def names_for_tests() -> list[str]:
     """The folders that tests need; that of wheels is `make wheel`'s."""
     return sorted(file.stem for file in ENVS.glob("*.txt") if file.stem != "wheel")
 
@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     failed = False
-    for name in tests_names() if arguments == ["--all"] else arguments:
+    for name in names_for_tests() if arguments == ["--all"] else arguments:
         try:
             print(package_env(name), flush=True)
         except PackageEnvError as error:

@@ -59,7 +59,7 @@ def of_ctest(junit: Path) -> Results:
 
 
 def _cases(junit: Path) -> list[ElementTree.Element]:
-    """None if the file is not there, or not whole: whoever writes it was killed."""
+    """Empty if the file is not there, or not whole, as its writer was killed."""
     try:
         return list(ElementTree.parse(junit).getroot().iter("testcase"))
     except (OSError, ElementTree.ParseError):
@@ -67,6 +67,6 @@ def _cases(junit: Path) -> list[ElementTree.Element]:
 
 
 def _short(reason: str) -> str:
-    """Reasons that differ in a path or a number only are one."""
+    """Reasons that differ in a path only are one."""
     first = re.sub(r"^Skipped: ", "", reason).partition("\n")[0]
     return re.sub(r"/\S+", "...", first)[:100]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stages.failures import Failure, may_run_again
-from stages.results import of_ctest, of_pytest
+from stages.results import Results, of_ctest, of_pytest
 from stages.table import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +33,10 @@ def _log(stage: Stage) -> Path:
 
 def _junit(path: Path) -> str:
     return f"--junitxml={shlex.quote(str(path))} -o junit_family=xunit1"
+
+
+def _results(stage: Stage, junit: Path, failed_list: Path = Path()) -> Results:
+    return of_pytest(junit, failed_list) if stage.runner == "pytest" else of_ctest(junit)
 
 
 class Outcome(NamedTuple):
@@ -114,7 +118,7 @@ class Runner:
             command += f" -n $CMAKE_BUILD_PARALLEL_LEVEL {_junit(junit)}"
             environment["HEADRACE_FAILED_LIST"] = str(failed_list)
         code = self._bash(command, environment)
-        results = of_pytest(junit, failed_list) if stage.runner == "pytest" else of_ctest(junit)
+        results = _results(stage, junit, failed_list)
         again = self._run_again(stage, results.failures) if results.failures else []
         self.passed += results.passed + len(again)
         self.skipped.update(results.skipped)
@@ -151,12 +155,11 @@ class Runner:
         junit.unlink(missing_ok=True)
         if stage.runner == "pytest":
             command = f"pytest -W error -p no:cacheprovider {shlex.quote(name)} {_junit(junit)}"
-            code, results = self._bash(command, self._environment), of_pytest(junit, Path())
         else:
             command = re.sub(r"--output-junit \S+", "--output-junit ../again.xml", stage.command)
             command += f" -R {shlex.quote('^' + re.escape(name) + '$')}"
-            code, results = self._bash(command, self._environment), of_ctest(junit)
-        return code == 0 and results.passed == 1
+        code = self._bash(command, self._environment)
+        return code == 0 and _results(stage, junit).passed == 1
 
     @staticmethod
     def _bash(command: str, environment: dict[str, str]) -> int:
