@@ -2,6 +2,7 @@
 // together.
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -114,11 +115,17 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> Ranges(std::uint32_t world)
   return {ranges.begin(), ranges.end()};
 }
 
-// Calls `check` with every order for every range of ranks of world sizes up to 16.
+#ifdef NDEBUG
+constexpr std::array kWorldSizes = {1U, 2U, 3U, 4U, 5U, 6U, 8U, 11U, 16U};
+#else
+constexpr std::array kWorldSizes = {1U, 2U, 3U, 4U, 11U};  // Slow builds look for other mistakes.
+#endif
+
+// Calls `check` with every order for every range of ranks of these world sizes.
 template <typename Check>
 void ForAll(const std::vector<std::uint64_t>& sample_counts, const Check& check) {
   std::uint64_t seed = 0;
-  for (const std::uint32_t world : {1U, 2U, 3U, 4U, 5U, 6U, 8U, 11U, 16U}) {
+  for (const std::uint32_t world : kWorldSizes) {
     for (const auto& [rank, ranks] : Ranges(world)) {
       for (const std::uint64_t samples : sample_counts) {
         for (const bool drop_last : {false, true}) {

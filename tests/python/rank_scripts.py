@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,30 +68,7 @@ def run_script(
     timeout_s: int = TIMEOUT_S,
 ) -> Ended:
     """Runs a script alone, to its end; in `folder`, or the current one."""
-    return _end(_begin(script, arguments, env, folder), timeout_s)
-
-
-def run_ranks(
-    script: Path | str,
-    *arguments: object,
-    packages: Path | None = None,
-    ranks: int = 2,
-    folder: Path | None = None,
-) -> list[Ended]:
-    """Runs a script as torchrun does, in `ranks` processes, to the end of all."""
-    port = free_port()
-    started = []
-    for rank in range(ranks):
-        place = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks}
-        env = environment(packages, **place, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-        started.append(_begin(script, arguments, env, folder))
-    return [_end(process) for process in started]
-
-
-def _begin(
-    script: Path | str, arguments: tuple[object, ...], env: dict[str, str], folder: Path | None
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, str(script), *map(str, arguments)],
         env=env,
         cwd=folder,
@@ -96,9 +76,6 @@ def _begin(
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def _end(process: subprocess.Popen[str], timeout_s: int = TIMEOUT_S) -> Ended:
     try:
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -106,3 +83,61 @@ def _end(process: subprocess.Popen[str], timeout_s: int = TIMEOUT_S) -> Ended:
         out, err = process.communicate()
         err += f"\n(killed after {timeout_s} s)"
     return Ended(process.returncode, out, err)
+
+
+class ProgramServer:
+    """Runs scripts one after the other in processes that are forked from one that has imported
+    `modules`: importing torch or transformers takes seconds. Use it in a `with`. Threads may share
+    it: they wait for each other."""
+
+    def __init__(self, env: dict[str, str], *modules: str) -> None:
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, TESTS / "program_server.py", *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=env,
+            text=True,
+        )
+
+    def run(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        ranks: Sequence[Mapping[str, str]] = ({},),
+        *,
+        joined: bool = False,
+    ) -> list[Ended]:
+        """The command `words` in a process a rank, each with more variables; `joined`: what it
+        prints on stderr is in `out`, too, in its place."""
+        task = {"ranks": ranks, "words": words, "folder": str(folder), "joined": joined}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            print(json.dumps(task), file=self._process.stdin, flush=True)
+            answers = json.loads(self._process.stdout.readline())
+        return [Ended(**answer) for answer in answers]
+
+    def __enter__(self) -> ProgramServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def rank_variables(ranks: int = 2) -> list[dict[str, str]]:
+    """What torchrun sets for each process of a job on this machine."""
+    port = free_port()
+    places = [
+        {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks}
+        | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        for rank in range(ranks)
+    ]
+    return [{name: str(value) for name, value in place.items()} for place in places]

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loader_data import COUNT, flat
-from rank_scripts import Ended, environment, free_port, real_packages, run_ranks, run_script
+from rank_scripts import (
+    Ended,
+    ProgramServer,
+    environment,
+    free_port,
+    rank_variables,
+    real_packages,
+)
 
 import headrace as hr
 
@@ -26,7 +33,8 @@ RANKS_EXAMPLES = (
     *("train_torchrun.py", "train_fsdp.py", "train_accelerate.py", "train_trainer.py"),
 )
 SHARE = COUNT // 2 + 1  # of a rank of two: one sample comes twice, as declared
-AT_ONCE = 3  # jobs: they wait for imports and for each other
+IMPORTED = ("torch._dynamo", "torch.distributed.fsdp", "torch.nn.parallel", "headrace.torch")
+IMPORTED += ("accelerate", "lightning", "transformers.trainer")  # by one process, for all jobs
 
 DIVIDED_TWICE = (
     "FailedPreconditionError: iterating a DataLoader of Accelerate's: accelerator.prepare() has it "
@@ -60,10 +68,12 @@ NOT_SKIPPED = (
 
 
 class Jobs:
-    """Every job of this file, begun at once; each is waited for where it is asked for."""
+    """Every job of this file, one after the other in the background; each is waited for where it
+    is asked for."""
 
     def __init__(self, data: Path, folder: Path, packages: Path) -> None:
-        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._server = ProgramServer(environment(packages), *IMPORTED)
+        self._pool = ThreadPoolExecutor(1)
         self._jobs: dict[str, Future[list[Ended]]] = {}
         self.folder = folder
         pages = folder / "page"
@@ -74,19 +84,11 @@ class Jobs:
 
         def ranks(name: str, script: Path, *arguments: object, of: int = 2) -> None:
             (folder / name).mkdir(exist_ok=True)
-            self._begin(
-                name,
-                lambda: run_ranks(
-                    script, *arguments, packages=packages, ranks=of, folder=folder / name
-                ),
-            )
+            self._begin(name, folder / name, rank_variables(of), script, *arguments)
 
         def alone(name: str, script: Path, *arguments: object) -> None:
             (folder / name).mkdir(exist_ok=True)
-            env = environment(packages)
-            self._begin(
-                name, lambda: [run_script(script, *arguments, env=env, folder=folder / name)]
-            )
+            self._begin(name, folder / name, [{}], script, *arguments)
 
         alone("body", SCRIPTS / "lightning_resumes.py", data, ".", "ddp")
         ranks("trainer", SCRIPTS / "transformers_ranks.py", data, ".", "two")
@@ -95,15 +97,19 @@ class Jobs:
         alone("launchers", SCRIPTS / "launchers.py", data, free_port())
         alone("resumes", SCRIPTS / "lightning_resumes.py", data, ".")
         for name in RANKS_EXAMPLES:
-            self._page(name, lambda script: run_ranks(script, packages=packages, folder=pages))
-        env = environment(packages)
-        self._page("train_lightning.py", lambda script: [run_script(script, env=env, folder=pages)])
+            self._begin(name, pages, rank_variables(), pages / name)
+        self._begin("train_lightning.py", pages, [{}], pages / "train_lightning.py")
 
-    def _page(self, name: str, run: Callable[[Path], list[Ended]]) -> None:
-        self._begin(name, lambda: run(self.folder / "page" / name))
-
-    def _begin(self, name: str, run: Callable[[], list[Ended]]) -> None:
-        self._jobs[name] = self._pool.submit(run)
+    def _begin(
+        self,
+        name: str,
+        folder: Path,
+        ranks: list[dict[str, str]],
+        script: Path,
+        *arguments: object,
+    ) -> None:
+        words = ["python", *map(str, (script, *arguments))]
+        self._jobs[name] = self._pool.submit(self._server.run, words, folder, ranks)
 
     def ended(self, name: str) -> list[Ended]:
         """What the processes of a job left, which succeeded."""
@@ -122,6 +128,7 @@ class Jobs:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._server.close()
 
 
 def page_scripts() -> dict[str, str]:

@@ -7,7 +7,6 @@ HEADRACE_SOAK=1 runs each command as it stands, torchrun too; otherwise a server
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import subprocess
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 from guide_pages import GUIDES, Code, Command, blocks, difference
 from observe_data import CAUSES, core, lane
-from rank_scripts import environment, free_port
+from rank_scripts import ProgramServer, environment, free_port
 
 from headrace._observe.advice import DataFacts
 from headrace._observe.ranks import make_ranks, make_verdict
@@ -30,6 +29,9 @@ pytest.importorskip("pyarrow")
 HERE = Path(__file__).parent
 README = HERE.parents[2] / "README.md"
 SOAK = os.environ.get("HEADRACE_SOAK") == "1"
+# What the first optimizer imports, too.
+IMPORTED = ("torch._dynamo", "torch.distributed", "torch.nn.parallel", "PIL.Image")
+IMPORTED += ("headrace.cli", "headrace.torch")
 KINDS = (*itertools.product((0, 1), ("files", "blocks", "ranges"), (False, True)),)
 """Of stored samples: images that are decoded, their layout, whether a sampler says the order."""
 Run = Callable[[list[str], Path], str]
@@ -43,32 +45,20 @@ def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def server(variables: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, HERE / "program_server.py"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=variables,
-        text=True,
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
+def server(variables: dict[str, str]) -> Iterator[ProgramServer]:
+    with ProgramServer(variables, *IMPORTED) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def run(server: subprocess.Popen[str], variables: dict[str, str]) -> Run:
+def run(server: ProgramServer, variables: dict[str, str]) -> Run:
     """Runs a command in a folder; what it printed. It must succeed."""
 
     def forked(words: list[str], folder: Path) -> str:
         ranks, words = _ranks(words)
-        task = {"ranks": ranks, "words": words, "folder": str(folder)}
-        assert server.stdin is not None
-        assert server.stdout is not None
-        print(json.dumps(task), file=server.stdin, flush=True)
-        answers: list[dict[str, Any]] = json.loads(server.stdout.readline())
-        printed = "".join(answer["out"] for answer in answers)
-        if any(answer["code"] for answer in answers):
+        ended = server.run(words, folder, ranks, joined=True)
+        printed = "".join(each.out for each in ended)
+        if any(each.code for each in ended):
             pytest.fail(f"{' '.join(words)}:\n{printed}")
         return printed
 

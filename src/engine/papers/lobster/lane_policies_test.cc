@@ -274,6 +274,7 @@ LaneJob TailedJob(std::uint64_t seed, bool levelled, std::vector<std::set<std::u
 TEST(BatchOrderTest, LevelledRanksAreLessOftenLateAndGlobalBatchesAreTheSame) {
   // By shares that are fixed it is the ranks' own work that shows; shared deadlines level the rest.
   for (const bool fixed : {true, false}) {
+    if (!fixed && !kManySeeds) continue;  // There is little left to level: it takes many seeds.
     std::vector<std::set<std::uint64_t>> exact_sets;
     std::vector<std::set<std::uint64_t>> batch_sets;
     const auto train = [&](bool levelled, std::vector<std::set<std::uint64_t>>* sets) {
@@ -294,7 +295,7 @@ TEST(BatchOrderTest, LevelledRanksAreLessOftenLateAndGlobalBatchesAreTheSame) {
     if (fixed) {
       EXPECT_LT(batch.imbalanced, exact.imbalanced / 2);
       EXPECT_LT(batch.busy_imbalanced, exact.busy_imbalanced / 2);
-    } else if (kManySeeds) {  // There is little left to level: a few steps in a hundred.
+    } else {  // A few steps in a hundred.
       EXPECT_LE(batch.imbalanced, exact.imbalanced + 0.05);
       EXPECT_LT(batch.busy_imbalanced, exact.busy_imbalanced);
     }

@@ -230,7 +230,9 @@ TEST(RedoxOrderTest, EntersFarInsideALongEpoch) {
   RedoxOrderOptions options;
   options.job = {.sample_count = 1'100'000, .batch_size = 1000, .seed = 3, .epochs = 1};
   options.blocks = MakeUniformBlocks(options.job.sample_count, 50);
+#ifdef NDEBUG
   CheckEntering(options, 1070);
+#endif  // Slow builds look for other mistakes: one of the mappings is enough.
   options.mapping = RedoxOrderOptions::Mapping::kInterleaved;
   options.slot_classes = 16;
   CheckEntering(options, 1070);
