@@ -14,6 +14,7 @@ from headrace._arguments import integer
 from headrace.errors import InvalidArgumentError
 from headrace.formats._cache import (
     IsTrue,
+    built,
     cache_path,
     cache_target,
     index_target,
@@ -125,7 +126,10 @@ def _open_folder(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) ->
     index = open_current(path, _describes(root, skip))
     if index is not None:
         return Opened(index)
-    _build(root, path, skip, wanted)
+    if wanted.index is None:
+        path = built(root, path, lambda where: _build(root, where, skip, wanted))
+    else:
+        _build(root, path, skip, wanted)
     index = _core.Index.open(path)
     _log.info("indexed %s: %d samples, into %s", root, index.sample_count, path)
     return Opened(index, is_new=True)
