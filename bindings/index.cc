@@ -72,6 +72,12 @@ nb::dlpack::dtype DlpackType(DType dtype) {
   return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * ElementBytes(dtype)), 1};
 }
 
+// `status`, or that the file of the index was cut or written again: then what was read is wrong.
+Status AndIntact(const Index& index, Status status) {
+  Status intact = index.CheckIntact();
+  return intact.ok() ? status : intact;
+}
+
 const FieldInfo& FieldOrThrow(const Index& index, std::size_t field) {
   if (field >= index.fields().size()) {
     ThrowStatus(OutOfRange("field {}: the index has {}", field, index.fields().size()));
@@ -122,7 +128,7 @@ std::tuple<Array64, Array64, Array64> Extents(const PyIndex& self, std::size_t f
   Status status;
   {
     const GilRelease release;
-    status = fill();
+    status = AndIntact(index, fill());
   }
   ThrowIfError(status);
   return {ToArray(std::move(objects)), ToArray(std::move(offsets)), ToArray(std::move(sizes))};
@@ -145,7 +151,7 @@ std::tuple<OutArray<std::uint8_t>, Array64> InlineRagged(const PyIndex& self, st
       values.insert(values.end(), bytes, bytes + value.size());
       lengths[i] = value.size();
     }
-    return {};
+    return index.CheckIntact();
   });
   return {ToArray(std::move(values)), ToArray(std::move(lengths))};
 }
@@ -171,7 +177,7 @@ nb::ndarray<nb::numpy> InlineValues(const PyIndex& self, std::size_t field, std:
   Status status;
   {
     const GilRelease release;
-    status = fill();
+    status = AndIntact(index, fill());
   }
   ThrowIfError(status);
   std::vector<std::size_t> shape{n};
@@ -197,6 +203,7 @@ std::optional<Array64> Checksums(const PyIndex& self, std::size_t field, std::ui
       checksums[i] = index.checksum(field, SampleId{first + i}).value_or(0);
     }
   }
+  ThrowIfError(index.CheckIntact());
   return ToArray(std::move(checksums));
 }
 
@@ -212,7 +219,7 @@ std::optional<Array64> DecodedSizes(const PyIndex& self, std::size_t field, std:
     for (std::uint64_t i = 0; i < n; ++i) {
       HEADRACE_ASSIGN_OR_RETURN(sizes[i], index.decoded_bytes(field, SampleId{first + i}));
     }
-    return {};
+    return index.CheckIntact();
   });
   return ToArray(std::move(sizes));
 }
@@ -244,7 +251,7 @@ std::tuple<Array64, Array64, Array64, Array64, Array64, std::optional<Array64>> 
   Status status;
   {
     const GilRelease release;
-    status = fill();
+    status = AndIntact(index, fill());
   }
   ThrowIfError(status);
   std::optional<Array64> sums;

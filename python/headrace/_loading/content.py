@@ -20,6 +20,7 @@ PIECE_BYTES = 16 * 2**10
 them. Of at most 8 MiB that is all."""
 
 _READS_AT_ONCE = 16
+_PIECES_AT_ONCE = 8  # of one file, one after the other
 _SAMPLES_AT_ONCE = 2**18
 
 UNREADABLE = ""
@@ -75,8 +76,12 @@ def _has_unknown(index: _core.Index) -> bool:
 
 def _sampled(index: _core.Index, known: str) -> str:
     columns = index.pieces(PIECES, PIECE_BYTES, int(known[:16], 16))
-    pieces = map(_Piece._make, np.column_stack(columns).tolist())
-    files = [list(of_one) for _, of_one in groupby(pieces, lambda each: each.number)]
+    pieces = list(map(_Piece._make, np.column_stack(columns).tolist()))
+    files = [
+        list(of_one)
+        for first in range(0, len(pieces), _PIECES_AT_ONCE)
+        for _, of_one in groupby(pieces[first : first + _PIECES_AT_ONCE], lambda each: each.number)
+    ]
     with ThreadPoolExecutor(_READS_AT_ONCE, "headrace-content") as threads:
         try:
             found = b"".join(threads.map(lambda each: _read(index, each), files))

@@ -102,8 +102,9 @@ import os, shutil, sys, faulthandler
 import numpy as np, headrace as hr
 folder, how = sys.argv[1:]
 index = f"{folder}/a.hri"
+dataset = hr.open(f"{folder}/a.npy", index=index)
 loader = hr.Loader(
-    hr.open(f"{folder}/a.npy", index=index), 4, engine=hr.Engine(prefetch=1), memory="32MiB",
+    dataset, 4, engine=hr.Engine(prefetch=1), memory="32MiB",
     output="numpy",
 )
 rows = np.load(f"{folder}/a.npy")
@@ -132,6 +133,10 @@ try:
     print("then", len(list(loader)))
 except hr.HeadraceError as error:
     print("refused again")
+try:
+    print("sample", dataset[7]["value"][0])
+except hr.errors.DataLossError as error:
+    print("refused at last")
 """
 
 
@@ -145,10 +150,10 @@ def test_an_index_that_is_changed_in_use_is_an_error_not_a_signal(how: str, tmp_
     )
     assert done.returncode == 0, done.stderr
     if how == "renamed":
-        assert done.stdout == "whole 1000\nthen 1000\n"
+        assert done.stdout == "whole 1000\nthen 1000\nsample 7\n"
         return
     assert f"refused reading index '{tmp_path}/a.hri': the file was cut or written" in done.stdout
-    assert done.stdout.endswith("refused again\n")
+    assert done.stdout.endswith("refused again\nrefused at last\n")
     # What the message says helps.
     assert len(hr.open(tmp_path / "a.npy", index=tmp_path / "c.hri")) == 4000
 
