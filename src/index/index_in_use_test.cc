@@ -38,7 +38,7 @@ TEST(IndexContentTest, IsThatOfAllButTheTimesOfChange) {
   larger.objects.back().size += 1;
   EXPECT_NE(of(larger), content);
   IndexContents renamed = contents;
-  renamed.objects.back().name += "x";
+  renamed.objects.back().name += 'x';
   EXPECT_NE(of(renamed), content);
 }
 

@@ -213,7 +213,8 @@ int FileTable::OpenDescriptor(const std::string& path, int flags) {
       MutexLock lock(mutex_);
       closing = ForgetIdle(0);
     }
-    CloseAll(std::move(closing));
+    CheckClosing(closing);
+    closing.clear();
     fd = OpenForReading(path, flags);
   }
   return fd;
@@ -257,7 +258,7 @@ std::shared_ptr<OpenFile> FileTable::Find(ObjectId object) {
     file = found->second.file;
     closing = ForgetIdle(FilesMax());  // Tables may have been made meanwhile.
   }
-  CloseAll(std::move(closing));
+  CheckClosing(closing);
   return file;
 }
 
@@ -285,7 +286,7 @@ void FileTable::NoteChanged(const OpenFile& file, const Status& why) {
   if (changed_.ok()) changed_ = why.WithContext("reading " + file.path());
 }
 
-void FileTable::CloseAll(std::vector<std::shared_ptr<OpenFile>> files) {
+void FileTable::CheckClosing(const std::vector<std::shared_ptr<OpenFile>>& files) {
   for (const std::shared_ptr<OpenFile>& file : files) {
     if (const Status status = file->CheckAsIndexed(); !status.ok()) NoteChanged(*file, status);
   }
@@ -328,7 +329,7 @@ std::shared_ptr<OpenFile> FileTable::Add(ObjectId object, std::shared_ptr<OpenFi
       files_.emplace(object, Cached{file, recent_.begin()});
     }
   }
-  CloseAll(std::move(closing));
+  CheckClosing(closing);
   return file;
 }
 

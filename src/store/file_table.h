@@ -200,8 +200,10 @@ class FileTable {
   // Compares a file with the index. One that has changed is not in the table any more, and
   // CheckOpen() reports it.
   Status CheckAgain(ObjectId object, const OpenFile& file) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Closes files that left the table, which may have changed since they were read.
-  void CloseAll(std::vector<std::shared_ptr<OpenFile>> files) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Of files that left the table, and are about to be closed: they may have changed since they were
+  // read.
+  void CheckClosing(const std::vector<std::shared_ptr<OpenFile>>& files)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
   void NoteChanged(const OpenFile& file, const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<OpenFile> Add(ObjectId object, std::shared_ptr<OpenFile> file)
       HEADRACE_LOCKS_EXCLUDED(mutex_);

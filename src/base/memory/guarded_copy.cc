@@ -49,10 +49,10 @@ bool PutZeros(const std::byte* at) {
        each = each->next) {
     const std::byte* const end = each->end.load(std::memory_order_acquire);
     if (at < each->begin.load(std::memory_order_acquire) || at >= end) continue;
-    const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) / page_bytes * page_bytes;
+    const std::byte* const page = at - reinterpret_cast<std::uintptr_t>(at) % page_bytes;
     each->lost.store(true, std::memory_order_release);
-    return ::mmap(reinterpret_cast<void*>(page), reinterpret_cast<std::uintptr_t>(end) - page,
-                  PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+    return ::mmap(const_cast<std::byte*>(page), static_cast<std::size_t>(end - page), PROT_READ,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
   }
   return false;
 }
