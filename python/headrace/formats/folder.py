@@ -58,7 +58,10 @@ class Folder(Format):
         kept = wanted.index
         target = cache_path(path, *skip) if kept is None else index_target(kept, path)
         make_folder_of(target, f"indexing {path}")
-        _build(path, target, skip, wanted)
+        if kept is None:
+            target = built(path, target, lambda where: _build(path, where, skip, wanted))
+        else:
+            _build(path, target, skip, wanted)
         return _core.Index.open(target), target
 
     def is_current(self, index: _core.Index) -> bool:
