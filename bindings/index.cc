@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -71,6 +72,12 @@ nb::dlpack::dtype DlpackType(DType dtype) {
   return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * ElementBytes(dtype)), 1};
 }
 
+// `status`, or that the file of the index was cut or written again: then what was read is wrong.
+Status AndIntact(const Index& index, Status status) {
+  Status intact = index.CheckIntact();
+  return intact.ok() ? status : intact;
+}
+
 const FieldInfo& FieldOrThrow(const Index& index, std::size_t field) {
   if (field >= index.fields().size()) {
     ThrowStatus(OutOfRange("field {}: the index has {}", field, index.fields().size()));
@@ -121,7 +128,7 @@ std::tuple<Array64, Array64, Array64> Extents(const PyIndex& self, std::size_t f
   Status status;
   {
     const GilRelease release;
-    status = fill();
+    status = AndIntact(index, fill());
   }
   ThrowIfError(status);
   return {ToArray(std::move(objects)), ToArray(std::move(offsets)), ToArray(std::move(sizes))};
@@ -144,7 +151,7 @@ std::tuple<OutArray<std::uint8_t>, Array64> InlineRagged(const PyIndex& self, st
       values.insert(values.end(), bytes, bytes + value.size());
       lengths[i] = value.size();
     }
-    return {};
+    return index.CheckIntact();
   });
   return {ToArray(std::move(values)), ToArray(std::move(lengths))};
 }
@@ -170,7 +177,7 @@ nb::ndarray<nb::numpy> InlineValues(const PyIndex& self, std::size_t field, std:
   Status status;
   {
     const GilRelease release;
-    status = fill();
+    status = AndIntact(index, fill());
   }
   ThrowIfError(status);
   std::vector<std::size_t> shape{n};
@@ -196,6 +203,7 @@ std::optional<Array64> Checksums(const PyIndex& self, std::size_t field, std::ui
       checksums[i] = index.checksum(field, SampleId{first + i}).value_or(0);
     }
   }
+  ThrowIfError(index.CheckIntact());
   return ToArray(std::move(checksums));
 }
 
@@ -211,7 +219,7 @@ std::optional<Array64> DecodedSizes(const PyIndex& self, std::size_t field, std:
     for (std::uint64_t i = 0; i < n; ++i) {
       HEADRACE_ASSIGN_OR_RETURN(sizes[i], index.decoded_bytes(field, SampleId{first + i}));
     }
-    return {};
+    return index.CheckIntact();
   });
   return ToArray(std::move(sizes));
 }
@@ -243,7 +251,7 @@ std::tuple<Array64, Array64, Array64, Array64, Array64, std::optional<Array64>> 
   Status status;
   {
     const GilRelease release;
-    status = fill();
+    status = AndIntact(index, fill());
   }
   ThrowIfError(status);
   std::optional<Array64> sums;
@@ -256,6 +264,45 @@ std::tuple<Array64, Array64, Array64, Array64, Array64, std::optional<Array64>> 
 std::tuple<nb::str, std::uint64_t, std::int64_t> Object(const PyIndex& self, std::uint64_t id) {
   const ObjectInfo info = ValueOrThrow(self.index->object(ObjectId{id}));
   return {ToName(info.name), info.size, info.mtime_ns};
+}
+
+// The content of an index, as text.
+std::string ContentOf(const PyIndex& self) {
+  const GilRelease release;
+  return self.index->Content();
+}
+
+// Ranges that stand for all bytes: (objects, offsets, sizes).
+std::tuple<Array64, Array64, Array64> Pieces(const PyIndex& self, std::uint64_t count,
+                                             std::uint64_t bytes, std::uint64_t seed) {
+  std::vector<std::uint64_t> objects;
+  std::vector<std::uint64_t> offsets;
+  std::vector<std::uint64_t> sizes;
+  {
+    const GilRelease release;
+    for (const Extent& each : self.index->Pieces(count, bytes, seed)) {
+      objects.push_back(Raw(each.object));
+      offsets.push_back(each.range.offset);
+      sizes.push_back(each.range.size);
+    }
+  }
+  return {ToArray(std::move(objects)), ToArray(std::move(offsets)), ToArray(std::move(sizes))};
+}
+
+// The first object that has another name or size in `other`, or that only one of the two has.
+std::optional<std::uint64_t> FirstOtherObject(const PyIndex& self, const PyIndex& other) {
+  const GilRelease release;
+  const Index& a = *self.index;
+  const Index& b = *other.index;
+  const std::uint64_t both = std::min(a.object_count(), b.object_count());
+  for (std::uint64_t id = 0; id < both; ++id) {
+    const Result<ObjectInfo> one = a.object(ObjectId{id});
+    const Result<ObjectInfo> two = b.object(ObjectId{id});
+    if (!one.ok() || !two.ok()) return id;
+    if (one.value().name != two.value().name || one.value().size != two.value().size) return id;
+  }
+  if (a.object_count() != b.object_count()) return both;
+  return std::nullopt;
 }
 
 PyIndex OpenIndex(const Text& path) {
@@ -348,6 +395,12 @@ void BindReading(nb::module_& module) {
                      }
                      return attributes;
                    })
+      .def("content", &ContentOf,
+           "32 hexadecimal digits: the fingerprint without the objects' times of change")
+      .def("pieces", &Pieces, "count"_a, "bytes"_a, "seed"_a,
+           "(objects, offsets, sizes) of ranges that are spread over the bytes of all objects")
+      .def("first_other_object", &FirstOtherObject, "other"_a,
+           "the first object that has another name or size in `other`, or is in one alone")
       .def("object", &Object, "id"_a, "(name, size, mtime_ns)")
       .def("extents", &Extents, "field"_a, "first"_a = 0, "count"_a = nb::none(),
            "(objects, offsets, sizes) of samples [first, first + count)")

@@ -104,6 +104,13 @@ class PyStoredReader {
     }));
   }
 
+  void CheckOpen() {
+    ThrowIfError(WithoutGil([&]() -> Status {
+      HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenedStore> opened, store());
+      return opened->store().CheckOpen();
+    }));
+  }
+
   void Close() {
     WithoutGil([this] {
       std::shared_ptr<OpenedStore> closing;
@@ -167,6 +174,9 @@ void BindStored(nb::module_& module) {
            "Fills all of `target` with the ranges, one after the other. Ctrl-C ends it.")
       .def("check", &PyStoredReader::Check, nb::arg("object"),
            "Raises unless the object is there, and as it was indexed.")
+      .def("check_open", &PyStoredReader::CheckOpen,
+           "Raises if a file that it has open has changed since it was indexed, or had when it was "
+           "closed.")
       .def("close", &PyStoredReader::Close);
 }
 

@@ -89,6 +89,21 @@ class Index:
     @property
     def attributes(self) -> dict[str, str]: ...
 
+    def content(self) -> str:
+        """
+        32 hexadecimal digits: the fingerprint without the objects' times of change
+        """
+
+    def pieces(self, count: int, bytes: int, seed: int) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
+        """
+        (objects, offsets, sizes) of ranges that are spread over the bytes of all objects
+        """
+
+    def first_other_object(self, other: Index) -> int | None:
+        """
+        the first object that has another name or size in `other`, or is in one alone
+        """
+
     def object(self, id: int) -> tuple[str, int, int]:
         """(name, size, mtime_ns)"""
 
@@ -402,6 +417,11 @@ class StoredReader:
 
     def check(self, object: int) -> None:
         """Raises unless the object is there, and as it was indexed."""
+
+    def check_open(self) -> None:
+        """
+        Raises if a file that it has open has changed since it was indexed, or had when it was closed.
+        """
 
     def close(self) -> None: ...
 

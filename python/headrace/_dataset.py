@@ -140,6 +140,11 @@ class Dataset:
         return self._index.fingerprint
 
     @property
+    def content(self) -> str:
+        """32 hexadecimal digits: the fingerprint without times of change, which a copy keeps."""
+        return self._index.content()
+
+    @property
     def homes(self) -> int:
         """The number of nodes on whose own disks the samples lie (`headrace docs pack-format`).
 

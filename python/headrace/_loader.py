@@ -68,7 +68,8 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         memory: limit of the loader's memory: bytes, "4GiB", or "20%" of the machine's. Default: as
             much as is useful, at most a quarter of the machine's.
         threads: number of threads that decode; default: one per usable core.
-        tiers: a list of where to keep samples between epochs, fastest first: `headrace.tiers`.
+        tiers: where to keep samples between epochs: one of `headrace.tiers`, or a list, fastest
+            first.
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
         ragged: if rows differ in shape: "pad" or "list"; of a callable's results also "error".
         on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
@@ -104,7 +105,7 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         epochs: int | None = None,
         memory: int | str | None = None,
         threads: int | None = None,
-        tiers: Iterable[Tier] | None = None,
+        tiers: Tier | Iterable[Tier] | None = None,
         workers: int | Workers | None = None,
         ragged: signature.Ragged = "error",
         on_error: signature.OnError = "raise",
@@ -228,10 +229,12 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         """Where the loader is, after the last batch it gave: a small dict of plain values."""
         return self._source.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues after the last batch before `state` was saved, on any number of ranks with the
-        same global batch. A state of another dataset or other parameters is refused."""
-        self._source.load_state_dict(state)
+        same global batch. A state of other parameters is refused, and one of another dataset, but
+        for a copy. `strict=False` takes one of any dataset with as many samples and the same
+        fields."""
+        self._source.load_state_dict(state, strict)
 
     def close(self) -> None:
         """Stops reading and gives back threads and memory; batches that are held stay valid."""

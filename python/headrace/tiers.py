@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
@@ -56,7 +57,7 @@ class Ssd:
     reuses them, and verifies every sample before use. Each rank has a subfolder ``rank-N``.
 
     Args:
-        path: of the folder, created if it does not exist.
+        path: of the folder, created if it does not exist; the folder above it must.
         capacity: bytes of one rank, or "200GB", or "20%" of the file system.
         threads: number of threads that read and write it.
     """
@@ -79,7 +80,7 @@ class CoreTier:
 
 
 def core_tiers(
-    tiers: Iterable[Tier] | None, *, make: bool = True, images: str | None = None
+    tiers: Tier | Iterable[Tier] | None, *, make: bool = True, images: str | None = None
 ) -> list[CoreTier]:
     """The core's tiers. Makes their folders if asked to; refuses folders in `images`.
 
@@ -116,6 +117,12 @@ def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
             "or headrace.tiers.Ssd(folder, capacity)"
         )
     path = _folder(number, tier.path)
+    above = os.path.dirname(path)
+    if make and not os.path.isdir(above):
+        raise InvalidArgumentError(
+            f"tiers[{number}]: folder {path} cannot be made: {above} is not there, so the disk may "
+            f"not be mounted; if it is, make it first: mkdir -p {shlex.quote(path)}"
+        )
     try:
         if make:
             os.makedirs(path, exist_ok=True)
@@ -204,7 +211,7 @@ class Budget:
     """
 
     @named_arguments
-    def __init__(self, memory: int | str, tiers: Iterable[Tier] | None = None) -> None:
+    def __init__(self, memory: int | str, tiers: Tier | Iterable[Tier] | None = None) -> None:
         if memory is None:
             raise InvalidArgumentError(
                 "budget: memory: missing, must be bytes or a size such as 8GiB"

@@ -50,7 +50,8 @@ LoopEvent Call(std::function<void()> run) { return {.run = std::move(run), .comp
 // The components, and what they share.
 struct Engine::Components {
   Components(const Parts& parts, const EngineOptions& of_engine, std::stop_token stop,
-             Inbox<LoopEvent>& inbox, TierCache* cache)
+             Inbox<LoopEvent>& inbox, TierCache* cache,
+             std::function<std::optional<Status>(bool)> check)
       : options(of_engine),
         fields(*parts.index, parts.schema),
         verifier(*parts.index, options.verify),
@@ -91,6 +92,7 @@ struct Engine::Components {
               {.first_rank = parts.first_rank,
                .sources = cache != nullptr,
                .have_come = [this](std::uint64_t number) { return blocks.HaveCome(number); },
+               .check = std::move(check),
                .wait = parcels == nullptr ? nullptr : &parcels->wait},
               parts.lanes, batch_maker) {
     rows.Connect(filler.get(), &blocks);
@@ -121,8 +123,11 @@ Engine::Engine(const Parts& parts, const EngineOptions& options, std::unique_ptr
           *parts.executor, [this](std::span<LoopEvent> events) { return HandleAll(events); })),
       order_(std::move(order)),
       tiers_(StoredFields(*parts.index, parts.schema).empty() ? nullptr : std::move(tiers)),
-      components_(
-          std::make_unique<Components>(parts_, options, stop_.get_token(), *inbox_, tiers_.get())) {
+      components_(std::make_unique<Components>(parts_, options, stop_.get_token(), *inbox_,
+                                               tiers_.get(), [this](bool ends_epoch) {
+                                                 state_mutex_.AssertHeld();
+                                                 return CheckData(ends_epoch);
+                                               })) {
   HEADRACE_CHECK(options.batches_max > 0 && options.reads_in_flight_max > 0);
   HEADRACE_CHECK(!parts.lanes.empty() && parts.lanes.size() < kDeadlinesOfStep);
   for (const EngineLane& lane : parts.lanes) {
@@ -315,6 +320,23 @@ std::optional<Step> Engine::PlanStep() {
   state_mutex_.Lock();
   Tick();
   return step;
+}
+
+// As Lanes wants it of each batch. At the end of an epoch the files of the data may be on storage
+// that does not answer, so nobody waits for that, as for PlanStep().
+std::optional<Status> Engine::CheckData(bool ends_epoch) {
+  Status status = parts_.index->CheckIntact();
+  if (!status.ok() || !ends_epoch || !parts_.store->HasOpen()) return status;
+  if (!inbox_->by_executor()) {
+    inbox_->HandOver({.completes = 0});
+    return std::nullopt;
+  }
+  state_mutex_.Unlock();
+  status = parts_.store->CheckOpen();
+  state_mutex_.Lock();
+  Tick();
+  if (components_->loop.ended) return std::nullopt;
+  return status;
 }
 
 void Engine::Tick() {

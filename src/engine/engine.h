@@ -97,6 +97,7 @@ class Engine {
   void Advance() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   bool AdmitStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   std::optional<Step> PlanStep() HEADRACE_LOCKS_REQUIRED(state_mutex_);  // releases it meanwhile
+  std::optional<Status> CheckData(bool ends_epoch) HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void Tick() HEADRACE_LOCKS_REQUIRED(state_mutex_);  // tells the components what time it is
   void SplitShares(const Step& step, std::span<StepWork* const> works)
       HEADRACE_LOCKS_REQUIRED(state_mutex_);

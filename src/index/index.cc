@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/memory/mapped_file.h"
 #include "index/index_reader.h"
 #include "index/index_rules.h"
@@ -95,6 +96,38 @@ Status Index::CopyInlineValues(std::size_t field, SampleId first,
   return Status();
 }
 
+std::uint64_t Index::object_bytes(ObjectId id) const {
+  const Result<ObjectInfo> object = this->object(id);
+  return object.ok() ? object.value().size : 0;
+}
+
+std::vector<Extent> Index::Pieces(std::uint64_t count, std::uint64_t bytes,
+                                  std::uint64_t seed) const {
+  const auto size_of = [this](std::uint64_t id) { return object_bytes(ObjectId{id}); };
+  unsigned __int128 total = 0;
+  for (std::uint64_t id = 0; id < object_count(); ++id) total += size_of(id);
+  std::vector<Extent> pieces;
+  std::uint64_t id = 0;
+  unsigned __int128 begin = 0;  // of object `id`, in the bytes of all
+  for (std::uint64_t part = 0; part < count && total > 0; ++part) {
+    const unsigned __int128 first = total * part / count;
+    const auto part_bytes = static_cast<std::uint64_t>(total * (part + 1) / count - first);
+    std::uint64_t left = std::min(bytes, part_bytes);
+    if (left == 0) continue;
+    const unsigned __int128 at = first + Mix64(seed + part) % (part_bytes - left + 1);
+    while (at >= begin + size_of(id)) begin += size_of(id++);
+    auto offset = static_cast<std::uint64_t>(at - begin);
+    for (std::uint64_t each = id; left > 0 && each <= id + kPieceObjectsMax; ++each) {
+      if (each == object_count()) break;
+      const std::uint64_t size = std::min(left, size_of(each) - offset);
+      if (size > 0) pieces.push_back({ObjectId{each}, {offset, size}});
+      left -= size;
+      offset = 0;
+    }
+  }
+  return pieces;
+}
+
 Result<std::shared_ptr<const Index>> Index::Open(const std::string& path) {
   const Result<std::shared_ptr<const MappedFile>> file = MappedFile::Open(path);
   if (!file.ok()) {
@@ -103,7 +136,7 @@ Result<std::shared_ptr<const Index>> Index::Open(const std::string& path) {
         is_no_file ? Status(StatusCode::kDataLoss, "not an index: not a file") : file.status();
     return status.WithContext("opening index " + internal::Quoted(path));
   }
-  return internal::OpenIndexInMemory(file.value()->bytes(), path, file.value());
+  return internal::OpenMappedIndex(file.value(), path);
 }
 
 }  // namespace headrace

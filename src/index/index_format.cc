@@ -185,6 +185,22 @@ std::array<std::uint64_t, 2> Fingerprint(const IndexHeader& header,
   return hasher.Digest();
 }
 
+std::array<std::uint64_t, 2> Content(const IndexHeader& header, std::span<const Section> sections,
+                                     std::uint64_t object_sizes) {
+  Hasher128 hasher;
+  hasher.AddText("headrace content 1");
+  hasher.AddNumber(header.sample_count);
+  hasher.AddNumber(header.object_count);
+  for (const Section& section : sections) {
+    if (!MattersToSamples(section.kind)) continue;
+    hasher.AddNumber(static_cast<std::uint64_t>(section.kind));
+    hasher.AddNumber(section.field);
+    hasher.AddNumber(section.size);
+    hasher.AddNumber(section.kind == SectionKind::kObjects ? object_sizes : section.checksum);
+  }
+  return hasher.Digest();
+}
+
 std::array<std::byte, kHeaderBytes> EncodeHeader(const IndexHeader& header) {
   std::array<std::byte, kHeaderBytes> bytes{};
   std::byte* const to = bytes.data();

@@ -108,6 +108,11 @@ std::uint64_t FileBytes(std::span<const Section> sections);
 std::array<std::uint64_t, 2> Fingerprint(const IndexHeader& header,
                                          std::span<const Section> sections);
 
+// XXH3-128 over the same, but for the objects' times of change. `object_sizes`: XXH3-64 of the
+// sizes of all objects.
+std::array<std::uint64_t, 2> Content(const IndexHeader& header, std::span<const Section> sections,
+                                     std::uint64_t object_sizes);
+
 std::array<std::byte, kHeaderBytes> EncodeHeader(const IndexHeader& header);
 // Checks magic, checksum and version, and that `file_bytes` is the size of `file`.
 Result<IndexHeader> DecodeHeader(std::span<const std::byte> file);

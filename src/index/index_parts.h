@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory/mapped_file.h"
 #include "base/status.h"
 #include "index/index.h"
 #include "index/index_format.h"
@@ -34,6 +35,7 @@ struct IndexParts {
 
   std::string path;
   std::shared_ptr<const void> owner;
+  std::shared_ptr<const MappedFile> mapped;  // null: `file` is in memory, or of no file
   std::span<const std::byte> file;
   IndexHeader header;
   std::vector<Section> sections;

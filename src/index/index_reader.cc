@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -15,12 +16,17 @@
 namespace headrace::internal {
 namespace {
 
+constexpr std::uint64_t kPageMin = 4 * kKiB;
+
 // An Index over the parts of a file. An entry of a large section is checked on access. Large: as
 // Index.
 class IndexView final : public Index {
  public:
   explicit IndexView(IndexParts parts)
-      : parts_(std::move(parts)), fingerprint_(HexDigest(parts_.header.fingerprint)) {}
+      : parts_(std::move(parts)),
+        fingerprint_(HexDigest(parts_.header.fingerprint)),
+        header_(EncodeHeader(parts_.header)),
+        tail_(Hash64(Tail())) {}
 
   [[nodiscard]] std::uint64_t sample_count() const override { return parts_.header.sample_count; }
   [[nodiscard]] std::span<const FieldInfo> fields() const override { return parts_.fields; }
@@ -28,11 +34,17 @@ class IndexView final : public Index {
   [[nodiscard]] std::uint64_t block_count() const override { return parts_.header.block_count; }
   [[nodiscard]] const std::string& root() const override { return parts_.root; }
   [[nodiscard]] const std::string& fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::string Content() const override;
+  [[nodiscard]] Status CheckIntact() const override;
   [[nodiscard]] std::uint64_t file_bytes() const override { return parts_.file.size(); }
 
   [[nodiscard]] std::span<const Attribute> attributes() const override { return parts_.attributes; }
 
   [[nodiscard]] Result<ObjectInfo> object(ObjectId id) const override;
+  [[nodiscard]] std::uint64_t object_bytes(ObjectId id) const override {
+    HEADRACE_CHECK(Raw(id) < object_count());
+    return Load<std::uint64_t>(parts_.tables.objects.data() + Raw(id) * kObjectBytes);
+  }
   [[nodiscard]] Result<BlockInfo> block(std::uint64_t position) const override;
   [[nodiscard]] Result<Extent> extent(std::size_t field, SampleId id) const override;
   [[nodiscard]] Result<std::span<const std::byte>> inline_value(std::size_t field,
@@ -51,9 +63,40 @@ class IndexView final : public Index {
   // Takes the object's size alone: an extent is checked against it without looking up the name.
   [[nodiscard]] Status CheckExtent(const Extent& extent, const FieldInfo* field) const;
 
+  // What the last page has of the file: a cut inside it reads as zeros, and is no missing page.
+  [[nodiscard]] std::span<const std::byte> Tail() const {
+    return parts_.file.last((parts_.file.size() - 1) % kPageMin + 1);
+  }
+
   const IndexParts parts_;
   const std::string fingerprint_;
+  const std::array<std::byte, kHeaderBytes> header_;  // it has the checksums of all sections'
+  const std::uint64_t tail_;
 };
+
+std::string IndexView::Content() const {
+  Hasher64 sizes;
+  std::array<std::uint64_t, 512> some{};
+  for (std::uint64_t id = 0; id < object_count();) {
+    const std::uint64_t count = std::min<std::uint64_t>(some.size(), object_count() - id);
+    for (std::uint64_t i = 0; i < count; ++i, ++id) some[i] = object_bytes(ObjectId{id});
+    sizes.Add(std::as_bytes(std::span(some).first(count)));
+  }
+  return HexDigest(internal::Content(parts_.header, parts_.sections, sizes.Digest()));
+}
+
+// Another index has another header; a copy of this one that is not whole yet lacks pages.
+Status IndexView::CheckIntact() const {
+  if (parts_.mapped == nullptr) return Status();
+  InstallCopyGuard();  // Another handler may have taken its place.
+  if (std::ranges::equal(parts_.file.first(kHeaderBytes), header_) && Hash64(Tail()) == tail_ &&
+      !parts_.mapped->has_lost()) {
+    return Status();
+  }
+  return Damaged(parts_,
+                 "the file was cut or written again while it was in use; open the dataset again, "
+                 "and replace an index by renaming another one (mv), never in place");
+}
 
 Result<ObjectInfo> IndexView::object(ObjectId id) const {
   if (Raw(id) >= object_count()) {
@@ -84,8 +127,7 @@ Status IndexView::CheckExtent(const Extent& extent, const FieldInfo* field) cons
     return DataLoss("{}: the index has {} objects", Describe(extent), object_count());
   }
   ObjectInfo object;
-  object.size =
-      Load<std::uint64_t>(parts_.tables.objects.data() + Raw(extent.object) * kObjectBytes);
+  object.size = object_bytes(extent.object);
   if (!WhyExtentIsWrong(extent, object, field)) return Status();
   // The name is for the message only, and used only if it is intact.
   if (const auto named = this->object(extent.object); named.ok()) object = named.value();
@@ -246,17 +288,25 @@ Status IndexView::CopyInlineValues(std::size_t field, SampleId first,
   return Status();
 }
 
+Result<std::shared_ptr<const Index>> ViewOf(IndexParts parts) {
+  HEADRACE_RETURN_IF_ERROR(ReadParts(parts));
+  auto view = std::make_shared<const IndexView>(std::move(parts));
+  HEADRACE_RETURN_IF_ERROR(view->CheckIntact());  // Since its parts were read.
+  return std::shared_ptr<const Index>(std::move(view));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Index>> OpenIndexInMemory(std::span<const std::byte> bytes,
                                                        std::string path,
                                                        std::shared_ptr<const void> owner) {
-  IndexParts parts;
-  parts.path = std::move(path);
-  parts.owner = std::move(owner);
-  parts.file = bytes;
-  HEADRACE_RETURN_IF_ERROR(ReadParts(parts));
-  return std::shared_ptr<const Index>(std::make_shared<const IndexView>(std::move(parts)));
+  return ViewOf({.path = std::move(path), .owner = std::move(owner), .file = bytes});
+}
+
+Result<std::shared_ptr<const Index>> OpenMappedIndex(std::shared_ptr<const MappedFile> file,
+                                                     std::string path) {
+  const std::span<const std::byte> bytes = file->bytes();
+  return ViewOf({.path = std::move(path), .mapped = std::move(file), .file = bytes});
 }
 
 }  // namespace headrace::internal

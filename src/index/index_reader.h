@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "base/memory/mapped_file.h"
 #include "base/status.h"
 #include "index/index.h"
 
@@ -22,5 +23,9 @@ namespace headrace::internal {
 Result<std::shared_ptr<const Index>> OpenIndexInMemory(std::span<const std::byte> bytes,
                                                        std::string path,
                                                        std::shared_ptr<const void> owner);
+
+// The same of a file that is mapped.
+Result<std::shared_ptr<const Index>> OpenMappedIndex(std::shared_ptr<const MappedFile> file,
+                                                     std::string path);
 
 }  // namespace headrace::internal

@@ -97,6 +97,17 @@ class ByteStore {
   // A message reads "opening PATH: CAUSE".
   [[nodiscard]] virtual Status CheckObject(ObjectId /*object*/) { return Status(); }
 
+  // Checks that no object that was read has changed since: those that are open, and those that were
+  // until they were closed or found to have changed since the last call. For the end of an epoch,
+  // whose bytes are then those of one state of the data. May wait for storage.
+  //
+  // Errors: FailedPrecondition, ResourceExhausted, Unavailable  as of a read
+  // A message reads "reading PATH: CAUSE".
+  [[nodiscard]] virtual Status CheckOpen() { return Status(); }
+
+  // Whether CheckOpen() has anything to check. Does not wait.
+  [[nodiscard]] virtual bool HasOpen() { return false; }
+
   // Copies all bytes of `extent` to `dst` if no device access is needed. `dst` has exactly the size
   // of the range, which is not empty, and needs no alignment. Reports no errors: Read() does. Opens
   // no file, because that may take as long as a read. For threads that use the bytes themselves,

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <string>
 
 namespace headrace {
@@ -34,6 +35,12 @@ StatusCode CodeOf(int error) {
 }
 
 }  // namespace
+
+std::uint32_t CoarseSeconds() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<std::uint32_t>(now.tv_sec);
+}
 
 Status ErrnoStatus(int error, std::string_view call) {
   std::string text(call);

@@ -11,6 +11,9 @@
 
 namespace headrace {
 
+// Seconds of CLOCK_MONOTONIC, some milliseconds late: takes a few ns.
+std::uint32_t CoarseSeconds();
+
 // The Status for `error`, an errno; the message names the system call.
 Status ErrnoStatus(int error, std::string_view call);
 

@@ -177,6 +177,23 @@ TEST_P(FileStoreTest, AnObjectIsCheckedWithoutReadingItOpenOrNot) {
   EXPECT_EQ(store().stats().reads, reads);
 }
 
+TEST_P(FileStoreTest, AFileThatIsWrittenAgainWhileItIsOpenIsFoundAtTheCheckAndNotReadAgain) {
+  EXPECT_FALSE(store().HasOpen());
+  EXPECT_TRUE(ReadOne({8, 4}).status.ok());
+  EXPECT_TRUE(store().HasOpen());
+  EXPECT_TRUE(store().CheckOpen().ok());
+  const std::vector<timespec> times = {{.tv_sec = 7, .tv_nsec = 0}, {.tv_sec = 8, .tv_nsec = 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, files_.path(kFileObject).c_str(), times.data(), 0), 0);
+  EXPECT_TRUE(ReadOne({8, 4}).status.ok()) << "it was looked at a moment ago";
+  const Status status = store().CheckOpen();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              testing::StartsWith("reading " + files_.path(kFileObject) +
+                                  ": file changed since it was indexed: time of change in ns"));
+  EXPECT_TRUE(store().CheckOpen().ok()) << "it was reported, and is not open any more";
+  EXPECT_EQ(ReadOne({8, 4}).status.code(), StatusCode::kFailedPrecondition);
+}
+
 TEST_P(FileStoreTest, AFileThatShrinksWhileItIsOpenIsRefused) {
   EXPECT_TRUE(ReadOne({8, 4}).status.ok());
   ASSERT_EQ(::truncate(files_.path(kFileObject).c_str(), 5000), 0);
@@ -300,6 +317,31 @@ TEST(FileTableTest, KeepsNoMoreFilesThanAskedAndTheLatestUsed) {
   std::filesystem::remove(files.path(ObjectId{1}));
   EXPECT_TRUE(table.Open({ObjectId{0}, {0, 10}}).ok());
   EXPECT_FALSE(table.Open({ObjectId{1}, {0, 10}}).ok());
+}
+
+TEST(FileTableTest, AFileThatChangedBeforeItWasClosedIsReportedToo) {
+  TempFiles files;
+  for (std::uint64_t i = 1; i <= 3; ++i) files.Add(ObjectId{i}, RandomBytes(i, 100));
+  FileTable table(files, {.descriptors_max = 1});
+  EXPECT_TRUE(table.Open({ObjectId{1}, {0, 10}}).ok());
+  ASSERT_EQ(::truncate(files.path(ObjectId{1}).c_str(), 50), 0);
+  EXPECT_TRUE(table.Open({ObjectId{2}, {0, 10}}).ok());
+  EXPECT_TRUE(table.Open({ObjectId{3}, {0, 10}}).ok());
+  EXPECT_EQ(table.open_files(), 1U);
+  EXPECT_THAT(std::string(table.CheckOpen().message()), HasSubstr(files.path(ObjectId{1})));
+  EXPECT_TRUE(table.CheckOpen().ok());
+}
+
+TEST(FileTableTest, AFileIsDueForACheckSomeSecondsAfterTheLast) {
+  TempFiles files;
+  files.Add(ObjectId{1}, RandomBytes(1, 100));
+  FileTable table(files, {});
+  const std::shared_ptr<OpenFile> file = table.Open({ObjectId{1}, {0, 10}}).value();
+  const std::uint32_t now_s = CoarseSeconds() + 100;
+  EXPECT_TRUE(file->IsCheckDue(now_s));
+  EXPECT_FALSE(file->IsCheckDue(now_s));
+  EXPECT_FALSE(file->IsCheckDue(now_s + kCheckEveryS - 1));
+  EXPECT_TRUE(file->IsCheckDue(now_s + kCheckEveryS));
 }
 
 TEST(FileTableTest, NeverClosesAFileInUse) {

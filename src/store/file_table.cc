@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "base/format/errors.h"
 #include "base/units.h"
@@ -154,7 +155,7 @@ Status FileTable::CheckObject(ObjectId object) {
 }
 
 Result<std::shared_ptr<OpenFile>> FileTable::Open(const Extent& extent) {
-  if (std::shared_ptr<OpenFile> found = Find(extent.object); found != nullptr) {
+  if (std::shared_ptr<OpenFile> found = FindUnchanged(extent.object); found != nullptr) {
     const Status status = CheckRange(extent.range, found->size());
     if (status.ok()) return found;
     return status.WithContext(Doing(found->path(), extent.range));
@@ -180,7 +181,7 @@ Result<std::shared_ptr<OpenFile>> FileTable::OpenWhole(ObjectId object) {
 }
 
 std::shared_ptr<OpenFile> FileTable::FindOpen(const Extent& extent) {
-  std::shared_ptr<OpenFile> found = Find(extent.object);
+  std::shared_ptr<OpenFile> found = FindUnchanged(extent.object);
   const bool has_range = found != nullptr && CheckRange(extent.range, found->size()).ok();
   return has_range ? std::move(found) : nullptr;
 }
@@ -196,6 +197,7 @@ Result<std::shared_ptr<OpenFile>> FileTable::OpenNow(FileInfo info) {
   if (fd < 0) return ErrnoStatus(-fd, "open");
   auto file = std::make_shared<OpenFile>(std::move(info), UniqueFd(fd), catalog_.remedies());
   HEADRACE_RETURN_IF_ERROR(file->CheckAsIndexed());
+  file->checked_s_ = CoarseSeconds();
   if (!direct_) return file;
   struct statfs system = {};
   file->cache_is_its_own_ = ::fstatfs(fd, &system) == 0 && system.f_type != OVERLAYFS_SUPER_MAGIC;
@@ -211,6 +213,7 @@ int FileTable::OpenDescriptor(const std::string& path, int flags) {
       MutexLock lock(mutex_);
       closing = ForgetIdle(0);
     }
+    CheckClosing(closing);
     closing.clear();
     fd = OpenForReading(path, flags);
   }
@@ -246,25 +249,87 @@ Status FileTable::OpenDirect(OpenFile& file) {
 
 std::shared_ptr<OpenFile> FileTable::Find(ObjectId object) {
   std::vector<std::shared_ptr<OpenFile>> closing;
+  std::shared_ptr<OpenFile> file;
+  {
+    MutexLock lock(mutex_);
+    const auto found = files_.find(object);
+    if (found == files_.end()) return nullptr;
+    recent_.splice(recent_.begin(), recent_, found->second.recent);
+    file = found->second.file;
+    closing = ForgetIdle(FilesMax());  // Tables may have been made meanwhile.
+  }
+  CheckClosing(closing);
+  return file;
+}
+
+std::shared_ptr<OpenFile> FileTable::FindUnchanged(ObjectId object) {
+  std::shared_ptr<OpenFile> file = Find(object);
+  if (file == nullptr || !file->IsCheckDue(CoarseSeconds())) return file;
+  return CheckAgain(object, *file).ok() ? file : nullptr;
+}
+
+Status FileTable::CheckAgain(ObjectId object, const OpenFile& file) {
+  const Status status = file.CheckAsIndexed();
+  if (status.ok()) return status;
+  NoteChanged(file, status);
   MutexLock lock(mutex_);
   const auto found = files_.find(object);
-  if (found == files_.end()) return nullptr;
-  recent_.splice(recent_.begin(), recent_, found->second.recent);
-  std::shared_ptr<OpenFile> file = found->second.file;
-  closing = ForgetIdle(FilesMax());  // Tables may have been made meanwhile.
-  return file;
+  if (found != files_.end() && found->second.file.get() == &file) {
+    recent_.erase(found->second.recent);
+    files_.erase(found);
+  }
+  return status;
+}
+
+void FileTable::NoteChanged(const OpenFile& file, const Status& why) {
+  MutexLock lock(mutex_);
+  if (changed_.ok()) changed_ = why.WithContext("reading " + file.path());
+}
+
+void FileTable::CheckClosing(const std::vector<std::shared_ptr<OpenFile>>& files) {
+  for (const std::shared_ptr<OpenFile>& file : files) {
+    if (const Status status = file->CheckAsIndexed(); !status.ok()) NoteChanged(*file, status);
+  }
+}
+
+Status FileTable::CheckOpen() {
+  std::vector<ObjectId> objects;
+  {
+    MutexLock lock(mutex_);
+    objects.assign(recent_.begin(), recent_.end());
+  }
+  for (const ObjectId object : objects) {
+    std::shared_ptr<OpenFile> file;
+    {
+      MutexLock lock(mutex_);
+      const auto found = files_.find(object);
+      if (found != files_.end()) file = found->second.file;
+    }
+    if (file != nullptr) static_cast<void>(CheckAgain(object, *file));
+  }
+  MutexLock lock(mutex_);
+  return std::exchange(changed_, Status());
+}
+
+bool FileTable::HasOpen() const {
+  MutexLock lock(mutex_);
+  return !files_.empty() || !changed_.ok();
 }
 
 std::shared_ptr<OpenFile> FileTable::Add(ObjectId object, std::shared_ptr<OpenFile> file) {
   std::vector<std::shared_ptr<OpenFile>> closing;
-  MutexLock lock(mutex_);
-  // Another thread may have opened it meanwhile.
-  if (const auto found = files_.find(object); found != files_.end()) return found->second.file;
-  const std::size_t files_max = FilesMax();
-  closing = ForgetIdle(files_max - 1);
-  if (files_.size() >= files_max) return file;
-  recent_.push_front(object);
-  files_.emplace(object, Cached{file, recent_.begin()});
+  {
+    MutexLock lock(mutex_);
+    // Another thread may have opened it meanwhile.
+    if (const auto found = files_.find(object); found != files_.end()) return found->second.file;
+    const std::size_t files_max = FilesMax();
+    closing = ForgetIdle(files_max - 1);
+    if (files_.size() < files_max) {
+      recent_.push_front(object);
+      files_.emplace(object, Cached{file, recent_.begin()});
+    }
+  }
+  CheckClosing(closing);
   return file;
 }
 

@@ -56,6 +56,9 @@ class FileCatalog {
   }
 };
 
+// A file that stays open is compared with the index again whenever it is used so long after.
+inline constexpr std::uint32_t kCheckEveryS = 2;
+
 // An open file that matched the index when it was opened. Closed with its last reference.
 //
 // Thread safety: every method may be called from any thread.
@@ -91,6 +94,14 @@ class OpenFile {
   // Errors: FailedPrecondition  it does not
   [[nodiscard]] Status CheckAsIndexed() const;
 
+  // Whether it is kCheckEveryS seconds since this was true last, or since the file was opened.
+  // `now_s`: of CLOCK_MONOTONIC.
+  [[nodiscard]] bool IsCheckDue(std::uint32_t now_s) {
+    std::uint32_t then_s = checked_s_.load(std::memory_order_relaxed);
+    if (now_s - then_s < kCheckEveryS) return false;
+    return checked_s_.compare_exchange_strong(then_s, now_s, std::memory_order_relaxed);
+  }
+
   // The error of a read that ended `missing_bytes` early.
   //
   // Errors: FailedPrecondition  the file no longer matches the index
@@ -107,6 +118,7 @@ class OpenFile {
   std::uint64_t direct_alignment_ = 0;  // bytes
   bool cache_is_its_own_ = false;
   std::atomic<bool> direct_refused_ = false;
+  std::atomic<std::uint32_t> checked_s_ = 0;
   std::once_flag mapped_;
   std::unique_ptr<FileMapping> mapping_;
 };
@@ -163,6 +175,10 @@ class FileTable {
   // As ByteStore::CheckObject().
   Status CheckObject(ObjectId object) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
+  // As ByteStore::CheckOpen(). A file that has changed is closed: the next Open() says why.
+  Status CheckOpen() HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] bool HasOpen() const HEADRACE_LOCKS_EXCLUDED(mutex_);
+
   // For tests.
   [[nodiscard]] std::size_t open_files() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
@@ -179,6 +195,16 @@ class FileTable {
   int OpenDescriptor(const std::string& path, int flags) HEADRACE_LOCKS_EXCLUDED(mutex_);
   Status OpenDirect(OpenFile& file) HEADRACE_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<OpenFile> Find(ObjectId object) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Null: it is not open, or has changed since it was.
+  std::shared_ptr<OpenFile> FindUnchanged(ObjectId object) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Compares a file with the index. One that has changed is not in the table any more, and
+  // CheckOpen() reports it.
+  Status CheckAgain(ObjectId object, const OpenFile& file) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  // Of files that left the table, and are about to be closed: they may have changed since they were
+  // read.
+  void CheckClosing(const std::vector<std::shared_ptr<OpenFile>>& files)
+      HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void NoteChanged(const OpenFile& file, const Status& why) HEADRACE_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<OpenFile> Add(ObjectId object, std::shared_ptr<OpenFile> file)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
@@ -198,6 +224,7 @@ class FileTable {
   mutable Mutex mutex_;
   Recent recent_ HEADRACE_GUARDED_BY(mutex_);
   std::unordered_map<ObjectId, Cached> files_ HEADRACE_GUARDED_BY(mutex_);
+  Status changed_ HEADRACE_GUARDED_BY(mutex_);  // the first since CheckOpen(), with its path
   std::set<std::uint64_t> devices_without_direct_ HEADRACE_GUARDED_BY(mutex_);  // st_dev
 };
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,6 +13,7 @@
 
 #include "base/memory/guarded_copy.h"
 #include "base/units.h"
+#include "store/file_io.h"
 
 namespace headrace {
 namespace {
@@ -121,12 +121,6 @@ bool IsWorthMapping(const OpenFile& file) {
 FileMapping* MappingOf(OpenFile& file) {
   if (!IsWorthMapping(file)) return nullptr;
   return file.mapping([&file](ByteRange range) { return CachedPages(file, range).value_or(0); });
-}
-
-std::uint32_t CoarseSeconds() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return static_cast<std::uint32_t>(now.tv_sec);
 }
 
 }  // namespace

@@ -417,6 +417,10 @@ Status UringFileStore::CheckObject(ObjectId object) {
   return BelongsToParent().WithContext("opening " + ObjectName(object));
 }
 
+Status UringFileStore::CheckOpen() { return Forked() ? Status() : loop_->files().CheckOpen(); }
+
+bool UringFileStore::HasOpen() { return !Forked() && loop_->files().HasOpen(); }
+
 ReadNowAnswer UringFileStore::ReadNow(const Extent& extent, std::span<std::byte> dst) {
   return Forked() ? ReadNowAnswer::kNotAsked : loop_->ReadNow(extent, dst);
 }

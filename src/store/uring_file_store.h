@@ -59,6 +59,8 @@ class UringFileStore final : public ByteStore {
   [[nodiscard]] std::size_t BufferBytes(ByteRange range) const override;
   void Read(std::vector<ReadRequest> requests, std::stop_token stop) override;
   [[nodiscard]] Status CheckObject(ObjectId object) override;
+  [[nodiscard]] Status CheckOpen() override;
+  [[nodiscard]] bool HasOpen() override;
   ReadNowAnswer ReadNow(const Extent& extent, std::span<std::byte> dst) override;
   void ReadAllNow(std::span<NowRead> reads) override;
   bool HoldsNow(const Extent& extent) override;

@@ -146,6 +146,41 @@ def test_a_state_of_another_dataset_is_refused(dataset: hr.Dataset, original: Pa
         other.load_state_dict(state)
 
 
+def test_a_state_beyond_the_last_epoch_is_refused(dataset: hr.Dataset) -> None:
+    with make(dataset) as loader:
+        states = []
+        for _ in range(2):
+            iterator = iter(loader)
+            next(iterator)
+            states.append(loader.state_dict())
+            list(iterator)
+        at_the_end = loader.state_dict()
+    with make(dataset, epochs=1) as short:
+        short.load_state_dict(states[0])
+        message = "state: of epoch {}, but the loader was made for epochs=1; raise it, or leave it"
+        with pytest.raises(errors.FailedPreconditionError, match=message.format(1)):
+            short.load_state_dict(states[1])
+        with pytest.raises(errors.FailedPreconditionError, match=message.format(2)):
+            short.load_state_dict(at_the_end)
+        assert short.state_dict() == states[0]
+    with make(dataset, epochs=2) as whole:
+        whole.load_state_dict(at_the_end)  # of a run that has ended
+        with pytest.raises(errors.FailedPreconditionError, match="iterating epoch 2"):
+            iter(whole)
+
+
+def test_strict_is_for_the_dataset_alone(dataset: hr.Dataset) -> None:
+    with make(dataset) as loader:
+        state = loader.state_dict()
+        with pytest.raises(errors.InvalidArgumentError, match="strict: got 0, must be True or"):
+            loader.load_state_dict(state, strict=0)  # type: ignore[arg-type]
+        with pytest.raises(errors.FailedPreconditionError, match="saved with seed 8"):
+            loader.load_state_dict(state | {"seed": 8}, strict=False)
+        with pytest.raises(errors.InvalidArgumentError, match="content is 3, must be text"):
+            loader.load_state_dict(state | {"content": 3}, strict=False)
+        loader.load_state_dict(state, strict=False)
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [

@@ -1,7 +1,8 @@
-"""What may lie where a tier keeps its files."""
+"""Where a tier may keep its files, and what may lie there."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +40,18 @@ def test_a_link_or_a_folder_in_place_of_a_tiers_file_is_named_with_the_way_out(
     assert victim.read_text() == "years of work"
     data.rmdir()
     make(numbered, tiers=tiers, node_process=node_process).close()
+
+
+@pytest.mark.parametrize("below", ["no disk/tier", "no/such/tier"])
+def test_a_folder_whose_disk_is_not_there_is_not_made(
+    numbered: Path, tmp_path: Path, below: str
+) -> None:
+    path = tmp_path / below
+    with pytest.raises(errors.InvalidArgumentError, match=r"is not there.*mkdir -p") as refusal:
+        make(numbered, tiers=[Ssd(path, "1MB")])
+    assert not path.parent.exists()
+    # What the message says is typed as it stands.
+    command = str(refusal.value).rpartition("make it first: ")[2]
+    subprocess.run(command, shell=True, check=True)
+    make(numbered, tiers=Ssd(path, "1MB")).close()  # One tier needs no list.
+    assert (path / "rank-0").is_dir()

@@ -12,6 +12,7 @@ from headrace import _core
 from headrace._arguments import integer
 from headrace._dataset import Dataset
 from headrace._loading.arguments import tiers_in_trouble, warn_of_held_batches
+from headrace._loading.content import Content
 from headrace._loading.cursor import Cursor, Place
 from headrace._loading.node import NodePlace
 from headrace._loading.options import EPOCHS_MAX, set_order_parameters
@@ -85,6 +86,7 @@ class EpochFeed:
     ) -> None:
         """Takes over `session`, which was opened with `options`."""
         self.dataset = dataset
+        self._content = Content(dataset.index, dataset.fields)
         self._session = session
         self.options = options
         self.source = source
@@ -244,11 +246,20 @@ class EpochFeed:
         """The state before `place`, which may be the end of an epoch."""
         if place.step and place.step >= self.cursor.length(place.plan):
             place = Place(place.epoch + 1, 0)
-        return make_state(self.dataset, self.options, place, self.source, self.order.parameters)
+        return make_state(
+            self.dataset, self._content, self.options, place, self.source, self.order.parameters
+        )
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """As `Loader.load_state_dict`."""
-        epoch, step = check_state(state, self.dataset, self.options, self.source)
+        epoch, step = check_state(
+            state, self.dataset, self._content, self.options, self.source, strict
+        )
+        if (epoch, step) > (self.options.epochs, 0):
+            raise FailedPreconditionError(
+                f"state: of epoch {epoch}, but the loader was made for "
+                f"epochs={self.options.epochs}; raise it, or leave it out"
+            )
         if self.source is None and step >= self.order.steps:
             raise InvalidArgumentError(
                 f"state: step {step} of epoch {epoch}, but an epoch has {self.order.steps}"

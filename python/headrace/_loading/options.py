@@ -58,7 +58,7 @@ def core_options(
     memory: int | str | None = None,
     threads: int | None = None,
     on_error: str = "raise",
-    tiers: Iterable[Tier] | None = None,
+    tiers: Tier | Iterable[Tier] | None = None,
     cache: Cache | None = None,
     engine: Engine | None = None,
 ) -> _core.LoaderOptions:
@@ -147,7 +147,9 @@ def _machine(profile: Any) -> machines.MachineProfile:
     return machines.load(profile)
 
 
-def _check_part(budget: Part, memory: int | str | None, tiers: Iterable[Tier] | None) -> None:
+def _check_part(
+    budget: Part, memory: int | str | None, tiers: Tier | Iterable[Tier] | None
+) -> None:
     if not isinstance(budget, Part):
         raise InvalidArgumentError(
             f"Cache.budget: got {budget!r}, must be what headrace.tiers.Budget.part() returns"

@@ -7,11 +7,13 @@ from types import NoneType
 from typing import Any
 
 from headrace import _core
-from headrace._arguments import integer, shown, whole
+from headrace._arguments import flag, integer, shown, whole
 from headrace._dataset import Dataset
+from headrace._loading.content import UNREADABLE, Content, difference
 from headrace._loading.cursor import Place
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.formats._cache import kept_index
 from headrace.orders import parameters_now
 
 _VERSION = 1
@@ -20,17 +22,15 @@ _POSITION = ("order_parameters", "epoch", "samples")
 _SAMPLER = ("sampler_step", "sampler_hash", "sampler_epoch", "sampler_draws")
 _LAST = ("sampler_last_hash", "sampler_last_epoch")  # Older states have neither of these keys.
 _OWN = "sampler_state"  # Of samplers with `state_dict` only.
+_CONTENT = ("content", "sampled", "dataset")  # Older states have the fingerprint alone.
 
 _NEWER = "a newer headrace saved it: restore it with that version"
 
 
-def _parameters(
-    dataset: Dataset, options: _core.LoaderOptions, source: SamplerSource | None
-) -> dict[str, Any]:
+def _parameters(options: _core.LoaderOptions, source: SamplerSource | None) -> dict[str, Any]:
     """What fixes the order besides position and own parameters; a restore needs the same."""
     return {
         "version": _VERSION,
-        "fingerprint": dataset.fingerprint,
         "order": options.order.name,
         "seed": options.seed,
         # A sampler decides the shuffle, a batch sampler the batches.
@@ -44,14 +44,18 @@ def _parameters(
 
 def make_state(
     dataset: Dataset,
+    content: Content,
     options: _core.LoaderOptions,
     place: Place[EpochPlan],
     source: SamplerSource | None,
     order_parameters: Mapping[str, int | str],
 ) -> dict[str, Any]:
-    """The state before `place`."""
+    """The state before `place`. Reads some of the data the first time (`Content.sampled`)."""
     epoch, step, plan = place
-    state = _parameters(dataset, options, source)
+    state = _parameters(options, source)
+    state["fingerprint"] = dataset.fingerprint
+    state["content"], state["sampled"] = content.known, content.sampled
+    state["dataset"] = content.holds
     state["order_parameters"] = dict(order_parameters)
     state["epoch"] = epoch
     if source is None:
@@ -75,9 +79,18 @@ def make_state(
 
 
 def check_state(
-    state: Any, dataset: Dataset, options: _core.LoaderOptions, source: SamplerSource | None
+    state: Any,
+    dataset: Dataset,
+    content: Content,
+    options: _core.LoaderOptions,
+    source: SamplerSource | None,
+    strict: bool = True,
 ) -> tuple[int, int]:
-    """(epoch, step) of a state; raises, naming the difference, if it is of something else."""
+    """(epoch, step) of a state; raises, naming the difference, if it is of something else.
+
+    Not `strict`: another dataset will do if it has as many samples, and the same fields.
+    """
+    strict = flag("strict", strict)
     if not isinstance(state, Mapping) or "version" not in state:
         raise InvalidArgumentError(
             f"state: got {type(state).__name__} without a version, must be what state_dict() gave"
@@ -88,8 +101,8 @@ def check_state(
             f"state: of version {shown(state['version'])}, this headrace reads version {_VERSION}"
             + (f": {_NEWER}" if newer else "")
         )
-    expected = _parameters(dataset, options, source)
-    _check_keys(state, (*expected, *_POSITION))
+    expected = _parameters(options, source)
+    _check_keys(state, (*expected, "fingerprint", *_POSITION))
     with_sampler = source is not None
     if with_sampler != ("sampler_step" in state):
         saved, now = ("with", "without") if "sampler_step" in state else ("without", "with")
@@ -97,8 +110,16 @@ def check_state(
             f"state: saved {saved} a sampler, restored in a loader {now} one"
         )
     _check_unknown(
-        state, (*expected, *_POSITION, *((*_SAMPLER, *_LAST, _OWN) if with_sampler else ()))
+        state,
+        (
+            *expected,
+            "fingerprint",
+            *_CONTENT,
+            *_POSITION,
+            *((*_SAMPLER, *_LAST, _OWN) if with_sampler else ()),
+        ),
     )
+    _check_dataset(state, dataset, content, strict)
     for key, value in expected.items():
         if not _same(state[key], value):
             raise FailedPreconditionError(
@@ -192,9 +213,70 @@ def _check_unknown(state: Mapping[str, Any], known: Collection[str]) -> None:
         )
 
 
+def _check_dataset(
+    state: Mapping[str, Any], dataset: Dataset, content: Content, strict: bool
+) -> None:
+    """Raises if the samples may not be those of the state: a copy of the files has the same."""
+    is_old = not any(key in state for key in _CONTENT)
+    if not is_old:
+        _check_content(state, content)
+    if _same(state["fingerprint"], dataset.fingerprint):
+        return
+    if not is_old:
+        if not strict:
+            why = _why_of_another_shape(state, content)
+        elif _same(state["content"], content.known):
+            why = _why_other_bytes(state["sampled"], content.sampled)
+        else:
+            why = "another dataset, or its files have changed since"
+            saved = kept_index(state["fingerprint"])
+            how = None if saved is None else difference(saved, dataset.index)
+            if how is not None:
+                why = f"{why}: {how}"
+    else:
+        why = "another dataset, or its files have changed or were copied since"
+        if not strict:
+            why += "; this state of an earlier headrace does not tell whether strict=False will do"
+    if why is None:
+        return
+    if strict and _same(state.get("dataset"), content.holds):
+        why += (
+            "; if sample numbers mean the same there, continue with "
+            "load_state_dict(state, strict=False)"
+        )
+    raise FailedPreconditionError(
+        f"state: saved with fingerprint {shown(state['fingerprint'])}, restored in a loader of "
+        f"{dataset.path} with {dataset.fingerprint!r}: {why}"
+    )
+
+
+def _check_content(state: Mapping[str, Any], content: Content) -> None:
+    _check_keys(state, _CONTENT)
+    for key in ("fingerprint", *_CONTENT):
+        is_none = key == "sampled" and content.is_known and state[key] is None
+        if not isinstance(state[key], str) and not is_none:
+            raise InvalidArgumentError(f"state: {key} is {shown(state[key])}, must be text")
+
+
+def _why_of_another_shape(state: Mapping[str, Any], content: Content) -> str | None:
+    if _same(state["dataset"], content.holds):
+        return None
+    return (
+        f"strict=False needs as many samples and the same fields: the state is of "
+        f"{shown(state['dataset'])}, this dataset has {content.holds}"
+    )
+
+
+def _why_other_bytes(saved: Any, now: str | None) -> str | None:
+    if UNREADABLE in (saved, now):
+        when = "now" if now == UNREADABLE else "when the state was saved"
+        return f"all names and sizes are equal, but some of the files could not be compared {when}"
+    if _same(saved, now):
+        return None
+    return "all names and sizes are equal, but bytes of files differ: one of them has changed"
+
+
 def _remedy(key: str) -> str:
-    if key == "fingerprint":
-        return ": another dataset, or its files have changed since"
     if key == "global_batch":
         return ": on another number of ranks choose batch_size so that batch_size x ranks is equal"
     return ""

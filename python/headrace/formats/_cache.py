@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import re
+import struct
 import warnings
 from collections.abc import Callable
 
@@ -16,24 +17,53 @@ from headrace._text import os_reason
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
+    HeadraceError,
     InvalidArgumentError,
+    ResourceExhaustedError,
     UnavailableError,
 )
 from headrace.formats._findings import callers_level
 from headrace.formats._outside import check_outside
 
 INDEX_SUFFIX = ".hri"
+_BEFORE = ".before" + INDEX_SUFFIX  # of the index that the one in the cache replaced
+
+_FINGERPRINT = struct.Struct("<QQ")
+_FINGERPRINT_AT = 56  # in an index file
 
 IsTrue = Callable[[_core.Index], bool]
 """Whether an index describes what is wanted, as it is now."""
 
 
+def _cache_folder() -> str:
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(cache, "headrace")
+
+
 def cache_path(path: str, *keys: str) -> str:
     """The path of the index of the dataset at `path` (absolute); `keys`: its other parameters."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     key = _core.hash64(b"\0".join(map(os.fsencode, (path, *keys))))
     name = re.sub(r"[^A-Za-z0-9._-]", "_", os.path.basename(path))[:64]
-    return os.path.join(cache, "headrace", f"{name}-{key:016x}{INDEX_SUFFIX}")
+    return os.path.join(_cache_folder(), f"{name}-{key:016x}{INDEX_SUFFIX}")
+
+
+def kept_index(fingerprint: str) -> _core.Index | None:
+    """The index of that fingerprint, if the cache has it, of any dataset. For an error."""
+    try:
+        with os.scandir(_cache_folder()) as entries:
+            paths = [each.path for each in entries if each.name.endswith(INDEX_SUFFIX)]
+        return next((_core.Index.open(each) for each in paths if _is_of(each, fingerprint)), None)
+    except (OSError, HeadraceError):
+        return None
+
+
+def _is_of(path: str, fingerprint: str) -> bool:
+    with open(path, "rb") as file:
+        head = file.read(_FINGERPRINT_AT + _FINGERPRINT.size)
+    if len(head) != _FINGERPRINT_AT + _FINGERPRINT.size:
+        return False
+    high, low = _FINGERPRINT.unpack_from(head, _FINGERPRINT_AT)
+    return f"{high:016x}{low:016x}" == fingerprint
 
 
 def index_target(path: str | os.PathLike[str], images: str | None = None) -> str:
@@ -78,15 +108,40 @@ def cache_target(root: str, path: str, is_true: IsTrue) -> str:
         if not writable and open_current(path, is_true) is None:
             raise PermissionError(errno.EACCES, "Permission denied")
     except OSError as error:
-        warnings.warn(
-            f"headrace: the index of {root} cannot be kept in {os.path.dirname(path)} "
-            f"({os_reason(error)}): it is made anew in each process; or set XDG_CACHE_HOME to a "
-            "folder that can be written, or pass index=",
-            RuntimeWarning,
-            stacklevel=callers_level(),
-        )
-        path = _temporary_path()
+        path = _instead(root, path, os_reason(error))
     return path
+
+
+def built(root: str, path: str, build: Callable[[str], None]) -> str:
+    """Has `build` write the index to `path`, in the cache, and returns where it is: in a temporary
+    file if the disk of the cache is full or fails. The one that it replaces is kept beside it, for
+    `kept_index`."""
+    if os.path.dirname(path) == _cache_folder() and os.path.exists(path):
+        before = path.removesuffix(INDEX_SUFFIX) + _BEFORE
+        with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(before)
+            os.link(path, before)
+    try:
+        build(path)
+    except (ResourceExhaustedError, UnavailableError) as error:
+        if os.path.dirname(path) not in str(error):
+            raise  # of the data
+        path = _instead(root, path, str(error).rpartition(": ")[2])
+        build(path)
+    return path
+
+
+def _instead(root: str, path: str, why: str) -> str:
+    """Warns that the index cannot be kept at `path`; a temporary one."""
+    warnings.warn(
+        f"headrace: the index of {root} cannot be kept in {os.path.dirname(path)} "
+        f"({why}): it is made anew in each process; or set XDG_CACHE_HOME to a "
+        "folder that can be written, or pass index=",
+        RuntimeWarning,
+        stacklevel=callers_level(),
+    )
+    return _temporary_path()
 
 
 def _temporary_path() -> str:

@@ -17,6 +17,7 @@ from headrace._arguments import shown
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
 from headrace.formats._cache import (
+    built,
     cache_path,
     cache_target,
     index_target,
@@ -180,7 +181,7 @@ class Format(metaclass=_NamedOptions):
             return Opened(index, named=None if wanted.index is None else target)
         if wanted.index is not None and os.path.exists(target):
             self._check_replaceable(path, target)
-        index = self._build(self._given(path), target, wanted)
+        index, _ = self._build(self._given(path), target, wanted)
         return Opened(index, named=None if wanted.index is None else target, is_new=True)
 
     def open_object(self, given: Given, wanted: Wanted) -> tuple[str, Opened]:
@@ -200,14 +201,14 @@ class Format(metaclass=_NamedOptions):
         if index is None:
             if wanted.index is not None and os.path.exists(target):
                 self._check_replaceable(given.title, target)
-            index = self._build(given, target, wanted)
+            index, target = self._build(given, target, wanted)
         return target, Opened(index, None if wanted.index is None else target, is_new)
 
     def build(self, path: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """Builds the index even if there is one. Returns it and the path of its file."""
         refuse_skip(f"indexing {path}", wanted.skip)
         target = self._target(path, wanted)
-        return self._build(self._given(path), target, wanted), target
+        return self._build(self._given(path), target, wanted)
 
     def is_current(self, index: _core.Index) -> bool:
         """Whether the index still lists the files that exist. Stores check each file they open."""
@@ -268,7 +269,17 @@ class Format(metaclass=_NamedOptions):
     def _given(self, path: str) -> Given:
         return Given(path, "", self.root(path), lambda builder: self.fill(path, builder))
 
-    def _build(self, given: Given, target: str, wanted: Wanted) -> _core.Index:
+    def _build(self, given: Given, target: str, wanted: Wanted) -> tuple[_core.Index, str]:
+        """The index, and where it is: `target`, unless that is in the cache and has no room."""
+        if wanted.index is None:
+            target = built(given.title, target, lambda path: self._build_at(given, path, wanted))
+        else:
+            self._build_at(given, target, wanted)
+        index = _core.Index.open(target)
+        _log.info("indexed %s: %d samples, into %s", given.title, index.sample_count, target)
+        return index, target
+
+    def _build_at(self, given: Given, target: str, wanted: Wanted) -> None:
         from headrace.formats._builder import Builder  # With all that indexing takes.
 
         title = given.title
@@ -291,9 +302,6 @@ class Format(metaclass=_NamedOptions):
             given.fill(builder)
             for folder in () if given.key else searched_folders(title):
                 builder.depends_on(folder)
-        index = _core.Index.open(target)
-        _log.info("indexed %s: %d samples, into %s", title, index.sample_count, target)
-        return index
 
     def _continues(self, given: Given) -> str | None:
         """What the parts of an index that was not finished must be of, to be used."""

@@ -14,6 +14,7 @@ from headrace._arguments import integer
 from headrace.errors import InvalidArgumentError
 from headrace.formats._cache import (
     IsTrue,
+    built,
     cache_path,
     cache_target,
     index_target,
@@ -57,7 +58,10 @@ class Folder(Format):
         kept = wanted.index
         target = cache_path(path, *skip) if kept is None else index_target(kept, path)
         make_folder_of(target, f"indexing {path}")
-        _build(path, target, skip, wanted)
+        if kept is None:
+            target = built(path, target, lambda where: _build(path, where, skip, wanted))
+        else:
+            _build(path, target, skip, wanted)
         return _core.Index.open(target), target
 
     def is_current(self, index: _core.Index) -> bool:
@@ -125,7 +129,10 @@ def _open_folder(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) ->
     index = open_current(path, _describes(root, skip))
     if index is not None:
         return Opened(index)
-    _build(root, path, skip, wanted)
+    if wanted.index is None:
+        path = built(root, path, lambda where: _build(root, where, skip, wanted))
+    else:
+        _build(root, path, skip, wanted)
     index = _core.Index.open(path)
     _log.info("indexed %s: %d samples, into %s", root, index.sample_count, path)
     return Opened(index, is_new=True)

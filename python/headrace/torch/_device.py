@@ -97,9 +97,10 @@ class DeviceBatches(NotADataLoader):
             )
         return dict(self._state) if self._state is not None else self._snapshot() or {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """As the loader's `load_state_dict`: continues after the last batch before the save."""
-        self.batches.load_state_dict(state)  # type: ignore[attr-defined]
+        told = {} if strict else {"strict": False}
+        self.batches.load_state_dict(state, **told)  # type: ignore[attr-defined]
         self._iteration += 1
         self._iterating, self._state = False, None
 

@@ -59,8 +59,8 @@ class PreparedBatches:
         """The state after the last batch that the loop received."""
         return self._batches.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._batches.load_state_dict(state)
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        self._batches.load_state_dict(state, strict)
 
     def set_epoch(self, epoch: int) -> None:
         self._batches.set_epoch(epoch)

@@ -165,11 +165,11 @@ class SampleStream(IterableDataset[Any]):
         step = begun.step + integer("batches", batches, 0, most)
         return feed.state_at(begun._replace(step=step))
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues at `state`, of a stream or a Loader, as Loader's does."""
         server = self._owned()
         with server.anew():
-            server.feed.load_state_dict(state)
+            server.feed.load_state_dict(state, strict)
 
     def close(self) -> None:
         """Ends the workers' connections. The loader stays open."""

@@ -1,10 +1,13 @@
 #include "base/memory/guarded_copy.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <csetjmp>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 
 #include "base/check.h"
@@ -27,12 +30,31 @@ pthread_key_t landing_key;
 Mutex guard_mutex;
 // Written before the handler is installed, and read by it.
 struct sigaction action_before = {};
+
+// All mappings that were ever guarded at one time: an entry is used again, and never freed, as a
+// handler may be looking at it.
+std::atomic<MappingGuard::Watched*> first_watched = nullptr;
+std::size_t page_bytes = 0;
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 // The handler before is installed again, and hears of the signal as if this one had not been there.
 void PassOn(int signal, const siginfo_t* info) {
   (void)::sigaction(signal, &action_before, nullptr);
   if (info->si_code <= 0) (void)::raise(signal);  // Sent by a process: it does not come back.
+}
+
+// Puts zeros in place of what a guarded mapping has lost. False: `at` is in none.
+bool PutZeros(const std::byte* at) {
+  for (MappingGuard::Watched* each = first_watched.load(std::memory_order_acquire); each != nullptr;
+       each = each->next) {
+    const std::byte* const end = each->end.load(std::memory_order_acquire);
+    if (at < each->begin.load(std::memory_order_acquire) || at >= end) continue;
+    const std::byte* const page = at - reinterpret_cast<std::uintptr_t>(at) % page_bytes;
+    each->lost.store(true, std::memory_order_release);
+    return ::mmap(const_cast<std::byte*>(page), static_cast<std::size_t>(end - page), PROT_READ,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+  }
+  return false;
 }
 
 void OnBusError(int signal, siginfo_t* info, void* context) {
@@ -43,6 +65,7 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
     (void)::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
     siglongjmp(landing->jump, 1);
   }
+  if (info->si_code > 0 && PutZeros(at)) return;
   PassOn(signal, info);
 }
 
@@ -81,5 +104,41 @@ bool GuardedCopy(std::span<const std::byte> from, std::span<std::byte> to) {
   (void)::pthread_setspecific(landing_key, nullptr);
   return true;
 }
+
+namespace {
+
+// An entry that no guard has, or a new one.
+MappingGuard::Watched& TakeWatched() HEADRACE_LOCKS_REQUIRED(guard_mutex) {
+  MappingGuard::Watched* const first = first_watched.load();
+  for (MappingGuard::Watched* each = first; each != nullptr; each = each->next) {
+    if (each->end.load() == nullptr) return *each;
+  }
+  auto* const made = new MappingGuard::Watched{.next = first};
+  first_watched.store(made, std::memory_order_release);
+  return *made;
+}
+
+MappingGuard::Watched& Watch(std::span<const std::byte> mapping) {
+  MutexLock lock(guard_mutex);
+  page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  MappingGuard::Watched& watched = TakeWatched();
+  watched.lost.store(false);
+  watched.begin.store(mapping.data());
+  watched.end.store(mapping.data() + mapping.size(), std::memory_order_release);
+  return watched;
+}
+
+}  // namespace
+
+MappingGuard::MappingGuard(std::span<const std::byte> mapping) : watched_(Watch(mapping)) {
+  InstallCopyGuard();
+}
+
+MappingGuard::~MappingGuard() {
+  MutexLock lock(guard_mutex);
+  watched_.end.store(nullptr);
+}
+
+bool MappingGuard::has_lost() const { return watched_.lost.load(std::memory_order_acquire); }
 
 }  // namespace headrace

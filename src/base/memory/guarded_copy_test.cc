@@ -60,6 +60,33 @@ TEST_F(GuardedCopyTest, GuardsEachThread) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST_F(GuardedCopyTest, AGuardedMappingHasZerosInPlaceOfWhatIsGone) {
+  const MappingGuard guard(mapped_);
+  const auto at = [this](std::size_t offset) -> std::byte {
+    return *const_cast<const volatile std::byte*>(&mapped_[offset]);
+  };
+  EXPECT_EQ(at(1), std::byte{'b'});
+  EXPECT_FALSE(guard.has_lost());
+  EXPECT_EQ(at(kFilePage + 7), std::byte{0});
+  EXPECT_TRUE(guard.has_lost());
+  EXPECT_EQ(at(1), std::byte{'b'}) << "what comes before stays";
+  ASSERT_EQ(::ftruncate(file_.get(), 2 * kFilePage), 0);
+  ASSERT_EQ(::pwrite(file_.get(), "abc", 3, kFilePage), 3);
+  EXPECT_EQ(at(kFilePage), std::byte{0}) << "what was gone stays away";
+}
+
+TEST_F(GuardedCopyTest, AnEntryOfAGuardIsUsedAgain) {
+  for (int i = 0; i < 3; ++i) {
+    const MappingGuard guard(mapped_.first(kFilePage));
+    EXPECT_FALSE(guard.has_lost());
+    const MappingGuard beside(mapped_.subspan(kFilePage));
+    to_[0] = *const_cast<const volatile std::byte*>(&mapped_[kFilePage]);
+    EXPECT_EQ(to_[0], std::byte{0});
+    EXPECT_FALSE(guard.has_lost());
+    EXPECT_EQ(beside.has_lost(), i == 0) << "then zeros are mapped there";
+  }
+}
+
 TEST_F(GuardedCopyTest, ComesBackAfterSomebodyElsesHandler) {
   ASSERT_NE(std::signal(SIGBUS, [](int) { std::_Exit(3); }), SIG_ERR);
   InstallCopyGuard();
@@ -73,6 +100,16 @@ TEST_F(GuardedCopyDeathTest, ABusErrorOutsideOfACopyGoesToTheHandlerBefore) {
       {
         (void)std::signal(SIGBUS, [](int) { std::_Exit(3); });
         InstallCopyGuard();
+        to_[0] = *const_cast<const volatile std::byte*>(&mapped_[kFilePage]);
+      },
+      testing::ExitedWithCode(3), "");
+}
+
+TEST_F(GuardedCopyDeathTest, ABusErrorAfterTheGuardGoesToTheHandlerBefore) {
+  EXPECT_EXIT(
+      {
+        (void)std::signal(SIGBUS, [](int) { std::_Exit(3); });
+        { const MappingGuard guard(mapped_); }
         to_[0] = *const_cast<const volatile std::byte*>(&mapped_[kFilePage]);
       },
       testing::ExitedWithCode(3), "");

@@ -35,6 +35,7 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& pa
 
 MappedFile::~MappedFile() {
   if (bytes_.empty()) return;
+  guard_.reset();  // The addresses may be another mapping's next.
   HEADRACE_CHECK(::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()) == 0);
 }
 

@@ -2,15 +2,18 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "base/memory/guarded_copy.h"
 #include "base/status.h"
 
 namespace headrace {
 
-// A whole file, mapped for reading. Replacing the file (rename) does not change the mapping;
-// truncating it ends this process with SIGBUS.
+// A whole file, mapped for reading. Replacing the file (rename) does not change the mapping. After
+// it was truncated, or storage failed to read it, bytes that are gone read as zeros: see
+// has_lost().
 //
 // Thread safety: every method may be called from any thread.
 class MappedFile {
@@ -29,10 +32,16 @@ class MappedFile {
   // Valid as long as this object; empty for an empty file.
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
+  // Whether a read met bytes that are gone. It may have been of any size, and any time ago.
+  [[nodiscard]] bool has_lost() const { return guard_.has_value() && guard_->has_lost(); }
+
  private:
-  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {
+    if (!bytes.empty()) guard_.emplace(bytes);
+  }
 
   const std::span<const std::byte> bytes_;
+  std::optional<MappingGuard> guard_;
 };
 
 }  // namespace headrace

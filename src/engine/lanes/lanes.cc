@@ -200,6 +200,7 @@ const Status* Lanes::EndLanes() {
 const Status* Lanes::HandOver(Lane& lane) {
   while (!lane.steps.empty() && lane.steps.front()->samples_left == 0 &&
          options_.have_come(lane.steps.front()->plan.reads_due)) {
+    if (!lane.ended && !Check(*lane.steps.front())) return nullptr;
     const std::unique_ptr<StepWork> work = std::move(lane.steps.front());
     lane.steps.pop_front();
     if (lane.ended) continue;  // There is nobody to give it to.
@@ -210,6 +211,15 @@ const Status* Lanes::HandOver(Lane& lane) {
     HandOver(lane, *work);
   }
   return nullptr;
+}
+
+// An error of its data as a whole is the cause of those of single samples. False: not known yet.
+bool Lanes::Check(StepWork& work) const {
+  if (!options_.check) return true;
+  const std::optional<Status> status = options_.check(work.plan.ends_epoch && !work.error);
+  if (!status.has_value()) return false;
+  if (!status->ok()) work.error.emplace(0, *status);
+  return true;
 }
 
 void Lanes::HandOver(Lane& lane, StepWork& work) {

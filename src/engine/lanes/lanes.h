@@ -26,6 +26,9 @@ struct LaneOptions {
   bool sources = false;          // batches say which tier their samples came from
   // Whether the block reads numbered below this are done.
   std::function<bool(std::uint64_t)> have_come;
+  // Called before a batch is handed over, with whether it ends its epoch: the status is the error
+  // that takes its place. Nothing: it is not known yet; the loop will ask again. Empty: no check.
+  std::function<std::optional<Status>(bool ends_epoch)> check = nullptr;
   // Set to the step for which a consumer waits, and since when; null: nobody wants to know.
   StepWait* wait = nullptr;
 };
@@ -98,6 +101,7 @@ class Lanes {
   StepWork* AdmitTo(Lane& lane);
   void Weigh(StepWork& work) const;
   const Status* HandOver(Lane& lane);
+  [[nodiscard]] bool Check(StepWork& work) const;
   void HandOver(Lane& lane, StepWork& work);
   const Status* EndLanes();
   void NoteSubstitutions(StepWork& work);

@@ -32,11 +32,16 @@ class LanesTest : public ::testing::Test {
     parts_[0].sink = &sinks_[0];
     parts_[1].sink = &sinks_[1];
     test_.options.batches_max = 2;
-    lanes_ = std::make_unique<Lanes>(
-        test_.loop,
-        LaneOptions{
-            .first_rank = 4, .have_come = [this](auto) { return have_come_; }, .wait = &wait_},
-        parts_, maker_);
+    lanes_ = std::make_unique<Lanes>(test_.loop,
+                                     LaneOptions{.first_rank = 4,
+                                                 .have_come = [this](auto) { return have_come_; },
+                                                 .check =
+                                                     [this](bool ends_epoch) {
+                                                       checked_.push_back(ends_epoch);
+                                                       return check_;
+                                                     },
+                                                 .wait = &wait_},
+                                     parts_, maker_);
   }
   // Samples 0 and 1 for rank 4, 2 and 3 for rank 5.
   static Step StepOf(std::uint64_t number, std::uint64_t block_read = kNoBlockRead) {
@@ -72,6 +77,8 @@ class LanesTest : public ::testing::Test {
   Sink sinks_[2];
   std::vector<EngineLane> parts_{2};
   bool have_come_ = true;
+  std::vector<bool> checked_;
+  std::optional<Status> check_ = Status();
   StepWait wait_;
   Step admitted_;
   std::unique_ptr<Lanes> lanes_;
@@ -135,6 +142,25 @@ TEST_F(LanesTest, ABatchWaitsForTheBlockReadsThatAreDue) {
   have_come_ = true;
   EXPECT_FALSE(HandOver(false).has_value());
   EXPECT_THAT(sinks_[0].batches, SizeIs(1));
+}
+
+TEST_F(LanesTest, ABatchWaitsForItsCheckWhoseErrorTakesItsPlace) {
+  Finish(*Admit(0)[0]);
+  check_ = std::nullopt;
+  EXPECT_FALSE(HandOver(false).has_value());
+  EXPECT_THAT(sinks_[0].batches, IsEmpty());
+  check_ = Status();
+  EXPECT_FALSE(HandOver(false).has_value());
+  EXPECT_THAT(sinks_[0].batches, SizeIs(1));
+  Step last = StepOf(1);
+  last.ends_epoch = true;
+  lanes_->SetNext(std::move(last));
+  EXPECT_TRUE(lanes_->MakeBatches().value());
+  Finish(*Admit()[0]);
+  check_ = Status(StatusCode::kFailedPrecondition, "changed");
+  EXPECT_EQ(HandOver(false)->message(), "changed");
+  EXPECT_THAT(sinks_[0].batches, SizeIs(1));
+  EXPECT_THAT(checked_, ElementsAre(false, false, true));
 }
 
 TEST_F(LanesTest, AStepIsWaitedForSinceItsConsumerWaitsTheLongestWaitFirst) {

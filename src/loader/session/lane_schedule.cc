@@ -61,6 +61,9 @@ Result<std::shared_ptr<LanePolicy>> LaneSchedule::Begin(Position start) {
   auto verdict = std::make_shared<ScheduleVerdict>();
   const LanePolicyRequest request{.budget = budget_, .decode_threads = &limit_};
   if (file_ != nullptr) {
+    if (file_->has_lost()) {
+      return DataLoss("schedule {}: the file was cut while it was in use; write it again", name_);
+    }
     HEADRACE_ASSIGN_OR_RETURN(
         policy, SchedulePolicy::Open({.file = file(), .start = start, .verdict = verdict},
                                      MakeLobsterPolicy(request)));

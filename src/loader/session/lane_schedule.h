@@ -36,7 +36,8 @@ class LaneSchedule {
   // Returns the policy for a run of the session's own order from `start` on. Null: lanes share
   // everything, earliest deadline first.
   //
-  // Errors: those of SchedulePolicy::Open
+  // Errors: DataLoss  the schedule file was cut since it was opened
+  //         those of SchedulePolicy::Open
   Result<std::shared_ptr<LanePolicy>> Begin(Position start);
   // Checks that a run may follow a list that the caller ordered.
   //

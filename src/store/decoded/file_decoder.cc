@@ -72,6 +72,7 @@ Result<DecodedBytes> FileDecoder::Decode(ObjectId object, const std::function<bo
   const std::span<std::byte> bytes(encoded.get(), range->size);
   HEADRACE_ASSIGN_OR_RETURN(const std::size_t got, ReadAt(open->fd(), bytes, range->offset, 1));
   if (got < bytes.size()) return open->WhyShort(bytes.size() - got);
+  HEADRACE_RETURN_IF_ERROR(open->CheckAsIndexed());  // It took long.
   HEADRACE_ASSIGN_OR_RETURN(Memory memory, MakeMemory(file.decoded_bytes));
   const std::span<std::byte> decoded(memory.get(), file.decoded_bytes);
   const Status status = Decompress(coding.value(), bytes, decoded);

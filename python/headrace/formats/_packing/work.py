@@ -80,11 +80,13 @@ def samples_of(
     if shards is None:
         with closing(source.stored_reader()) as reader:
             yield Stored(source.index, reader)
+            reader.check_open()  # Else the pack may be of two states of a file.
         return
     samples = [np.concatenate(blocks) for blocks in shards]
     with Gathered(source.index, samples, folder) as gathered:
         with closing(source.stored_reader()) as reader:
             gathered.fill(reader, advance)
+            reader.check_open()
         yield gathered
 
 
