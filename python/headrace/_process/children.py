@@ -34,10 +34,16 @@ def check_can_start(doing: str, method: str, otherwise: str) -> None:
         if process.name.startswith(NAME):
             os._exit(MAIN_EXIT)  # Its parent says what to do, once.
         raise FailedPreconditionError(f"{doing}: {main_guard()}")
+    check_not_daemonic(doing, otherwise)
+
+
+def check_not_daemonic(doing: str, otherwise: str) -> None:
+    """As `check_can_start`, also for processes that others start."""
+    process = multiprocessing.current_process()
     if process.daemon:
         raise FailedPreconditionError(
-            f"{doing}: this process ({process.name}) is daemonic, and multiprocessing lets it start "
-            f"none: {otherwise}; or start it with daemon=False, and in place of a "
+            f"{doing}: this process ({process.name}) is daemonic, and multiprocessing lets it "
+            f"start none: {otherwise}; or start it with daemon=False, and in place of a "
             "multiprocessing.Pool take concurrent.futures.ProcessPoolExecutor"
         )
 

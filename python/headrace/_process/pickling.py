@@ -69,8 +69,8 @@ class Sent:
             name, part = inner
         what, remedy = _described(part, error)
         return InvalidArgumentError(
-            f"{name} is {what}, which cannot be pickled for a new process, as {self._sender} needs: "
-            f"{remedy.format(fork=self._fork)}"
+            f"{name} is {what}, which cannot be pickled for a new process, as {self._sender} "
+            f"needs: {remedy.format(fork=self._fork)}"
         )
 
     def _fails(self, value: Any) -> Exception | None:
@@ -217,7 +217,8 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         except Exception:  # It says so itself, as open files do.
             return
         state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
-        is_ours = type(value).__module__.startswith("headrace.")  # Users do not know its attributes.
+        # Users do not know the attributes of these.
+        is_ours = type(value).__module__.startswith("headrace.")
         for each in state if isinstance(state, tuple) else (state,):
             if isinstance(each, Mapping):
                 for key, part in list(each.items()):
@@ -243,5 +244,5 @@ def _described(value: Any, error: Exception) -> tuple[str, str]:
     why = f"{type(error).__name__}: {str(error)[:_TEXT_MAX]}"
     return (
         f"of type {kind} ({why})",
-        "keep what it is made from, such as a path, and make it in the worker at its first use",
+        "keep its path or arguments, and make it in the worker at its first use",
     )

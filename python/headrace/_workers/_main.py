@@ -71,7 +71,8 @@ def run(connection: Any, settings: Settings, sent: Sent) -> None:
     os.register_at_fork(after_in_child=lambda: _let_go(socket))
     channel = _core.WorkerChannel.open(socket, settings.host)
     try:
-        functions = Functions(*sent.load().values(), settings.decoded)
+        transform, collate_fn, init_fn = sent.load().values()
+        functions = Functions(transform, collate_fn, init_fn, settings.decoded)
         _prepare(settings, functions)
     except BaseException as error:
         channel.send(protocol.failed(traceback_text(error), _pickled(error)))
