@@ -273,13 +273,14 @@ def test_workers_end_while_the_core_loader_is_closed(
 
 
 LOADER = """
-for batch in hr.Loader(sys.argv[1], transform=functions.record, workers=hr.Workers(2, start=START)):
+for batch in hr.Loader(sys.argv[1], transform=functions.record, output="numpy",
+                       workers=hr.Workers(2, start=START)):
     pass
 """
 DATALOADER = """
 from headrace.torch import DataLoader
 dataset = [1, 2, 3]
-for batch in DataLoader(dataset, num_workers=2, multiprocessing_context=START, collate_fn=list):
+for batch in DataLoader(dataset, num_workers=1, multiprocessing_context=START, collate_fn=list):
     pass
 """
 
@@ -297,8 +298,14 @@ def run_unguarded(path: Path, tmp_path: Path, code: str) -> subprocess.Completed
     )
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
-@pytest.mark.parametrize(("code", "what"), [(LOADER, "worker"), (DATALOADER, "DataLoader worker")])
+@pytest.mark.parametrize(
+    ("code", "what", "start"),
+    [
+        (LOADER, "worker", "spawn"),
+        (LOADER, "worker", "forkserver"),
+        (DATALOADER, "DataLoader worker", "spawn"),
+    ],
+)
 def test_a_script_without_a_guard_ends_in_three_lines_that_say_what_to_add(
     path: Path, tmp_path: Path, code: str, what: str, start: str
 ) -> None:
@@ -330,7 +337,7 @@ if multiprocessing.current_process().name == "MainProcess":
     process.start()
     process.join()
 else:
-    hr.Loader(sys.argv[1], transform=functions.record, workers=2)
+    hr.Loader(sys.argv[1], transform=functions.record, output="numpy", workers=2)
 """
     error = run_unguarded(path, tmp_path, code).stderr
     assert '\n    if __name__ == "__main__":' in error, error
@@ -341,7 +348,6 @@ import functools, os, signal, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 import headrace as hr
 import worker_functions as functions
-from headrace.torch import DataLoader
 
 class Dies:
     def __len__(self):
@@ -353,6 +359,8 @@ class Dies:
         return number
 
 if __name__ == "__main__":
+    from headrace.torch import DataLoader  # Here: spawned workers need no torch.
+
     path = sys.argv[1]
     for start in sys.argv[2:]:
         way = hr.Workers(2, start=start)

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -233,8 +233,17 @@ class WithSlots:
         return sample.record
 
 
-class Handle:
-    """As h5py's: open, and of one process."""
+class Handle(Mapping[str, Any]):
+    """As an h5py file: open, of one process, and a mapping of such objects."""
+
+    def __getitem__(self, name: str) -> Any:
+        return Handle()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["rows"])
+
+    def __len__(self) -> int:
+        return 1
 
     def __getnewargs__(self) -> Any:
         raise TypeError("h5py objects cannot be pickled")
@@ -271,7 +280,7 @@ def refused() -> dict[str, tuple[Any, str, str]]:
         ),
         "a handle": (
             Holds(file=Handle()),
-            "transform.file is of type test_workers_sent.Han",
+            "transform.file is of type test_workers_sent.Handle (Ty",
             first,
         ),
         "a slot": (WithSlots(n for n in "a"), "transform.file is of type generator", first),

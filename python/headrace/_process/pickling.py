@@ -205,7 +205,7 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _parts(f"{name}.keywords", value.keywords)
     elif isinstance(value, types.MethodType):
         yield f"{name}.__self__", value.__self__
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):  # Not any mapping: an h5py file is one.
         yield from ((f"{name}[{key!r}]", each) for key, each in list(value.items()))
     elif isinstance(value, (tuple, list, set, frozenset)):
         yield from ((f"{name}[{number}]", each) for number, each in enumerate(value))
