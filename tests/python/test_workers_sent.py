@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import worker_functions as functions
+from rank_scripts import environment, real_packages
 from worker_functions import records, write_records
 
 import headrace as hr
@@ -460,3 +461,38 @@ def test_workers_in_a_daemonic_process_are_refused_with_ways_out(path: Path, dae
     ):
         assert "is daemonic" in text
         assert way_out in text
+
+
+TORCHVISION = """
+import sys
+import torch
+torch.library.register_fake = lambda *_: lambda function: function  # Its operators need CUDA.
+from torchvision.transforms import v2
+import headrace as hr
+
+augment = v2.Compose([v2.RandomResizedCrop(24), v2.ToDtype(torch.float32, scale=True)])
+
+if __name__ == "__main__":
+    made = []
+    for workers in (0, 2, 4):
+        with hr.Loader(sys.argv[1], 8, transform=augment, workers=workers) as loader:
+            made.append(torch.cat([image for image, _ in loader]))
+    print(made[0].shape, [torch.equal(made[0], each) for each in made], made[0].std() > 0.1)
+"""
+
+
+@pytest.mark.foreign
+def test_the_page_s_transform_of_torchvision_runs_in_any_number_of_workers(
+    original: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TORCHVISION)
+    done = subprocess.run(
+        [sys.executable, str(script), str(original)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env=environment(real_packages("torchvision")),
+    )
+    assert done.stderr == ""
+    assert done.stdout == "torch.Size([60, 3, 24, 24]) [True, True, True] tensor(True)\n"
