@@ -32,6 +32,7 @@ from headrace._nodes.plan import check_order_nodes, node_plan, set_nodes, what_n
 from headrace._observe.advice import data_facts
 from headrace._options.flat import loader_arguments
 from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group
+from headrace._process.tracebacks import release
 from headrace._workers import Transform, Transformer, batch_type, split_transform
 from headrace.formats._files.nested import Nesting
 from headrace.orders import Order, as_order
@@ -167,10 +168,14 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         feed = EpochFeed(found, session, options, ranks, source, delivers)
         data = data_facts(found, kinds, native, python, options.substitute, sampled)
         super().__init__(feed, data, engine.profile)
-        warn_of_data(found, feed.core, options, on_error, python)
         self._nesting = Nesting([name for name, *_ in delivers.schema])
         self._batch = batch_type([*kinds, *(["sample_id"] if ids else [])])
-        self._monitor = watch(self, engine.monitor, session.job)
+        try:
+            warn_of_data(found, feed.core, options, on_error, python)
+            self._monitor = watch(self, engine.monitor, session.job)
+        except BaseException:  # Whoever keeps it keeps this frame.
+            feed.close()
+            raise
         if self._monitor is not None:
             feed.at_close(self._monitor.close)
 
@@ -193,7 +198,12 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         return len(self._feed)
 
     def __iter__(self) -> Iterator[signature.Made]:
-        return self._iterate() if self._prepared is None else self._prepared.iterate()
+        try:
+            return self._iterate() if self._prepared is None else self._prepared.iterate()
+        except BaseException as error:
+            release(error)
+            del self  # The traceback keeps this frame.
+            raise
 
     @property
     def _source(self) -> EpochFeed | PreparedBatches:

@@ -198,22 +198,39 @@ def test_a_forked_child_gets_an_error_and_the_parent_goes_on(dataset: hr.Dataset
 
 
 FORK_AND_EXIT = """
-import os, sys, warnings
+import os, sys, threading, warnings
 import headrace as hr
 
-loader = hr.Loader(sys.argv[1], batch_size=4, output="numpy", transform=hr.image.train(8))
+warnings.simplefilter("ignore")  # Python warns of forks of a process with threads.
+loader = hr.Loader(sys.argv[1], batch_size=4, output="numpy", transform=hr.image.train(8),
+                   engine=hr.Engine(monitor=sys.argv[2] == "monitored"))
 iteration = iter(loader)
 held = next(iteration)
+taken, over = threading.Event(), threading.Event()
+
+def hold():
+    other = hr.Loader(sys.argv[1], batch_size=4, output="numpy")
+    mine = iter(other)
+    batch = next(mine)
+    taken.set()
+    over.wait()
+
+if sys.argv[2] == "threaded":
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait()
 child = os.fork()
 if child == 0:
     sys.exit(0)  # an interpreter's whole end, with everything still there
 assert os.waitpid(child, 0)[1] == 0
+over.set()
 print(sum(len(batch.label) for batch in iteration))
 """
 
 
-def test_a_forked_child_ends_its_interpreter_in_peace(numbered: Path) -> None:
-    assert run_python(FORK_AND_EXIT, numbered) == f"{COUNT - 4}\n"
+@pytest.mark.parametrize("how", ["alone", "monitored", "threaded"])
+def test_a_forked_child_ends_its_interpreter_in_peace(numbered: Path, how: str) -> None:
+    assert run_python(FORK_AND_EXIT, numbered, how) == f"{COUNT - 4}\n"
 
 
 FORK_AT_EXIT = """

@@ -15,6 +15,7 @@ class Process:
     """A process in the state that a test wants."""
 
     pid = 71
+    _start_method = "forkserver"  # Its processes are none of this one.
 
     def __init__(self, exitcode: int | None) -> None:
         self.exitcode = exitcode

@@ -413,11 +413,7 @@ def test_a_worker_that_can_not_begin_says_why(path: Path, start: str) -> None:
         list(loader)
 
 
-def test_what_can_not_be_pickled_names_the_ways_out(path: Path) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match=r"hr.Workers\(start='spawn'\)") as caught:
-        hr.Loader(path, transform=lambda sample: sample.record)
-    for part in ("top of a module", 'workers=hr.Workers(start="fork")'):
-        assert part in str(caught.value)
+def test_a_forked_worker_gets_any_object(path: Path) -> None:
     doubled = functools.partial(np.multiply, 2)
     with hr.Loader(
         path,

@@ -6,6 +6,7 @@ import functools
 import itertools
 import multiprocessing.connection
 import os
+import re
 import select
 import signal
 import subprocess
@@ -271,20 +272,148 @@ def test_workers_end_while_the_core_loader_is_closed(
         loader._transformer._workers.running()  # Not workers anew.
 
 
-def test_a_script_without_a_guard_is_told_about_it(path: Path, tmp_path: Path) -> None:
+LOADER = """
+for batch in hr.Loader(sys.argv[1], transform=functions.record, output="numpy",
+                       workers=hr.Workers(2, start=START)):
+    pass
+"""
+DATALOADER = """
+from headrace.torch import DataLoader
+dataset = [1, 2, 3]
+for batch in DataLoader(dataset, num_workers=1, multiprocessing_context=START, collate_fn=list):
+    pass
+"""
+
+
+def run_unguarded(path: Path, tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
     script = tmp_path / "unguarded.py"
-    script.write_text(
-        "import sys\nimport headrace as hr\nimport worker_functions as functions\n"
-        "loader = hr.Loader(sys.argv[1], transform=functions.record, output='numpy')\n"
-        "for batch in loader:\n    pass\n"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
+    imports = "import sys\nimport headrace as hr\nimport worker_functions as functions\n"
+    script.write_text(imports + code)
+    return subprocess.run(
         [sys.executable, str(script), str(path)],
         capture_output=True,
         text=True,
         timeout=280,
-        env=environment,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "what", "start"),
+    [
+        (LOADER, "worker", "spawn"),
+        (LOADER, "worker", "forkserver"),
+        (DATALOADER, "DataLoader worker", "spawn"),
+    ],
+)
+def test_a_script_without_a_guard_ends_in_three_lines_that_say_what_to_add(
+    path: Path, tmp_path: Path, code: str, what: str, start: str
+) -> None:
+    code = code.replace("START", repr(start))
+    done = run_unguarded(path, tmp_path, code)
     assert done.returncode == 1
-    assert 'if __name__ == "__main__"' in done.stderr.splitlines()[-1]
+    first, middle, guard = done.stderr.splitlines()[-3:]
+    assert re.fullmatch(
+        rf"headrace.errors.FailedPreconditionError: starting {what} [01]: it imports "
+        "unguarded.py, and came to the line that starts processes",
+        first,
+    )
+    assert middle == "In unguarded.py put the code that makes and uses loaders under this line:"
+    assert done.stderr.count("Traceback") == 1  # Its own, none of a worker.
+    # Typed as it stands, it helps.
+    guarded = guard.strip() + code.replace("\n", "\n    ") + "\n"
+    done = run_unguarded(path, tmp_path, guarded)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_process_of_the_user_s_that_imports_an_unguarded_script_says_so_too(
+    path: Path, tmp_path: Path
+) -> None:
+    code = """
+import multiprocessing
+context = multiprocessing.get_context("spawn")
+if multiprocessing.current_process().name == "MainProcess":
+    process = context.Process(target=print)
+    process.start()
+    process.join()
+else:
+    hr.Loader(sys.argv[1], transform=functions.record, output="numpy", workers=2)
+"""
+    error = run_unguarded(path, tmp_path, code).stderr
+    assert '\n    if __name__ == "__main__":' in error, error
+
+
+IGNORED = """
+import functools, os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+import headrace as hr
+import worker_functions as functions
+
+class Dies:
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, number):
+        if number == 20:
+            os._exit(7)
+        return number
+
+if __name__ == "__main__":
+    from headrace.torch import DataLoader  # Here: spawned workers need no torch.
+
+    path = sys.argv[1]
+    for start in sys.argv[2:]:
+        way = hr.Workers(2, start=start)
+        with hr.Loader(path, 10, transform=functions.record, workers=way) as loader:
+            print(start, sum(map(len, loader)))
+        loader = hr.Loader(path, 10, transform=functions.exit_at_50, workers=way, shuffle=False)
+        try:
+            list(loader)
+        except hr.errors.WorkerLostError as error:
+            print(str(error).partition(") ")[2].partition(", with")[0], error.exitcode)
+        loader.close()
+    reader, writer = os.pipe()
+    hang = functools.partial(functions.hang_after_telling, pipe=writer)
+    with hr.Loader(path, 10, transform=hang, workers=hr.Workers(1, start="fork")) as loader:
+        hanging = iter(loader)
+        os.read(reader, 1)
+    for persistent in (False, True):
+        loader = DataLoader(range(40), 4, num_workers=2, persistent_workers=persistent,
+                            multiprocessing_context="fork", collate_fn=list)
+        print(sum(map(len, loader)), sum(map(len, loader)))
+        loader.close()
+    try:
+        list(DataLoader(Dies(), 4, num_workers=1, multiprocessing_context="fork"))
+    except hr.errors.WorkerLostError as error:
+        print(str(error).partition(") ")[2], error.exitcode)
+    with hr.Loader(path, 10, node_process=hr.NodeProcess()) as loader:
+        print(sum(len(batch[0]) for batch in loader))
+"""
+
+
+def test_processes_end_as_ever_where_the_system_keeps_no_exit_codes(
+    path: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "ignored.py"
+    script.write_text(IGNORED)
+    done = subprocess.run(
+        [sys.executable, str(script), str(path), "fork", "spawn", "forkserver"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    unknown = "ended, and the system kept no exit code None"
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "fork 103",
+        unknown,
+        "spawn 103",
+        unknown,
+        "forkserver 103",
+        "ended with exit code 7 7",  # The fork server does not ignore it.
+        "40 40",
+        "40 40",
+        unknown,
+        "103",
+    ]

@@ -22,6 +22,7 @@ from headrace._loading.session import Session
 from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
 from headrace._process.at_exit import open_at_exit
 from headrace._process.interrupts import interrupt_soon
+from headrace._process.tracebacks import release
 from headrace._workers import Core
 from headrace._workers._options import Native
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
@@ -317,8 +318,15 @@ class Iteration(Iterator[Any]):
         return 0 if self._done else self._feed._left(self._iteration)
 
     def __next__(self) -> Any:
-        with self._lock:
-            return self._take()
+        try:
+            with self._lock:
+                return self._take()
+        except StopIteration:
+            raise
+        except BaseException as error:
+            release(error)
+            del self  # The traceback keeps this frame.
+            raise
 
     def _take(self) -> Any:
         if self._done:

@@ -40,6 +40,22 @@ def _close_all() -> None:
         _core.allow_leaks()
 
 
+_has_threads = False
+
+
+def _note_threads() -> None:
+    global _has_threads
+    _has_threads = threading.active_count() > 1
+
+
+def _keep_quiet_in_child() -> None:
+    """The threads of the process that forked are not in the child, but what they held is."""
+    if _has_threads:
+        _core.allow_leaks()
+
+
+os.register_at_fork(before=_note_threads, after_in_child=_keep_quiet_in_child)
+
 _BEFORE_OTHERS = 1000
 """Above the priorities of multiprocessing's own finalizers, which are at most 100."""
 _registered: tuple[Finalize, int] | None = None

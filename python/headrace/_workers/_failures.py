@@ -9,6 +9,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from headrace import _core
+from headrace._process.children import MAIN_EXIT, is_running, main_guard
 from headrace._workers._options import WorkerOptions
 from headrace.errors import (
     FailedPreconditionError,
@@ -91,14 +92,16 @@ def start_failure(
         )
         error.__cause__ = _unpickled(found["pickle"])
         return error
-    hint = ""
+    how, hint = end_of(process), ""
+    if process.exitcode == MAIN_EXIT:
+        return FailedPreconditionError(f"starting worker {found['worker']}: {main_guard()}")
     if start != "fork":
         hint = (
             f"; with hr.Workers(start={start!r}) it imports the main script: what makes the loader "
             'has to stand under if __name__ == "__main__", or take workers=hr.Workers(start="fork")'
         )
     return FailedPreconditionError(
-        f"starting worker {found['worker']}: it {end_of(process)} before it was ready; why may "
+        f"starting worker {found['worker']}: it {how} before it was ready; why may "
         f"stand on stderr{hint}"
     )
 
@@ -108,7 +111,9 @@ def end_of(process: BaseProcess, alive: str = "closed its connection but still r
     process.join(_JOIN_SECONDS)
     code = process.exitcode
     if code is None:
-        return f"(process {process.pid}) {alive}"
+        if is_running(process):
+            return f"(process {process.pid}) {alive}"
+        return f"(process {process.pid}) ended, and the system kept no exit code"
     if code >= 0:
         return f"(process {process.pid}) ended with exit code {code}"
     try:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from headrace import _core
+from headrace._process.pickling import Sent
 from headrace._workers import _protocol as protocol
 from headrace._workers._decode import decoded_columns
 from headrace._workers._known import KnownLayout
@@ -52,15 +53,17 @@ class Functions:
 
 @dataclass(frozen=True)
 class Settings:
-    """The setup of a worker, sent pickled; the functions are pickled separately."""
+    """The setup of a worker, sent with the functions."""
 
     worker: int
     host: int  # process
     seed: int
     fields: tuple[InputField, ...]
+    decoded: tuple[str, ...]
+    """As in `Functions`."""
 
 
-def run(connection: Any, settings: Settings, functions: Functions | bytes) -> None:
+def run(connection: Any, settings: Settings, sent: Sent) -> None:
     """Runs a worker until it ends. `connection` is its end of a socket pair."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The host handles Ctrl-C.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # It was blocked until here.
@@ -68,9 +71,8 @@ def run(connection: Any, settings: Settings, functions: Functions | bytes) -> No
     os.register_at_fork(after_in_child=lambda: _let_go(socket))
     channel = _core.WorkerChannel.open(socket, settings.host)
     try:
-        if isinstance(functions, bytes):
-            functions = pickle.loads(functions)
-        assert isinstance(functions, Functions)
+        transform, collate_fn, init_fn = sent.load().values()
+        functions = Functions(transform, collate_fn, init_fn, settings.decoded)
         _prepare(settings, functions)
     except BaseException as error:
         channel.send(protocol.failed(traceback_text(error), _pickled(error)))

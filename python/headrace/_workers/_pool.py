@@ -5,27 +5,23 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import signal
 import socket
 import time
-import warnings
-from collections.abc import Iterator
-from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from headrace import _core
 from headrace._observe.stats import results_budget
 from headrace._observe.waits import LoopWaits
-from headrace._process.at_exit import exit_before_processes
+from headrace._process.children import NAME, check_can_start, end_processes, starting
+from headrace._process.pickling import Sent
 from headrace._workers import _main
 from headrace._workers._failures import lost_worker, start_failure, transform_failure
-from headrace._workers._main import Functions, Settings
+from headrace._workers._main import Settings
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output
 from headrace._workers._protocol import InputField
-from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.errors import FailedPreconditionError
 
 _END_SECONDS = 1.0
 """Seconds for workers to end after their connections are closed; then they are killed."""
@@ -44,12 +40,17 @@ class WorkerProcesses:
         self._options = options
         self._seed = seed
         self._output = output
-        functions = Functions(
-            options.transform, options.collate_fn, options.worker_init_fn, options.decoded
+        check_can_start("starting workers", options.start, "give the loader workers=0")
+        self._functions = Sent(
+            {
+                "transform": options.transform,
+                "Workers.collate_fn": options.collate_fn,
+                "Workers.init_fn": options.worker_init_fn,
+            },
+            f"hr.Workers(start={options.start!r})",
+            f'workers=hr.Workers({options.workers}, start="fork")',
+            copies=True,
         )
-        self._functions: Functions | bytes = functions
-        if options.start != "fork":
-            self._functions = _pickled(functions, options.start)
         self._processes: list[BaseProcess] = []
         self._sockets: list[int] = []
         self._host: _core.WorkerPool | None = None
@@ -170,10 +171,11 @@ class WorkerProcesses:
 
     def _start(self, core: _core.Loader) -> None:
         fields = tuple(InputField(*field) for field in core.schema)
+        decoded = self._options.decoded
         sockets: list[socket.socket] = []
         try:
             for number in range(self._options.workers):
-                settings = Settings(number, os.getpid(), self._seed, fields)
+                settings = Settings(number, os.getpid(), self._seed, fields, decoded)
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 sockets.append(ours)
                 self._sockets.append(ours.fileno())
@@ -203,36 +205,12 @@ class WorkerProcesses:
         process = context.Process(
             target=run_worker,
             args=(connection, settings, self._functions),
-            name=f"headrace-worker-{settings.worker}",
+            name=f"{NAME}worker-{settings.worker}",
             daemon=True,
         )
-        exit_before_processes()
-        with warnings.catch_warnings():
-            # The user chose fork, so Python's warning about threads does not help.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            with blocked_interrupts(self._options.start):
-                process.start()
-                self._processes.append(process)  # Inside: Ctrl-C is raised where the block ends.
-
-
-@contextlib.contextmanager
-def blocked_interrupts(start: str) -> Iterator[None]:
-    """Blocks SIGINT for a process that is started meanwhile, until it can ignore it.
-
-    A terminal's Ctrl-C goes to all processes. One that imports modules would print a traceback. A
-    fork server is left alone: it would pass the blocked signal on to all its processes.
-    """
-    if start == "forkserver":
-        yield
-        return
-    if start == "spawn":
-        resource_tracker.ensure_running()  # Now: its start unblocks the signal.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with starting(self._options.start):
+            process.start()
+            self._processes.append(process)
 
 
 def batches_in_hand_max(options: WorkerOptions) -> int:
@@ -293,7 +271,7 @@ class PooledCore:
         return stats
 
 
-def run_worker(connection: Any, settings: Settings, functions: Functions | bytes) -> None:
+def run_worker(connection: Any, settings: Settings, functions: Sent) -> None:
     """Runs in the new process."""
     # A forked process has its host's ends, which only the host may keep.
     for descriptor in _host_sockets:
@@ -305,27 +283,3 @@ def run_worker(connection: Any, settings: Settings, functions: Functions | bytes
 
 _host_sockets: set[int] = set()
 """The ends that pools of this process have of their connections."""
-
-
-def _pickled(functions: Functions, start: str) -> bytes:
-    try:
-        return bytes(ForkingPickler.dumps(functions))
-    except Exception as error:
-        raise InvalidArgumentError(
-            f"transform, collate_fn or init_fn cannot be pickled, which "
-            f"hr.Workers(start={start!r}) needs ({type(error).__name__}: {error}): make it a "
-            "function at the top of a module, or an object of a class there; functools.partial of "
-            'these is fine; or take workers=hr.Workers(start="fork")'
-        ) from error
-
-
-def end_processes(processes: list[BaseProcess], deadline: float) -> None:
-    """Waits for processes until `deadline` (time.monotonic()), then kills them."""
-    for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-        if process.exitcode is None:
-            process.kill()
-    for process in processes:
-        process.join()
-        _core.stop_at_exit()  # multiprocessing's exit hook may be joining it: it is not closed.
-        process.close()

@@ -266,17 +266,31 @@ class Server:
             acceptor = Acceptor(selector, self._listener, "giving batches to DataLoader's workers")
             try:
                 while not self._closing:
-                    with self.lock:
+                    with self._locked() as locked:
+                        if not locked:
+                            break
                         self._work(selector, acceptor)
                         wanted = self._deal is not None and self._deal.wants_one()
                     if not wanted:
                         acceptor.select()
             finally:
-                with self.lock:
+                with self._locked():
                     for connection in list(self._lanes):
                         self._hang_up(selector, connection)
                     self.forget()
                 self._refuse()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[bool]:
+        """Takes the lock. False: the stream is being closed, and a thread keeps the lock that may
+        have stopped for good, inside the core, as daemon threads do at the interpreter's end."""
+        while not (locked := self.lock.acquire(timeout=_STOP_SECONDS)) and not self._closing:
+            pass
+        try:
+            yield locked
+        finally:
+            if locked:
+                self.lock.release()
 
     def _work(self, selector: selectors.BaseSelector, acceptor: Acceptor) -> None:
         """Receives requests, then takes a batch if one is requested."""

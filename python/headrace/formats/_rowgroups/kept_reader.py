@@ -25,11 +25,16 @@ class KeptReader:
 
     def reader(self, make: Callable[[], _core.StoredReader]) -> _core.StoredReader:
         """The reader that is kept; else `make` makes it."""
+        if (kept := self._kept()) is not None:
+            return kept
+        made = make()  # Without the lock: inside the core a daemon thread may stop for good.
         with self._lock:
-            if self._reader is None or self._process != os.getpid():
-                self._process = os.getpid()
-                self._reader = make()
-            return self._reader
+            if self._kept() is None:
+                self._reader, self._process = made, os.getpid()
+            return self._reader or made
+
+    def _kept(self) -> _core.StoredReader | None:
+        return self._reader if self._process == os.getpid() else None
 
     def let_go(self) -> None:
         """It closes when the last read that uses it has ended."""

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from headrace._arguments import shown
 from headrace._observe.waits import LoopWaits
+from headrace._process.tracebacks import release
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.contents import Content, Supply
 from headrace.torch._dataloader.epochs.drawing import Drawn
@@ -63,10 +64,12 @@ class Iteration(Iterator[Any]):
             except StopIteration:
                 self.progress.has_ended = True
                 raise
+            except BaseException as error:
+                release(error)
+                del self  # The traceback keeps this frame.
+                raise
         if isinstance(given, Failed):
-            # The error's traceback keeps this frame: whoever keeps the error, as a debugger or a
-            # test does, would keep the iteration, and its processes.
-            del self
+            del self  # Likewise: whoever keeps the error would keep the iteration's processes.
             given.throw()
         return given
 

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 
-from headrace.errors import WorkerLostError
 from headrace.torch._dataloader.contents import Supply
 from headrace.torch._dataloader.failures import ReadError, in_this_process, reraised
 from headrace.torch._dataloader.fetching import FAILED, Fetcher, Job, PartsDifferError, join
@@ -157,8 +156,7 @@ class ProcessLanes(Lanes):
 
     def _lose(self, process: Process, job: Job) -> None:
         self._processes.is_broken = True
-        error: WorkerLostError = process.lost(job)
-        self._ring.break_off(error)
+        self._ring.break_off(process.lost(job))
 
     def _receive(self, process: Process, waiting: deque[tuple[Task, Job]]) -> None:
         reply = process.receive()

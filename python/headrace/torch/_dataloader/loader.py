@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 from headrace._arguments import integer
 from headrace._loading.passes.origins import has_state
 from headrace._observe.waits import LoopWaits
+from headrace._process.children import check_not_daemonic
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
 from headrace.torch._dataloader.arguments import Fetch, Own, WorkerMethod, check
@@ -58,14 +59,8 @@ _ABOUT_WORKERS = (
     *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "in_order"),
 )
 _LEFT_BEHIND = (
-    "_processes",
-    "_end",
-    "_waits",
-    "_parts",
-    "_engine",
-    "_progress",
-    "_iterator",
-    "_kept_seed",
+    *("_processes", "_end", "_waits", "_parts", "_engine"),
+    *("_progress", "_iterator", "_kept_seed"),
 )
 """Attributes of iterations."""
 _TORCHS = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
@@ -237,6 +232,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _stream(self) -> StreamIteration:
         """The next iteration of an iterable dataset."""
+        if self.num_workers:
+            check_not_daemonic("starting workers", "give DataLoader num_workers=0")
         restored, source = self._restored, self._source
         progress = None
         if restored is not None:

@@ -6,16 +6,22 @@ import contextlib
 import os
 import socket
 import time
-import warnings
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from headrace import _core
-from headrace._process.at_exit import exit_before_processes
+from headrace._process.children import (
+    MAIN_EXIT,
+    NAME,
+    check_can_start,
+    end_processes,
+    main_guard,
+    starting,
+)
+from headrace._process.pickling import Sent
 from headrace._workers._failures import end_of
-from headrace._workers._pool import blocked_interrupts, end_processes
-from headrace.errors import WorkerLostError
+from headrace.errors import FailedPreconditionError, HeadraceError, WorkerLostError
 from headrace.torch._dataloader.fetching import Fetcher, Job
 from headrace.torch._dataloader.workers import worker
 from headrace.torch._dataloader.workers.channel import Channel
@@ -31,24 +37,20 @@ class Process:
     Thread safety: one thread sends and receives; `shut` from any.
     """
 
-    def __init__(self, context: Any, setup: Setup, fetcher: Fetcher) -> None:
-        """Starts it. Raises: what pickling raises, unless it is forked."""
+    def __init__(self, context: Any, setup: Setup, sent: Sent) -> None:
+        """Starts it. Raises: what `sent` raises, unless it is forked."""
         self._number = setup.number
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._channel = Channel(ours)
         _channels.add(self._channel)
         self.process: BaseProcess = context.Process(
             target=worker.run,
-            args=(theirs, setup, fetcher),
-            name=f"headrace-dataloader-{setup.number}",
+            args=(theirs, setup, sent),
+            name=f"{NAME}dataloader-{setup.number}",
             daemon=True,
         )
-        exit_before_processes()
-        method = context.get_start_method()
         try:
-            with theirs, warnings.catch_warnings(), blocked_interrupts(method):
-                # The user, or torch, chose fork: Python's warning about threads does not help.
-                warnings.simplefilter("ignore", DeprecationWarning)
+            with theirs, starting(context.get_start_method()):
                 self.process.start()
         except BaseException:
             self.close()
@@ -66,11 +68,16 @@ class Process:
         reply: Reply = self._channel.receive()
         return reply
 
-    def lost(self, job: Job) -> WorkerLostError:
+    def lost(self, job: Job) -> HeadraceError:
         """The error if the process is gone."""
         _core.stop_at_exit()  # The interpreter ends its children: that is no loss.
+        how = end_of(self.process)
+        if self.process.exitcode == MAIN_EXIT:
+            return FailedPreconditionError(
+                f"starting DataLoader worker {self._number}: {main_guard()}"
+            )
         error = WorkerLostError(
-            f"reading batch {job.batch}: DataLoader worker {self._number} {end_of(self.process)}"
+            f"reading batch {job.batch}: DataLoader worker {self._number} {how}"
         )
         error.pid, error.exitcode = self.process.pid, self.process.exitcode
         return error
@@ -102,6 +109,17 @@ class Processes:
         base_seed: int,
         init_fn: Callable[[int], object] | None,
     ) -> None:
+        method = context.get_start_method()
+        check_can_start(
+            "starting workers", method, 'give DataLoader num_workers=0 or worker_method="thread"'
+        )
+        functions = {
+            "dataset": fetcher.dataset,
+            "collate_fn": fetcher.collate_fn,
+            "worker_init_fn": init_fn,
+        }
+        fork = 'multiprocessing_context="fork"'
+        sent = Sent(functions, f"multiprocessing_context={method!r}", fork, copies=False)
         self._owner = os.getpid()
         self.members: list[Process] = []
         self.is_broken = False
@@ -109,8 +127,10 @@ class Processes:
         """Whether an iteration has them."""
         try:
             for number in range(count):
-                setup = Setup(number, count, threads, base_seed, arrival, os.getpid(), init_fn)
-                self.members.append(Process(context, setup, fetcher))
+                setup = Setup(
+                    number, count, threads, base_seed, arrival, os.getpid(), fetcher.batched
+                )
+                self.members.append(Process(context, setup, sent))
         except BaseException:
             self.close()
             raise

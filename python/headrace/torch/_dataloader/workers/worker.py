@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -23,6 +22,7 @@ import torch.utils.data._utils.worker as torch_worker
 from torch._utils import ExceptionWrapper
 from torch.utils.data import default_collate
 
+from headrace._process.pickling import Sent
 from headrace.torch._dataloader.failures import ReadError, wrapped
 from headrace.torch._dataloader.fetching import Fetcher, Job
 from headrace.torch._dataloader.workers.channel import Channel
@@ -40,7 +40,8 @@ class Setup:
     arrival: bool
     """Whether samples come in the order in which they are read; else in that of the job."""
     parent: int  # process
-    init_fn: Callable[[int], object] | None
+    batched: bool
+    """As in `Fetcher`."""
 
 
 class Reply(NamedTuple):
@@ -54,13 +55,13 @@ class Reply(NamedTuple):
     """From the start of the job until its samples were collated."""
 
 
-def run(connection: socket.socket, setup: Setup, fetcher: Fetcher) -> None:
+def run(connection: socket.socket, setup: Setup, sent: Sent) -> None:
     """Runs in the new process until the other end of `connection` is shut."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # It was blocked until here.
     threading.Thread(target=_end_with, args=(setup.parent,), daemon=True).start()
     channel = Channel(connection)
-    broken = _prepare(setup, fetcher)
+    fetcher, broken = _prepare(setup, sent)
     try:
         if setup.threads == 1 or broken is not None:
             while True:
@@ -83,23 +84,28 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _prepare(setup: Setup, fetcher: Fetcher) -> ReadError | None:
-    """Sets up the process as torch does. Returns what every job fails with, if that failed."""
-    torch.set_num_threads(1)
-    seed = setup.base_seed + setup.number
-    random.seed(seed)
-    torch.manual_seed(seed)
-    generate: Any = torch_worker._generate_state
-    np.random.seed(generate(setup.base_seed, setup.number))
-    torch_worker._worker_info = torch_worker.WorkerInfo(
-        id=setup.number, num_workers=setup.workers, seed=seed, dataset=fetcher.dataset
-    )
-    if setup.init_fn is not None:
-        try:
-            setup.init_fn(setup.number)
-        except BaseException as error:
-            return ReadError(error, "calling worker_init_fn")
-    return None
+def _prepare(setup: Setup, sent: Sent) -> tuple[Fetcher, ReadError | None]:
+    """Sets up the process as torch does. Returns also what every job fails with, if that failed."""
+    doing = "unpickling the dataset, collate_fn and worker_init_fn"
+    fetcher = Fetcher(None, default_collate, setup.batched)
+    try:
+        dataset, collate_fn, init_fn = sent.load().values()
+        fetcher = Fetcher(dataset, collate_fn, setup.batched)
+        torch.set_num_threads(1)
+        seed = setup.base_seed + setup.number
+        random.seed(seed)
+        torch.manual_seed(seed)
+        generate: Any = torch_worker._generate_state
+        np.random.seed(generate(setup.base_seed, setup.number))
+        torch_worker._worker_info = torch_worker.WorkerInfo(
+            id=setup.number, num_workers=setup.workers, seed=seed, dataset=dataset
+        )
+        doing = "calling worker_init_fn"
+        if init_fn is not None:
+            init_fn(setup.number)
+    except BaseException as error:
+        return fetcher, ReadError(error, doing)
+    return fetcher, None
 
 
 def _answer(job: Job, setup: Setup, fetcher: Fetcher, broken: ReadError | None) -> Reply:

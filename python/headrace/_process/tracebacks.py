@@ -1,0 +1,31 @@
+"""What the traceback of an exception keeps alive."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+
+def release(error: BaseException) -> None:
+    """Clears the variables of headrace's own frames in the traceback, and in those of its causes.
+
+    Whoever keeps an exception, as a debugger, a test or a notebook does, would otherwise keep the
+    loader that raised it, with its threads, files and processes. The lines stay, and so do the
+    variables of the user's functions. Frames that still run are left as they are.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        waiting += [each.__cause__, each.__context__]
+        trace = each.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+                with contextlib.suppress(RuntimeError):
+                    trace.tb_frame.clear()
+            trace = trace.tb_next
