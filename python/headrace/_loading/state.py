@@ -10,6 +10,7 @@ from headrace import _core
 from headrace._arguments import integer, shown, whole
 from headrace._dataset import Dataset
 from headrace._loading.cursor import Place
+from headrace._loading.passes.left import check_saved
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.orders import parameters_now
@@ -20,6 +21,7 @@ _POSITION = ("order_parameters", "epoch", "samples")
 _SAMPLER = ("sampler_step", "sampler_hash", "sampler_epoch", "sampler_draws")
 _LAST = ("sampler_last_hash", "sampler_last_epoch")  # Older states have neither of these keys.
 _OWN = "sampler_state"  # Of samplers with `state_dict` only.
+_GENERATORS = "sampler_generators"  # After an epoch that was left early only.
 
 _NEWER = "a newer headrace saved it: restore it with that version"
 
@@ -66,7 +68,10 @@ def make_state(
         state["sampler_draws"] = source.drawn - (plan is not None)
         own = source.state_before(plan)
         if own is not None:
-            state["sampler_state"] = own
+            state[_OWN] = own
+        generators = source.generators_before(plan)
+        if generators is not None:
+            state[_GENERATORS] = generators
         # Between two epochs nothing is drawn: the previous epoch identifies the sampler.
         last = source.last if plan is None else None
         state["sampler_last_hash"] = last.hash if last is not None else None
@@ -97,7 +102,8 @@ def check_state(
             f"state: saved {saved} a sampler, restored in a loader {now} one"
         )
     _check_unknown(
-        state, (*expected, *_POSITION, *((*_SAMPLER, *_LAST, _OWN) if with_sampler else ()))
+        state,
+        (*expected, *_POSITION, *((*_SAMPLER, *_LAST, _OWN, _GENERATORS) if with_sampler else ())),
     )
     for key, value in expected.items():
         if not _same(state[key], value):
@@ -118,6 +124,8 @@ def check_state(
         for key in ("sampler_epoch", "sampler_last_epoch"):
             if state.get(key) is not None:
                 integer(f"state {key}", state[key], -(2**62), 2**62)
+        if _GENERATORS in state:
+            check_saved(state[_GENERATORS])
         for key in ("sampler_hash", "sampler_last_hash"):
             if not isinstance(state.get(key), (str, NoneType)):
                 raise InvalidArgumentError(f"state: {key} is {shown(state[key])}, must be text")
