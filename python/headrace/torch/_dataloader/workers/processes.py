@@ -98,6 +98,7 @@ class Processes:
         *,
         count: int,
         threads: int,
+        measures: bool,
         arrival: bool,
         base_seed: int,
         init_fn: Callable[[int], object] | None,
@@ -109,7 +110,9 @@ class Processes:
         """Whether an iteration has them."""
         try:
             for number in range(count):
-                setup = Setup(number, count, threads, base_seed, arrival, os.getpid(), init_fn)
+                setup = Setup(
+                    number, count, threads, measures, base_seed, arrival, os.getpid(), init_fn
+                )
                 self.members.append(Process(context, setup, fetcher))
         except BaseException:
             self.close()
