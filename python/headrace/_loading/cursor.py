@@ -60,11 +60,6 @@ class Cursor(Generic[Plan]):
         """Whether the next iteration starts where `restore` said."""
         return self._restored and self.told is not None
 
-    @property
-    def repeats(self) -> bool:
-        """Whether the next iteration repeats one that was left before its first batch."""
-        return self._repeats
-
     def length(self, plan: Plan | None) -> int:
         """Steps of an epoch with this plan."""
         return self._steps if plan is None else len(plan)

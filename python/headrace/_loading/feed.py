@@ -217,7 +217,7 @@ class EpochFeed:
         """Called when an iteration is dropped early: drops the batches read ahead for it."""
         if not self._closed and self.cursor.leave(iteration):
             self.core.stop()
-            if not self.cursor.repeats:
+            if self.cursor.start().plan is None:  # Else the next iteration repeats it.
                 self._leave_pass()
 
     def interrupt(self) -> None:

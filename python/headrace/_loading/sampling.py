@@ -188,7 +188,7 @@ class SamplerSource:
         from torch.utils.data import BatchSampler
 
         assert self._sampler is not None
-        batches: Iterable[Any] = BatchSampler(self._sampler, self._batch_size, self._drop_last)  # type: ignore[arg-type]
+        batches: Iterable[Any] = BatchSampler(self._sampler, self._batch_size, self._drop_last)
         return iter(batches)
 
     def set_epoch(self, epoch: int) -> None:

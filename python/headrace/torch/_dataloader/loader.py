@@ -314,21 +314,21 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         fetcher = Fetcher(dataset, self.collate_fn, self._auto_collation)
         if self.num_workers == 0:
             return DirectIteration(progress, self.__len__, supply, fetcher, finish)
-        own, seed = self._own, progress.base_seed
-        arrival = own.fetch == "arrival"
+        asked, seed = self._own, progress.base_seed
+        arrival = asked.fetch == "arrival"
         ring = Ring(in_order=self._in_order, arrival=arrival, prepare=finish)
         limits = Limits(self._batches_ahead(), self.timeout or None)
         iteration = AheadIteration(progress, self.__len__, supply, ring, limits)
-        if own.worker_method == "thread":
-            count = self.num_workers if own.measures else own.pool(self.num_workers)
+        if asked.worker_method == "thread":
+            count = self.num_workers if asked.measures else asked.pool(self.num_workers)
             lanes: Lanes = ThreadLanes(
-                ring, supply, fetcher, self._waits, count, seed, own.measures
+                ring, supply, fetcher, self._waits, count, seed, asked.measures
             )
             iteration.start(lanes, None)
             return iteration
         processes, threads = self._workers(fetcher, seed)
         lanes = ProcessLanes(
-            ring, supply, fetcher, processes, threads, seed, self._waits, own.measures
+            ring, supply, fetcher, processes, threads, seed, self._waits, asked.measures
         )
         iteration.start(lanes, None if processes is self._processes else processes)
         return iteration
