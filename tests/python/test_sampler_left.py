@@ -146,7 +146,7 @@ def test_a_state_after_it_goes_on(dataset: hr.Dataset, name: str, counts: list[i
 
 def test_a_state_of_other_generators_is_refused(dataset: hr.Dataset) -> None:
     with made(dataset, SAMPLERS["permutation"]()) as loader:
-        run(loader, [2])
+        run(loader, [2, None])
         state = loader.state_dict()
     assert len(state["sampler_generators"]) == 1
     with made(dataset, {"sampler": RandomSampler(DATA)}) as other:

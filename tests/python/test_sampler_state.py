@@ -223,8 +223,7 @@ def test_a_sampler_that_raises_in_a_restore_leaves_torch_s_generator(dataset: hr
             return raising()
 
     with make(dataset, "random", seed=5) as loader:
-        held = iter(loader)
-        next(held)
+        next(iter(loader))
         state = saved(loader)
     with hr.Loader(dataset, batch_size=30, sampler=Raises()) as other:
         other.load_state_dict(state)

@@ -87,7 +87,7 @@ class SamplerSource:
         self._known: dict[int, Drawn] = {}  # the epochs drawn, by their number
         self._origins: dict[int, Origin] = {}  # of the newest epochs drawn, by their number
         self._end: list[Any] = []  # states of the generators after the newest pass
-        self._went_back = False  # a generator, in this run or before its restored state
+        self._left: int | None = None  # the first pass, of all drawn, that was left early
         self.samples_max = 2**63
         """Of an epoch of a sampler that does not say how many it gives."""
         self.restored: dict[str, Any] | None = None
@@ -161,9 +161,9 @@ class SamplerSource:
         return None if origin is None else origin.sampler
 
     def generators_before(self, plan: EpochPlan | None) -> list[str] | None:
-        """The states of the sampler's generators, as `state_before`. None if no pass was left
-        early: then the number of passes says them."""
-        if not self._went_back:
+        """The states of the sampler's generators, as `state_before`. None if no pass before
+        was left early: then the number of passes says them."""
+        if self._left is None or self._left >= self._drawn - (plan is not None):
             return None
         if plan is None:
             return left.saved(left.states_of(self._source))
@@ -179,7 +179,8 @@ class SamplerSource:
             return
         if is_torchs(self._source):
             went_back = left.go_back(self._source, origin, self._end, self._begin, step)
-            self._went_back = self._went_back or went_back
+            if went_back and self._left is None:
+                self._left = number
 
     def _begin(self) -> Iterator[Any]:
         """The batches of a pass, drawn as torch draws them."""
@@ -315,7 +316,7 @@ class SamplerSource:
             plan = self._draw_from(saved, base_seed)
         elif generators is not None:
             left.restore(self._source, generators)
-            self._went_back = True
+            self._left = -1  # Before the state was saved.
             with repeating(base_seed):
                 plan = self._draw(base_seed)
         elif gone_on and before in self._origins:
