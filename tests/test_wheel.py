@@ -63,9 +63,9 @@ def test_missing_libraries_are_named_together_with_the_line_that_installs_them(
     ) in error
     apt = re.search(r"apt install [a-z0-9+ -]+", error)
     assert apt is not None
-    of_readme = re.search(r"apt install (.*)", (ROOT / "README.md").read_text())
-    assert of_readme is not None
-    assert set(apt[0].split()[2:]) - {"--"} <= set(of_readme[1].split())
+    of_page = re.search(r"apt install (.*)", (ROOT / "docs/install.md").read_text())
+    assert of_page is not None
+    assert set(apt[0].split()[2:]) - {"--"} <= set(of_page[1].split())
 
 
 def test_a_library_that_is_missing_alone_is_named_alone(tmp_path: Path) -> None:

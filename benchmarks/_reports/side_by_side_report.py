@@ -1,4 +1,4 @@
-"""The tables and the figure of docs/side-by-side.md, out of what side_by_side.py measured."""
+"""The tables of docs/side-by-side.md, out of what side_by_side.py measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ END = "<!-- end -->"
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _PAGE = _DOCS / "side-by-side.md"
-_FIGURE = "side-by-side.svg"
 _SHARED, _HOMES = "epoch, shared", "epoch, homes"
 _STALL_GOAL = 0.05  # of an epoch
 _PLAN_TOLERANCE = 0.02  # what is read ahead at the begin and the end of a phase
@@ -120,8 +119,6 @@ def text(found: dict[str, Any]) -> str:
         "Bytes are multiples of what an epoch delivers: *from storage* is the amplification. "
         "*Storage alone*: the seconds that its rate of bytes, or of reads, takes for these.",
         "",
-        f"![Seconds and bytes of an epoch]({_FIGURE})",
-        "",
         "| | loads a chunk | inflation of a batch, prefix, verdict: as run here | as in the "
         "paper |",
         "|---|---|---|---|",
@@ -197,49 +194,6 @@ def _caption(found: dict[str, Any]) -> str:
 
 
 def write() -> None:
-    """Replaces the tables of docs/side-by-side.md, and draws its figure."""
+    """Replaces the tables of docs/side-by-side.md."""
     found = recorded()
     _harness.replace_generated(_PAGE, BEGIN, END, text(found))
-    draw(_DOCS / _FIGURE, found)
-
-
-def draw(path: Path, found: dict[str, Any]) -> None:
-    """Seconds and bytes of an epoch, a bar for each way."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    names = _names(found)
-    at = list(range(len(names)))
-    phases = [found["rows"][name] for name in names]
-    style = {
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "svg.hashsalt": "side-by-side",
-    }
-    with rc_context(style):
-        figure = Figure(figsize=(9, 4.4), layout="constrained")
-        seconds, size = figure.subplots(1, 2, sharey=True)
-        training = [each["training"] for each in phases]
-        stall = [each["stall_s"] for each in training]
-        step = [each["epoch_s"] - each["stall_s"] for each in training]
-        seconds.barh(at, step, 0.7, color="#8A8A8A", label="training")
-        seconds.barh(at, stall, 0.7, left=step, color="#D55E00", label="stall")
-        seconds.plot(
-            [each["bare"]["epoch_s"] for each in phases], at, "D", color="#0072B2", markersize=4,
-            label="without training",
-        )  # fmt: skip
-        size.barh(
-            [y - 0.18 for y in at], [each["bare"]["storage"] for each in phases], 0.36,
-            color="#0072B2", label="from storage",
-        )  # fmt: skip
-        size.barh(
-            [y + 0.18 for y in at], [each["bare"]["network"] for each in phases], 0.36,
-            color="#E69F00", label="from other nodes",
-        )  # fmt: skip
-        seconds.set(title="Seconds of an epoch", yticks=at, yticklabels=names)
-        size.set(title="Bytes, in multiples of what is delivered")
-        seconds.invert_yaxis()
-        for axes in (seconds, size):
-            axes.legend(frameon=False)
-        figure.savefig(path, metadata={"Date": None})

@@ -15,6 +15,7 @@ from headrace._show.dataset import DatasetFacts, dataset_html, dataset_line
 from headrace._signature import named_arguments
 from headrace._text import os_reason
 from headrace._units import format_bytes
+from headrace._workers._decode import decoded_sample
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -187,6 +188,10 @@ class Dataset:
             return self._read(kept, number)
         with closing(self.stored_reader(threads=1)) as reader:
             return self._read(reader, number)
+
+    def decoded(self, sample: SupportsIndex) -> dict[str, Any]:
+        """As ``dataset[i]``, with images as pixels: what a Python transform of a loader gets."""
+        return decoded_sample(self[sample], self.kind)
 
     def stored_reader(self, threads: int = 0, decoded_bytes: int = 0) -> _core.StoredReader:
         """Reads stored bytes through a store, as a loader does; private to headrace.

@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import order_model as model
 import pytest
+import torch
 from loader_data import COUNT, FLAT, epoch_ids
 
 import headrace as hr
 from headrace import errors
 from headrace._dataset import index_folder
 from headrace.formats.pack import PackParameters, write_pack
+from headrace.torch import DataLoader
 
 
 @pytest.mark.parametrize(
@@ -165,6 +167,60 @@ class Row:
 
     def __init__(self, sample: Any) -> None:
         self.label = int(sample.label)
+
+
+class Squares:
+    """A map-style dataset, of torch's class or not."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, number: int) -> int:
+        return number**2
+
+
+class Derived(Squares, torch.utils.data.Dataset[int]):
+    pass
+
+
+class Streamed(torch.utils.data.IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(12))
+
+
+class Iterated:
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(12))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        (Squares(), "Squares is read by its own __getitem__: give it to headrace.torch.DataLoader"),
+        (Derived(), "Derived is read by its own __getitem__"),
+        (torch.utils.data.Subset(Derived(), [1]), "Subset is read by its own __getitem__"),
+        ([1, 2], "list is read by its own __getitem__"),
+        (Streamed(), "Streamed is an IterableDataset, which only its own code can iterate"),
+        (Iterated(), "Iterated can only be iterated: derive it from torch.utils.data.Iterable"),
+        (torch.utils.data.DataLoader(Derived()), "this is torch's DataLoader: give its dataset's"),
+    ],
+)
+def test_a_dataset_of_python_code_names_what_reads_it(dataset: Any, says: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=r"^dataset: got ") as told:
+        hr.Loader(dataset)
+    assert says in str(told.value)
+    assert "headrace.torch" in str(told.value)
+
+
+def test_what_that_message_names_reads_them() -> None:
+    for dataset in (Squares(), Derived()):
+        assert torch.cat(list(DataLoader(dataset, 5))).tolist() == [n**2 for n in range(12)]
+    assert torch.cat(list(DataLoader(Streamed(), 5))).tolist() == list(range(12))
+
+
+def test_what_is_no_dataset_gets_no_advice_of_datasets() -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=r"or a path$"):
+        hr.Loader(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("place", ["alone", "in a dict", "in a pair", "first in a pair"])

@@ -174,6 +174,30 @@ def test_a_wait_for_python_code_is_no_wait_of_the_engine(workers: int, advice: s
     assert "Python" not in make_verdict(told, ranks, native)
 
 
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize(("share", "advises"), [(1.0, False), (4.9, False), (5.1, True)])
+def test_advice_needs_a_cause_that_matters(cause: str, share: float, advises: bool) -> None:
+    """Below 5 % even smaller images would gain little."""
+    data = DataFacts(fields=2, stored=1, images=1, layout="files", sampler=False)
+    told = core([lane({cause: share})], threads=8)
+    found = make_verdict(told, make_ranks(told), data)
+    assert found.startswith(f"rank 0 waited {share:.0f} % of the time: ")
+    assert found.endswith("; that is too little to change anything for") != advises
+    told = core([lane(dict.fromkeys(CAUSES, 2.0))], threads=8)
+    found = make_verdict(told, make_ranks(told), data)
+    assert found.startswith("rank 0 waited 8 % of the time")
+    assert found.endswith("; that is too little to change anything for")
+
+
+def test_a_transform_that_is_hardly_waited_for_is_left_alone() -> None:
+    data = DataFacts(2, 1, 0, "ranges", sampler=False, workers=1)
+    told = core([lane({})], loop_share=0.03)
+    assert make_verdict(told, make_ranks(told), data) == (
+        "rank 0 waited 3 % of the time: 3 % its Python transform; "
+        "that is too little to change anything for"
+    )
+
+
 def test_a_transform_faster_than_the_loop_is_not_waited_for() -> None:
     data = DataFacts(2, 1, 0, "ranges", sampler=False, workers=1)
     told = core([lane()], loop_share=0.009)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -111,9 +112,40 @@ def opened(dataset: Any) -> Dataset:
     found = open_object(dataset)
     if found is None:
         raise InvalidArgumentError(
-            f"dataset: got {dataset!r}, must be what headrace.open() returns, or a path"
+            f"dataset: got {shown(dataset)}, must be what headrace.open() returns, or a path"
+            + _of_python(dataset)
         )
     return found
+
+
+def _of_python(dataset: Any) -> str:
+    """What to do with a dataset that is Python code, or what is made of one; else empty."""
+    kind = type(dataset)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dataset, torch.utils.data.DataLoader):
+        return (
+            ": this is torch's DataLoader: give its dataset's path, or change its import to `from "
+            "headrace.torch import DataLoader` (`headrace docs dataloader`)"
+        )
+    if torch is not None and isinstance(dataset, torch.utils.data.IterableDataset):
+        return (
+            f": {kind.__name__} is an IterableDataset, which only its own code can iterate: give "
+            "it to headrace.torch.DataLoader(dataset, ...), which keeps its place (`headrace docs "
+            "dataloader`); or give the path of its files (`headrace docs data`)"
+        )
+    if hasattr(kind, "__getitem__") and hasattr(kind, "__len__"):
+        return (
+            f": {kind.__name__} is read by its own __getitem__: give it to "
+            "headrace.torch.DataLoader(dataset, ...), which has the arguments of torch's "
+            "(`headrace docs dataloader`); or give the path of its files (`headrace docs data`)"
+        )
+    if hasattr(kind, "__iter__"):
+        return (
+            f": {kind.__name__} can only be iterated: derive it from "
+            "torch.utils.data.IterableDataset and give it to headrace.torch.DataLoader "
+            "(`headrace docs dataloader`); or give the path of its files (`headrace docs data`)"
+        )
+    return ""
 
 
 def field_names(dataset: Dataset, fields: Iterable[str] | None) -> list[str]:

@@ -147,6 +147,7 @@ class EpochFeed:
         if self.source is not None:
             plan = start.plan
             if plan is None or plan.sampler_epoch != self.source.epoch:
+                self._leave_pass()
                 plan = self.source.next_plan(base_seed)
                 self.cursor.drew(plan)
             self._make_room(plan.largest_batch)
@@ -154,6 +155,12 @@ class EpochFeed:
         elif not self.cursor.continues(start.epoch, start.step):
             self.cursor.lose_supply()  # The run before has ended, even if this start fails.
             self.core.start(start.epoch, start.step)
+
+    def _leave_pass(self) -> None:
+        """Tells the sampler how far the loop has come in an epoch that it leaves."""
+        at = self.cursor.at
+        if self.source is not None and at.plan is not None and self.source.restored is None:
+            self.source.leave(at.plan, at.step)
 
     def _make_room(self, largest_batch: int) -> None:
         """Divides the memory again if a batch sampler gives larger batches than expected."""
@@ -213,6 +220,8 @@ class EpochFeed:
         """Called when an iteration is dropped early: drops the batches read ahead for it."""
         if not self._closed and self.cursor.leave(iteration):
             self.core.stop()
+            if self.cursor.start().plan is None:  # Else the next iteration repeats it.
+                self._leave_pass()
 
     def interrupt(self) -> None:
         """Ends waits for a batch. May be called from any thread."""

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._arguments import whole
+from headrace._loading.passes import left
 from headrace._loading.passes.base_seed import draw_base_seed, repeating, untouched
 from headrace._loading.passes.origins import (
     Origin,
     epoch_of,
+    is_torchs,
     layers,
     origin_of,
     sampler_state,
@@ -84,6 +86,8 @@ class SamplerSource:
         self._gave_samples = False  # in any epoch
         self._known: dict[int, Drawn] = {}  # the epochs drawn, by their number
         self._origins: dict[int, Origin] = {}  # of the newest epochs drawn, by their number
+        self._end: list[Any] = []  # states of the generators after the newest pass
+        self._left: int | None = None  # the first pass, of all drawn, that was left early
         self.samples_max = 2**63
         """Of an epoch of a sampler that does not say how many it gives."""
         self.restored: dict[str, Any] | None = None
@@ -156,6 +160,38 @@ class SamplerSource:
         origin = self._origins.get(self._drawn - 1)
         return None if origin is None else origin.sampler
 
+    def generators_before(self, plan: EpochPlan | None) -> list[str] | None:
+        """The states of the sampler's generators, as `state_before`. None if no pass before
+        was left early: then the number of passes says them."""
+        if self._left is None or self._left >= self._drawn - (plan is not None):
+            return None
+        if plan is None:
+            return left.saved(left.states_of(self._source))
+        origin = self._origins.get(self._drawn - 1)
+        return None if origin is None else left.saved([state for _, state in origin.generators])
+
+    def leave(self, plan: EpochPlan, step: int) -> None:
+        """The loop has left `plan` after `step` batches: the generators of torch's samplers go on
+        from where torch, which draws batch by batch, would have left them."""
+        number = self._drawn - 1
+        origin, known = self._origins.get(number), self._known.get(number)
+        if origin is None or known is None or known.hash != plan.hash:
+            return
+        if is_torchs(self._source):
+            went_back = left.go_back(self._source, origin, self._end, self._begin, step)
+            if went_back and self._left is None:
+                self._left = number
+
+    def _begin(self) -> Iterator[Any]:
+        """The batches of a pass, drawn as torch draws them."""
+        if self._batch_sampler is not None:
+            return iter(self._batch_sampler)
+        from torch.utils.data import BatchSampler
+
+        assert self._sampler is not None
+        batches: Iterable[Any] = BatchSampler(self._sampler, self._batch_size, self._drop_last)
+        return iter(batches)
+
     def set_epoch(self, epoch: int) -> None:
         """Calls `set_epoch` of the sampler, or of the sampler in a batch sampler, if any."""
         self._tell(epoch)
@@ -194,6 +230,7 @@ class SamplerSource:
         """
         origin = origin_of(self._source)
         plan = self._ask(base_seed)
+        self._end = left.states_of(self._source)
         self._origins[self._drawn] = origin
         self._origins.pop(self._drawn - _ORIGINS_MAX, None)
         self._known[self._drawn] = Drawn(plan.hash, plan.sampler_epoch)
@@ -264,7 +301,8 @@ class SamplerSource:
         before = state["sampler_draws"]
         wanted = state["sampler_hash"]
         saved = state.get("sampler_state")
-        if saved is None and state["sampler_epoch"] is None:
+        generators = state.get("sampler_generators")
+        if generators is None and saved is None and state["sampler_epoch"] is None:
             while self._drawn < before:
                 with repeating(base_seed):
                     self._draw(base_seed)
@@ -276,6 +314,11 @@ class SamplerSource:
         self._drawn = before
         if saved is not None:
             plan = self._draw_from(saved, base_seed)
+        elif generators is not None:
+            left.restore(self._source, generators)
+            self._left = -1  # Before the state was saved.
+            with repeating(base_seed):
+                plan = self._draw(base_seed)
         elif gone_on and before in self._origins:
             with self._origins[before].rewound(), repeating(base_seed):
                 plan = self._draw(base_seed)

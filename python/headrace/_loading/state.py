@@ -11,6 +11,7 @@ from headrace._arguments import flag, integer, shown, whole
 from headrace._dataset import Dataset
 from headrace._loading.content import UNREADABLE, Content, difference
 from headrace._loading.cursor import Place
+from headrace._loading.passes.left import check_saved
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._cache import kept_index
@@ -23,6 +24,7 @@ _SAMPLER = ("sampler_step", "sampler_hash", "sampler_epoch", "sampler_draws")
 _LAST = ("sampler_last_hash", "sampler_last_epoch")  # Older states have neither of these keys.
 _OWN = "sampler_state"  # Of samplers with `state_dict` only.
 _CONTENT = ("content", "sampled", "dataset")  # Older states have the fingerprint alone.
+_GENERATORS = "sampler_generators"  # After an epoch that was left early only.
 
 _NEWER = "a newer headrace saved it: restore it with that version"
 
@@ -70,7 +72,10 @@ def make_state(
         state["sampler_draws"] = source.drawn - (plan is not None)
         own = source.state_before(plan)
         if own is not None:
-            state["sampler_state"] = own
+            state[_OWN] = own
+        generators = source.generators_before(plan)
+        if generators is not None:
+            state[_GENERATORS] = generators
         # Between two epochs nothing is drawn: the previous epoch identifies the sampler.
         last = source.last if plan is None else None
         state["sampler_last_hash"] = last.hash if last is not None else None
@@ -116,7 +121,7 @@ def check_state(
             "fingerprint",
             *_CONTENT,
             *_POSITION,
-            *((*_SAMPLER, *_LAST, _OWN) if with_sampler else ()),
+            *((*_SAMPLER, *_LAST, _OWN, _GENERATORS) if with_sampler else ()),
         ),
     )
     _check_dataset(state, dataset, content, strict)
@@ -139,6 +144,8 @@ def check_state(
         for key in ("sampler_epoch", "sampler_last_epoch"):
             if state.get(key) is not None:
                 integer(f"state {key}", state[key], -(2**62), 2**62)
+        if _GENERATORS in state:
+            check_saved(state[_GENERATORS])
         for key in ("sampler_hash", "sampler_last_hash"):
             if not isinstance(state.get(key), (str, NoneType)):
                 raise InvalidArgumentError(f"state: {key} is {shown(state[key])}, must be text")

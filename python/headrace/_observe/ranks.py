@@ -15,7 +15,10 @@ from headrace._observe.stats import Imbalance, Rank, Stall
 from headrace._units import counted
 
 SHARE_MIN = 0.01
-"""Of its time that a rank has to wait before anything is advised."""
+"""Of its time that a rank has to wait before its causes are named."""
+ADVICE_MIN = 0.05
+"""Of its time that it has to wait for one cause before anything is advised."""
+_LITTLE = "that is too little to change anything for"
 
 
 def stall_seconds(stall: Stall) -> float:
@@ -66,7 +69,7 @@ def make_verdict(core: Core, ranks: list[Rank], data: DataFacts) -> str:
     if data.workers is not None and in_python >= max(share, SHARE_MIN):
         own = ranks[core["lane"]]
         causes = [("its Python transform", in_python), *_causes(own)]
-        advice = transform_advice(core, data.workers)
+        advice = transform_advice(core, data.workers) if in_python >= ADVICE_MIN else _LITTLE
         return f"{_waited(own, loop_share, causes)}; {advice}"
     name = f"rank {worst['rank']}"
     if share < SHARE_MIN:
@@ -76,7 +79,8 @@ def make_verdict(core: Core, ranks: list[Rank], data: DataFacts) -> str:
             return f"{name} is not waiting: {over}"
         return f"{len(timed)} ranks are not waiting: {name} most, {over}"
     causes = _causes(worst)
-    advice = _advice(causes[0][0], core, ranks, worst, data)
+    cause, of_cause = causes[0]
+    advice = _advice(cause, core, ranks, worst, data) if of_cause >= ADVICE_MIN else _LITTLE
     return f"{_waited(worst, share, causes)}; {advice}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,14 @@ def decode_image(encoded: Pixels) -> Pixels:
     if _core.is_image_of_other_kind(encoded):
         return _by_pillow(encoded)
     return _core.decode_pixels(encoded)
+
+
+def decoded_sample(sample: dict[str, Any], kind: Callable[[str], str]) -> dict[str, Any]:
+    """A sample as it is stored, with its images decoded. Raises: as `decode_image`."""
+    return {
+        name: decode_image(np.frombuffer(value, np.uint8)) if kind(name) == "image" else value
+        for name, value in sample.items()
+    }
 
 
 def decoded_columns(

@@ -8,8 +8,8 @@ import pytest
 import stateful_data
 from map_data import WAYS, OnlyIds
 
-from headrace._observe.waits import LoopWaits
 from headrace.torch import DataLoader
+from headrace.torch._dataloader.pool import ReadWaits
 from headrace.torch._dataloader.waits import figures
 
 
@@ -23,7 +23,7 @@ class Clock:
         self.now_ns += seconds * 10**9
 
 
-def loop(waits: LoopWaits, clock: Clock, batches: int, wait: int, work: int) -> None:
+def loop(waits: ReadWaits, clock: Clock, batches: int, wait: int, work: int) -> None:
     def get() -> str:
         clock.pass_(wait)
         return "batch"
@@ -36,7 +36,7 @@ def loop(waits: LoopWaits, clock: Clock, batches: int, wait: int, work: int) -> 
 
 def test_waits_are_counted_without_the_first_of_each_iteration() -> None:
     clock = Clock()
-    waits = LoopWaits(clock)
+    waits = ReadWaits(clock)
     assert figures(waits, "loop")["verdict"] == "No verdict: the loop got no second batch yet."
     for _ in range(2):
         loop(waits, clock, batches=4, wait=3, work=1)
@@ -49,7 +49,7 @@ def test_waits_are_counted_without_the_first_of_each_iteration() -> None:
 
 def test_a_loop_that_hardly_waits_is_told_so() -> None:
     clock = Clock()
-    waits = LoopWaits(clock)
+    waits = ReadWaits(clock)
     loop(waits, clock, batches=4, wait=1, work=99)
     assert figures(waits, "threads")["verdict"] == (
         "The loop waited 1% of the time for batches: reading keeps up."
@@ -59,7 +59,7 @@ def test_a_loop_that_hardly_waits_is_told_so() -> None:
 def test_the_verdict_is_of_the_newest_steps() -> None:
     """A start that was slow is no advice for ever; the seconds are of all steps."""
     clock = Clock()
-    waits = LoopWaits(clock)
+    waits = ReadWaits(clock)
     loop(waits, clock, batches=5001, wait=9, work=1)
     loop(waits, clock, batches=4097, wait=0, work=1)
     assert (waits.seconds(), waits.batches) == ((45_000.0, 5_000.0 + 4_096.0), 9_098)
@@ -70,7 +70,7 @@ def test_what_raises_is_not_counted() -> None:
     def get() -> Any:
         raise StopIteration
 
-    waits = LoopWaits()
+    waits = ReadWaits()
     with pytest.raises(StopIteration):
         waits.take(get)
     assert figures(waits, "loop")["batches"] == 0

@@ -11,6 +11,8 @@ import numpy as np
 
 from headrace._arguments import whole
 
+_TORCHS = "torch.utils.data."
+_LISTS = (list, tuple, range)
 _LAYERS_MAX = 8  # limit of nested samplers, because a sampler may wrap itself
 
 
@@ -56,6 +58,12 @@ def has_state(each: Any) -> bool:
     )
 
 
+def is_torchs(source: Any, *others: type[Any]) -> bool:
+    """Whether the sampler and those that it wraps are of torch's classes, lists, or `others`."""
+    kinds = [type(each) for each in layers(source)]
+    return all(kind.__module__.startswith(_TORCHS) or kind in (*_LISTS, *others) for kind in kinds)
+
+
 def stateful(source: Any) -> Any:
     """The outermost sampler with ``state_dict`` and ``load_state_dict``; None if there is none."""
     return next(filter(has_state, layers(source)), None)
@@ -82,7 +90,7 @@ class Origin(NamedTuple):
         """The generators are as they were. torch's global one is afterwards as it is now, unless
         the pass draws from it."""
         for generator, state in self.generators:
-            _set_state(generator, state)
+            set_state(generator, state)
         torch = sys.modules.get("torch")
         if torch is None or self.shared is None:
             yield
@@ -100,7 +108,7 @@ class Origin(NamedTuple):
 
 def origin_of(source: Any) -> Origin:
     """What the next pass of this sampler depends on."""
-    found = [(each, _state(each)) for each in generators_of(source)]
+    found = [(each, state_of(each)) for each in generators_of(source)]
     torch = sys.modules.get("torch")
     shared = torch.get_rng_state() if torch is not None else None
     return Origin(sampler_state(source), found, shared)
@@ -113,13 +121,15 @@ def _is_generator(value: Any) -> bool:
     )
 
 
-def _state(generator: Any) -> Any:
+def state_of(generator: Any) -> Any:
+    """The state of a generator of torch or NumPy."""
     if isinstance(generator, np.random.Generator):
         return generator.bit_generator.state
     return generator.get_state()
 
 
-def _set_state(generator: Any, state: Any) -> None:
+def set_state(generator: Any, state: Any) -> None:
+    """Sets what `state_of` gave."""
     if isinstance(generator, np.random.Generator):
         generator.bit_generator.state = state
     else:

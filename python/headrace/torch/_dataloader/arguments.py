@@ -10,8 +10,10 @@ from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
 
 from headrace._arguments import choice, integer, iterable, shown
 from headrace.errors import InvalidArgumentError
+from headrace.torch._dataloader.pool import AUTO, POOL_MAX
 
 WorkerMethod = Literal["multiprocessing", "thread"]
+PoolSize = int | Literal["auto"]
 Fetch = Literal["order", "arrival"]
 
 
@@ -20,10 +22,21 @@ class Own:
     """The arguments that torch's DataLoader does not have."""
 
     worker_method: str
-    pool_size: int | None
+    pool_size: PoolSize | None
     fetch: str
     epoch_size: int | None
     state_every: int
+
+    @property
+    def measures(self) -> bool:
+        """Whether the pool's size is chosen by measuring."""
+        return self.pool_size == AUTO
+
+    def pool(self, workers: int) -> int:
+        """Samples that are read at a time, at most."""
+        if self.pool_size is None or isinstance(self.pool_size, str):
+            return max(workers, POOL_MAX) if self.measures else workers
+        return self.pool_size
 
 
 def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
@@ -38,7 +51,12 @@ def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
             f"dataset: got {type(dataset).__name__}, a DataPipe: torch's DataLoader shuffles and "
             "divides these by their graph; use that, or an IterableDataset"
         )
-    if own.pool_size is not None:
+    if isinstance(own.pool_size, str):
+        if not own.measures:
+            raise InvalidArgumentError(
+                f"pool_size: got {own.pool_size!r}, must be a number of samples, or 'auto'"
+            )
+    elif own.pool_size is not None:
         integer("pool_size", own.pool_size, max(1, workers), 2**16)
     if own.epoch_size is not None:
         integer("epoch_size", own.epoch_size, 1, 2**62)

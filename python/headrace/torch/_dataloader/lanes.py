@@ -7,10 +7,12 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from headrace.torch._dataloader.contents import Supply
 from headrace.torch._dataloader.failures import ReadError, in_this_process, reraised
 from headrace.torch._dataloader.fetching import FAILED, Fetcher, Job, PartsDifferError, join
+from headrace.torch._dataloader.pool import POOL_MAX, ReadWaits, Spent, Stopwatch
 from headrace.torch._dataloader.ring import Batch, Ring, Task
 from headrace.torch._dataloader.workers.processes import Process, Processes
 
@@ -66,12 +68,44 @@ class ThreadLanes(Lanes):
     """Threads that run the dataset in this process."""
 
     def __init__(
-        self, ring: Ring, supply: Supply, fetcher: Fetcher, *, count: int, base_seed: int
+        self,
+        ring: Ring,
+        supply: Supply,
+        fetcher: Fetcher,
+        waits: ReadWaits,
+        count: int,
+        base_seed: int,
+        measures: bool,
     ) -> None:
+        """Of `count` threads; or with `measures` of one, until it is known how many more help."""
         super().__init__(ring, supply, base_seed)
         self._fetcher = fetcher
-        for number in range(count):
+        self._waits = waits
+        self._count = count
+        self._spent = Spent() if measures else None
+        for number in range(1 if measures else count):
             self._start(number, self._run)
+
+    def _measured(self, spent: Spent) -> None:
+        """The only thread has read samples: starts the others when it knows how many."""
+        assert self._spent is not None
+        self._spent = self._spent.plus(spent)
+        if not self._spent.is_enough:
+            return
+        count = max(self._count, self._spent.threads(POOL_MAX))
+        self._spent = None
+        self._waits.chose(self, count)
+        for number in range(1, count):
+            if not self._ring.is_closed:
+                self._start(number, self._run)
+
+    def _read(self, job: Job) -> list[Any]:
+        if self._spent is None:
+            return self._fetcher.read(job, whole_process=False)
+        watch = Stopwatch()
+        samples = self._fetcher.read(job, whole_process=False)
+        self._measured(watch.spent(len(samples)))
+        return samples
 
     def tasks(self, batch: Batch) -> list[Task]:
         if not self._fetcher.batched or self._fetcher.reads_batches:
@@ -84,7 +118,7 @@ class ThreadLanes(Lanes):
         while (task := self._ring.take(wait=True)) is not None:
             batch = task.batch
             try:
-                samples = self._fetcher.read(self._job(task), whole_process=False)
+                samples = self._read(self._job(task))
                 if self._ring.give(task, samples):
                     filled = [sample for read in batch.results() for sample in read]
                     self._ring.finish(batch, self._fetcher.collate(filled, batch.number))
@@ -103,15 +137,18 @@ class ProcessLanes(Lanes):
         supply: Supply,
         fetcher: Fetcher,
         processes: Processes,
-        *,
         threads: int,
         base_seed: int,
+        waits: ReadWaits,
+        measures: bool,
     ) -> None:
         super().__init__(ring, supply, base_seed)
+        self._waits = waits
+        self._may_advise = fetcher.batched and not fetcher.reads_batches and not measures
         self._processes = processes
         processes.is_busy = True
         self._parts_max = len(processes.members) if fetcher.has_parts else 1
-        self._jobs_ahead = _JOBS_AHEAD * threads
+        self._jobs_ahead = _JOBS_AHEAD * (1 if measures else threads)
         self._seconds: float | None = None  # for a sample
         for number, process in enumerate(processes.members):
             self._start(number, self._run, process)
@@ -168,6 +205,11 @@ class ProcessLanes(Lanes):
                 self._ring.fail(batch, reraised(reply.error))
                 return
             value = FAILED  # The batch is read again as a whole, for torch's own error.
+        if reply.chosen is not None:
+            self._jobs_ahead = max(self._jobs_ahead, _JOBS_AHEAD * reply.chosen)
+            self._waits.chose(process, reply.chosen)
+        elif reply.spent is not None and self._may_advise:
+            self._waits.read(reply.spent, len(self._processes.members))
         spent = reply.seconds / max(1, task.count)
         self._seconds = spent if self._seconds is None else 0.9 * self._seconds + 0.1 * spent
         if self._ring.give(task, value):

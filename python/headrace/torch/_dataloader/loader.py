@@ -12,21 +12,20 @@ from typing import Any
 import torch
 import torch.multiprocessing
 import torch.utils.data
-from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import IterableDataset
 
 from headrace._arguments import integer
 from headrace._loading.passes.origins import has_state
-from headrace._observe.waits import LoopWaits
 from headrace._process.children import check_not_daemonic
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
-from headrace.torch._dataloader.arguments import Fetch, Own, WorkerMethod, check
+from headrace.torch._dataloader.arguments import Fetch, Own, PoolSize, WorkerMethod, check
 from headrace.torch._dataloader.contents import Supply
 from headrace.torch._dataloader.engine.arrays import ArrayIteration
 from headrace.torch._dataloader.engine.choice import Engine, is_fixed
 from headrace.torch._dataloader.epochs import state as states
 from headrace.torch._dataloader.epochs.drawing import Origin, Source
-from headrace.torch._dataloader.epochs.endless import EpochSampler
+from headrace.torch._dataloader.epochs.endless import limit_epochs
 from headrace.torch._dataloader.epochs.progress import Progress, between, finish_restored
 from headrace.torch._dataloader.epochs.state import Facts, Position
 from headrace.torch._dataloader.fetching import Fetcher
@@ -40,6 +39,7 @@ from headrace.torch._dataloader.iteration import (
 from headrace.torch._dataloader.lanes import Lanes, ProcessLanes, ThreadLanes
 from headrace.torch._dataloader.parts import How
 from headrace.torch._dataloader.pinning import Pinning
+from headrace.torch._dataloader.pool import ReadWaits
 from headrace.torch._dataloader.ring import Ring
 from headrace.torch._dataloader.streams import (
     PartsProgress,
@@ -84,7 +84,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         worker_method: "multiprocessing", or "thread": workers are threads of this process, for a
             dataset whose ``__getitem__`` may run in several at once.
         pool_size: samples that are read at a time; default: one for each worker. More than
-            `num_workers` processes have several threads each.
+            `num_workers` processes have several threads each. "auto": measures how many help.
         fetch: "order", or "arrival": the samples of a batch have the order in which they arrived,
             as in Rinas.
         epoch_size: samples of an epoch. The next epoch goes on with the sampler, which begins anew
@@ -117,7 +117,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         pin_memory_device: str = "",
         in_order: bool = True,
         worker_method: WorkerMethod = "multiprocessing",
-        pool_size: int | None = None,
+        pool_size: PoolSize | None = None,
         fetch: Fetch = "order",
         epoch_size: int | None = None,
         snapshot_every_n_steps: int = 1,
@@ -133,7 +133,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self.epoch_size, self.snapshot_every_n_steps = epoch_size, snapshot_every_n_steps
         check(self._own, dataset, torchs)
         if epoch_size is not None:
-            _limit_epochs(torchs, epoch_size)
+            limit_epochs(torchs, epoch_size)
         if isinstance(dataset, SampleStream) and "in_order" in torchs:
             torchs["in_order"] = True  # Its state is a step: what overtakes would be given twice.
         super().__init__(**torchs)
@@ -146,7 +146,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """Sets what iterations leave behind."""
         self._processes: Processes | None = None  # of persistent workers
         self._end: Any = None  # closes them
-        self._waits = LoopWaits()
+        self._waits = ReadWaits()
         self._parts: PartsReader | None = None  # of an iterable dataset
         self._engine = Engine()
         self._progress: Progress | StreamProgress | None = None  # of the newest one
@@ -311,18 +311,22 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         fetcher = Fetcher(dataset, self.collate_fn, self._auto_collation)
         if self.num_workers == 0:
             return DirectIteration(progress, self.__len__, supply, fetcher, finish)
-        arrival = self._own.fetch == "arrival"
+        asked, seed = self._own, progress.base_seed
+        arrival = asked.fetch == "arrival"
         ring = Ring(in_order=self._in_order, arrival=arrival, prepare=finish)
         limits = Limits(self._batches_ahead(), self.timeout or None)
         iteration = AheadIteration(progress, self.__len__, supply, ring, limits)
-        seed = progress.base_seed
-        if self._own.worker_method == "thread":
-            count = self._own.pool_size or self.num_workers
-            lanes: Lanes = ThreadLanes(ring, supply, fetcher, count=count, base_seed=seed)
+        if asked.worker_method == "thread":
+            count = self.num_workers if asked.measures else asked.pool(self.num_workers)
+            lanes: Lanes = ThreadLanes(
+                ring, supply, fetcher, self._waits, count, seed, asked.measures
+            )
             iteration.start(lanes, None)
             return iteration
         processes, threads = self._workers(fetcher, seed)
-        lanes = ProcessLanes(ring, supply, fetcher, processes, threads=threads, base_seed=seed)
+        lanes = ProcessLanes(
+            ring, supply, fetcher, processes, threads, seed, self._waits, asked.measures
+        )
         iteration.start(lanes, None if processes is self._processes else processes)
         return iteration
 
@@ -343,14 +347,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         factor = self.prefetch_factor or 2
         if self._own.worker_method != "thread":
             return factor * self.num_workers
-        pool = self._own.pool_size or self.num_workers
+        pool = self._own.pool(self.num_workers)
         size = self.batch_size or getattr(self.batch_sampler, "batch_size", None) or 1
         return factor * max(1, -(-pool // size))
 
     def _workers(self, fetcher: Fetcher, seed: int) -> tuple[Processes, int]:
         """Worker processes, and how many threads each has. Persistent ones serve one iteration at a
         time: while it lasts others get their own."""
-        threads = -(-(self._own.pool_size or self.num_workers) // self.num_workers)
+        threads = -(-self._own.pool(self.num_workers) // self.num_workers)
         kept = self._processes
         if kept is not None and not kept.is_usable:
             self._close_workers()
@@ -362,6 +366,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             fetcher,
             count=self.num_workers,
             threads=threads,
+            measures=self._own.measures,
             arrival=self._own.fetch == "arrival",
             base_seed=seed,
             init_fn=self.worker_init_fn,
@@ -475,20 +480,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if self._end is not None:
             self._end()
             self._end = self._processes = None
-
-
-def _limit_epochs(torchs: dict[str, Any], size: int) -> None:
-    """Replaces the sampler by one that gives `size` keys a pass."""
-    sampler = torchs["sampler"]
-    if sampler is None:
-        dataset = torchs["dataset"]
-        if torchs["shuffle"]:
-            sampler = RandomSampler(dataset, generator=torchs["generator"])
-        else:
-            sampler = SequentialSampler(dataset)
-    elif torchs["shuffle"]:
-        raise ValueError("sampler option is mutually exclusive with shuffle")
-    torchs["sampler"], torchs["shuffle"] = EpochSampler(sampler, size), None
 
 
 def _unchanged(batch: Any) -> Any:

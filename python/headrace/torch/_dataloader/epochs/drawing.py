@@ -11,15 +11,12 @@ import torch
 
 from headrace import _core
 from headrace._arguments import whole
-from headrace._loading.passes.origins import epoch_of, layers, stateful, teller
+from headrace._loading.passes.origins import epoch_of, is_torchs, layers, stateful, teller
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs import generators
 from headrace.torch._dataloader.epochs.endless import EpochSampler
 from headrace.torch._dataloader.epochs.generators import decoded, encoded
 from headrace.torch._dataloader.seeds import mixed
-
-_TORCH = "torch.utils.data."
-_LISTS = (list, tuple, range)
 
 
 @dataclass(frozen=True)
@@ -231,7 +228,7 @@ class Drawing:
         torch's, which may follow more than their generators."""
         source = self._source
         found = generators.generators(source.sampler, source.generator)
-        if not found or not _is_torchs(source.sampler) or asked == self.asked:
+        if not found or not is_torchs(source.sampler) or asked == self.asked:
             return
         now, shared = generators.states(found), torch.get_rng_state()
         with contextlib.suppress(Exception):  # The sampler's own, which it raised before.
@@ -257,13 +254,7 @@ class Drawing:
 
 def _batches(sampler: Any) -> float:
     """The length of a sampler, if it gives as many batches as it says; else infinity."""
-    return len(sampler) if _is_torchs(sampler, EpochSampler) else float("inf")
-
-
-def _is_torchs(sampler: Any, *others: type[Any]) -> bool:
-    """Whether the sampler and those that it wraps are of torch's classes, lists, or `others`."""
-    kinds = [type(each) for each in layers(sampler)]
-    return all(kind.__module__.startswith(_TORCH) or kind in (*_LISTS, *others) for kind in kinds)
+    return len(sampler) if is_torchs(sampler, EpochSampler) else float("inf")
 
 
 def _draw_seed(generator: torch.Generator | None, known: int | None) -> tuple[int, bool]:

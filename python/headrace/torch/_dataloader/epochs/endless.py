@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 import torch
-from torch.utils.data import Sampler
+from torch.utils.data import RandomSampler, Sampler, SequentialSampler
 
 from headrace._arguments import integer, iterable
 from headrace._loading.passes.origins import epoch_of, stateful, teller
@@ -159,3 +159,17 @@ class EpochSampler(Sampler[Any]):
         finally:
             if now is not None:
                 tell(now)
+
+
+def limit_epochs(torchs: dict[str, Any], size: int) -> None:
+    """Replaces the sampler by one that gives `size` keys a pass."""
+    sampler = torchs["sampler"]
+    if sampler is None:
+        dataset = torchs["dataset"]
+        if torchs["shuffle"]:
+            sampler = RandomSampler(dataset, generator=torchs["generator"])
+        else:
+            sampler = SequentialSampler(dataset)
+    elif torchs["shuffle"]:
+        raise ValueError("sampler option is mutually exclusive with shuffle")
+    torchs["sampler"], torchs["shuffle"] = EpochSampler(sampler, size), None

@@ -105,6 +105,7 @@ class Processes:
         *,
         count: int,
         threads: int,
+        measures: bool,
         arrival: bool,
         base_seed: int,
         init_fn: Callable[[int], object] | None,
@@ -128,7 +129,14 @@ class Processes:
         try:
             for number in range(count):
                 setup = Setup(
-                    number, count, threads, base_seed, arrival, os.getpid(), fetcher.batched
+                    number,
+                    count,
+                    threads,
+                    measures,
+                    base_seed,
+                    arrival,
+                    os.getpid(),
+                    fetcher.batched,
                 )
                 self.members.append(Process(context, setup, sent))
         except BaseException:

@@ -25,6 +25,7 @@ from torch.utils.data import default_collate
 from headrace._process.pickling import Sent
 from headrace.torch._dataloader.failures import ReadError, wrapped
 from headrace.torch._dataloader.fetching import Fetcher, Job
+from headrace.torch._dataloader.pool import Spent, Stopwatch
 from headrace.torch._dataloader.workers.channel import Channel
 
 
@@ -36,6 +37,9 @@ class Setup:
     workers: int
     threads: int
     """Samples that it reads at a time."""
+    measures: bool
+    """Whether it reads its first samples one by one, to choose how many threads it needs, up to
+    `threads`."""
     base_seed: int
     arrival: bool
     """Whether samples come in the order in which they are read; else in that of the job."""
@@ -53,6 +57,10 @@ class Reply(NamedTuple):
     """Whether the error is one of `collate_fn`."""
     seconds: float
     """From the start of the job until its samples were collated."""
+    spent: Spent | None = None
+    """In reading the samples, if one thread did."""
+    chosen: int | None = None
+    """Threads that the process has chosen to have."""
 
 
 def run(connection: socket.socket, setup: Setup, sent: Sent) -> None:
@@ -67,7 +75,8 @@ def run(connection: socket.socket, setup: Setup, sent: Sent) -> None:
             while True:
                 job = channel.receive()
                 _send(channel, _answer(job, setup, fetcher, broken), job, setup)
-        _serve_with_threads(channel, setup, fetcher)
+        threads = _chosen(channel, setup, fetcher) if setup.measures else setup.threads
+        _serve_with_threads(channel, setup, fetcher, threads)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
@@ -108,13 +117,21 @@ def _prepare(setup: Setup, sent: Sent) -> tuple[Fetcher, ReadError | None]:
     return fetcher, None
 
 
-def _answer(job: Job, setup: Setup, fetcher: Fetcher, broken: ReadError | None) -> Reply:
-    began = time.monotonic()
+def _answer(
+    job: Job,
+    setup: Setup,
+    fetcher: Fetcher,
+    broken: ReadError | None,
+    *,
+    whole_process: bool = True,
+) -> Reply:
+    began, watch = time.monotonic(), Stopwatch()
     try:
         if broken is not None:
             raise broken
-        samples = fetcher.read(job, whole_process=True)
-        return _collated(samples, job, fetcher, began)
+        samples = fetcher.read(job, whole_process=whole_process)
+        spent = watch.spent(len(samples))
+        return _collated(samples, job, fetcher, began)._replace(spent=spent)
     except ReadError as error:
         return _failed(error, setup, began)
 
@@ -153,10 +170,21 @@ def _collated(samples: list[Any], job: Job, fetcher: Fetcher, began: float) -> R
     return Reply(value, None, False, time.monotonic() - began)
 
 
-def _serve_with_threads(channel: Channel, setup: Setup, fetcher: Fetcher) -> None:
+def _chosen(channel: Channel, setup: Setup, fetcher: Fetcher) -> int:
+    """Serves alone until it is known how many threads such samples need."""
+    spent = Spent()
+    while not spent.is_enough:
+        job = channel.receive()
+        reply = _answer(job, setup, fetcher, None, whole_process=False)
+        spent = spent.plus(reply.spent or Spent())
+        _send(channel, reply, job, setup)
+    return spent.threads(setup.threads)
+
+
+def _serve_with_threads(channel: Channel, setup: Setup, fetcher: Fetcher, threads: int) -> None:
     """Reads the samples of several jobs at a time; answers the jobs in their order."""
     waiting: SimpleQueue[tuple[Job, float, deque[Future[list[Any]]]]] = SimpleQueue()
-    with ThreadPoolExecutor(setup.threads) as pool:
+    with ThreadPoolExecutor(threads) as pool:
 
         def answer() -> None:
             while True:
@@ -164,7 +192,7 @@ def _serve_with_threads(channel: Channel, setup: Setup, fetcher: Fetcher) -> Non
                 try:
                     ready = as_completed(futures) if setup.arrival else futures
                     samples = [each for future in ready for each in future.result()]
-                    reply = _collated(samples, job, fetcher, began)
+                    reply = _collated(samples, job, fetcher, began)._replace(chosen=threads)
                 except ReadError as error:
                     reply = _failed(error, setup, began)
                 except CancelledError:  # The process ends.
