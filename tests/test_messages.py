@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import message_recorder
 import pytest
 
+import headrace as hr
+from headrace import errors
 from messages import command, excused
 from messages.core_sites import core_sites
 from messages.judge import names_object, names_way_out
@@ -155,6 +160,35 @@ def test_a_file_that_changed_since_is_told_by_text_alone(project: Path) -> None:
     again = seen(of_python(project), [], project / "build", path.parent)
     assert again.changed == {"reader.py"}
     assert seen_templates(project, again) == {"opening: the path is empty; give one"}
+
+
+def test_the_recorder_notes_what_the_package_and_the_core_raise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    monkeypatch.setattr(message_recorder, "FOLDER", tmp_path / "messages")
+    recorder = message_recorder.Recorder(pytestconfig)
+    recorder.pytest_sessionstart()
+    with pytest.raises(errors.NotFoundError) as of_package:
+        hr.open(tmp_path / "nothing")
+    (tmp_path / "damaged.hri").write_bytes(b"no index")
+    with pytest.raises(errors.DataLossError, match="not an index") as of_core:
+        hr.open(tmp_path / "damaged.hri")
+    printed = "import sys; sys.exit('error: a.tar: cut short')"
+    subprocess.run([sys.executable, "-c", printed], capture_output=True, check=False)
+    recorder.pytest_sessionfinish()
+    with pytest.raises(errors.NotFoundError):
+        hr.open(tmp_path / "later")  # The package is as before.
+
+    (path,) = (tmp_path / "messages").iterdir()
+    noted = json.loads(path.read_text())
+    texts = {text: made["frames"] for made in noted["made"] for text in made["texts"]}
+    assert str(of_package.value) in texts
+    files = {file for frames in texts.values() for file, _ in frames}
+    assert str(of_core.value) in texts
+    assert "formats/_files/paths.py" in files
+    assert files == set(noted["files"])
+    assert noted["printed"] == ["error: a.tar: cut short"]
+    assert not any("later" in text for text in texts)
 
 
 def test_text_of_tests_counts_where_nothing_is_recorded(project: Path) -> None:

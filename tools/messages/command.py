@@ -6,7 +6,7 @@ Usage: python tools/messages list [TEXT]   each place: file:line, its kind, what
        python tools/messages open          writes open.txt anew
 
 All read what the last `make test` and `make check` left in build/messages/. A message counts as
-seen if a test made it, or a test has its text: those of the core are told by their text alone.
+seen if a test made it, or a test has its text: those of the core are known by their text alone.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _check(
     for (lack, _), (site, text) in sorted(new.items(), key=lambda each: each[1][0].place):
         print(f"{site.place}: {site.kind}: no {lack}: {text[:_SHOWN]}")
     if found.changed:
-        print(f"changed since tests ran, so told by text alone: {', '.join(sorted(found.changed))}")
+        print(f"changed since tests ran, so known by text alone: {', '.join(sorted(found.changed))}")
     for name, sites in (("Python", python), ("core", core)):
         made = sum(bool(found.texts.get(site.key)) for site in sites)
         named = sum(found.has(site) for site in sites) - made

@@ -12,12 +12,12 @@ from messages.sites import HOLE, Site
 
 # What a user can do, as the first word of a clause.
 VERBS = (
-    "add|allow|ask|begin|build|call|change|choose|chmod|clear|close|compare|convert|copy|create"
+    "add|allow|ask|begin|build|call|change|check|choose|chmod|clear|close|compare|convert|copy|correct|create"
     "|cut(?! short)|decode|delete|divide|do|download|drop|encode|end|export|fill|filter|find|fix"
-    "|flatten|free|give|go|import|index|install|keep|leave|let|list|load|lower|make|mount|move|name"
-    "|number|open|pack|pad|pass|pip|pull|put|raise|read|rebuild|remove|rename|repair|replace|report"
+    "|flatten|free|give|go|import|index|install|iterate|keep|leave|let|list|load|lower|make|measure|mount|move|name"
+    "|number|open|pack|pad|pass|pip|pull|put|quote|raise|read|rebuild|remove|rename|repair|replace|report"
     "|resample|reset|resize|restart|restore|rewrite|run|save|say|see|select|send|set|shorten"
-    "|shuffle|skip|sort|split|start|stop|store|tell|try|unpack|unset|update|upgrade|use|wait|widen"
+    "|shuffle|skip|sort|split|start|stop|store|take|tell|try|unpack|unset|update|upgrade|use|wait|widen"
     "|wrap|write"
 )
 
@@ -26,10 +26,16 @@ _WAY_OUT = re.compile(
     r"|did you mean|one of|at most|at least|only .{1,40} (?:is|are) (?:read|decoded|known)"
     r"|limit(?:ed)?|can be)\b"
     r"|(?:[;:,.(]|\band|\bor|\bthen)\s*[`'\"(]*(?:first |please |either |only |do not |never )?"
-    rf"(?:{VERBS})\b",
+    rf"(?:{VERBS})\b"
+    r"|`headrace |numbered from|\bis needed|pip install|\(ulimit",
     re.IGNORECASE,
 )
-_OBJECT = re.compile(r"""\w=|['"`]|\d|\w\.\w|--\w|/|\b[a-z]+_[a-z_]+|\b[A-Z]\w+[A-Z]|:""")
+_CODES = {"InvalidArgument", "DeadlineExceeded", "NotFound", "ResourceExhausted", "OutOfRange"}
+_CODES |= {"FailedPrecondition", "Internal", "Unavailable", "DataLoss", "Cancelled"}
+_OBJECT = re.compile(
+    r"""\w=|['"`]|\d|\w\.\w|--\w|/|\b[a-z]+_[a-z_]+|\b[A-Z]\w+[A-Z]|:"""
+    r"|\bthe (?:loader|stream|dataset)\b"
+)
 
 
 def names_object(site: Site, text: str | None) -> bool:
@@ -37,8 +43,14 @@ def names_object(site: Site, text: str | None) -> bool:
     return HOLE in site.template or text is None or _OBJECT.search(text) is not None
 
 
+def _is_whole(site: Site) -> bool:
+    """Whether the place makes the error itself, not a function that adds text."""
+    return site.kind.endswith("Error") or site.kind in _CODES
+
+
 def names_way_out(site: Site, text: str | None) -> bool:
+    if text is None and (site.template.endswith(HOLE) or not _is_whole(site)):
+        return True  # Where text of another place may say it; a test shows whether it does.
     if text is None:
-        # Of a template the holes are not known: one at its end may hold it.
-        return site.template.endswith(HOLE) or _WAY_OUT.search(site.template) is not None
+        text = site.template
     return _WAY_OUT.search(text) is not None

@@ -130,8 +130,8 @@ class _Reader(ast.NodeVisitor):
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             yield from self._pieces(node.left, depth)
             yield from self._pieces(node.right, depth)
-        elif isinstance(node, ast.Name) and (value := self._assigned(node.id)) is not None:
-            yield from self._pieces(value, depth + 1) if depth < _TEXT_MAX else (HOLE,)
+        elif isinstance(node, ast.Name) and (given := self._assigned(node.id)) is not None:
+            yield from self._pieces(given, depth + 1) if depth < _TEXT_MAX else (HOLE,)
         else:
             yield HOLE
 
