@@ -86,7 +86,8 @@ def _check(
     for (lack, _), (site, text) in sorted(new.items(), key=lambda each: each[1][0].place):
         print(f"{site.place}: {site.kind}: no {lack}: {text[:_SHOWN]}")
     if found.changed:
-        print(f"changed since tests ran, so known by text alone: {', '.join(sorted(found.changed))}")
+        names = ", ".join(sorted(found.changed))
+        print(f"changed since tests ran, so known by text alone: {names}")
     for name, sites in (("Python", python), ("core", core)):
         made = sum(bool(found.texts.get(site.key)) for site in sites)
         named = sum(found.has(site) for site in sites) - made

@@ -24,10 +24,10 @@ VERBS = (
 _WAY_OUT = re.compile(
     r"\b(?:must|may be|may have|needs?|expected|there (?:are|is)(?! no)|it has|has only|have only"
     r"|did you mean|one of|at most|at least|only .{1,40} (?:is|are) (?:read|decoded|known)"
-    r"|limit(?:ed)?|can be)\b"
+    r"|limit(?:ed)?|can be|the \w+ has|wanted are|this headrace reads|give either)\b"
     r"|(?:[;:,.(]|\band|\bor|\bthen)\s*[`'\"(]*(?:first |please |either |only |do not |never )?"
     rf"(?:{VERBS})\b"
-    r"|`headrace |numbered from|\bis needed|pip install|\(ulimit",
+    r"|\bheadrace (?:index|top|pack|plan|profile|docs|verify)\b|numbered from|\bis needed|pip install|\(ulimit",
     re.IGNORECASE,
 )
 _CODES = {"InvalidArgument", "DeadlineExceeded", "NotFound", "ResourceExhausted", "OutOfRange"}
@@ -45,7 +45,8 @@ def names_object(site: Site, text: str | None) -> bool:
 
 def _is_whole(site: Site) -> bool:
     """Whether the place makes the error itself, not a function that adds text."""
-    return site.kind.endswith("Error") or site.kind in _CODES
+    of_python = site.file.endswith(".py")
+    return site.kind in _CODES or (of_python and site.kind.endswith("Error"))
 
 
 def names_way_out(site: Site, text: str | None) -> bool:

@@ -49,30 +49,22 @@ def seen(
     of_file: dict[str, list[Site]] = defaultdict(list)
     for site in python:
         of_file[site.file].append(site)
-    unplaced: set[str] = set()  # their place is no site of Python
+    texts: set[str] = set()
     for path in sorted(folder.glob("*.json")):
         recorded = json.loads(path.read_text())
-        changed = {
-            file for file, was in recorded["files"].items() if _digest(package / file) != was
-        }
+        digests = recorded["files"].items()
+        changed = {file for file, was in digests if _digest(package / file) != was}
         found.changed |= changed
-        unplaced.update(recorded["printed"])
+        texts.update(recorded["printed"])
         for made in recorded["made"]:
-            at = [
-                site
-                for file, line in made["frames"]
-                if file not in changed
-                for site in of_file[f"python/headrace/{file}"]
-                if site.lines[0] <= line <= site.lines[1]
-            ]
-            for site in at:
-                for text in made["texts"]:
-                    found.add(site, text)
-            if not at:
-                unplaced.update(made["texts"])
-            else:
-                _match(made["texts"], core, found)
-    _match(unplaced, python + core, found)
+            texts.update(made["texts"])
+            for file, line in made["frames"]:
+                for site in of_file[f"python/headrace/{file}"] if file not in changed else ():
+                    if site.lines[0] <= line <= site.lines[1]:
+                        for text in made["texts"]:
+                            found.add(site, text)
+    # Of the core, of other processes and of classes that are not headrace's the place is not known.
+    _match(texts, python + core, found)
     return found
 
 

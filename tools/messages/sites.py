@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 HOLE = "{}"  # what the source does not say: a value, or text that another place makes
-_LEAST = 8  # letters of literal text; a message with fewer is known by its place only
+_LEAST = 8  # letters of the longest literal part; a message with fewer is known by its place only
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Site:
 
     def says(self, text: str) -> bool:
         """Whether `text` may be its message; in what order the parts stand is not known."""
-        return self.letters >= _LEAST and all(piece in text for piece in self.pieces)
+        longest = max((len(re.sub(r"\W", "", piece)) for piece in self.pieces), default=0)
+        return longest >= _LEAST and all(piece in text for piece in self.pieces)
 
 
 def numbered(sites: Iterable[Site]) -> list[Site]:

@@ -47,7 +47,9 @@ def merge_traces(paths: Sequence[Path]) -> dict[str, Any]:
                 if "id" in event:  # Slices of one id are one track, in whatever process.
                     moved["id"] = f"{pid}.{event['id']}"
             except (TypeError, KeyError) as error:
-                raise InvalidArgumentError(f"merging traces: {path} has a bad event") from error
+                raise InvalidArgumentError(
+                    f"merging traces: {path} has a bad event; write it again with loader.trace()"
+                ) from error
             events.append(moved)
     return {"displayTimeUnit": "ms", "traceEvents": events, "clock": first}
 
@@ -90,6 +92,6 @@ def _read(path: Path) -> dict[str, Any]:
         or not isinstance(trace.get("traceEvents"), list)
     ):
         raise InvalidArgumentError(
-            f"merging traces: {path} is not from loader.trace() of this version"
+            f"merging traces: {path} is not from loader.trace() of this version; write it again"
         )
     return dict(trace)

@@ -450,7 +450,8 @@ class Builder:
         """Writes the index, which the end of a `with` block does. Once, last."""
         if self._ended:
             raise FailedPreconditionError(
-                f"writing index {self._path}: the builder was published or discarded before"
+                f"writing index {self._path}: the builder was published or discarded "
+                "before; make another"
             )
         self._ended = True
         if self._depends_on:

@@ -104,7 +104,7 @@ class Field:
     def check_inline(self) -> None:
         """Raises if the values are not in the index."""
         if not self.is_inline:
-            raise InvalidArgumentError(f"field {self.name!r}: it is not inline: extents are needed")
+            raise InvalidArgumentError(f"field {self.name!r}: it is not inline; call add_extents()")
 
     def array(self, values: Any, count: str) -> npt.NDArray[Any]:
         """Values as an array of this field's type, [`count`, *shape]."""
@@ -120,7 +120,7 @@ class Field:
         """Values end to end, and the bytes of each sample."""
         if not self.is_variable:
             raise InvalidArgumentError(
-                f"field {self.name!r}: its samples have one shape: add_values()"
+                f"field {self.name!r}: its samples have one shape; call add_values()"
             )
         data = self.array(values, "entries") if self.kind == "array" else self._bytes(values)
         counts = self._lengths(lengths, len(data))
@@ -238,7 +238,7 @@ def nested_kind(
     if (kind == "array") != (dtype is not None):
         raise InvalidArgumentError(
             f"field {name!r}: got kind={kind!r} and dtype={shown(dtype)}; an array has a "
-            "dtype, other fields have none"
+            "dtype, other fields have none; give kind='array' with a dtype, or neither"
         )
     if is_hidden_name(name):
         raise InvalidArgumentError(
@@ -251,7 +251,7 @@ def nested_kind(
     if kind == "image" or tuple(shape) != (None,):
         raise InvalidArgumentError(
             f"field {name!r}: got kind={kind!r} and shape={list(shape)}; only an array has one; "
-            "of text and bytes (None,) means lists of them"
+            "of text and bytes (None,) means lists of them; leave shape= out"
         )
     return "text" if kind == "text" else "values"
 

@@ -101,7 +101,7 @@ class RedoxSampler(TorchSampler[list[int]]):
             if iteration != self._cursor.iteration:
                 raise FailedPreconditionError(
                     "this iteration of the sampler is over: a newer one was begun, or the "
-                    "position was set"
+                    "position was set; go on with that"
                 )
             requests = Requests(batch[3])
             requests.epoch, requests.step, requests.ends_epoch = batch[:3]
@@ -212,7 +212,9 @@ class RedoxFetcher(Dataset[Any]):
     def sampler(self) -> RedoxSampler:
         """The sampler for DataLoader's `batch_sampler`."""
         if self._sampler is None:
-            raise FailedPreconditionError("a RedoxFetcher in a worker has no sampler")
+            raise FailedPreconditionError(
+                "a RedoxFetcher in a worker has no sampler; ask for it in the process that made it"
+            )
         return self._sampler
 
     def __len__(self) -> int:
