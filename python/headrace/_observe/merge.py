@@ -81,7 +81,9 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise OSError(f"reading the trace {path}: {os_reason(error)}") from error
     except ValueError as error:
-        raise InvalidArgumentError(f"merging traces: {path} is no JSON: {error}") from error
+        raise InvalidArgumentError(
+            f"merging traces: {path} is no JSON: {error}; write it again with loader.trace()"
+        ) from error
     if not isinstance(trace, dict):
         trace = {}
     clock = trace.get("clock")

@@ -238,7 +238,8 @@ def read_ids(path: Path) -> Ids:
         raise NotFoundError(f"--ids {path}: no such file") from error
     except (ValueError, OverflowError, EOFError, UnicodeDecodeError) as error:
         raise InvalidArgumentError(
-            f"--ids {path}: holds something else than numbers of samples: {error}"
+            f"--ids {path}: holds something else than numbers of samples: {error}; write "
+            "only these there, with blanks between"
         ) from error
     if loaded.dtype.kind not in "iu":
         raise InvalidArgumentError(f"--ids {path}: holds {loaded.dtype}, must be whole numbers")

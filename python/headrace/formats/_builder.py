@@ -263,7 +263,8 @@ class Builder:
         below = self._root.rstrip("/") + "/"
         if not path.startswith(below):
             raise InvalidArgumentError(
-                f"adding file {path}: it does not lie in the root, {self._root}"
+                f"adding file {path}: it does not lie in the root, {self._root}; move it "
+                "there, or open a folder that holds both"
             )
         return path[len(below) :]
 

@@ -224,7 +224,7 @@ class RedoxFetcher(Dataset[Any]):
     def __getitem__(self, number: int) -> Any:
         raise InvalidArgumentError(
             f"asking a RedoxFetcher for sample {shown(number)} alone: it gives whole batches of "
-            "its own order: DataLoader(fetcher, batch_sampler=fetcher.sampler)"
+            "its own order: use DataLoader(fetcher, batch_sampler=fetcher.sampler)"
         )
 
     def __getitems__(self, requests: list[int]) -> list[Any]:
@@ -251,7 +251,8 @@ class RedoxFetcher(Dataset[Any]):
         if len(samples) < len(requests):
             raise UnavailableError(
                 f"fetching epoch {requests.epoch} step {requests.step}: got {len(samples)} of "
-                f"{len(requests)} samples: this iteration has ended, by an error or by a newer one"
+                f"{len(requests)} samples: this iteration has ended, by an error or by a newer "
+                "one; iterate it again"
             )
         if requests.ends_epoch:
             next(progress.samples, None)  # The end: whoever leaves before it leaves early.
