@@ -7,9 +7,12 @@ a function that only makes errors: it returns a Status, and none of its returns 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from messages.sites import HOLE, ROOT, Site, joined, numbered
 
@@ -27,6 +30,15 @@ _FUNCTION = re.compile(
 )
 _ERROR = re.compile(r"\b(?:(?P<maker>\w+)(?P<open>[({])|(?:return|throw)\s*(?P<braces>\{))")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+
+
+class Function(NamedTuple):
+    """A definition; its body lies between the brackets at `start` and `end`."""
+
+    result: str
+    name: str
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,20 @@ class Source:
             return part[0] + "_" * (len(part) - 2) + part[-1]
 
         return Source(plain, _TOKENS.sub(without_literal, plain))
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        return [
+            Function(found["result"], found["name"], found.end() - 1, self.end_of(found.end() - 1))
+            for found in _FUNCTION.finditer(self.blank)
+        ]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(found.end() for found in re.finditer(r"\n", self.blank))]
+
+    def line_of(self, place: int) -> int:
+        return bisect_right(self._starts, place)
 
     def end_of(self, at: int) -> int:
         """The place of the bracket that closes the one at `at`."""
@@ -102,13 +128,14 @@ def core_sites(root: Path = ROOT) -> list[Site]:
 
 
 def _makers(source: Source, makers: set[str]) -> Iterator[str]:
-    for found in _FUNCTION.finditer(source.blank):
-        if not found["result"].endswith("Status"):
-            continue
-        body = source.blank[found.end() : source.end_of(found.end() - 1)]
-        returned = re.findall(r"\breturn\b\s*([^;]*)", body)
-        if returned and all("StatusCode::k" in one or _named(one) in makers for one in returned):
-            yield found["name"].rpartition("::")[2]
+    for function in source.functions:
+        if function.result.endswith("Status"):
+            body = source.blank[function.start : function.end]
+            returned = re.findall(r"\breturn\b\s*([^;]*)", body)
+            if returned and all(
+                "StatusCode::k" in one or _named(one) in makers for one in returned
+            ):
+                yield function.name.rpartition("::")[2]
 
 
 def _named(call: str) -> str:
@@ -122,10 +149,6 @@ class _Reader:
         self._file = file
         self._source = source
         self._makers = makers
-        self._functions = [
-            (found.end() - 1, source.end_of(found.end() - 1), found["name"])
-            for found in _FUNCTION.finditer(source.blank)
-        ]
 
     def sites(self) -> Iterator[Site]:
         blank = self._source.blank
@@ -142,7 +165,7 @@ class _Reader:
             direct = bool(codes) and (maker is None or maker.endswith("Status"))
             if not direct and not (maker in self._makers and found["open"] == "(") and not throws:
                 continue
-            if maker == "WithContext" or self._is_definition(found.start(), opened, end):
+            if maker == "WithContext" or self._is_definition(opened, end):
                 continue
             template = joined(self._arguments(opened + 1, end))
             if re.search(r"\w", template.replace(HOLE, "")):
@@ -151,22 +174,24 @@ class _Reader:
                 yield Site(self._file, self._function(opened), kind, template, lines)
                 last = end
 
-    def _is_definition(self, start: int, opened: int, end: int) -> bool:
-        """`Status Name(const std::string& what) {`, or its declaration."""
-        return any(
-            opened < body
-            and end < body
-            and start < body
-            and re.fullmatch(r"\)\s*(const\s*)?", self._source.blank[end:body])
-            for body, _, _ in self._functions
+    def _is_definition(self, opened: int, end: int) -> bool:
+        """`Status Name(const std::string& what) {`, not a call."""
+        behind = re.compile(r"\)\s*(const\s*)?\{").match(self._source.blank, end)
+        return behind is not None and any(
+            opened < end < each.start == behind.end() - 1 for each in self._source.functions
         )
 
     def _line(self, place: int) -> int:
-        return self._source.blank.count("\n", 0, place) + 1
+        return self._source.line_of(place)
+
+    def _around(self, place: int) -> Function | None:
+        """The innermost."""
+        around = [each for each in self._source.functions if each.start < place < each.end]
+        return max(around, key=lambda each: each.start, default=None)
 
     def _function(self, place: int) -> str:
-        around = [each for each in self._functions if each[0] < place < each[1]]
-        return max(around)[2] if around else ""
+        around = self._around(place)
+        return around.name if around else ""
 
     def _arguments(self, start: int, end: int) -> Iterator[str]:
         first = True
@@ -204,8 +229,8 @@ class _Reader:
 
     def _appended(self, name: str, before: int) -> Iterator[str]:
         """What the function put into the string `name` until here."""
-        around = [each for each in self._functions if each[0] < before < each[1]]
-        start = max(around)[0] if around else before
+        around = self._around(before)
+        start = around.start if around else before
         put = re.compile(rf"\b{name}(?:\.append\(|\s*\+?=(?!=)\s*|[({{])([^;]*)")
         literal = False
         for found in put.finditer(self._source.blank, start, before):

@@ -35,7 +35,7 @@ class Site:
     def place(self) -> str:
         return f"{self.file}:{self.lines[0]}"
 
-    @property
+    @cached_property
     def letters(self) -> int:
         """How much of the message the source says."""
         return len(re.sub(r"\W", "", self.template.replace(HOLE, "")))
@@ -46,10 +46,13 @@ class Site:
         pieces = [piece.strip() for piece in self.template.split(HOLE)]
         return [piece for piece in pieces if len(re.sub(r"\W", "", piece)) >= 2]
 
+    @cached_property
+    def _can_tell(self) -> bool:
+        return any(len(re.sub(r"\W", "", piece)) >= _LEAST for piece in self.pieces)
+
     def says(self, text: str) -> bool:
         """Whether `text` may be its message; in what order the parts stand is not known."""
-        longest = max((len(re.sub(r"\W", "", piece)) for piece in self.pieces), default=0)
-        return longest >= _LEAST and all(piece in text for piece in self.pieces)
+        return self._can_tell and all(piece in text for piece in self.pieces)
 
 
 def numbered(sites: Iterable[Site]) -> list[Site]:
