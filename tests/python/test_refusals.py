@@ -69,6 +69,10 @@ def a_part_twice(_: hr.Dataset) -> None:
             loader_of(order=hr.orders.Epoch(homes=[0, 1])),
             "homes: got 2 numbers, must be the node of each of 60 samples",
         ),
+        (
+            loader_of(order=hr.orders.Epoch(homes=[2**40] * 60)),
+            r"homes: from 1099511627776 to 1099511627776, must be in \[0, 2\*\*32\)",
+        ),
         (lambda _: Budget(memory=None), "budget: memory: missing, must be bytes or a size"),  # type: ignore[arg-type]
         (a_part_twice, "part 'train': the budget has one of that name"),
         (
@@ -195,3 +199,32 @@ def test_what_a_builder_cannot_add_is_said(
     builder.add_field("data", "bytes")
     with pytest.raises(errors.InvalidArgumentError, match=message):
         fill(builder, os.fspath(path))
+
+
+def test_hdf5_names_what_it_needs(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="the folder has no HDF5 files"):
+        hr.open(tmp_path, format=hr.formats.Hdf5())
+    columns: Any = "image"
+    (tmp_path / "a.h5").write_bytes(b"")
+    with pytest.raises(errors.InvalidArgumentError, match="hdf5 columns: got 'image', must be nam"):
+        hr.open(tmp_path / "a.h5", format=hr.formats.Hdf5(columns=columns))
+
+
+def test_a_npy_file_has_a_shape(tmp_path: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}".ljust(117) + b"\n"
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(errors.DataLossError, match=r"its shape is \(-1,\); copy"):
+        hr.open(path)
+
+
+def test_a_pattern_without_files_says_how_to_look(tmp_path: Path) -> None:
+    with pytest.raises(errors.HeadraceError, match=r"no file matches.*; see what is there with ls"):
+        hr.open(f"{tmp_path}/train-*.tar", format=hr.formats.WebDataset())
+
+
+def test_an_empty_dataset_is_not_packed(tmp_path: Path) -> None:
+    with Builder(tmp_path / "i.hri", root=tmp_path) as builder:
+        builder.add_field("data", "bytes")
+    stderr = run("pack", tmp_path / "i.hri", tmp_path / "pack", code=2).stderr
+    assert_says(stderr, "packing .*: it has no samples")

@@ -50,11 +50,13 @@ def seen(
     for site in python:
         of_file[site.file].append(site)
     texts: set[str] = set()
+    as_now: set[str] = set()
     for path in sorted(folder.glob("*.json")):
         recorded = json.loads(path.read_text())
         digests = recorded["files"].items()
         changed = {file for file, was in digests if _digest(package / file) != was}
         found.changed |= changed
+        as_now |= {*recorded["files"]} - changed
         texts.update(recorded["printed"])
         for made in recorded["made"]:
             texts.update(made["texts"])
@@ -63,6 +65,7 @@ def seen(
                     if site.lines[0] <= line <= site.lines[1]:
                         for text in made["texts"]:
                             found.add(site, text)
+    found.changed -= as_now
     # Of the core, of other processes and of classes that are not headrace's the place is not known.
     _match(texts, python + core, found)
     return found
