@@ -201,13 +201,9 @@ def test_what_a_builder_cannot_add_is_said(
         fill(builder, os.fspath(path))
 
 
-def test_hdf5_names_what_it_needs(tmp_path: Path) -> None:
+def test_a_folder_without_hdf5_files_is_named(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="the folder has no HDF5 files"):
         hr.open(tmp_path, format=hr.formats.Hdf5())
-    columns: Any = "image"
-    (tmp_path / "a.h5").write_bytes(b"")
-    with pytest.raises(errors.InvalidArgumentError, match="hdf5 columns: got 'image', must be nam"):
-        hr.open(tmp_path / "a.h5", format=hr.formats.Hdf5(columns=columns))
 
 
 def test_a_npy_file_has_a_shape(tmp_path: Path) -> None:

@@ -99,8 +99,7 @@ def named_by_tests(sites: Iterable[Site], root: Path = ROOT) -> set[str]:
             of_part[part].append(site)
     found = set()
     for site in sites:
-        part = max(site.pieces, key=len, default="")
-        if _letters(part) >= _LEAST and part in everything:
+        if site.telling and site.telling in everything:
             found.add(site.key)
     templates = "\n".join(of_part)
     for text in texts:

@@ -47,12 +47,18 @@ class Site:
         return [piece for piece in pieces if len(re.sub(r"\W", "", piece)) >= 2]
 
     @cached_property
-    def _can_tell(self) -> bool:
-        return any(len(re.sub(r"\W", "", piece)) >= _LEAST for piece in self.pieces)
+    def telling(self) -> str:
+        """The literal part that tells the message from others; empty: nothing does."""
+        longest = max(self.pieces, key=len, default="")
+        return longest if _letters(longest) >= _LEAST and " " in longest else ""
 
     def says(self, text: str) -> bool:
         """Whether `text` may be its message; in what order the parts stand is not known."""
-        return self._can_tell and all(piece in text for piece in self.pieces)
+        return bool(self.telling) and all(piece in text for piece in self.pieces)
+
+
+def _letters(text: str) -> int:
+    return len(re.sub(r"\W", "", text))
 
 
 def numbered(sites: Iterable[Site]) -> list[Site]:
