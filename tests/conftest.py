@@ -15,6 +15,7 @@ from typing import Any
 
 import leftovers
 import pytest
+from message_recorder import Recorder
 
 from stages import times
 from stages.failures import holds_data, why_final
@@ -25,7 +26,7 @@ TESTS = Path(__file__).parent
 _HELPERS = {
     path.stem for path in TESTS.rglob("*.py") if not path.stem.startswith(("test_", "conf"))
 }
-pytest.register_assert_rewrite(*sorted(_HELPERS - {"leftovers", "__init__"}))
+pytest.register_assert_rewrite(*sorted(_HELPERS - {"leftovers", "message_recorder", "__init__"}))
 
 # What makes an environment of tools/envs: a test that calls one of them, or whose fixture does, is
 # marked `foreign`.
@@ -43,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "house: of sources, tools and benchmarks; `make check` alone runs it",
     ):
         config.addinivalue_line("markers", line)
+    if config.rootpath == TESTS.parent:
+        config.pluginmanager.register(Recorder(config))
     # Not for the processes of tests, which may run pytest themselves.
     path = os.environ.pop("HEADRACE_FAILED_LIST", None)
     if path is not None:

@@ -327,7 +327,9 @@ def _array(name: str, values: Any) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise InvalidArgumentError(f"{name}: got rows of different lengths: {error}") from None
+        raise InvalidArgumentError(
+            f"{name}: got rows of different lengths: {error}; make them equal"
+        ) from None
     if not np.issubdtype(array.dtype, np.integer):
         raise InvalidArgumentError(
             f"{name}: got an array of {array.dtype}, must be whole numbers, one a sample"

@@ -241,7 +241,7 @@ class Budget:
         if int(self.memory * share) == 0:
             raise InvalidArgumentError(
                 f"part {name!r}: got share {share!r}, less than a byte of the budget's "
-                f"{format_bytes(self.memory)}"
+                f"{format_bytes(self.memory)}; give more"
             )
         tiers = tuple(
             CoreTier(

@@ -95,7 +95,7 @@ class Observed:
         if at.plan is None or epoch != at.epoch:
             raise FailedPreconditionError(
                 f"explaining epoch {epoch}: a sampler determines its order, known only for the "
-                "epoch that is being iterated"
+                "epoch that is being iterated; leave epoch= out"
             )
         step = integer("step", step, 0, len(at.plan) - 1)
         return self._explanation(epoch, step, self._core.explain_rows(at.plan.batch(step)))

@@ -47,7 +47,9 @@ def merge_traces(paths: Sequence[Path]) -> dict[str, Any]:
                 if "id" in event:  # Slices of one id are one track, in whatever process.
                     moved["id"] = f"{pid}.{event['id']}"
             except (TypeError, KeyError) as error:
-                raise InvalidArgumentError(f"merging traces: {path} has a bad event") from error
+                raise InvalidArgumentError(
+                    f"merging traces: {path} has a bad event; write it again with loader.trace()"
+                ) from error
             events.append(moved)
     return {"displayTimeUnit": "ms", "traceEvents": events, "clock": first}
 
@@ -79,7 +81,9 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise OSError(f"reading the trace {path}: {os_reason(error)}") from error
     except ValueError as error:
-        raise InvalidArgumentError(f"merging traces: {path} is no JSON: {error}") from error
+        raise InvalidArgumentError(
+            f"merging traces: {path} is no JSON: {error}; write it again with loader.trace()"
+        ) from error
     if not isinstance(trace, dict):
         trace = {}
     clock = trace.get("clock")
@@ -90,6 +94,6 @@ def _read(path: Path) -> dict[str, Any]:
         or not isinstance(trace.get("traceEvents"), list)
     ):
         raise InvalidArgumentError(
-            f"merging traces: {path} is not from loader.trace() of this version"
+            f"merging traces: {path} is not from loader.trace() of this version; write it again"
         )
     return dict(trace)

@@ -202,7 +202,10 @@ def _listen() -> tuple[socket.socket, int]:
         listener.setblocking(False)
         return listener, ordinal
     listener.close()
-    raise UnavailableError("Engine.monitor: all names of sockets for this process are taken")
+    raise UnavailableError(
+        f"Engine.monitor: all {_ORDINALS_MAX} names of sockets for this process are taken; leave "
+        "monitor= out"
+    )
 
 
 def _credentials_of(peer: socket.socket) -> tuple[int, int]:

@@ -79,7 +79,8 @@ def _by_pillow(encoded: Pixels) -> Pixels:
             return np.array(image.convert("RGB"))
     except Image.DecompressionBombError as error:
         raise InvalidArgumentError(
-            f"{doing}: more pixels than are decoded (pixels_max is {_PIXELS_MAX}): {error}"
+            f"{doing}: more pixels than are decoded (pixels_max is {_PIXELS_MAX}): {error}; cut or "
+            "resize the file"
         ) from error
     except MemoryError:
         raise

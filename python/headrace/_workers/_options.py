@@ -64,8 +64,8 @@ def split_transform(
     if isinstance(transform, tuple):
         if len(transform) != 2 or not _is_function(transform[1]):
             raise InvalidArgumentError(
-                f"transform: got {transform!r}; a pair is an image transform, or a dict of them, "
-                "and a Python callable that takes what these have decoded"
+                f"transform: got {transform!r}; a pair must be an image transform, or a dict of "
+                "them, and a Python callable that takes what these have decoded"
             )
         native, function = transform
     elif _is_function(transform):

@@ -138,7 +138,10 @@ def _addresses(pids: list[int] | None) -> list[Address]:
         if pid in known:
             continue
         if not Path(f"/proc/{pid}").exists():
-            raise NotFoundError(f"process {pid} has ended, and its loaders with it")
+            raise NotFoundError(
+                f"process {pid} has ended, and its loaders with it;"
+                " `headrace top` lists those there are"
+            )
         raise NotFoundError(
             f"process {pid}: no loader of yours is monitored there now; if it was not closed, make "
             "it with Engine(monitor=True), or set HEADRACE_MONITOR=1"
@@ -183,7 +186,10 @@ def report(
         raise InvalidArgumentError(f"{len(found)} loaders are monitored, choose one: {names}")
     observation = found[0].ask("report")
     if observation is None:
-        raise NotFoundError(f"process {found[0].pid}: its loader was closed, or does not answer")
+        raise NotFoundError(
+            f"process {found[0].pid}: its loader was closed, or does not answer; "
+            "`headrace top` lists those there are"
+        )
     check_outside("--output", output, observation.get("image_folder"))
     plot.draw(output, observation)
     print(f"drew {observation['stats']['verdict']}: {output}")

@@ -91,7 +91,7 @@ def parse_settings(settings: Sequence[str] | None) -> dict[str, str]:
             raise InvalidArgumentError(f"--set: got {setting!r}, must be NAME=VALUE")
         key = name.replace("-", "_")
         if key in parameters:
-            raise InvalidArgumentError(f"parameter {key}: given twice")
+            raise InvalidArgumentError(f"--set {key}: given twice; give it once")
         parameters[key] = value
     return parameters
 

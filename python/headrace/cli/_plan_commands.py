@@ -142,7 +142,9 @@ def plan(
         machine = tiers.profile_with_tiers(machine, wanted)
         set_profile(options, machine)
     elif demand is not None:
-        raise InvalidArgumentError("--demand: says nothing without --profile, which predicts times")
+        raise InvalidArgumentError(
+            "--demand: says nothing without --profile, which predicts times; give both"
+        )
     if schedule is not None:
         _write_schedule(source, options, schedule, epochs, local_ranks, step_seconds)
         return

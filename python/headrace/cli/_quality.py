@@ -89,7 +89,7 @@ def measure_ids(source: Source, log: Ids, batch: int, epochs: int) -> dict[str, 
     if epochs < 1 or len(log) % epochs:
         raise InvalidArgumentError(
             f"--epochs: got {epochs}, the log holds {counted(len(log), 'number')}, which are not "
-            "so many epochs of equal length"
+            "so many epochs of equal length; give the number that the log holds"
         )
     meter = _core.QualityMeter(
         source.blocks, batch=batch, labels=source.labels, stored_shuffled=source.stored_shuffled
@@ -238,12 +238,15 @@ def read_ids(path: Path) -> Ids:
         raise NotFoundError(f"--ids {path}: no such file") from error
     except (ValueError, OverflowError, EOFError, UnicodeDecodeError) as error:
         raise InvalidArgumentError(
-            f"--ids {path}: holds something else than numbers of samples: {error}"
+            f"--ids {path}: holds something else than numbers of samples: {error}; write "
+            "only these there, with blanks between"
         ) from error
     if loaded.dtype.kind not in "iu":
         raise InvalidArgumentError(f"--ids {path}: holds {loaded.dtype}, must be whole numbers")
     if loaded.size == 0:
-        raise InvalidArgumentError(f"--ids {path}: holds no number")
+        raise InvalidArgumentError(
+            f"--ids {path}: holds no number; write the samples' numbers there"
+        )
     if loaded.dtype.kind == "i" and loaded.min() < 0:
-        raise InvalidArgumentError(f"--ids {path}: holds {loaded.min()}, a negative number")
+        raise InvalidArgumentError(f"--ids {path}: holds {loaded.min()}, must be 0 or more")
     return np.ascontiguousarray(loaded.reshape(-1), dtype=np.uint64)

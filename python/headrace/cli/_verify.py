@@ -102,7 +102,7 @@ def _at_homes(dataset: Dataset, homes: Sequence[int], report: Report) -> Sequenc
         if not 0 <= home < table.count:
             raise InvalidArgumentError(
                 f"verifying {dataset.path}: --home: got {home}, the dataset has "
-                f"{counted(table.count, 'home')}, numbered from 0"
+                f"{counted(table.count, 'home')}, numbered from 0; give one of these"
             )
     found = [n for n in range(dataset.index.object_count) if table.of_object(n) in homes]
     report.samples = int(np.isin(table.of_samples(), homes).sum())

@@ -263,7 +263,7 @@ class Builder:
         below = self._root.rstrip("/") + "/"
         if not path.startswith(below):
             raise InvalidArgumentError(
-                f"adding file {path}: it does not lie in the root, {self._root}"
+                f"adding file {path}: it does not lie in the root, {self._root}; move it there"
             )
         return path[len(below) :]
 
@@ -450,7 +450,7 @@ class Builder:
         """Writes the index, which the end of a `with` block does. Once, last."""
         if self._ended:
             raise FailedPreconditionError(
-                f"writing index {self._path}: the builder was published or discarded before"
+                f"writing index {self._path}: it was published or discarded; make another builder"
             )
         self._ended = True
         if self._depends_on:

@@ -104,7 +104,7 @@ class Field:
     def check_inline(self) -> None:
         """Raises if the values are not in the index."""
         if not self.is_inline:
-            raise InvalidArgumentError(f"field {self.name!r}: it is not inline: extents are needed")
+            raise InvalidArgumentError(f"field {self.name!r}: it is not inline; call add_extents()")
 
     def array(self, values: Any, count: str) -> npt.NDArray[Any]:
         """Values as an array of this field's type, [`count`, *shape]."""
@@ -120,7 +120,7 @@ class Field:
         """Values end to end, and the bytes of each sample."""
         if not self.is_variable:
             raise InvalidArgumentError(
-                f"field {self.name!r}: its samples have one shape: add_values()"
+                f"field {self.name!r}: its samples have one shape; call add_values()"
             )
         data = self.array(values, "entries") if self.kind == "array" else self._bytes(values)
         counts = self._lengths(lengths, len(data))
@@ -150,7 +150,8 @@ class Field:
             raise InvalidArgumentError(f"field {self.name!r}: {error}") from error
         if array.size and not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise InvalidArgumentError(
-                f"field {self.name!r}: got values of {array.dtype}, it holds {self.dtype}"
+                f"field {self.name!r}: got values of {array.dtype}, it holds {self.dtype}; "
+                "convert them"
             )
         return array
 
@@ -202,7 +203,8 @@ class Field:
             return value.encode()
         except UnicodeEncodeError as error:
             raise InvalidArgumentError(
-                f"field {self.name!r}: got {shown(value)}, which is not UTF-8: {error.reason}"
+                f"field {self.name!r}: got {shown(value)}, which is not UTF-8: "
+                f"{error.reason}; give text without surrogates"
             ) from error
 
     def _check_text(self, data: npt.NDArray[np.uint8], lengths: U64) -> None:
@@ -216,7 +218,10 @@ class Field:
             reason = "a value begins inside a character"
         except UnicodeDecodeError as error:
             reason = str(error)
-        raise InvalidArgumentError(f"field {self.name!r}: its text is not UTF-8: {reason}")
+        raise InvalidArgumentError(
+            f"field {self.name!r}: its text is not UTF-8: {reason}; encode it so, or make "
+            "it a field of bytes"
+        )
 
 
 Column = Sequence[int] | npt.NDArray[np.integer[Any]]
@@ -238,7 +243,7 @@ def nested_kind(
     if (kind == "array") != (dtype is not None):
         raise InvalidArgumentError(
             f"field {name!r}: got kind={kind!r} and dtype={shown(dtype)}; an array has a "
-            "dtype, other fields have none"
+            "dtype, other fields have none; give kind='array' with a dtype, or neither"
         )
     if is_hidden_name(name):
         raise InvalidArgumentError(
@@ -251,7 +256,7 @@ def nested_kind(
     if kind == "image" or tuple(shape) != (None,):
         raise InvalidArgumentError(
             f"field {name!r}: got kind={kind!r} and shape={list(shape)}; only an array has one; "
-            "of text and bytes (None,) means lists of them"
+            "of text and bytes (None,) means lists of them; leave shape= out"
         )
     return "text" if kind == "text" else "values"
 
@@ -303,7 +308,9 @@ def dtype_name(field: str, dtype: npt.DTypeLike) -> str:
     try:
         found = np.dtype(dtype)
     except TypeError:
-        raise InvalidArgumentError(f"field {field!r}: got dtype {shown(dtype)}") from None
+        raise InvalidArgumentError(
+            f"field {field!r}: got dtype {shown(dtype)}, must be one of NumPy's"
+        ) from None
     if not found.isnative:
         raise InvalidArgumentError(
             f"field {field!r}: got dtype {found.str}, must be little-endian: write the data in "
@@ -334,6 +341,7 @@ def stretched(column: U64, count: int) -> U64:
     """A column of `count` entries, from one with as many, or with one."""
     if column.ndim and column.size != count:
         raise InvalidArgumentError(
-            f"extents: files, offsets and sizes differ in number: {column.size}, {count}"
+            f"extents: files, offsets and sizes differ in number: {column.size}, {count}; give as "
+            "many of each, or one"
         )
     return np.ascontiguousarray(np.broadcast_to(column, (count,)))

@@ -88,7 +88,9 @@ class _NamedOptions(ABCMeta):
         has_options = any("__init__" in vars(each) for each in cls.__mro__[:-1])
         if not has_options and (args or kwargs):
             given = ", ".join([*map(shown, args), *kwargs])
-            raise InvalidArgumentError(f"{cls.__name__}: got {given}: this format has no options")
+            raise InvalidArgumentError(
+                f"{cls.__name__}: got {given}: this format has no options; leave them out"
+            )
         return super().__call__(*args, **kwargs)
 
 

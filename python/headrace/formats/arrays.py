@@ -78,7 +78,8 @@ class _Rows(Format):
         for name in self.inline:
             if name not in names:
                 raise InvalidArgumentError(
-                    f"indexing {path}: inline={name!r}: its fields are {', '.join(names)}"
+                    f"indexing {path}: inline={name!r}: its fields are {', '.join(names)}; name "
+                    "one of these"
                 )
         for column in columns:
             if column.row_bytes == 0:
@@ -172,7 +173,7 @@ class Records(_Rows):
             found: np.dtype[Any] = np.dtype(wanted)
         except (TypeError, ValueError) as error:
             raise InvalidArgumentError(
-                f"records dtype: got {shown(self.dtype)}: {error}"
+                f"records dtype: got {shown(self.dtype)}, must be one of NumPy's: {error}"
             ) from error
         if found.itemsize == 0:
             raise InvalidArgumentError(
@@ -216,14 +217,16 @@ def _columns_of(
     """The columns of an array: one, or one for each field of its dtype."""
     if not shape:
         raise InvalidArgumentError(
-            f"indexing {path}: it holds one number, no rows; the first dimension counts the samples"
+            f"indexing {path}: it holds one number, no rows; save an array whose first dimension "
+            "counts the samples"
         )
     if dtype.fields is None:
         row = Column(name, dtype, shape[1:], offset, 0, shape[0])
         return [Column(name, dtype, shape[1:], offset, row.row_bytes, shape[0])]
     if len(shape) != 1:
         raise InvalidArgumentError(
-            f"indexing {path}: an array of records has one dimension, this one {list(shape)}"
+            f"indexing {path}: an array of records must have one dimension, this one has "
+            f"{list(shape)}"
         )
     columns = []
     for part, (inside, at, *_) in dtype.fields.items():

@@ -168,7 +168,7 @@ def _add_documents(file: TokenFile, builder: Builder) -> None:
     if file.megatron is None:
         raise InvalidArgumentError(
             f"indexing {file.path}: documents=True: it does not say where documents end; only "
-            "Megatron's .idx does"
+            "Megatron's .idx does; leave documents= out"
         )
     number = builder.add_file(file.path)
     found = 0

@@ -101,7 +101,7 @@ class RedoxSampler(TorchSampler[list[int]]):
             if iteration != self._cursor.iteration:
                 raise FailedPreconditionError(
                     "this iteration of the sampler is over: a newer one was begun, or the "
-                    "position was set"
+                    "position was set; go on with that"
                 )
             requests = Requests(batch[3])
             requests.epoch, requests.step, requests.ends_epoch = batch[:3]
@@ -212,7 +212,9 @@ class RedoxFetcher(Dataset[Any]):
     def sampler(self) -> RedoxSampler:
         """The sampler for DataLoader's `batch_sampler`."""
         if self._sampler is None:
-            raise FailedPreconditionError("a RedoxFetcher in a worker has no sampler")
+            raise FailedPreconditionError(
+                "a RedoxFetcher in a worker has no sampler; ask for it in the process that made it"
+            )
         return self._sampler
 
     def __len__(self) -> int:
@@ -222,7 +224,7 @@ class RedoxFetcher(Dataset[Any]):
     def __getitem__(self, number: int) -> Any:
         raise InvalidArgumentError(
             f"asking a RedoxFetcher for sample {shown(number)} alone: it gives whole batches of "
-            "its own order: DataLoader(fetcher, batch_sampler=fetcher.sampler)"
+            "its own order: use DataLoader(fetcher, batch_sampler=fetcher.sampler)"
         )
 
     def __getitems__(self, requests: list[int]) -> list[Any]:
@@ -249,7 +251,8 @@ class RedoxFetcher(Dataset[Any]):
         if len(samples) < len(requests):
             raise UnavailableError(
                 f"fetching epoch {requests.epoch} step {requests.step}: got {len(samples)} of "
-                f"{len(requests)} samples: this iteration has ended, by an error or by a newer one"
+                f"{len(requests)} samples: this iteration has ended, by an error or by a newer "
+                "one; iterate it again"
             )
         if requests.ends_epoch:
             next(progress.samples, None)  # The end: whoever leaves before it leaves early.

@@ -319,7 +319,9 @@ def _parse(path: Path) -> dict[str, Any]:
     except IsADirectoryError:
         raise InvalidArgumentError(f"profile {path}: this is a folder, must be a file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"profile {path}: not TOML: {error}") from error
+        raise InvalidArgumentError(
+            f"profile {path}: not TOML: {error}; `headrace profile` writes one"
+        ) from error
     schema = values.get("schema")
     if schema != SCHEMA or "storage" not in values:
         raise InvalidArgumentError(

@@ -94,5 +94,8 @@ def copies_to(device: torch.device) -> Copies:
     if device.type != "cuda":
         raise InvalidArgumentError(f"device: got {device}, must be cpu or cuda")
     if not torch.cuda.is_available():
-        raise FailedPreconditionError(f"copying batches to {device}: torch finds no CUDA device")
+        raise FailedPreconditionError(
+            f"copying batches to {device}: torch finds no CUDA device; give 'cpu', or see why "
+            "torch.cuda.is_available() is False"
+        )
     return CudaCopies(device)

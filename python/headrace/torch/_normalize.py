@@ -77,7 +77,7 @@ class Normalize:
         if images.shape[-1] != len(self._scale):
             raise InvalidArgumentError(
                 f"normalizing images of {images.shape[-1]} channels in layout {self._given}: mean "
-                f"and std are of {len(self._scale)}"
+                f"and std are of {len(self._scale)}; give as many"
             )
         if self._scale.device != images.device:  # Once.
             self._scale, self._shift = self._scale.to(images.device), self._shift.to(images.device)

@@ -177,7 +177,7 @@ class _Deal:
 def _over() -> FailedPreconditionError:
     return FailedPreconditionError(
         "this iteration is over: a newer one was begun, or the stream's position was set; a "
-        "stream has one iteration at a time"
+        "stream has one iteration at a time; iterate it again"
     )
 
 

@@ -300,7 +300,9 @@ def _dealt(reader: _Reader, hello: bytes) -> Iterator[Batch]:
             raise UnavailableError("asking for samples: the stream is closed") from None
         process, user = peer(connection)
         if user != os.geteuid():
-            raise UnavailableError(f"asking for samples: process {process} is user {user}'s")
+            raise UnavailableError(
+                f"asking for samples: process {process} is user {user}'s; run both as one user"
+            )
         try:
             connection.send(hello)
         except (BrokenPipeError, ConnectionResetError):
@@ -324,7 +326,7 @@ def _asked(connection: socket.socket, process: int, reader: _Reader) -> Batch | 
         if not message:
             raise UnavailableError(
                 f"waiting for samples: process {process}, which reads them, has ended, or closed "
-                "its loader or stream"
+                "its loader or stream; see its output"
             )
         told = json.loads(message)
         if "error" in told:

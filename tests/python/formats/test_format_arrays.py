@@ -121,7 +121,7 @@ def fortran(path: Path) -> None:
         (lambda p: np.save(p, np.zeros(3, "complex64")), "have dtype complex64; batches"),
         (lambda p: np.save(p, np.float32(1)), "it holds one number, no rows"),
         (lambda p: np.save(p, np.zeros((3, 0))), r"'value' has shape \[0\]: no bytes"),
-        (lambda p: np.save(p, np.zeros((2, 2), [("a", "u1")])), "records has one dimension"),
+        (lambda p: np.save(p, np.zeros((2, 2), [("a", "u1")])), "records must have one dimension"),
         (lambda p: np.save(p, np.zeros(2, [("a", [("b", "u1")])])), "dtype|fields of its own"),
         (lambda p: p.write_bytes(b""), "byte 0: not a .npy file: wrong first bytes; copy or write"),
         (lambda p: p.write_bytes(b"\x93NUMPY\x09\x00zz"), "byte 6: .npy of version 9"),

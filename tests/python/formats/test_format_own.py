@@ -300,7 +300,7 @@ def test_a_progress_function_that_raises_stops_the_indexing(tmp_path: Path) -> N
         (lambda b: b.add_extents("word", 0, [1.5], 2), "must be numbers of 0 and more"),
         (lambda b: b.add_extents("word", 0, [1, 2], [1, 2, 3]), "differ in number: 3, 2"),
         (lambda b: b.add_extents("word", 1, [1], 1), "object 1: there are 1 objects"),
-        (lambda b: b.add_values("word", [1]), "field 'word': it is not inline: ext"),
+        (lambda b: b.add_values("word", [1]), "field 'word': it is not inline; call add_extents"),
         (lambda b: b.add_values("label", [1.5]), "got values of float64, it holds int64"),
         (lambda b: b.add_values("label", [[1]]), r"shape \[1, 1\], must be \['samples'\]"),
         (lambda b: b.add_values("label", [1]), "has 0 samples|1 inline values"),

@@ -67,7 +67,9 @@ def _split(via: str) -> Sequence[str]:
     try:
         words = shlex.split(via)
     except ValueError as error:
-        raise InvalidArgumentError(f"--via: got {via!r}: {error}") from error
+        raise InvalidArgumentError(
+            f"--via: got {via!r}: {error}; write it as for a shell"
+        ) from error
     if not any("{node}" in word for word in words):
         raise InvalidArgumentError(
             f"--via: got {via!r}, must contain {{node}}, the name of the machine, as {VIA!r} does"

@@ -48,7 +48,9 @@ def npz_members(path: str) -> list[tuple[str, NpyHeader, int]]:
                 )
             )
     if not members:
-        raise InvalidArgumentError(f"indexing {path}: it holds no arrays")
+        raise InvalidArgumentError(
+            f"indexing {path}: it holds no arrays; write them with numpy.savez"
+        )
     return members
 
 

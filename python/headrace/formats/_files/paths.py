@@ -53,7 +53,7 @@ def _not_found(doing: str, path: str) -> HeadraceError:
         if error.errno == errno.ENAMETOOLONG:
             return InvalidArgumentError(f"{doing}: {os_reason(error)}")
     if glob.has_magic(path):
-        return NotFoundError(f"{doing}: no file matches this pattern")
+        return NotFoundError(f"{doing}: no file matches this pattern; see what is there with ls")
     return NotFoundError(f"{doing}: {_absent(path)}")
 
 

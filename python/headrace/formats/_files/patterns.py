@@ -38,9 +38,11 @@ def expand(path: str) -> list[str]:
     for each in _expanded(path):
         paths += sorted(glob.glob(each)) if _has_wildcards(each) else [each]
         if len(paths) > _FILES_MAX:
-            raise InvalidArgumentError(f"pattern {path}: more than {_FILES_MAX:,} files")
+            raise InvalidArgumentError(
+                f"pattern {path}: more than {_FILES_MAX:,} files; name their folder"
+            )
     if not paths:
-        raise InvalidArgumentError(f"pattern {path}: no file matches it")
+        raise InvalidArgumentError(f"pattern {path}: no file matches it; see what is there with ls")
     return paths
 
 

@@ -99,7 +99,9 @@ class Hdf5(Format):
     def _columns(self, path: str, file: Any) -> list[Column]:
         names = datasets(path, file) if self.columns is None else list(self.columns)
         if not names:
-            raise InvalidArgumentError(f"indexing {path}: columns= names none")
+            raise InvalidArgumentError(
+                f"indexing {path}: columns= names none; name one, or leave it out"
+            )
         for name in self.inline:
             if name not in names:
                 raise InvalidArgumentError(

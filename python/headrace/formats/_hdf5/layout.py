@@ -85,7 +85,7 @@ def opened(path: str) -> Iterator[Any]:
     if not os.path.exists(path):
         raise NotFoundError(f"indexing {path}: no such file")
     if not os.access(path, os.R_OK):
-        raise FailedPreconditionError(f"indexing {path}: no permission to read it")
+        raise FailedPreconditionError(f"indexing {path}: no permission to read it; chmod it")
     try:
         # Without a lock: nothing is written, and some file systems have none.
         with module.File(path, "r", locking=False) as file:

@@ -54,8 +54,8 @@ class PackParameters:
         integer("pack shards_over", self.shards_over, 1, HOMES_MAX)
         if self.block_samples is None and self.shard_bytes < self.block_bytes:
             raise InvalidArgumentError(
-                f"pack shard_bytes: got {self.shard_bytes}, less than one block "
-                f"({self.block_bytes} bytes)"
+                f"pack shard_bytes: got {self.shard_bytes}, less than one block, of "
+                f"{self.block_bytes} bytes; raise it, or lower block_bytes"
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -152,7 +152,8 @@ class Chunks:
             raise NotFoundError(f"indexing {path}: no such file, which {self.index} lists")
         if packed.partition(":")[0] != "zstd":
             raise InvalidArgumentError(
-                f"indexing {path}: it is compressed as {packed!r:.50}; headrace reads zstd"
+                f"indexing {path}: it is compressed as {packed!r:.50}; headrace reads zstd: "
+                "write it with compression='zstd'"
             )
 
     def _samples_end(self, path: str, size: int, samples: int) -> int:

@@ -73,7 +73,7 @@ def choose(
             is_raw = name in raw
             chosen[at] = Extents(name, "bytes") if is_raw else make(path, name, how, list(stored))
     if not chosen:
-        raise InvalidArgumentError(f"indexing {path}: its samples have no columns")
+        raise InvalidArgumentError(f"indexing {path}: its samples have no columns; write some")
     return chosen
 
 
