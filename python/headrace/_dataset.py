@@ -13,20 +13,16 @@ from headrace import _core, formats
 from headrace._arguments import shown, whole
 from headrace._show.dataset import DatasetFacts, dataset_html, dataset_line
 from headrace._signature import named_arguments
-from headrace._text import os_reason
-from headrace._units import format_bytes
 from headrace._workers._decode import decoded_sample
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
     InvalidArgumentError,
-    NotFoundError,
     OutOfRangeError,
 )
 from headrace.formats._files.nested import NestedField, Nesting
 from headrace.formats._files.objects import is_decoded, object_path
 from headrace.formats._files.paths import dataset_path
-from headrace.formats._files.patterns import expand
 from headrace.formats._files.stored import decompressed, value_of
 from headrace.formats._findings import (
     Finding,
@@ -202,10 +198,6 @@ class Dataset:
         advice = remedies(self.format_row, self._index)
         return _core.StoredReader(self._index, advice, threads, decoded_bytes)
 
-    def let_go(self) -> None:
-        """Frees what `read` keeps of files that are decoded as a whole; private to headrace."""
-        self._kept.let_go()
-
     def __getitem__(self, sample: SupportsIndex) -> dict[str, Any]:
         """``dataset[i]`` is `read(i)`; ``dataset[-1]`` is the last sample.
 
@@ -309,6 +301,11 @@ class Dataset:
         return DatasetFacts.of(self._index, self._path, self.format, self._classes, self._report)
 
 
+def let_go(dataset: Dataset) -> None:
+    """Frees what `Dataset.read` keeps of files that are decoded as a whole."""
+    dataset._kept.let_go()
+
+
 FormatArgument = Format | str | None
 """What `format=` may be: a format, or the name of one. None: the one that recognises the path."""
 
@@ -410,7 +407,7 @@ def _find(
         if found is not None:
             return _open_given(*found, Wanted(index, _patterns(skip), progress))
     where = dataset_path("opening dataset", path)
-    row = row or _recognised(where)
+    row = row or formats.table.recognised(where)
     opened = row.open(where, Wanted(index, _patterns(skip), progress))
     return Dataset(opened.index, where, opened.named, row), opened.is_new
 
@@ -455,7 +452,7 @@ def index_folder(
     """Indexes a dataset anew, whatever is cached: the dataset and where its index was written."""
     where = dataset_path("indexing", root)
     wanted = Wanted(output, skip_patterns(skip), progress, jobs, elsewhere)
-    row = _row_of(format) or _recognised(where)
+    row = _row_of(format) or formats.table.recognised(where)
     index, target = row.build(where, wanted)
     return Dataset(index, where, None, row), target
 
@@ -463,41 +460,3 @@ def index_folder(
 def image_folder(dataset: Dataset) -> str | None:
     """The folder where each file that is added becomes a sample; None: there is none."""
     return dataset.format_row.source_folder(dataset.index)
-
-
-def _recognised(path: str) -> Format:
-    """The format of what is at `path`; else an error that says what was found there."""
-    try:
-        row = formats.table.recognise(path)
-        if row is not None:
-            return row
-        names = sorted(os.listdir(path)) if os.path.isdir(path) else None
-    except OSError as error:
-        raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error
-    if not os.path.exists(path):
-        first = expand(path)[0]
-        there = "" if os.path.exists(first) else ", which is not there"
-        raise NotFoundError(
-            f"opening dataset {path}: no format opens this pattern; its first file is "
-            f"{first}{there}; {formats.table.described()}"
-        )
-    if names is None:
-        raise InvalidArgumentError(
-            f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"
-            f", no dataset; {formats.table.described()}"
-        )
-    if not names:
-        raise InvalidArgumentError(
-            f"opening dataset {path}: the folder is empty; name one that has the data "
-            "(`headrace docs data` has the formats)"
-        )
-    kinds: dict[str, int] = {}
-    for name in names:
-        suffix = os.path.splitext(name)[1] or "other"
-        kinds[suffix] = kinds.get(suffix, 0) + 1
-    found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())[:5])
-    hints = "".join(each.hint(kinds.keys()) for each in formats.table.FORMATS)
-    raise InvalidArgumentError(
-        f"opening dataset {path}: not a dataset: it holds no folders, only files ({found}); "
-        f"{formats.table.described()}{hints}"
-    )

@@ -93,7 +93,7 @@ class ProgramServer:
     def __init__(self, env: dict[str, str], *modules: str) -> None:
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, TESTS / "program_server.py", *modules],
+            [sys.executable, TESTS / "guides" / "program_server.py", *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=env,

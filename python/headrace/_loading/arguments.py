@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import _core
 from headrace._arguments import items, shown
-from headrace._dataset import Dataset, open_dataset, open_object
+from headrace._dataset import Dataset, let_go, open_dataset, open_object
 from headrace._loading.sampling import gives_one_epoch
 from headrace._units import format_bytes
 from headrace._workers._decode import pillow_is_installed
@@ -105,7 +105,7 @@ def _warn_of_failing_files(
 
 def opened(dataset: Any) -> Dataset:
     if isinstance(dataset, Dataset):
-        dataset.let_go()  # What its `read` keeps is not in the loader's memory=.
+        let_go(dataset)  # What its `read` keeps is not in the loader's memory=.
         return dataset
     if isinstance(dataset, (str, os.PathLike)):
         return open_dataset(dataset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +12,11 @@ from typing import Any, cast
 
 from headrace import _core
 from headrace._arguments import shown
-from headrace.errors import InvalidArgumentError
+from headrace._text import os_reason
+from headrace._units import format_bytes
+from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.formats._arrow.huggingface import HuggingFace
+from headrace.formats._files.patterns import expand
 from headrace.formats._format import Format, Given
 from headrace.formats._hdf5.hdf5 import Hdf5
 from headrace.formats._parquet.parquet import Parquet
@@ -160,3 +164,41 @@ def format_of(index: _core.Index) -> Format:
 def described() -> str:
     """A list of what headrace opens, for errors."""
     return "headrace opens: " + ", ".join(each.opens for each in FORMATS)
+
+
+def recognised(path: str) -> Format:
+    """The format of what is at `path`; else an error that says what was found there."""
+    try:
+        row = recognise(path)
+        if row is not None:
+            return row
+        names = sorted(os.listdir(path)) if os.path.isdir(path) else None
+    except OSError as error:
+        raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error
+    if not os.path.exists(path):
+        first = expand(path)[0]
+        there = "" if os.path.exists(first) else ", which is not there"
+        raise NotFoundError(
+            f"opening dataset {path}: no format opens this pattern; its first file is "
+            f"{first}{there}; {described()}"
+        )
+    if names is None:
+        raise InvalidArgumentError(
+            f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"
+            f", no dataset; {described()}"
+        )
+    if not names:
+        raise InvalidArgumentError(
+            f"opening dataset {path}: the folder is empty; name one that has the data "
+            "(`headrace docs data` has the formats)"
+        )
+    kinds: dict[str, int] = {}
+    for name in names:
+        suffix = os.path.splitext(name)[1] or "other"
+        kinds[suffix] = kinds.get(suffix, 0) + 1
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())[:5])
+    hints = "".join(each.hint(kinds.keys()) for each in FORMATS)
+    raise InvalidArgumentError(
+        f"opening dataset {path}: not a dataset: it holds no folders, only files ({found}); "
+        f"{described()}{hints}"
+    )

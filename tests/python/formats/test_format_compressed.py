@@ -17,6 +17,7 @@ from format_checks import check_orders, check_workers
 
 import headrace as hr
 from headrace import _core, errors
+from headrace._dataset import let_go
 from headrace.formats import Builder, Format, Sample, pack, register, table
 from headrace.formats._packing import gather, work
 from headrace.formats.pack import PackParameters, write_pack
@@ -166,7 +167,7 @@ def test_a_sample_is_read_without_decoding_its_file_again(
     assert dataset[5]["row"][0] == 5
     (large.parent / "0.gz").unlink()  # Decoded before.
     assert dataset[6]["row"][0] == 6
-    dataset.let_go()
+    let_go(dataset)
     with pytest.raises(errors.NotFoundError, match=r"reading .*0\.gz bytes .*: no such file"):
         dataset.read(7)
 
