@@ -73,7 +73,7 @@ nb::dlpack::dtype DlpackType(DType dtype) {
 }
 
 // `status`, or that the file of the index was cut or written again: then what was read is wrong.
-Status AndIntact(const Index& index, Status status) {
+Status AndIntact(const Index& index, const Status& status) {
   Status intact = index.CheckIntact();
   return intact.ok() ? status : intact;
 }
@@ -345,7 +345,7 @@ Array64 HashRanges(nb::handle data, const InArray<std::uint64_t>& offsets,
   return ToArray(std::move(hashes));
 }
 
-void BindReading(nb::module_& module) {
+void BindField(nb::module_& module) {
   nb::class_<FieldInfo>(module, "Field", "One named part of every sample.")
       .def_ro("name", &FieldInfo::name)
       .def_prop_ro("kind", [](const FieldInfo& self) { return KindName(self); })
@@ -370,7 +370,9 @@ void BindReading(nb::module_& module) {
       .def_ro("is_shuffled", &FieldInfo::is_shuffled)
       .def_ro("header_bytes", &FieldInfo::header_bytes, "in front of the value, of what is decoded")
       .def_ro("has_decoded_sizes", &FieldInfo::has_decoded_sizes);
+}
 
+void BindReading(nb::module_& module) {
   nb::class_<PyIndex>(module, "Index", "A memory-mapped index: where every sample's bytes lie.")
       .def_static("open", &OpenIndex, "path"_a)
       .def_prop_ro("sample_count", [](const PyIndex& self) { return self.index->sample_count(); })
@@ -426,6 +428,7 @@ void BindReading(nb::module_& module) {
 }  // namespace
 
 void BindIndex(nb::module_& module) {
+  BindField(module);
   BindReading(module);
   module.def("hash64", &Hash, "data"_a, "XXH3-64, seed 0.");
   module.def("hash64_ranges", &HashRanges, "data"_a, "offsets"_a, "sizes"_a,
