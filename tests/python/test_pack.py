@@ -70,6 +70,22 @@ def test_rows_are_those_of_the_source_in_the_order_asked_for(
     assert _verify.verify(pack).ok
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_floats_keep_their_bits(tmp_path: Path, dtype: str) -> None:
+    """Also those that are not equal to themselves, or are equal to others."""
+    bits = np.dtype(dtype.replace("float", "uint"))
+    values = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1.5], dtype)
+    values = np.append(values, (values.view(bits)[:1] + bits.type(1)).view(dtype))  # another NaN
+    vectors = np.stack([values, values[::-1], values], axis=1)
+    np.savez(tmp_path / "a.npz", one=values, three=vectors)
+    write_pack(hr.open(tmp_path / "a.npz"), tmp_path / "pack", SMALL)
+    packed = list(hr.open(tmp_path / "pack"))
+    for name, wanted in (("one", values), ("three", vectors)):
+        found = np.array([sample[name] for sample in packed])
+        assert found.dtype == wanted.dtype
+        assert found.tobytes() == wanted.tobytes()
+
+
 def test_another_seed_is_another_order(original: Path, tmp_path: Path) -> None:
     source = hr.open(original)
     for seed in (0, 1):

@@ -292,6 +292,15 @@ def _inline_array(column: Column, arrow_type: pa.DataType) -> pa.Array:
     )
 
 
+def _bits(array: pa.Array) -> pa.Array:
+    """For comparisons: a NaN is not equal to itself, and -0.0 is equal to 0.0."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage.flatten()
+    if pa.types.is_floating(array.type):
+        array = array.view(f"int{array.type.bit_width}")
+    return array
+
+
 def _one_value(arrow_type: pa.DataType) -> pa.Array:
     if arrow_type == pa.large_binary():
         return pa.array([b"x"], arrow_type)
@@ -325,7 +334,7 @@ def _locate(fd: int, path: str, size: int, digest: int, written: list[Block]) ->
                         if _has_fixed_type(column.field)
                         else _binary_array(column)
                     )
-                    if not array.equals(expected):
+                    if not _bits(array).equals(_bits(expected)):
                         raise _not_as_written(path, number, column.field.name)
                     continue
                 _, ends, data = array.buffers()
