@@ -93,6 +93,7 @@ def test_every_order_with_tiers_and_resumes(tmp_path: Path) -> None:
     check_orders(dataset, own, tmp_path)
     records(50).tofile(tmp_path / "a.raw")
     dataset, own = check_rows(tmp_path / "a.raw", Records(dtype=CIFAR, inline=("label",)))
+    (tmp_path / "raw").mkdir()
     check_orders(dataset, own, tmp_path / "raw")
 
 
