@@ -66,7 +66,9 @@ def given_path(doing: str, path: Any) -> str:
             "name contains; check how the text was decoded"
         ) from None
     if has_nul:
-        raise InvalidArgumentError(f"{doing} {shown(text)}: a path has no NUL character; write it without")
+        raise InvalidArgumentError(
+            f"{doing} {shown(text)}: a path has no NUL character; write it without"
+        )
     if not text:
         raise InvalidArgumentError(
             f"{doing} {text!r}: the path is empty; the current folder is written '.'"
