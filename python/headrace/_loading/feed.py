@@ -223,6 +223,13 @@ class EpochFeed:
             if self.cursor.start().plan is None:  # Else the next iteration repeats it.
                 self._leave_pass()
 
+    def end_pass(self) -> None:
+        """Ends the newest iteration and its epoch, of which its sampler drew everything."""
+        self.cursor.stop()
+        self.cursor.lose_supply()
+        self.core.stop()
+        self.cursor.end_epoch()
+
     def interrupt(self) -> None:
         """Ends waits for a batch. May be called from any thread."""
         self.core.stop()

@@ -147,7 +147,8 @@ def attribute_of(loader: Any, feed: EpochFeed, name: str) -> Any:
         if feed.source is None:
             feed.set_epoch(epoch + 1)
             return
-        for _ in loader:  # The sampler draws the epoch, which is over if it is left.
+        for _ in loader:  # The sampler draws the epoch.
+            feed.end_pass()
             break
 
     dataset = BatchDataset("headrace.Loader", len(feed.dataset), go_to, turn_of(loader))
