@@ -223,13 +223,6 @@ class EpochFeed:
             if self.cursor.start().plan is None:  # Else the next iteration repeats it.
                 self._leave_pass()
 
-    def end_pass(self) -> None:
-        """Ends the newest iteration and its epoch, of which its sampler drew everything."""
-        self.cursor.stop()
-        self.cursor.lose_supply()
-        self.core.stop()
-        self.cursor.end_epoch()
-
     def interrupt(self) -> None:
         """Ends waits for a batch. May be called from any thread."""
         self.core.stop()
@@ -317,6 +310,14 @@ class EpochFeed:
 
     def __del__(self) -> None:
         self.close()
+
+
+def end_pass(feed: EpochFeed) -> None:
+    """Ends the newest iteration and its epoch, of which the sampler drew everything."""
+    feed.cursor.stop()
+    feed.cursor.lose_supply()
+    feed.core.stop()
+    feed.cursor.end_epoch()
 
 
 class Iteration(Iterator[Any]):

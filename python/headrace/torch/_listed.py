@@ -12,7 +12,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
 from headrace._loading.cursor import Place
-from headrace._loading.feed import EpochFeed
+from headrace._loading.feed import EpochFeed, end_pass
 from headrace.errors import FailedPreconditionError
 
 
@@ -148,7 +148,7 @@ def attribute_of(loader: Any, feed: EpochFeed, name: str) -> Any:
             feed.set_epoch(epoch + 1)
             return
         for _ in loader:  # The sampler draws the epoch.
-            feed.end_pass()
+            end_pass(feed)
             break
 
     dataset = BatchDataset("headrace.Loader", len(feed.dataset), go_to, turn_of(loader))
