@@ -6,7 +6,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -289,20 +288,11 @@ std::tuple<Array64, Array64, Array64> Pieces(const PyIndex& self, std::uint64_t 
   return {ToArray(std::move(objects)), ToArray(std::move(offsets)), ToArray(std::move(sizes))};
 }
 
-// The first object that has another name or size in `other`, or that only one of the two has.
-std::optional<std::uint64_t> FirstOtherObject(const PyIndex& self, const PyIndex& other) {
+// As headrace::FirstOtherObject().
+std::optional<std::uint64_t> FirstOther(const PyIndex& self, const PyIndex& other) {
   const GilRelease release;
-  const Index& a = *self.index;
-  const Index& b = *other.index;
-  const std::uint64_t both = std::min(a.object_count(), b.object_count());
-  for (std::uint64_t id = 0; id < both; ++id) {
-    const Result<ObjectInfo> one = a.object(ObjectId{id});
-    const Result<ObjectInfo> two = b.object(ObjectId{id});
-    if (!one.ok() || !two.ok()) return id;
-    if (one.value().name != two.value().name || one.value().size != two.value().size) return id;
-  }
-  if (a.object_count() != b.object_count()) return both;
-  return std::nullopt;
+  const std::optional<ObjectId> found = FirstOtherObject(*self.index, *other.index);
+  return found.has_value() ? std::optional(Raw(*found)) : std::nullopt;
 }
 
 PyIndex OpenIndex(const Text& path) {
@@ -401,7 +391,7 @@ void BindReading(nb::module_& module) {
            "32 hexadecimal digits: the fingerprint without the objects' times of change")
       .def("pieces", &Pieces, "count"_a, "bytes"_a, "seed"_a,
            "(objects, offsets, sizes) of ranges that are spread over the bytes of all objects")
-      .def("first_other_object", &FirstOtherObject, "other"_a,
+      .def("first_other_object", &FirstOther, "other"_a,
            "the first object that has another name or size in `other`, or is in one alone")
       .def("object", &Object, "id"_a, "(name, size, mtime_ns)")
       .def("extents", &Extents, "field"_a, "first"_a = 0, "count"_a = nb::none(),

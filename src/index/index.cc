@@ -83,6 +83,19 @@ std::string_view FindAttribute(const Index& index, std::string_view key) {
   return found == all.end() ? std::string_view() : found->second;
 }
 
+std::optional<ObjectId> FirstOtherObject(const Index& a, const Index& b) {
+  const std::uint64_t both = std::min(a.object_count(), b.object_count());
+  for (std::uint64_t id = 0; id < both; ++id) {
+    const Result<ObjectInfo> one = a.object(ObjectId{id});
+    const Result<ObjectInfo> two = b.object(ObjectId{id});
+    const bool same = one.ok() && two.ok() && one.value().name == two.value().name &&
+                      one.value().size == two.value().size;
+    if (!same) return ObjectId{id};
+  }
+  if (a.object_count() != b.object_count()) return ObjectId{both};
+  return std::nullopt;
+}
+
 Status Index::CopyInlineValues(std::size_t field, SampleId first,
                                std::span<std::byte> values) const {
   for (std::uint64_t id = Raw(first); !values.empty(); ++id) {

@@ -142,10 +142,10 @@ class Index {
   // of all objects: takes O(objects).
   [[nodiscard]] virtual std::string Content() const { return fingerprint(); }
 
-  // At most `count` ranges of at most `bytes` bytes of objects, spread over all bytes of all of
-  // them: the bytes are divided into `count` equal parts, and a range begins anywhere in each, as
-  // `seed` says, or where the part begins if it is no larger than `bytes`. A range ends with its
-  // object; as many as kPieceObjectsMax follow it, so that small objects are covered, too. Takes
+  // Ranges of objects that stand for the bytes of all: these are divided into `count` equal parts,
+  // and of each part one piece of at most `bytes` bytes is taken. Where in its part a piece begins
+  // is drawn from `seed`; a part of at most `bytes` bytes is taken as a whole. A piece that goes
+  // over the end of its object is several ranges, in at most kPieceObjectsMax more objects. Takes
   // O(objects).
   [[nodiscard]] std::vector<Extent> Pieces(std::uint64_t count, std::uint64_t bytes,
                                            std::uint64_t seed) const;
@@ -213,5 +213,9 @@ class Index {
 
 // The text of the attribute `key`. Empty if there is no such key.
 std::string_view FindAttribute(const Index& index, std::string_view key);
+
+// The first object that has another name or size in `b` than in `a`, or that only one of them has;
+// nothing: there is none. Times of change are not compared. Takes O(objects). Thread-safe.
+std::optional<ObjectId> FirstOtherObject(const Index& a, const Index& b);
 
 }  // namespace headrace

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
+#include <string_view>
 
 #include "base/format/errors.h"
 #include "base/hash.h"
@@ -169,10 +171,15 @@ std::uint64_t FileBytes(std::span<const Section> sections) {
   return sections.back().offset + sections.back().size;
 }
 
-std::array<std::uint64_t, 2> Fingerprint(const IndexHeader& header,
-                                         std::span<const Section> sections) {
+namespace {
+
+// XXH3-128 over `name` and what decides about samples. `objects`: in place of the checksum of the
+// section of objects.
+std::array<std::uint64_t, 2> DigestOf(std::string_view name, const IndexHeader& header,
+                                      std::span<const Section> sections,
+                                      std::optional<std::uint64_t> objects) {
   Hasher128 hasher;
-  hasher.AddText(fmt::format("headrace index {}", header.version));
+  hasher.AddText(name);
   hasher.AddNumber(header.sample_count);
   hasher.AddNumber(header.object_count);
   for (const Section& section : sections) {
@@ -180,25 +187,22 @@ std::array<std::uint64_t, 2> Fingerprint(const IndexHeader& header,
     hasher.AddNumber(static_cast<std::uint64_t>(section.kind));
     hasher.AddNumber(section.field);
     hasher.AddNumber(section.size);
-    hasher.AddNumber(section.checksum);
+    const bool is_objects = section.kind == SectionKind::kObjects;
+    hasher.AddNumber(is_objects ? objects.value_or(section.checksum) : section.checksum);
   }
   return hasher.Digest();
 }
 
+}  // namespace
+
+std::array<std::uint64_t, 2> Fingerprint(const IndexHeader& header,
+                                         std::span<const Section> sections) {
+  return DigestOf(fmt::format("headrace index {}", header.version), header, sections, std::nullopt);
+}
+
 std::array<std::uint64_t, 2> Content(const IndexHeader& header, std::span<const Section> sections,
                                      std::uint64_t object_sizes) {
-  Hasher128 hasher;
-  hasher.AddText("headrace content 1");
-  hasher.AddNumber(header.sample_count);
-  hasher.AddNumber(header.object_count);
-  for (const Section& section : sections) {
-    if (!MattersToSamples(section.kind)) continue;
-    hasher.AddNumber(static_cast<std::uint64_t>(section.kind));
-    hasher.AddNumber(section.field);
-    hasher.AddNumber(section.size);
-    hasher.AddNumber(section.kind == SectionKind::kObjects ? object_sizes : section.checksum);
-  }
-  return hasher.Digest();
+  return DigestOf("headrace content 1", header, sections, object_sizes);
 }
 
 std::array<std::byte, kHeaderBytes> EncodeHeader(const IndexHeader& header) {

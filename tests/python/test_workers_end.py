@@ -18,6 +18,7 @@ from unittest import mock
 
 import pytest
 import worker_functions as functions
+from rank_scripts import run_script
 from worker_functions import write_records
 
 import headrace as hr
@@ -396,16 +397,11 @@ def test_processes_end_as_ever_where_the_system_keeps_no_exit_codes(
 ) -> None:
     script = tmp_path / "ignored.py"
     script.write_text(IGNORED)
-    done = subprocess.run(
-        [sys.executable, str(script), str(path), "fork", "spawn", "forkserver"],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = run_script(script, path, "fork", "spawn", "forkserver", env=env)
     unknown = "ended, and the system kept no exit code None"
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == [
+    assert done.err == ""
+    assert done.out.splitlines() == [
         "fork 103",
         unknown,
         "spawn 103",

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 import worker_functions as functions
-from rank_scripts import environment, real_packages
+from rank_scripts import environment, real_packages, run_script
 from worker_functions import records, write_records
 
 import headrace as hr
@@ -487,12 +487,6 @@ def test_the_page_s_transform_of_torchvision_runs_in_any_number_of_workers(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(TORCHVISION)
-    done = subprocess.run(
-        [sys.executable, str(script), str(original)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env=environment(real_packages("torchvision")),
-    )
-    assert done.stderr == ""
-    assert done.stdout == "torch.Size([60, 3, 24, 24]) [True, True, True] tensor(True)\n"
+    done = run_script(script, original, env=environment(real_packages("torchvision")))
+    assert done.err == ""
+    assert done.out == "torch.Size([60, 3, 24, 24]) [True, True, True] tensor(True)\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from messages.core_sites import Source, unescaped
 from messages.python_sites import PACKAGE
-from messages.sites import ROOT, Site, best
+from messages.sites import ROOT, Site, best, letters_of
 
 RECORDED = ROOT / "build" / "messages"
 _TEXTS_MAX = 20  # kept of a site, for the judgement
@@ -104,14 +104,10 @@ def named_by_tests(sites: Iterable[Site], root: Path = ROOT) -> set[str]:
     templates = "\n".join(of_part)
     for text in texts:
         worth = _LEAST <= len(text) < _PART_MAX and " " in text.strip()
-        if worth and _letters(text) >= _LEAST and text in templates:
+        if worth and letters_of(text) >= _LEAST and text in templates:
             alike = {site for part, of in of_part.items() if text in part for site in of}
             found |= {site.key for site in alike if len(alike) <= _ALIKE_MAX}
     return found
-
-
-def _letters(text: str) -> int:
-    return len(re.sub(r"\W", "", text))
 
 
 def _python_texts(folder: Path) -> Iterator[str]:

@@ -38,26 +38,27 @@ class Site:
     @cached_property
     def letters(self) -> int:
         """How much of the message the source says."""
-        return len(re.sub(r"\W", "", self.template.replace(HOLE, "")))
+        return letters_of(self.template.replace(HOLE, ""))
 
     @cached_property
     def pieces(self) -> list[str]:
         """The literal parts that tell the message from others."""
         pieces = [piece.strip() for piece in self.template.split(HOLE)]
-        return [piece for piece in pieces if len(re.sub(r"\W", "", piece)) >= 2]
+        return [piece for piece in pieces if letters_of(piece) >= 2]
 
     @cached_property
     def telling(self) -> str:
         """The literal part that tells the message from others; empty: nothing does."""
         longest = max(self.pieces, key=len, default="")
-        return longest if _letters(longest) >= _LEAST and " " in longest else ""
+        return longest if letters_of(longest) >= _LEAST and " " in longest else ""
 
     def says(self, text: str) -> bool:
         """Whether `text` may be its message; in what order the parts stand is not known."""
         return bool(self.telling) and all(piece in text for piece in self.pieces)
 
 
-def _letters(text: str) -> int:
+def letters_of(text: str) -> int:
+    """How many letters and digits it has."""
     return len(re.sub(r"\W", "", text))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -41,37 +42,24 @@ class Content:
 
     def __init__(self, index: _core.Index, fields: tuple[str, ...]) -> None:
         self._index = index
-        self._known: str | None = None
-        self._sampled: str | None = None
-        self._is_sampled = False
         self.holds = f"{index.sample_count} samples of {', '.join(fields)}"
         """The number of samples, and the fields."""
 
-    @property
+    @cached_property
     def known(self) -> str:
         """32 hexadecimal digits, of all that the index knows but the files' times of change."""
-        if self._known is None:
-            self._known = self._index.content()
-        return self._known
+        return self._index.content()
 
     @property
     def is_known(self) -> bool:
         """Whether the index has the checksums of all that lies in files."""
-        return not _has_unknown(self._index)
+        return all(each.is_inline or each.has_checksums for each in self._index.fields)
 
-    @property
+    @cached_property
     def sampled(self) -> str | None:
         """16 hexadecimal digits, of some bytes of files whose checksums are not known; None: of
         all they are. `UNREADABLE`: equal to none. Reads files the first time."""
-        if not self._is_sampled:
-            self._sampled = None if self.is_known else _sampled(self._index, self.known)
-            self._is_sampled = True
-        return self._sampled
-
-
-def _has_unknown(index: _core.Index) -> bool:
-    """Whether samples lie in files, and the index has no checksums of some."""
-    return any(not each.is_inline and not each.has_checksums for each in index.fields)
+        return None if self.is_known else _sampled(self._index, self.known)
 
 
 def _sampled(index: _core.Index, known: str) -> str:

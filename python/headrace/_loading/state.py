@@ -229,21 +229,21 @@ def _check_dataset(
         _check_content(state, content)
     if _same(state["fingerprint"], dataset.fingerprint):
         return
-    if not is_old:
-        if not strict:
-            why = _why_of_another_shape(state, content)
-        elif _same(state["content"], content.known):
-            why = _why_other_bytes(state["sampled"], content.sampled)
-        else:
-            why = "another dataset, or its files have changed since"
-            saved = kept_index(state["fingerprint"])
-            how = None if saved is None else difference(saved, dataset.index)
-            if how is not None:
-                why = f"{why}: {how}"
-    else:
+    why: str | None
+    if is_old:
         why = "another dataset, or its files have changed or were copied since"
         if not strict:
             why += "; this state of an earlier headrace does not tell whether strict=False will do"
+    elif not strict:
+        why = _why_of_another_shape(state, content)
+    elif _same(state["content"], content.known):
+        why = _why_other_bytes(state["sampled"], content.sampled)
+    else:
+        why = "another dataset, or its files have changed since"
+        saved = kept_index(state["fingerprint"])
+        how = None if saved is None else difference(saved, dataset.index)
+        if how is not None:
+            why += f": {how}"
     if why is None:
         return
     if strict and _same(state.get("dataset"), content.holds):

@@ -97,8 +97,8 @@ def is_running(process: BaseProcess) -> bool:
     """
     if process.exitcode is not None:
         return False
-    if getattr(process, "_start_method", "") == "forkserver":  # Of which it is the child.
-        return True
+    if getattr(process, "_start_method", "") == "forkserver":
+        return True  # Its parent is the fork server, which keeps its exit code.
     try:
         os.waitid(os.P_PID, process.pid or 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -112,10 +112,15 @@ def cache_target(root: str, path: str, is_true: IsTrue) -> str:
     return path
 
 
-def built(root: str, path: str, build: Callable[[str], None]) -> str:
-    """Has `build` write the index to `path`, in the cache, and returns where it is: in a temporary
-    file if the disk of the cache is full or fails. The one that it replaces is kept beside it, for
-    `kept_index`."""
+def built(root: str, path: str, build: Callable[[str], None], *, named: bool) -> str:
+    """Has `build` write the index to `path`, and returns where it is.
+
+    Unless the user has `named` it, it lies in the cache: in a temporary file if the disk there is
+    full or fails. The one that it replaces is then kept beside it, for `kept_index`.
+    """
+    if named:
+        build(path)
+        return path
     if os.path.dirname(path) == _cache_folder() and os.path.exists(path):
         before = path.removesuffix(INDEX_SUFFIX) + _BEFORE
         with contextlib.suppress(OSError):

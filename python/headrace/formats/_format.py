@@ -273,10 +273,12 @@ class Format(metaclass=_NamedOptions):
 
     def _build(self, given: Given, target: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """The index, and where it is: `target`, unless that is in the cache and has no room."""
-        if wanted.index is None:
-            target = built(given.title, target, lambda path: self._build_at(given, path, wanted))
-        else:
-            self._build_at(given, target, wanted)
+        target = built(
+            given.title,
+            target,
+            lambda path: self._build_at(given, path, wanted),
+            named=wanted.index is not None,
+        )
         index = _core.Index.open(target)
         _log.info("indexed %s: %d samples, into %s", given.title, index.sample_count, target)
         return index, target

@@ -58,10 +58,9 @@ class Folder(Format):
         kept = wanted.index
         target = cache_path(path, *skip) if kept is None else index_target(kept, path)
         make_folder_of(target, f"indexing {path}")
-        if kept is None:
-            target = built(path, target, lambda where: _build(path, where, skip, wanted))
-        else:
-            _build(path, target, skip, wanted)
+        target = built(
+            path, target, lambda at: _build(path, at, skip, wanted), named=kept is not None
+        )
         return _core.Index.open(target), target
 
     def is_current(self, index: _core.Index) -> bool:
@@ -129,10 +128,9 @@ def _open_folder(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) ->
     index = open_current(path, _describes(root, skip))
     if index is not None:
         return Opened(index)
-    if wanted.index is None:
-        path = built(root, path, lambda where: _build(root, where, skip, wanted))
-    else:
-        _build(root, path, skip, wanted)
+    path = built(
+        root, path, lambda at: _build(root, at, skip, wanted), named=wanted.index is not None
+    )
     index = _core.Index.open(path)
     _log.info("indexed %s: %d samples, into %s", root, index.sample_count, path)
     return Opened(index, is_new=True)

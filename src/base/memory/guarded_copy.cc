@@ -34,7 +34,7 @@ struct sigaction action_before = {};
 // All mappings that were ever guarded at one time: an entry is used again, and never freed, as a
 // handler may be looking at it.
 std::atomic<MappingGuard::Watched*> first_watched = nullptr;
-std::size_t page_bytes = 0;
+std::atomic<std::size_t> page_bytes = 0;
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 // The handler before is installed again, and hears of the signal as if this one had not been there.
@@ -49,7 +49,7 @@ bool PutZeros(const std::byte* at) {
        each = each->next) {
     const std::byte* const end = each->end.load(std::memory_order_acquire);
     if (at < each->begin.load(std::memory_order_acquire) || at >= end) continue;
-    const std::byte* const page = at - reinterpret_cast<std::uintptr_t>(at) % page_bytes;
+    const std::byte* const page = at - reinterpret_cast<std::uintptr_t>(at) % page_bytes.load();
     each->lost.store(true, std::memory_order_release);
     return ::mmap(const_cast<std::byte*>(page), static_cast<std::size_t>(end - page), PROT_READ,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
@@ -120,7 +120,7 @@ MappingGuard::Watched& TakeWatched() HEADRACE_LOCKS_REQUIRED(guard_mutex) {
 
 MappingGuard::Watched& Watch(std::span<const std::byte> mapping) {
   MutexLock lock(guard_mutex);
-  page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  page_bytes.store(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
   MappingGuard::Watched& watched = TakeWatched();
   watched.lost.store(false);
   watched.begin.store(mapping.data());

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rank_scripts import real_packages
 
 import headrace as hr
 from headrace import errors
 
 ROWS = 24
-
-
-@pytest.fixture(scope="module")
-def h5py() -> Iterator[Any]:
-    folder = str(real_packages("hdf5"))
-    sys.path.insert(0, folder)
-    import h5py as module
-
-    yield module
-    sys.path.remove(folder)
 
 
 @pytest.fixture

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from format_checks import check_damage, check_orders, check_rows, check_workers
-from rank_scripts import real_packages
 
 import headrace as hr
 from headrace import errors
@@ -19,17 +17,6 @@ from headrace.formats import Hdf5
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "hdf5.md"
 ROWS = 30
-
-
-@pytest.fixture(scope="module")
-def h5py() -> Iterator[Any]:
-    """The module; made before a test has a cache of its own."""
-    folder = str(real_packages("hdf5"))
-    sys.path.insert(0, folder)
-    import h5py as module
-
-    yield module
-    sys.path.remove(folder)
 
 
 @pytest.fixture(autouse=True)

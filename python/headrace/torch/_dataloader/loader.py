@@ -59,8 +59,14 @@ _ABOUT_WORKERS = (
     *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "in_order"),
 )
 _LEFT_BEHIND = (
-    *("_processes", "_end", "_waits", "_parts", "_engine"),
-    *("_progress", "_iterator", "_kept_seed"),
+    "_processes",
+    "_end",
+    "_waits",
+    "_parts",
+    "_engine",
+    "_progress",
+    "_iterator",
+    "_kept_seed",
 )
 """Attributes of iterations."""
 _TORCHS = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
