@@ -175,7 +175,7 @@ namespace {
 
 // XXH3-128 over `name` and what decides about samples. `objects`: in place of the checksum of the
 // section of objects.
-std::array<std::uint64_t, 2> DigestOf(std::string_view name, const IndexHeader& header,
+std::array<std::uint64_t, 2> DigestOf(const std::string& name, const IndexHeader& header,
                                       std::span<const Section> sections,
                                       std::optional<std::uint64_t> objects) {
   Hasher128 hasher;
