@@ -51,6 +51,8 @@ class Normalize(torch.nn.Module):
     def __init__(self, width):
         super().__init__()
         self.linear = torch.nn.Linear(width, 3).requires_grad_(False)
+        self.linear.weight.copy_(torch.arange(3.0 * width).reshape(3, width))  # exact sums
+        self.linear.bias.zero_()
         self.register_buffer("mean", torch.arange(float(width)))
         self.tied = self.linear.weight
 
@@ -100,9 +102,8 @@ if __name__ == "__main__":
             batches = list(loader)
         found = torch.cat([made for made, _, _ in batches])
         expected = transform.module(torch.from_numpy(data))
-        order = [int(row) for row in torch.cdist(found, expected).argmin(1)]
+        order = [int((expected == row).all(1).nonzero()) for row in found]
         assert sorted(order) == list(range(80)), order
-        assert torch.allclose(found, expected[order])
         assert all(bool(same.all()) for _, same, _ in batches)
         assert all((total == 760).all() for _, _, total in batches)
         assert transform.seen.tolist() == [1] * 80
