@@ -51,6 +51,14 @@ void BindOrderSpec(nb::module_& module) {
                   "homes: numpy.typing.NDArray[typing.Any] | None = None, "
                   "costs: numpy.typing.NDArray[typing.Any] | None = None) -> None"))
       .def_ro("name", &OrderSpec::name)
+      .def(
+          "leave_out",
+          [](OrderSpec& self, const InArray<std::uint32_t>& numbers) {
+            self.left_out = ToTable(numbers);
+          },
+          nb::arg("numbers"),
+          nb::sig("def leave_out(self, numbers: numpy.typing.NDArray[typing.Any]) -> None"),
+          "Has no epoch hold the samples of these numbers, ascending.")
       .def_prop_ro(
           "exchanging_nodes",
           [](const OrderSpec& self) {

@@ -474,6 +474,9 @@ class OrderSpec:
     @property
     def name(self) -> str: ...
 
+    def leave_out(self, numbers: numpy.typing.NDArray[Any]) -> None:
+        """Has no epoch hold the samples of these numbers, ascending."""
+
     @property
     def exchanging_nodes(self) -> int:
         """

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._arguments import choice, flag, integer, shown
-from headrace._dataset import Dataset
+from headrace._dataset import Dataset, left_out_of
 from headrace._signature import named_fields
 from headrace._units import parse_bytes
 from headrace.errors import InvalidArgumentError
@@ -298,6 +298,9 @@ def core_order(order: Order, dataset: Dataset) -> _core.OrderSpec:
         raise InvalidArgumentError(
             f"order: {type(order).__name__}.to_core() gave {spec!r}, must give a _core.OrderSpec"
         )
+    left_out = left_out_of(dataset)
+    if left_out is not None:
+        spec.leave_out(left_out)
     return spec
 
 

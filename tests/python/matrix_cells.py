@@ -42,6 +42,7 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "prefetch": ("default", "1"),
     "io": ("auto", "threads"),
     "on_error": ("raise", "substitute"),
+    "skip": ("none", "listed"),
     "verify": ("yes", "no"),
     "profile": ("none", "storage"),
 }
@@ -60,7 +61,7 @@ NODE_FACTORS: dict[str, tuple[str, ...]] = {
         factor: FACTORS[factor]
         for factor in (
             *("tiers", "workers", "drop_last", "ids", "transform", "output", "run", "epochs"),
-            *("prefetch", "io", "on_error", "verify", "profile"),
+            *("prefetch", "io", "on_error", "skip", "verify", "profile"),
         )
     },
 }
@@ -127,6 +128,12 @@ REFUSALS: tuple[Refusal, ...] = (
         {"placement": ("belady", "lru"), "tiers": ("none",)},
         "Cache(placement='{placement}') without tiers=: there is nothing to place; say what may be "
         'used, as tiers=[headrace.tiers.Ram("4GiB")]',
+    ),
+    Refusal(
+        {"skip": ("listed",), "tiers": ("ram", "ssd", "both")},
+        "tiers of a dataset that leaves out 13 samples: tiers keep blocks with all their samples; "
+        "leave tiers= out, or open the dataset without skip= and give the loader "
+        "on_error='substitute'",
     ),
     Refusal(
         {"draw": _SAMPLERS, "order": _RELAXED},

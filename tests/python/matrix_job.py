@@ -26,11 +26,15 @@ from node_ranks import PATIENCE_S, addresses
 
 import headrace as hr
 from headrace import _core, orders
+from headrace._loader import feed_of
 
 SEED = 6
 GLOBAL_BATCH = 8
 CUT = 3  # batches before a run is left, or saved
 LIST_SIZES = (9, 4, 7)  # of a batch sampler's batches, in turn
+
+LEFT_OUT = (0, 1, 2, 3, 4, 9, 17, 18, 30, 31, 44, 57, COUNT - 1)
+"""Samples that a cell of `skip=listed` leaves out, the first block among them."""
 
 Ids = list[list[list[int]]]
 """Of each epoch, of each batch: the numbers of its samples."""
@@ -71,11 +75,18 @@ def epochs_of(cell: Cell) -> int:
     return 2 if cell["tiers"] == "none" else 3
 
 
+def samples_of(cell: Cell) -> list[int]:
+    """The samples of an epoch, by number."""
+    left_out = LEFT_OUT if cell["skip"] == "listed" else ()
+    return [sample for sample in range(COUNT) if sample not in left_out]
+
+
 def sampled(cell: Cell, rank: int, epoch: int) -> list[list[int]]:
     """The batches that a sampler of the test's own asks for."""
     ranks = world_of(cell)
-    samples = order_model.permutation(COUNT, SEED + 100, epoch)
-    samples += samples[: -COUNT % ranks]
+    kept = samples_of(cell)
+    samples = [kept[place] for place in order_model.permutation(len(kept), SEED + 100, epoch)]
+    samples += samples[: -len(kept) % ranks]
     share = samples[rank::ranks]
     batches = []
     size = GLOBAL_BATCH // ranks
@@ -111,19 +122,32 @@ def planned(cell: Cell, rank: int, loader: hr.Loader) -> Ids:
     if "sampler" in cell["draw"]:
         batches = [sampled(cell, rank, epoch) for epoch in epochs]
         return [[b for b in epoch if not drop_last or len(b) == size] for epoch in batches]
+    kept = samples_of(cell)
+
+    def numbered(places: list[list[int]]) -> list[list[int]]:
+        return [[kept[place] for place in batch] for batch in places]
+
     if cell["order"] == "exact":
         return [
-            order_model.exact_epoch(COUNT, size, rank=rank, epoch=epoch, **job) for epoch in epochs
+            numbered(order_model.exact_epoch(len(kept), size, rank=rank, epoch=epoch, **job))
+            for epoch in epochs
         ]
     if cell["order"] in ("batch", "batch-homes"):
         homes: dict[str, Any] = {}
         if cell["order"] == "batch-homes":
-            homes = {"homes": _TABLE, "ranks_per_node": int(cell["ranks"])}
-        costs = _core.stored_bytes(loader.dataset.index).tolist()
+            table = [_TABLE[sample] for sample in kept]
+            homes = {"homes": table, "ranks_per_node": int(cell["ranks"])}
+        costs = _core.stored_bytes(loader.dataset.index)[kept].tolist()
         return [
-            batch_model.batch_epoch(COUNT, size, costs=costs, epoch=epoch, **homes, **job)[rank]
+            numbered(
+                batch_model.batch_epoch(len(kept), size, costs=costs, epoch=epoch, **homes, **job)[
+                    rank
+                ]
+            )
             for epoch in epochs
         ]
+    if cell["skip"] == "listed":
+        return _planned_without(cell, rank, loader)
     return _planned_by_core(cell, rank, loader, job)
 
 
@@ -158,6 +182,25 @@ def _planned_by_core(cell: Cell, rank: int, loader: hr.Loader, job: dict[str, An
     return [[own() for _ in steps] for _ in range(epochs_of(cell))]
 
 
+def _planned_without(cell: Cell, rank: int, loader: hr.Loader) -> Ids:
+    """As `_planned_by_core`, of what is left. src/plan/left_out_test.cc tests such plans."""
+    feed = feed_of(loader)
+    here = int(cell["ranks"]) if exchanges(cell) else 1
+    stream = _core.RankBatches(
+        loader.dataset.index, feed.options, feed.order.parameters, (rank % here, here), (0, 0)
+    )
+    epochs: Ids = []
+    while len(epochs) < epochs_of(cell):
+        epochs.append([])
+        ends = False
+        while not ends:
+            step = stream.next()
+            assert step is not None
+            _, _, ends, samples = step
+            epochs[-1].append(samples)
+    return epochs
+
+
 def taken(cell: Cell, plan: Ids) -> Ids:
     """What the loop gets of the plan."""
     return [plan[0][:CUT], *plan[1:]] if cell["run"] == "left" else plan
@@ -165,14 +208,16 @@ def taken(cell: Cell, plan: Ids) -> Ids:
 
 def check_each_once(cell: Cell, of_ranks: list[Ids]) -> None:
     """Of each whole epoch, over the ranks: every sample once, less the drop set, plus pads."""
-    ranks = world_of(cell)
+    ranks, kept = world_of(cell), samples_of(cell)
+    count = len(kept)
     for epoch in range(1 if cell["run"] == "left" else 0, epochs_of(cell)):
         counts = Counter(itertools.chain(*(flat(share[epoch]) for share in of_ranks)))
         if cell["drop_last"] == "yes":
-            assert sum(counts.values()) == len(counts) == COUNT // GLOBAL_BATCH * GLOBAL_BATCH
+            assert sum(counts.values()) == len(counts) == count // GLOBAL_BATCH * GLOBAL_BATCH
+            assert set(counts) <= set(kept)
         else:
-            assert set(counts) == set(range(COUNT)), f"epoch {epoch} lacks samples"
-            assert sum(counts.values()) == COUNT + -COUNT % ranks, f"epoch {epoch} repeats samples"
+            assert set(counts) == set(kept), f"epoch {epoch} lacks samples, or has others"
+            assert sum(counts.values()) == count + -count % ranks, f"epoch {epoch} repeats samples"
 
 
 # The ranks' processes: forks of this one.

@@ -29,6 +29,7 @@ from matrix_data import ARRAYS, FIELDS, NESTED, RAGGED, SIDE, Data
 from matrix_job import (
     CUT,
     GLOBAL_BATCH,
+    LEFT_OUT,
     SEED,
     Ids,
     Job,
@@ -167,7 +168,14 @@ def make(
     if exchanges(cell) or asks:
         given["nodes"] = hr.Nodes(addresses=job.addresses[again])
     node = rank // here if exchanges(cell) else None
-    return hr.Loader(data.path(cell["fields"], cell["format"], node), **given)
+    path = data.path(cell["fields"], cell["format"], node)
+    if cell["skip"] == "none":
+        return hr.Loader(path, **given)
+    if path.name == "images":  # Of a folder files are left out by name: they have no numbers then.
+        path = data.root / "plain.hri"
+    listed = folder / "listed.txt"
+    listed.write_text("".join(f"{sample}\n" for sample in LEFT_OUT))
+    return hr.Loader(hr.open(path, skip=f"@{listed}"), **given)
 
 
 # One rank's loop.

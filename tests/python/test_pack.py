@@ -18,7 +18,7 @@ import pytest
 
 import headrace as hr
 from headrace import _core, errors
-from headrace.cli import _verify
+from headrace.cli._checks import verify as _verify
 from headrace.formats._packing import plan, shard
 from headrace.formats.pack import PackParameters, write_pack
 

@@ -18,7 +18,7 @@ import pytest
 
 import headrace as hr
 from headrace import _core, errors
-from headrace.cli import _verify
+from headrace.cli._checks import verify as _verify
 from headrace.formats import table
 from headrace.formats._format import Format, Opened, Sample, Wanted
 from headrace.formats.pack import write_pack

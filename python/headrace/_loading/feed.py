@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from headrace import _core
 from headrace._arguments import integer
-from headrace._dataset import Dataset
+from headrace._dataset import Dataset, epoch_samples
 from headrace._loading.arguments import tiers_in_trouble, warn_of_held_batches
 from headrace._loading.content import Content
 from headrace._loading.cursor import Cursor, Place
@@ -115,7 +115,7 @@ class EpochFeed:
         """Samples of this rank's epoch; only those of full batches if the number is unknown."""
         size = self.options.batch_size
         full = len(self) * size
-        samples = -(-len(self.dataset) // self.options.world_size)
+        samples = -(-epoch_samples(self.dataset) // self.options.world_size)
         return samples if full - size < samples <= full else full
 
     def __len__(self) -> int:

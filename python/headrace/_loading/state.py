@@ -8,7 +8,8 @@ from typing import Any
 
 from headrace import _core
 from headrace._arguments import flag, integer, shown, whole
-from headrace._dataset import Dataset
+from headrace._dataset import Dataset, left_out_of
+from headrace._dataset.left_out import hash_of
 from headrace._loading.content import UNREADABLE, Content, difference
 from headrace._loading.cursor import Place
 from headrace._loading.passes.left import check_saved
@@ -25,6 +26,7 @@ _LAST = ("sampler_last_hash", "sampler_last_epoch")  # Older states have neither
 _OWN = "sampler_state"  # Of samplers with `state_dict` only.
 _CONTENT = ("content", "sampled", "dataset")  # Older states have the fingerprint alone.
 _GENERATORS = "sampler_generators"  # After an epoch that was left early only.
+_LEFT_OUT = "left_out"  # A hash; of a dataset that leaves samples out only.
 
 _NEWER = "a newer headrace saved it: restore it with that version"
 
@@ -58,6 +60,9 @@ def make_state(
     state["fingerprint"] = dataset.fingerprint
     state["content"], state["sampled"] = content.known, content.sampled
     state["dataset"] = content.holds
+    left_out = left_out_of(dataset)
+    if left_out is not None:
+        state[_LEFT_OUT] = hash_of(left_out)
     state["order_parameters"] = dict(order_parameters)
     state["epoch"] = epoch
     if source is None:
@@ -121,10 +126,12 @@ def check_state(
             "fingerprint",
             *_CONTENT,
             *_POSITION,
+            _LEFT_OUT,
             *((*_SAMPLER, *_LAST, _OWN, _GENERATORS) if with_sampler else ()),
         ),
     )
     _check_dataset(state, dataset, content, strict)
+    _check_left_out(state, dataset)
     for key, value in expected.items():
         if not _same(state[key], value):
             raise FailedPreconditionError(
@@ -254,6 +261,24 @@ def _check_dataset(
     raise FailedPreconditionError(
         f"state: saved with fingerprint {shown(state['fingerprint'])}, restored in a loader of "
         f"{dataset.path} with {dataset.fingerprint!r}: {why}"
+    )
+
+
+def _check_left_out(state: Mapping[str, Any], dataset: Dataset) -> None:
+    left_out = left_out_of(dataset)
+    now = None if left_out is None else hash_of(left_out)
+    saved = state.get(_LEFT_OUT)
+    if saved is not None and not isinstance(saved, str):
+        raise InvalidArgumentError(f"state: {_LEFT_OUT} is {shown(saved)}, must be text")
+    if saved == now:
+        return
+    what = {True: "with samples left out", False: "without samples left out"}
+    how = f"{what[saved is not None]}, restored {what[now is not None]}"
+    if saved is not None and now is not None:
+        how = "with other samples left out"
+    raise FailedPreconditionError(
+        f"state: saved {how}, so that the order is another one; open the dataset with the skip= of "
+        "the run that saved it"
     )
 
 

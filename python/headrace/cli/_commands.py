@@ -6,31 +6,22 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 
 from headrace import _charts, _dataset
 from headrace._arguments import choice
 from headrace._text import one_line, printable
 from headrace._units import counted, format_bytes, parse_bytes
-from headrace.cli import _inspect, _verify
+from headrace.cli import _inspect
+from headrace.cli._checks import decode as _decoding
+from headrace.cli._checks import verify as _checks
+from headrace.cli._progress import bar, counting
+from headrace.errors import InvalidArgumentError
 from headrace.formats import table
 from headrace.formats._findings import unmatched_skip
 from headrace.formats._format import Format
@@ -59,7 +50,19 @@ Skip = Annotated[
         "--skip",
         metavar="PATTERN",
         help="Leave files and folders out: '*.webp', 'src', '/ant/x.jpg', or a kind, as "
-        "':undecodable'; may be repeated.",
+        "':undecodable'; or what '@FILE' of --failures lists; may be repeated.",
+    ),
+]
+Decode = Annotated[
+    bool, typer.Option("--decode", help="Read and decode every sample, on all cores.")
+]
+Failures = Annotated[
+    str | None,
+    typer.Option(
+        "--failures",
+        metavar="FILE",
+        help="Write the samples that --decode cannot read or decode into this file, for "
+        "--skip @FILE.",
     ),
 ]
 
@@ -106,6 +109,8 @@ def index(
         ),
     ] = None,
     on: On = None,
+    decode: Decode = False,
+    failures: Failures = None,
     as_json: Json = False,
 ) -> None:
     """List the files of a dataset again, write its index, and report what cannot be decoded.
@@ -117,13 +122,14 @@ def index(
     Example: [bold]headrace index /data/images[/bold]
     """
     began = time.monotonic()
+    _check_failures(decode, failures)
     tasks = None
     if on is not None:
         choice("--on", on, ("ray",))
         from headrace.ray._indexing import IndexingTasks
 
         tasks = IndexingTasks("headrace index --on ray", jobs)
-    with _counting(f"listing {root}") as progress:
+    with counting(f"listing {root}") as progress:
         dataset, path = _dataset.index_folder(
             root, output, progress, skip or (), format_row(format, options), jobs, tasks
         )
@@ -141,6 +147,9 @@ def index(
         "skip": list(dataset.skip),
         "report": _inspect.report(dataset),
     }
+    problems = _decoded(dataset, failures) if decode else None
+    if problems is not None:
+        result["decoding"] = [dataclasses.asdict(each) for each in problems]
     classes = f" of {counted(len(dataset.classes), 'class', 'classes')}" if dataset.classes else ""
     _report(
         result,
@@ -150,6 +159,30 @@ def index(
     )
     if not as_json:
         _print_findings(dataset)
+    if problems is not None and not as_json:
+        _decoding.print_failures(dataset, problems, failures)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _check_failures(decode: bool, failures: str | None) -> None:
+    if failures is not None and not decode:
+        raise InvalidArgumentError(
+            "--failures: only --decode finds samples that fail; add --decode"
+        )
+
+
+def _decoded(
+    dataset: _dataset.Dataset, failures: str | None, workers: int | None = None
+) -> list[_checks.Problem]:
+    """Decodes every sample, and writes those that fail into the file `failures`."""
+    if failures is not None:
+        check_outside("--failures", failures, _dataset.image_folder(dataset))
+    with bar(f"decoding {dataset.path}", in_bytes=False) as progress:
+        problems = _decoding.decode(dataset, workers=workers, progress=progress)
+    if failures is not None:
+        _decoding.write_failures(failures, dataset, problems)
+    return problems
 
 
 def _print_findings(dataset: _dataset.Dataset) -> None:
@@ -225,7 +258,7 @@ def pack(
         shards_over=shards_over,
     )
     dataset = _open(source, skip, format, options)
-    with _bar(f"packing {source}", in_bytes=True) as progress:
+    with bar(f"packing {source}", in_bytes=True) as progress:
         result = write_pack(
             dataset,
             target,
@@ -293,6 +326,8 @@ def verify(
         ),
     ] = None,
     workers: Workers = None,
+    decode: Decode = False,
+    failures: Failures = None,
     format: FormatName = None,
     options: FormatOptions = None,
     as_json: Json = False,
@@ -300,12 +335,22 @@ def verify(
     """Check the index, every file, and every sample that has a checksum. Exit code 1: data is bad.
 
     Example: [bold]headrace verify /data/images.pack[/bold]
+    Example: [bold]headrace verify /data/images --decode --failures broken.txt[/bold]
     """
+    _check_failures(decode, failures)
+    if decode and home:
+        raise InvalidArgumentError(
+            "--home: --decode reads all samples; run it where all files are, or leave it out"
+        )
     dataset = _open(path, skip, format, options)
-    with _bar(f"verifying {path}", in_bytes=False) as progress:
-        report = _verify.verify(dataset, homes=home, workers=workers, progress=progress)
+    with bar(f"verifying {path}", in_bytes=False) as progress:
+        report = _checks.verify(dataset, homes=home, workers=workers, progress=progress)
+    problems = _decoded(dataset, failures, workers) if decode else []
     if as_json:
-        result = {"path": dataset.path, "ok": report.ok} | dataclasses.asdict(report)
+        result = {"path": dataset.path, "ok": report.ok and not problems}
+        result |= dataclasses.asdict(report)
+        if decode:
+            result["decoding"] = [dataclasses.asdict(each) for each in problems]
         print(json.dumps(result | {"report": _inspect.report(dataset)}))
     else:
         for problem in report.problems:
@@ -318,7 +363,9 @@ def verify(
         if report.files and not any(each.has_checksums for each in dataset.index.fields):
             print("(the index has no checksums: sizes and times of files were compared)")
         _print_findings(dataset)
-    if not report.ok:
+    if decode and not as_json:
+        _decoding.print_failures(dataset, problems, failures)
+    if not report.ok or problems:
         raise typer.Exit(1)
 
 
@@ -334,7 +381,7 @@ def _open(
     options: list[str] | None = None,
 ) -> _dataset.Dataset:
     row = format_row(format, options)
-    with _counting(f"listing {path}") as progress:
+    with counting(f"listing {path}") as progress:
         dataset = _dataset.find_dataset(path, skip=skip, progress=progress, row=row)
     _tell_unmatched_skip(dataset, skip)
     return dataset
@@ -352,36 +399,6 @@ def _tell(text: str) -> None:
 
 def _report(result: dict[str, Any], as_json: bool, sentence: str) -> None:
     print(json.dumps(result) if as_json else sentence)
-
-
-def _progress(*columns: str | ProgressColumn) -> Progress:
-    """Progress on stderr, on a terminal only: stdout is for results."""
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-@contextmanager
-def _counting(what: str) -> Iterator[Callable[[int], object]]:
-    """For work of unknown length: files found."""
-    with _progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,} files")
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda found: bar.update(task, completed=found)
-
-
-@contextmanager
-def _bar(what: str, in_bytes: bool) -> Iterator[Callable[[int, int], object]]:
-    amount: list[ProgressColumn] = (
-        [DownloadColumn(binary_units=True), TransferSpeedColumn()]
-        if in_bytes
-        else [MofNCompleteColumn()]
-    )
-    with _progress(
-        TextColumn("{task.description}"), BarColumn(), *amount, TimeRemainingColumn()
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print_description(description: dict[str, Any]) -> None:

@@ -21,8 +21,9 @@ from headrace._nodes.links import LinkProcess, links_launch
 from headrace._options.groups import Nodes
 from headrace._units import counted, format_bytes
 from headrace.cli import _orders
-from headrace.cli._commands import DatasetPath, FormatName, FormatOptions, Json, _bar, _open
+from headrace.cli._commands import DatasetPath, FormatName, FormatOptions, Json, _open
 from headrace.cli._plots import profile_plot
+from headrace.cli._progress import bar
 from headrace.errors import InvalidArgumentError
 from headrace.formats._files.objects import is_decoded
 from headrace.formats._outside import check_outside
@@ -109,7 +110,7 @@ def profile(
         others = None
         if launch is not None:
             others = stack.enter_context(LinkProcess(launch, nodes, seconds))
-        progress = stack.enter_context(_bar(f"measuring {path}", in_bytes=False))
+        progress = stack.enter_context(bar(f"measuring {path}", in_bytes=False))
         machine = measure(
             dataset, tiers=tiers, raw=raw, seconds=seconds, links=others, progress=progress
         )

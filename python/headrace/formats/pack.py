@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from headrace import _core
 from headrace._arguments import choice, given_path, integer
-from headrace._dataset import Dataset, find_dataset, image_folder
+from headrace._dataset import Dataset, find_dataset, image_folder, left_out_of
+from headrace._dataset.left_out import hash_of
 from headrace._text import os_reason
 from headrace._units import format_bytes
 from headrace.errors import (
@@ -133,14 +134,17 @@ def _writing(workers: int | None, on: str | None) -> WriteShards:
 
 def _input_of(source: Dataset, parameters: PackParameters) -> dict[str, Any]:
     """Everything that determines the bytes of a pack: shards of two inputs are never mixed."""
-    return parameters.to_dict() | {
+    found: dict[str, Any] = parameters.to_dict() | {
         "source_fingerprint": source.fingerprint,
         "pyarrow": pa.__version__,
     }
+    left_out = left_out_of(source)
+    return found if left_out is None else found | {"left_out": hash_of(left_out)}
 
 
 def _check_source(source: Dataset) -> None:
-    if len(source) == 0:
+    left_out = left_out_of(source)
+    if len(source) == (0 if left_out is None else len(left_out)):
         raise InvalidArgumentError(f"packing {source.path}: it has no samples")
     if all(field.is_inline for field in source.index.fields):
         raise InvalidArgumentError(
@@ -247,7 +251,7 @@ class _Packer:
         self._parameters = parameters
         self._partial = partial
         self._progress = progress
-        self._plan: PackPlan = make_plan(source.index, parameters)
+        self._plan: PackPlan = make_plan(source.index, parameters, left_out_of(source))
         self._gathers = _decodes_often(source.index, parameters)
         self._size = int(self._plan.shard_data_bytes.sum())
         self._lock = threading.Lock()
@@ -305,7 +309,7 @@ class _Packer:
 
     def _index_contents(self, shards: list[Shard]) -> _core.IndexContents:
         source = self._source.index
-        contents = _core.IndexContents(source.sample_count, ".")
+        contents = _core.IndexContents(len(self._plan.order), ".")
         names = [self._name(number, shard) for number, shard in enumerate(shards)]
         sizes = np.array([shard.file_bytes for shard in shards], np.uint64)
         # A copied pack is the same pack: name, size and checksums identify its shards.
@@ -378,7 +382,7 @@ def _reordered(
     """Inline values of variable length in another order: all end to end, and their lengths."""
     values, lengths = source.inline_ragged(position)
     ends = np.cumsum(lengths, dtype=np.uint64)
-    moved = np.empty_like(values)
+    moved = np.empty(int(lengths[order].sum()), values.dtype)
     end = 0
     for sample in order.tolist():
         begin, end = end, end + int(lengths[sample])

@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from headrace._arguments import integer, shown
-from headrace._dataset import Dataset, open_dataset
+from headrace._dataset import Dataset, epoch_samples, open_dataset
 from headrace._loader import Loader
 from headrace._loading.ranks import Ranks
 from headrace._options.groups import Cache, Workers
@@ -186,8 +186,8 @@ class Job:
             self._loader.close()
 
     def length(self) -> int:
-        """Samples of the dataset."""
-        return len(self.dataset)
+        """Samples of an epoch."""
+        return epoch_samples(self.dataset)
 
     def get_node_id(self) -> int:
         """The number of this rank: NoPFS has one process a node."""

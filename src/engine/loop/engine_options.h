@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "base/units.h"
 
 namespace headrace {
+
+class LeftOut;
 
 // What to do with a sample that cannot be delivered: unreadable, damaged, undecodable.
 enum class OnError : std::uint8_t {
@@ -24,6 +27,7 @@ struct EngineOptions {
   std::uint32_t substitutes_max = 8;  // draws before a sample is given up after all
   bool verify = true;                 // samples against their checksums, where the index has them
   std::uint64_t seed = 0;             // of transforms and substitutes
+  std::shared_ptr<const LeftOut> left_out = nullptr;  // samples that do not stand in; null: all do
 };
 
 }  // namespace headrace

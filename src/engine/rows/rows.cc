@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "engine/batch/batch.h"
 #include "engine/decode/stand_in.h"
+#include "plan/left_out.h"
 #include "store/decoded/coded_catalog.h"
 
 namespace headrace {
@@ -437,7 +438,9 @@ void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
     return PlanFromStorage(work, slot);
   }
   const SampleId wanted = work.plan.deliveries[slot].sample;
-  const std::uint64_t sample_count = loop_.fields.index().sample_count();
+  const LeftOut* const left_out = loop_.options.left_out.get();
+  const std::uint64_t sample_count =
+      left_out == nullptr ? loop_.fields.index().sample_count() : left_out->places();
   const bool substitute = loop_.options.on_error == OnError::kSubstitute &&
                           IsErrorOfSample(status.code()) && !loop_.ended && sample_count > 1 &&
                           row.draws < loop_.options.substitutes_max;
@@ -449,8 +452,12 @@ void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
     return;
   }
   if (row.reason.ok()) row.reason = status.WithContext(Describe(work, slot));
-  work.batch->samples[slot] =
-      DrawStandIn(loop_.options.seed, work.plan.epoch, wanted, row.draws++, sample_count);
+  const auto draw = [&](SampleId one) {
+    return DrawStandIn(loop_.options.seed, work.plan.epoch, one, row.draws++, sample_count);
+  };
+  work.batch->samples[slot] = left_out == nullptr
+                                  ? draw(wanted)
+                                  : left_out->At(draw(SampleId{left_out->PlacesBefore(wanted)}));
   if (const Status room = MakeInlineRoom(work, slot); !room.ok()) return Fail(work, slot, room);
   if (loop_.fields.empty()) {
     decoder_.Submit(work, {&slot, 1});

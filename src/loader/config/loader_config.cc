@@ -80,6 +80,20 @@ Status CheckTiers(const LoaderOptions& options) {
       options.io);
 }
 
+Status CheckLeftOut(const Index& index, const LoaderOptions& options) {
+  const std::uint64_t count = options.order.left_out_count();
+  if (count == 0) return Status();
+  if (count >= index.sample_count()) {
+    return InvalidArgument("leaving out {}: the dataset has {}, so that none is left",
+                           Counted(count, "sample"), index.sample_count());
+  }
+  if (options.tiers.tiers.empty()) return Status();
+  return InvalidArgument(
+      "tiers of a dataset that leaves out {}: tiers keep blocks with all their "
+      "samples; leave one of them out",
+      Counted(count, "sample"));
+}
+
 // Whether the ranks of this loader are all of a node that other nodes of the job can ask.
 bool HasPeers(const LoaderOptions& options) {
   return options.nodes.has_value() && options.job.world_size > options.job.ranks;
@@ -150,7 +164,8 @@ std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes) {
 
 Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
                                    LoaderOptions options) {
-  options.job.sample_count = index->sample_count();
+  HEADRACE_RETURN_IF_ERROR(CheckLeftOut(*index, options));
+  options.job.sample_count = index->sample_count() - options.order.left_out_count();
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, SchemaOf(*index, options));
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
@@ -171,7 +186,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   }
   HEADRACE_ASSIGN_OR_RETURN(const DecodedMemory decoded, DecodedMemoryOf(*index, options.io));
   const SampleSizes sizes = LookAtSizes(*index, schema);
-  const std::uint64_t rows = std::min(options.job.batch_size, index->sample_count());
+  const std::uint64_t rows = std::min(options.job.batch_size, options.job.sample_count);
   const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
   std::uint64_t read_bytes = sizes.read_bytes_mean;
   if (order->reads_blocks()) {
@@ -239,6 +254,7 @@ EngineOptions LoaderConfig::engine_options() const {
   engine.on_error = options.on_error;
   engine.verify = options.verify && reads_storage;
   engine.seed = options.job.seed;
+  engine.left_out = order->left_out();
   return engine;
 }
 

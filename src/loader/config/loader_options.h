@@ -58,8 +58,15 @@ struct OrderSpec {
   OrderParameters parameters;
   SampleTable homes;
   SampleTable costs;
+  // Numbers of samples that no epoch has, ascending; null: none. See LeftOut. Other samples keep
+  // their numbers; a list of samples that somebody else decided must have none of these.
+  SampleTable left_out;
+
+  [[nodiscard]] std::uint64_t left_out_count() const {
+    return left_out == nullptr ? 0 : left_out->size();
+  }
 };
-HEADRACE_MEMBERS(OrderSpec, name, parameters, homes, costs)
+HEADRACE_MEMBERS(OrderSpec, name, parameters, homes, costs, left_out)
 
 struct LoaderOptions {
   std::vector<LoaderField> fields;  // in this order; empty: every field of the dataset, as stored

@@ -37,26 +37,52 @@ Result<ResolvedOrder> ResolvedOrder::Make(const std::shared_ptr<const Index>& in
                                           const OrderOptions& job, const OrderSpec& spec,
                                           bool has_peers, const MachineModel* model) {
   HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec.name));
+  std::shared_ptr<const LeftOut> left_out;
+  if (spec.left_out_count() != 0) {
+    HEADRACE_ASSIGN_OR_RETURN(left_out, LeftOut::Make(spec.left_out, index->sample_count()));
+  }
+  const auto rest = [&](const SampleTable& table) {
+    return left_out == nullptr ? table : left_out->Without(table);
+  };
   OrderRequest request{.job = job,
                        .parameters = spec.parameters,
                        .blocks = nullptr,
-                       .homes = spec.homes,
-                       .costs = spec.costs};
-  BlockSize block_size;
-  if (factory->reads_blocks()) {
-    const bool compares = has_peers && factory->exchanging_nodes(request.parameters) > 1;
-    const bool is_one_plan = compares || job.ranks == job.world_size;
-    HEADRACE_ASSIGN_OR_RETURN(
-        block_size, ReadBlockSize(*factory, request, *index, is_one_plan ? model : nullptr));
-    HEADRACE_ASSIGN_OR_RETURN(request.blocks,
-                              MakeIndexBlocks(index, static_cast<std::uint64_t>(block_size.samples),
-                                              kUnitBytesMin, block_size.sample_bytes));
-  }
-  ResolvedOrder order(factory, std::move(request), block_size);
+                       .homes = rest(spec.homes),
+                       .costs = rest(spec.costs)};
+  ResolvedOrder order(factory, std::move(request), std::move(left_out));
+  HEADRACE_RETURN_IF_ERROR(order.SetBlocks(index, has_peers, model));
   HEADRACE_RETURN_IF_ERROR(order.SetHomes(*index, has_peers));
   // Before anything that costs: what is wrong with the job or the parameters.
   HEADRACE_RETURN_IF_ERROR(factory->Resolve(order.request_).status());
   return order;
+}
+
+// Of an order that reads blocks.
+Status ResolvedOrder::SetBlocks(const std::shared_ptr<const Index>& index, bool has_peers,
+                                const MachineModel* model) {
+  if (!factory_->reads_blocks()) return Status();
+  const bool compares = has_peers && factory_->exchanging_nodes(request_.parameters) > 1;
+  const bool is_one_plan = compares || request_.job.ranks == request_.job.world_size;
+  HEADRACE_ASSIGN_OR_RETURN(
+      block_size_, ReadBlockSize(*factory_, request_, *index, is_one_plan ? model : nullptr));
+  HEADRACE_ASSIGN_OR_RETURN(
+      request_.blocks,
+      BlocksOf(index, static_cast<std::uint64_t>(block_size_.samples), kUnitBytesMin));
+  return Status();
+}
+
+Result<std::shared_ptr<const BlockMap>> ResolvedOrder::BlocksOf(
+    const std::shared_ptr<const Index>& index, std::uint64_t block_samples,
+    std::uint64_t unit_bytes_min) const {
+  HEADRACE_ASSIGN_OR_RETURN(
+      std::shared_ptr<const BlockMap> blocks,
+      MakeIndexBlocks(index, block_samples, unit_bytes_min, block_size_.sample_bytes));
+  return left_out_ == nullptr ? blocks : BlocksWithout(std::move(blocks), left_out_);
+}
+
+Result<std::unique_ptr<Order>> ResolvedOrder::MakeOrder(Position start) const {
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, factory_->Make(request_, start));
+  return left_out_ == nullptr ? std::move(order) : OrderWithout(std::move(order), left_out_);
 }
 
 // Takes the parameter out of the request.
@@ -90,6 +116,7 @@ Status ResolvedOrder::SetHomes(const Index& index, bool has_peers) {
   if (nodes == 1) return Status();
   if (request_.homes == nullptr) {
     HEADRACE_ASSIGN_OR_RETURN(request_.homes, HomeTable(index));
+    if (left_out_ != nullptr) request_.homes = left_out_->Without(request_.homes);
     const std::uint32_t homes =
         request_.homes == nullptr ? 1 : 1 + *std::ranges::max_element(*request_.homes);
     if (homes > 1 && homes != nodes) {
@@ -120,10 +147,9 @@ OrderParameters ResolvedOrder::parameters() const {
 
 Result<std::shared_ptr<const BlockMap>> ResolvedOrder::CacheBlocks(
     const std::shared_ptr<const Index>& index, std::uint64_t unit_bytes_min) const {
-  if (!reads_blocks()) return MakeIndexBlocks(index, /*block_samples=*/1, unit_bytes_min);
+  if (!reads_blocks()) return BlocksOf(index, /*block_samples=*/1, unit_bytes_min);
   if (request_.blocks->unit_bytes() >= unit_bytes_min) return request_.blocks;
-  return MakeIndexBlocks(index, static_cast<std::uint64_t>(block_size_.samples), unit_bytes_min,
-                         block_size_.sample_bytes);
+  return BlocksOf(index, static_cast<std::uint64_t>(block_size_.samples), unit_bytes_min);
 }
 
 Result<std::unique_ptr<UseStream>> ResolvedOrder::MakeUses(std::shared_ptr<const BlockMap> blocks,
@@ -161,7 +187,8 @@ void ResolvedOrder::AddNeeds(BudgetNeeds& needs) const {
 
 Result<std::optional<ExpectedInflation>> ResolvedOrder::Inflation(const Index& index) const {
   if (!reads_blocks()) return std::optional<ExpectedInflation>();
-  HEADRACE_ASSIGN_OR_RETURN(const SampleTable labels, InlineLabels(index));
+  HEADRACE_ASSIGN_OR_RETURN(SampleTable labels, InlineLabels(index));
+  if (left_out_ != nullptr) labels = left_out_->Without(labels);
   return ExpectedLabelInflation(*factory_, request_, labels);
 }
 

@@ -8,6 +8,7 @@
 #include "loader/config/loader_options.h"
 #include "model/machine_model.h"
 #include "plan/block_map.h"
+#include "plan/left_out.h"
 #include "plan/order.h"
 #include "plan/order_factory.h"
 #include "plan/placement/uses.h"
@@ -28,8 +29,8 @@ class ResolvedOrder {
   // otherwise ranks that have other measurements would plan otherwise, unnoticed.
   //
   // Errors: InvalidArgument  unknown order; another number of nodes than the order's homes, or than
-  //                          those of the dataset; those of MakeIndexBlocks, HomeTable and
-  //                          OrderFactory::Resolve
+  //                          those of the dataset; those of MakeIndexBlocks, HomeTable,
+  //                          LeftOut::Make and OrderFactory::Resolve
   static Result<ResolvedOrder> Make(const std::shared_ptr<const Index>& index,
                                     const OrderOptions& job, const OrderSpec& spec,
                                     bool has_peers = false, const MachineModel* model = nullptr);
@@ -45,12 +46,13 @@ class ResolvedOrder {
   // kept. Call after Settle().
   void AddNeeds(BudgetNeeds& needs) const;
 
-  [[nodiscard]] Result<std::unique_ptr<Order>> MakeOrder(Position start) const {
-    return factory_->Make(request_, start);
-  }
+  // In sample numbers, whether samples are left out or not.
+  [[nodiscard]] Result<std::unique_ptr<Order>> MakeOrder(Position start) const;
   [[nodiscard]] const OrderOptions& job() const { return request_.job; }
+  [[nodiscard]] const std::shared_ptr<const LeftOut>& left_out() const { return left_out_; }
   // The blocks that tiers keep: those of the order, or single samples if the order reads no
-  // blocks. Sizes are counted in units of at least `unit_bytes_min`.
+  // blocks. Sizes are counted in units of at least `unit_bytes_min`. Of places, if samples are left
+  // out: a loader with tiers leaves none out.
   //
   // Errors: those of MakeIndexBlocks
   [[nodiscard]] Result<std::shared_ptr<const BlockMap>> CacheBlocks(
@@ -89,11 +91,19 @@ class ResolvedOrder {
   static Result<BlockSize> ReadBlockSize(const OrderFactory& factory, OrderRequest& request,
                                          const Index& index, const MachineModel* model);
   Status SetHomes(const Index& index, bool has_peers);
-  ResolvedOrder(const OrderFactory* factory, OrderRequest request, BlockSize block_size)
-      : factory_(factory), request_(std::move(request)), block_size_(block_size) {}
+  Status SetBlocks(const std::shared_ptr<const Index>& index, bool has_peers,
+                   const MachineModel* model);
+  ResolvedOrder(const OrderFactory* factory, OrderRequest request,
+                std::shared_ptr<const LeftOut> left_out)
+      : factory_(factory), request_(std::move(request)), left_out_(std::move(left_out)) {}
+
+  [[nodiscard]] Result<std::shared_ptr<const BlockMap>> BlocksOf(
+      const std::shared_ptr<const Index>& index, std::uint64_t block_samples,
+      std::uint64_t unit_bytes_min) const;
 
   const OrderFactory* factory_;
-  OrderRequest request_;
+  OrderRequest request_;                     // of places, if samples are left out
+  std::shared_ptr<const LeftOut> left_out_;  // null: none
   BlockSize block_size_;
   std::uint64_t resident_units_ = 0;
   OrderParameters origins_;

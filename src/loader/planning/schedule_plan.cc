@@ -40,6 +40,7 @@ std::uint64_t OrderDigest(const LoaderConfig& config) {
   }
   AddTable(config.options.order.homes, hasher);
   AddTable(config.options.order.costs, hasher);
+  if (config.options.order.left_out_count() != 0) AddTable(config.options.order.left_out, hasher);
   hasher.AddNumber(config.options.job.batch_size);
   hasher.AddNumber(config.options.job.shuffle ? 1 : 0);
   hasher.AddNumber(config.options.job.drop_last ? 1 : 0);

@@ -24,6 +24,7 @@
 #include "loader/session/session_reports.h"
 #include "loader/session/session_shelf.h"
 #include "loader/session/session_tiers.h"
+#include "plan/left_out.h"
 
 namespace headrace {
 namespace {
@@ -336,6 +337,7 @@ Result<std::shared_ptr<SessionRun>> Session::StartList(const ListOrderOptions& l
         config().options.job.ranks);
   }
   HEADRACE_RETURN_IF_ERROR(CheckList(list, index().sample_count()));
+  HEADRACE_RETURN_IF_ERROR(CheckNoneLeftOut(list, config().options.order.left_out));
   return impl_->Begin([&] { return Result<std::unique_ptr<Order>>(MakeListOrder(list)); }, {sink},
                       std::nullopt, [&](SessionTiers& tiers) { return tiers.Begin(list); }, turn);
 }

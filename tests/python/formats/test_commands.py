@@ -22,7 +22,7 @@ from parquet_files import write as write_parquet
 from rank_scripts import real_packages
 
 import headrace as hr
-from headrace.cli._verify import verify
+from headrace.cli._checks.verify import verify
 from headrace.formats import Builder, table
 from headrace.formats.pack import write_pack
 

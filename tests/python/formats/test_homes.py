@@ -23,7 +23,7 @@ from format_checks import check_orders
 
 import headrace as hr
 from headrace import _core, errors
-from headrace.cli import _verify
+from headrace.cli._checks import verify as _verify
 from headrace.formats._packing import plan
 from headrace.formats.pack import PackParameters, PackResult, write_pack
 

@@ -106,18 +106,21 @@ class PackPlan:
         return numbers
 
 
-def make_plan(index: _core.Index, parameters: PackParameters) -> PackPlan:
-    """The plan of a pack of the dataset that `index` describes."""
-    count = index.sample_count
-    sizes = np.zeros(count, np.uint64)
+def make_plan(
+    index: _core.Index, parameters: PackParameters, left_out: npt.NDArray[np.uint32] | None = None
+) -> PackPlan:
+    """The plan of a pack of the dataset that `index` describes, without the samples `left_out`."""
+    sizes = np.zeros(index.sample_count, np.uint64)
     for position, field in enumerate(index.fields):
         if not field.is_inline:
             sizes += index.extents(position)[2]
+    order = np.arange(index.sample_count, dtype=np.uint64)
+    if left_out is not None:
+        order = np.setdiff1d(order, left_out.astype(np.uint64))
+    count = len(order)
     if parameters.order == "shuffled":
-        order = _permutation(count, parameters.seed)
-        sizes = sizes[order]
-    else:
-        order = np.arange(count, dtype=np.uint64)
+        order = order[_permutation(count, parameters.seed)]
+    sizes = sizes[order]
     if parameters.block_samples is None:
         block_starts = _cut(sizes, parameters.block_bytes)
     else:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from headrace import _core, formats
 from headrace._arguments import shown, whole
+from headrace._dataset import left_out as listed
+from headrace._dataset.samples import StoredSamples
 from headrace._show.dataset import DatasetFacts, dataset_html, dataset_line
 from headrace._signature import named_arguments
 from headrace._workers._decode import decoded_sample
@@ -20,10 +22,9 @@ from headrace.errors import (
     InvalidArgumentError,
     OutOfRangeError,
 )
-from headrace.formats._files.nested import NestedField, Nesting
-from headrace.formats._files.objects import is_decoded, object_path
+from headrace.formats._files.nested import Nesting
+from headrace.formats._files.objects import is_decoded
 from headrace.formats._files.paths import dataset_path
-from headrace.formats._files.stored import decompressed, value_of
 from headrace.formats._findings import (
     Finding,
     findings_of,
@@ -54,8 +55,10 @@ class Dataset:
         path: str,
         named_index: str | None = None,
         row: Format | None = None,
+        left_out: listed.Numbers | None = None,
     ) -> None:
-        """`named_index`: the index file, if the user named it. `row`: the format that opened it."""
+        """`named_index`: the index file, if the user named it. `row`: the format that opened it.
+        `left_out`: samples that no epoch has, ascending."""
         self._index = index
         self._row = row
         self._named_index = named_index
@@ -69,7 +72,12 @@ class Dataset:
                 f"opening {path}: its list of classes is damaged: {error}"
             ) from error
         self._classes: tuple[str, ...] = tuple(classes)
+        self._left_out = left_out if left_out is not None and len(left_out) else None
         self._report = findings_of(index, path)
+        if self._left_out is not None:
+            examples = tuple(f"sample {each}" for each in self._left_out[:3].tolist())
+            self._report += (Finding("skipped", len(self._left_out), examples),)
+        self._samples = StoredSamples(index, path, self.format_row, self._nesting)
         self._kept = KeptReader()
         self._homes: _core.Homes | None = None  # found at the first use
 
@@ -179,11 +187,16 @@ class Dataset:
         Reads the file here and now and checks it: for a look, not for training.
         """
         number = self._number("reading", sample)
+        if listed.has(self._left_out, number):
+            raise FailedPreconditionError(
+                f"reading sample {number} of {self._path}: it is left out (skip=); open the "
+                "dataset without skip= to read it"
+            )
         if is_decoded(self._index):
             kept = self._kept.reader(lambda: self.stored_reader(1, _KEPT_BYTES))
-            return self._read(kept, number)
+            return self._samples.read(kept, number)
         with closing(self.stored_reader(threads=1)) as reader:
-            return self._read(reader, number)
+            return self._samples.read(reader, number)
 
     def decoded(self, sample: SupportsIndex) -> dict[str, Any]:
         """As ``dataset[i]``, with images as pixels: what a Python transform of a loader gets."""
@@ -216,7 +229,8 @@ class Dataset:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         with closing(self.stored_reader(threads=1)) as reader:
             for number in range(len(self)):
-                yield self._read(reader, number)
+                if not listed.has(self._left_out, number):
+                    yield self._samples.read(reader, number)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as its path, which is opened again; the samples must be the same there."""
@@ -224,71 +238,7 @@ class Dataset:
         # An index file has it inside, as has a pack.
         skip = self.skip if row is not None and row.follows_skip else ()
         own = row if row is not None and not formats.table.is_built_in(row) else None
-        return _reopen, (self._path, self._named_index, skip, self.fingerprint, own)
-
-    def _read(self, reader: _core.StoredReader, number: int) -> dict[str, Any]:
-        sample = {}
-        for position in self._nesting.visible:
-            field, nested = self._fields[position], self._nesting.field_at(position)
-            try:
-                value = self._read_field(reader, position, field, number)
-                if nested is not None:
-                    hidden = self._fields[nested.lengths]
-                    lengths = self._read_field(reader, nested.lengths, hidden, number)
-                    value = self._inner(nested, value, lengths, number)
-                sample[field.name] = value
-            except UnicodeDecodeError as error:
-                where = f"dataset {self._path}"
-                if not field.is_inline:
-                    where = object_path(self._index, self._index.extents(position, number, 1)[0][0])
-                raise DataLossError(
-                    f"reading {where}: sample {number} field {field.name}: its text is not UTF-8 "
-                    f"({error}); write it as UTF-8"
-                ) from error
-        return sample
-
-    def _inner(self, nested: NestedField, values: Any, lengths: Any, sample: int) -> list[Any]:
-        try:
-            return nested.row(values, lengths)
-        except DataLossError as error:
-            raise DataLossError(
-                f"reading dataset {self._path}: sample {sample}: {error}"
-            ) from error
-
-    def _read_field(
-        self, reader: _core.StoredReader, position: int, field: _core.Field, sample: int
-    ) -> Any:
-        if field.is_inline:
-            if field.kind == "array":
-                return self._index.inline_values(position, sample, 1)[0]
-            return value_of(field, self._index.inline_ragged(position, sample, 1)[0])
-        extent = self._index.extents(position, sample, 1)
-        data = bytearray(int(extent[2][0]))
-        reader.read_into(*extent, data)
-        checksums = self._index.checksums(position, sample, 1)
-        if checksums is not None and _core.hash64(data) != int(checksums[0]):
-            raise DataLossError(
-                f"{self._reading(sample, field, extent)}: its bytes are not those that were "
-                f"indexed; {self.format_row.remedy(self._index)}"
-            )
-        if field.coding == "stored":
-            return value_of(field, data)
-        sizes = self._index.decoded_sizes(position, sample, 1)
-        assert sizes is not None
-        try:
-            return value_of(field, decompressed(field, data, int(sizes[0])))
-        except DataLossError as error:
-            raise DataLossError(
-                f"{self._reading(sample, field, extent)}: {field.coding}: {error}; copy or write "
-                "the file again"
-            ) from error
-
-    def _reading(self, sample: int, field: _core.Field, extent: tuple[Any, Any, Any]) -> str:
-        object_id, offset, size = (int(each[0]) for each in extent)
-        return (
-            f"reading sample {sample} ({field.name}) from {object_path(self._index, object_id)} "
-            f"bytes [{offset}, {offset + size})"
-        )
+        return _reopen, (self._path, self._named_index, skip, self.fingerprint, own, self._left_out)
 
     def __repr__(self) -> str:
         return dataset_line(self._facts())
@@ -299,6 +249,22 @@ class Dataset:
 
     def _facts(self) -> DatasetFacts:
         return DatasetFacts.of(self._index, self._path, self.format, self._classes, self._report)
+
+
+def samples_of(dataset: Dataset) -> StoredSamples:
+    """Its samples as they are stored; to be read by a `stored_reader`."""
+    return dataset._samples
+
+
+def left_out_of(dataset: Dataset) -> listed.Numbers | None:
+    """The numbers of samples that no epoch has, ascending; None: there are none."""
+    return dataset._left_out
+
+
+def epoch_samples(dataset: Dataset) -> int:
+    """The number of samples of an epoch."""
+    left_out = left_out_of(dataset)
+    return len(dataset) - (0 if left_out is None else len(left_out))
 
 
 def let_go(dataset: Dataset) -> None:
@@ -342,7 +308,9 @@ def open_dataset(
     ":undecodable", ":empty", ":broken_link", ":special", ":unreadable", ":hidden". One or a list of
     them. Sample numbers and labels count what is left, so they change with it. Without `skip`, a
     file that cannot be decoded is a sample that fails; a warning says so when the folder is
-    indexed, and `Dataset.report` later.
+    indexed, and `Dataset.report` later. "@FILE" leaves out what is in a file that ``headrace verify
+    --decode --failures FILE`` wrote: files of a folder, by name; of other formats samples, which no
+    epoch has, while the others keep their numbers.
 
     Raises:
         NotFoundError: there is nothing at `path`.
@@ -383,6 +351,7 @@ def _reopen(
     skip: tuple[str, ...],
     fingerprint: str,
     row: Format | None = None,
+    left_out: listed.Numbers | None = None,
 ) -> Dataset:
     """A dataset that was pickled."""
     dataset = _find(path, index, skip if index is not None else skip or None, None, row)[0]
@@ -391,7 +360,9 @@ def _reopen(
             f"unpickling the dataset {path}: its files are not those of when it was pickled "
             f"(fingerprint {dataset.fingerprint}, was {fingerprint}); open it anew"
         )
-    return dataset
+    if left_out is None:
+        return dataset
+    return Dataset(dataset.index, path, index, row or dataset.format_row, left_out)
 
 
 def _find(
@@ -402,14 +373,30 @@ def _find(
     row: Format | None = None,
 ) -> tuple[Dataset, bool]:
     """The dataset, and whether its index was made now."""
+    patterns, lists = listed.divided(() if skip is None else skip)
     if not isinstance(path, (str, bytes, os.PathLike)):
         found = formats.table.of_object(path, row)
         if found is not None:
-            return _open_given(*found, Wanted(index, _patterns(skip), progress))
+            wanted = Wanted(index, patterns if skip is not None else None, progress)
+            dataset, is_new = _open_given(*found, wanted)
+            return _without(dataset, lists), is_new
     where = dataset_path("opening dataset", path)
     row = row or formats.table.recognised(where)
-    opened = row.open(where, Wanted(index, _patterns(skip), progress))
-    return Dataset(opened.index, where, opened.named, row), opened.is_new
+    if row.follows_skip:
+        patterns = listed.with_names(patterns, lists)
+    wanted = Wanted(index, patterns if skip is not None else None, progress)
+    opened = row.open(where, wanted)
+    return _without(Dataset(opened.index, where, opened.named, row), lists), opened.is_new
+
+
+def _without(dataset: Dataset, lists: list[listed.Listed]) -> Dataset:
+    """The dataset without samples whose numbers are listed."""
+    row = dataset._row
+    by_name = row is not None and row.follows_skip
+    left_out = listed.numbers_of(lists, dataset.index, dataset.path, by_name=by_name)
+    if left_out is None:
+        return dataset
+    return Dataset(dataset.index, dataset.path, dataset._named_index, row, left_out)
 
 
 def open_object(given: object) -> Dataset | None:
@@ -422,10 +409,6 @@ def _open_given(row: Format, given: Given, wanted: Wanted) -> tuple[Dataset, boo
     where, opened = row.open_object(given, wanted)
     # From now on it is its index: that is what other processes open.
     return Dataset(opened.index, where, None, formats.table.OTHER), opened.is_new
-
-
-def _patterns(skip: Skip) -> tuple[str, ...] | None:
-    return None if skip is None else skip_patterns(skip)
 
 
 def _row_of(format: FormatArgument) -> Format | None:
@@ -451,8 +434,14 @@ def index_folder(
 ) -> tuple[Dataset, str]:
     """Indexes a dataset anew, whatever is cached: the dataset and where its index was written."""
     where = dataset_path("indexing", root)
-    wanted = Wanted(output, skip_patterns(skip), progress, jobs, elsewhere)
     row = _row_of(format) or formats.table.recognised(where)
+    patterns, lists = listed.divided(skip)
+    if any(each.numbers or not row.follows_skip for each in lists):
+        raise InvalidArgumentError(
+            f"indexing {where}: skip={list(skip_patterns(skip))!r}: an index holds all samples of "
+            f"{row.opens}; index it without, and give skip= to hr.open()"
+        )
+    wanted = Wanted(output, listed.with_names(patterns, lists), progress, jobs, elsewhere)
     index, target = row.build(where, wanted)
     return Dataset(index, where, None, row), target
 

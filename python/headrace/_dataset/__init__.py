@@ -1,0 +1,31 @@
+"""`headrace.open`, and the datasets that it gives."""
+
+from headrace._dataset.dataset import (
+    Dataset,
+    FormatArgument,
+    Skip,
+    epoch_samples,
+    find_dataset,
+    image_folder,
+    index_folder,
+    left_out_of,
+    let_go,
+    open_dataset,
+    open_object,
+    samples_of,
+)
+
+__all__ = [
+    "Dataset",
+    "FormatArgument",
+    "Skip",
+    "epoch_samples",
+    "find_dataset",
+    "image_folder",
+    "index_folder",
+    "left_out_of",
+    "let_go",
+    "open_dataset",
+    "open_object",
+    "samples_of",
+]

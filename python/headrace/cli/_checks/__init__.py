@@ -1,0 +1,1 @@
+"""Whether a dataset is as its index says, and whether it can be decoded."""
