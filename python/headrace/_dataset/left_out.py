@@ -43,7 +43,7 @@ class Listed:
     def of(self, index: _core.Index, path: str) -> Numbers:
         """The numbers, if they are of this dataset."""
         doing = f"opening {path}: skip='@{self.path}'"
-        if self.content not in (None, index.content()):
+        if self.numbers and self.content not in (None, index.content()):
             raise FailedPreconditionError(
                 f"{doing}: the file lists samples of other data (content {self.content}, here "
                 f"{index.content()}), where the numbers are of other samples; write it again: "
