@@ -56,7 +56,10 @@ bool MatchesGlob(std::string_view pattern, std::string_view text) {
 
 Result<SkipRules> SkipRules::Parse(const std::vector<std::string>& skip) {
   SkipRules rules;
-  for (const std::string& each : skip) {
+  rules.given_ = skip;
+  rules.noted_.resize(skip.size(), true);
+  for (std::size_t position = 0; position < skip.size(); ++position) {
+    const std::string& each = skip[position];
     if (each == ":undecodable") {
       rules.findings_.insert(rules.findings_.end(), kFailing.begin(), kFailing.end());
     } else if (each == ":hidden") {
@@ -85,8 +88,11 @@ Result<SkipRules> SkipRules::Parse(const std::vector<std::string>& skip) {
             Quoted(each));
       }
       const bool whole_path = anchored || text.find('/') != std::string_view::npos;
+      rules.noted_[position] = false;
+      const bool is_path = whole_path && text.find_first_of("*?") == std::string_view::npos;
+      if (is_path && rules.paths_.emplace(text, position).second) continue;
       rules.patterns_.push_back(
-          {.given = each, .text = std::string(text), .whole_path = whole_path});
+          {.position = position, .text = std::string(text), .whole_path = whole_path});
     }
   }
   return rules;
@@ -106,25 +112,31 @@ bool SkipRules::Pattern::MayMatchBelow(std::string_view path) const {
 }
 
 bool SkipRules::Matches(std::string_view path) const {
-  return (hidden_ && NameOf(path).starts_with('.')) ||
+  return (hidden_ && NameOf(path).starts_with('.')) || paths_.contains(path) ||
          std::any_of(patterns_.begin(), patterns_.end(),
                      [path](const Pattern& pattern) { return pattern.Matches(path); });
 }
 
 bool SkipRules::LeavesOut(std::string_view path) {
   if (!Matches(path)) return false;
-  for (Pattern& pattern : patterns_) {
-    pattern.noted = pattern.noted || pattern.Matches(path) || pattern.MayMatchBelow(path);
+  for (const Pattern& pattern : patterns_) {
+    if (pattern.Matches(path) || pattern.MayMatchBelow(path)) noted_[pattern.position] = true;
+  }
+  if (const auto found = paths_.find(path); found != paths_.end()) noted_[found->second] = true;
+  const std::string below = std::string(path) + '/';
+  for (auto found = paths_.lower_bound(below);
+       found != paths_.end() && found->first.starts_with(below); ++found) {
+    noted_[found->second] = true;
   }
   return true;
 }
 
 std::vector<std::string> SkipRules::Unmatched() const {
-  std::vector<std::string> given;
-  for (const Pattern& pattern : patterns_) {
-    if (!pattern.noted) given.push_back(pattern.given);
+  std::vector<std::string> unmatched;
+  for (std::size_t i = 0; i < given_.size(); ++i) {
+    if (!noted_[i]) unmatched.push_back(given_[i]);
   }
-  return given;
+  return unmatched;
 }
 
 bool SkipRules::LeavesOut(FileFinding finding) const {

@@ -2,6 +2,9 @@
 
 // Rules that leave files and folders of an image folder out of its index. Internal to index/.
 
+#include <cstddef>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,16 +47,19 @@ class SkipRules {
 
  private:
   struct Pattern {
-    std::string given;
-    std::string text;  // without '/' at its ends
+    std::size_t position = 0;  // in given_
+    std::string text;          // without '/' at its ends
     bool whole_path = false;
-    bool noted = false;
 
     [[nodiscard]] bool Matches(std::string_view path) const;
     [[nodiscard]] bool MayMatchBelow(std::string_view path) const;
   };
 
-  std::vector<Pattern> patterns_;
+  std::vector<std::string> given_;
+  std::vector<bool> noted_;        // of each: marked; kinds always are
+  std::vector<Pattern> patterns_;  // with wildcards, or names
+  // Whole paths without wildcards: a list of broken files has thousands. Their positions in given_.
+  std::map<std::string, std::size_t, std::less<>> paths_;
   std::vector<FileFinding> findings_;
   bool hidden_ = false;
 };
