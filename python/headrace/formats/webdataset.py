@@ -7,6 +7,8 @@ import io
 import os
 import re
 import tarfile
+import warnings
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -20,6 +22,7 @@ from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
 from headrace.formats._files.sounds import Undecoded, sound_bytes
 from headrace.formats._files.tar import Member, TarReader, open_tar
+from headrace.formats._findings import TAR_LINK, TAR_SPECIAL, TAR_TWICE, callers_level
 from headrace.formats._format import Format, Sample
 
 _KEY = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)  # webdataset's own
@@ -30,6 +33,10 @@ _LABEL = "cls"
 _GZIP = ".gz"
 _LABEL_BYTES_MAX = 20
 _SAMPLES_AT_ONCE = 20_000
+_DEREFERENCE = (
+    "write the tar with `tar --dereference --hard-dereference`, which stores the bytes that links "
+    "lead to"
+)
 _SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4")
 
 
@@ -67,21 +74,27 @@ class WebDataset(Format):
         def describe(shard: str, part: Builder) -> str | None:
             with open_tar(shard) as tar:
                 columns = _Columns(part, part.add_file(shard), fields)
+                keys = array("q")
                 for key, found in _samples(tar):
+                    keys.append(hash(key))
                     columns.add(tar, key, self._taken(found))
                 columns.flush()
-            return columns.no_sounds.json() if columns.no_sounds.found else None
+                for key in _keys_again(tar, keys):
+                    columns.findings.add(TAR_TWICE, key)
+            return columns.findings.json() if columns.findings.found else None
 
-        no_sounds = Undecoded()  # For `Dataset.report`: each is a sample that fails.
-        builder.add_parts(shards, describe, no_sounds.add_json)
-        no_sounds.report(builder)
+        findings = Undecoded()  # For `Dataset.report`.
+        builder.add_parts(shards, describe, findings.add_json)
+        findings.report(builder)
+        _warn_of_missing(path, findings)
 
     def _first_fields(self, shards: Sequence[str]) -> list[_Field] | None:
         """The fields, from the first sample; None: there is none."""
         for shard in shards:
             with open_tar(shard) as tar:
                 for key, found in _samples(tar):
-                    return self._fields(tar, key, found)
+                    if not all(each.missing for each in found.values()):
+                        return self._fields(tar, key, found)
         return None
 
     def _taken(self, found: dict[str, Member]) -> dict[str, Member]:
@@ -91,7 +104,7 @@ class WebDataset(Format):
 
     def _fields(self, tar: TarReader, key: str, found: dict[str, Member]) -> list[_Field]:
         """The fields, from the first sample."""
-        taken = self._taken(found)
+        taken = {each: member for each, member in self._taken(found).items() if not member.missing}
         wanted = tuple(self.members or taken)
         missing = [each for each in wanted if each not in taken and each not in _IMAGES]
         if missing or not taken:
@@ -124,15 +137,22 @@ class WebDataset(Format):
         fields: dict[str, str] = {}
         for shard in _shards(path):
             with tarfile.open(shard) as tar:
-                samples: dict[str, dict[str, bytes]] = {}
+                samples: list[tuple[str, dict[str, bytes]]] = []
                 for member in tar:
                     match = _KEY.fullmatch(member.name)
-                    if match is None or not member.isreg() or _META.match(member.name):
+                    is_file = member.isreg() or member.islnk() or member.issym()
+                    if match is None or not is_file or _META.match(member.name):
                         continue
-                    file = tar.extractfile(member)
-                    assert file is not None
-                    samples.setdefault(match[1], {})[match[2].lower()] = file.read()
-            for found in samples.values():
+                    try:
+                        file = tar.extractfile(member)
+                    except KeyError:
+                        continue  # A link to nothing in the tar.
+                    if file is None:
+                        continue  # A link to a folder.
+                    if not samples or samples[-1][0] != match[1]:
+                        samples.append((match[1], {}))
+                    samples[-1][1][match[2].lower()] = file.read()
+            for _, found in samples:
                 taken = {each: found[each] for each in self.members or found if each in found}
                 images = [each for each in taken if each in _IMAGES and each not in self.raw]
                 fields = fields or {each: _name(each, images, self.raw) for each in taken}
@@ -212,9 +232,16 @@ class _Columns:
         self._sizes: dict[str, list[int]] = {each.name: [] for each in fields}
         self._decoded: dict[str, list[int]] = {each.name: [] for each in fields}
         self._extensions = {each.extension for each in fields}
-        self.no_sounds = Undecoded()
+        self.findings = Undecoded()  # Also of what has no bytes in the tar.
 
-    def add(self, tar: TarReader, key: str, taken: dict[str, Member]) -> None:
+    def add(self, tar: TarReader, key: str, found: dict[str, Member]) -> None:
+        taken = {each: member for each, member in found.items() if not member.missing}
+        if len(taken) < len(found):
+            for each in found.values():
+                if each.missing:
+                    self.findings.add(TAR_LINK if each.is_link else TAR_SPECIAL, each.name)
+            if not taken:
+                return
         unknown = taken.keys() - self._extensions
         for field in self._fields:
             member = taken.get(field.extension)
@@ -223,6 +250,8 @@ class _Columns:
                 if other is not None:
                     unknown.discard(other)
                     member = taken[other]
+            if member is None and field.extension in found:
+                raise _without_bytes(tar, key, found[field.extension])
             if member is None:
                 raise _unlike(tar, key, taken, f"has no .{field.extension}", self._fields)
             self._add_member(tar, field, member)
@@ -270,7 +299,7 @@ class _Columns:
             read, _, _ = _whole(tar, member)
             decoded = sound_bytes(read, size)
             if decoded is None:
-                self.no_sounds.add(f".{field.extension}", member.name)
+                self.findings.add(f".{field.extension}", member.name)
             self._decoded[field.name].append(decoded or 0)
         elif field.has_decoded_sizes:
             self._decoded[field.name].append(decoded_size(*_whole(tar, member)))
@@ -299,6 +328,24 @@ class _Columns:
         self._samples += self._waiting
         self._waiting = 0
         self._builder.tell(self._samples)
+
+
+def _without_bytes(tar: TarReader, key: str, member: Member) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"indexing {tar.path}: byte {member.offset}: of sample {key!r} {member.name!r} is "
+        f"{member.missing}; {_DEREFERENCE}"
+    )
+
+
+def _warn_of_missing(path: str, findings: Undecoded) -> None:
+    """Warns of members that have no bytes in their tar."""
+    found = [str(each) for each in findings.as_findings() if each.kind in (TAR_LINK, TAR_SPECIAL)]
+    if found:
+        warnings.warn(
+            f"headrace: indexing {path}: {'; '.join(found)}; {_DEREFERENCE}",
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )
 
 
 def _unlike(
@@ -341,6 +388,18 @@ def _samples(tar: TarReader) -> Iterator[tuple[str, dict[str, Member]]]:
         found[extension] = member
     if found:
         yield current, found
+
+
+def _keys_again(tar: TarReader, hashes: array[int]) -> Iterator[str]:
+    """The keys of samples of which an earlier one has the key, too; `hashes`: of all keys."""
+    found, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
+    twice = set(found[counts > 1].tolist())
+    before: set[str] = set()
+    for key, _ in _samples(tar) if twice else ():
+        if key in before:
+            yield key
+        if hash(key) in twice:
+            before.add(key)
 
 
 def _whole(tar: TarReader, member: Member) -> tuple[Read, int, str]:
