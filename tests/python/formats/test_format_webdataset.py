@@ -297,7 +297,7 @@ def test_samples_that_differ_are_refused(tmp_path: Path, change: Any, message: s
 def test_members_that_are_not_there_are_refused(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", entries(range(4)))
     with pytest.raises(
-        errors.InvalidArgumentError, match=r"has members jpg, cls, txt, box\.npy, b"
+        errors.InvalidArgumentError, match=r"has members jpg, cls, txt, box\.npy, and no sample of "
     ):
         hr.open(path, format=WebDataset(members=("mp3",)))
 
