@@ -19,6 +19,7 @@ from headrace.errors import DataLossError, InvalidArgumentError
 
 TAR_LINK, TAR_SPECIAL, TAR_TWICE = "tar_link", "tar_special", "tar_twice"
 """Kinds of findings in tars."""
+ANNOTATION_MEMBER = "annotation_member"
 
 _HIDDEN = "hidden (a part of the path begins with '.'), read like all others"
 _NO_FAULT = {  # of one file, and of several
@@ -28,6 +29,10 @@ _NO_FAULT = {  # of one file, and of several
         "links to folders that contain them, not followed",
     ),
     "skipped": ("left out, as asked", "left out, as asked"),
+    ANNOTATION_MEMBER: (
+        "member of annotations that is left out",
+        "members of annotations that are left out",
+    ),
     TAR_LINK: (
         "link to what is no file in its tar, left out",
         "links to what is no file in their tars, left out",
@@ -59,7 +64,8 @@ class Finding:
     "broken_link", "special" (a pipe, socket or device), "unreadable"; or "hidden", "loop" (a link
     to a folder that contains it, not followed), "skipped" (left out by `skip=`). In tars "tar_link"
     (a link to what is no file there) and "tar_special" (a pipe or device), which are left out, and
-    "tar_twice" (a sample whose key an earlier one of its tar has), which is read."""
+    "tar_twice" (a sample whose key an earlier one of its tar has), which is read. In COCO files
+    "annotation_member" (a member of annotations that is left out)."""
     count: int
     examples: tuple[str, ...]
     """The first few, as paths below the dataset's folder."""
