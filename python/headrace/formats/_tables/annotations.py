@@ -55,7 +55,7 @@ def first_images(path: str, count: int) -> list[str]:
 
 
 def is_results(path: str) -> bool:
-    """Whether the file is a list of results, as of pycocotools: annotations without their images."""
+    """Whether the file is a list of results, as of pycocotools: annotations without images."""
     with open(path, "rb") as file:
         text = file.read(_RESULTS_BYTES).decode("latin-1").lstrip()
     if not text.startswith("["):
@@ -72,7 +72,11 @@ def is_annotations(path: str) -> bool:
     for element in elements(path):
         value = element.value
         if element.key == "images":
-            return isinstance(value, dict) and "id" in value and bool({"file_name", "coco_url"} & value.keys())
+            return (
+                isinstance(value, dict)
+                and "id" in value
+                and bool({"file_name", "coco_url"} & value.keys())
+            )
         if element.key == "annotations":
             return isinstance(value, dict) and "image_id" in value
         if element.begin > 2**20:

@@ -71,8 +71,8 @@ class Coco(Format):
             raise InvalidArgumentError(
                 f"indexing {path}: it is a list of results, without images; make them the "
                 "annotations of the file that they are of: `python -c 'import json, sys; "
-                "found = json.load(open(sys.argv[1])); found[\"annotations\"] = "
-                "json.load(open(sys.argv[2])); json.dump(found, open(sys.argv[3], \"w\"))' "
+                'found = json.load(open(sys.argv[1])); found["annotations"] = '
+                'json.load(open(sys.argv[2])); json.dump(found, open(sys.argv[3], "w"))\' '
                 f"ANNOTATIONS.json {shlex.quote(path)} BOTH.json`, and open BOTH.json"
             )
         base = os.path.dirname(path)

@@ -1,4 +1,4 @@
-"""Kinds of COCO files: panoptic, stuff, keypoints, captions, results, and members that are left out."""
+"""Kinds of COCO files: panoptic, stuff, keypoints, captions, results; members that are left out."""
 
 from __future__ import annotations
 
@@ -77,7 +77,11 @@ def test_panoptic_annotations_are_refused_and_what_is_advised_opens_them(
     assert str(path) in str(caught.value)
     (command,) = re.findall(r"`headrace (.*?)`", str(caught.value))
     assert command == "docs formats/coco"
-    (block,) = [each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S) if "panoptic" in each]
+    (block,) = [
+        each
+        for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+        if "panoptic" in each
+    ]
     monkeypatch.chdir(coco.parent)
     names: dict[str, Any] = {}
     exec(block, names)
@@ -103,7 +107,9 @@ def test_panoptic_annotations_are_refused_and_what_is_advised_opens_them(
         [{"image_id": 10, "category_id": 3, "segmentation": {"size": [3, 4], "counts": "ab"}}],
     ],
 )
-def test_results_are_refused_and_what_is_advised_opens_them(coco: Path, notes: list[Content]) -> None:
+def test_results_are_refused_and_what_is_advised_opens_them(
+    coco: Path, notes: list[Content]
+) -> None:
     """The command is typed as the message has it, with the names of the files."""
     path = coco / "results.json"
     path.write_text(json.dumps(notes, indent=1))
@@ -147,13 +153,17 @@ def test_other_kinds_open_with_all_that_they_have(
     assert dataset.report == ()
 
 
-def test_members_that_are_left_out_are_findings(coco: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_that_are_left_out_are_findings(
+    coco: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(coco, "instances_val2017", [BOX | {"score": 0.5, "attributes": {"occluded": 1}}])
     dataset = hr.open(path)
     (finding,) = dataset.report
     assert (finding.kind, finding.count) == ("annotation_member", 2)
     assert str(finding) == "2 members of annotations that are left out: 'attributes', 'score'"
-    monkeypatch.setattr(Annotations, "left_out", property(lambda self: (), lambda self, value: None))
+    monkeypatch.setattr(
+        Annotations, "left_out", property(lambda self: (), lambda self, value: None)
+    )
     again = hr.open(path, index=coco / "again.hri")
     assert (again.report, again.fingerprint) == ((), dataset.fingerprint)
 

@@ -116,7 +116,7 @@ def test_what_is_given_comes_before_what_is_recognised(tmp_path: Path, writer: s
 
 
 def test_raw_files_open_as_before(tmp_path: Path) -> None:
-    """Also those whose first tokens are like a header; the options in the index are those of before."""
+    """Also those whose first tokens are like a header. The index has the options of before."""
     cases = [ids(100, "uint16"), np.array([55432, 308, 2, 0, *range(100)], np.uint16)]
     cases += [np.array([0x8B1F, 8, *range(100)], np.uint16), np.zeros(3, np.uint16)]
     for number, tokens in enumerate(cases):
@@ -128,7 +128,9 @@ def test_raw_files_open_as_before(tmp_path: Path) -> None:
         assert set(options) == {"batch_dtype", "documents", "dtype", "stride", "targets", "window"}
 
 
-def test_an_index_from_before_is_made_anew_where_it_takes_a_header_for_tokens(tmp_path: Path) -> None:
+def test_an_index_from_before_is_made_anew_where_it_takes_a_header_for_tokens(
+    tmp_path: Path,
+) -> None:
     tokens = write(tmp_path / "a.bin", "llm.c")
     row = Tokens(window=4, dtype="uint16")
     with pytest.MonkeyPatch.context() as patch:
@@ -148,12 +150,32 @@ def cut(data: bytes) -> bytes:
     [
         ("llm.c", cut, r"byte 8: its header says 500 tokens of uint16, 2,024 bytes .* has 2,020;"),
         ("NeMo, wide", lambda data: data + bytes(8), r"500 tokens of uint32, 3,024 bytes .* 3,032"),
-        ("NeMo", lambda data: data[:12] + b"\7" + data[13:], "says 7 bytes a token, must be 2 or 4"),
-        ("lit-gpt", lambda data: data[:7] + b"\2" + data[8:], "has version 2 and dtype code 8, must"),
-        ("lit-gpt", lambda data: data[:15] + b"\x09" + data[16:], "version 1 and dtype code 9, must"),
-        ("lit-gpt", lambda data: data[:15] + b"\x06" + data[16:], "it holds float32, tokens are one"),
+        (
+            "NeMo",
+            lambda data: data[:12] + b"\7" + data[13:],
+            "says 7 bytes a token, must be 2 or 4",
+        ),
+        (
+            "lit-gpt",
+            lambda data: data[:7] + b"\2" + data[8:],
+            "has version 2 and dtype code 8, must",
+        ),
+        (
+            "lit-gpt",
+            lambda data: data[:15] + b"\x09" + data[16:],
+            "version 1 and dtype code 9, must",
+        ),
+        (
+            "lit-gpt",
+            lambda data: data[:15] + b"\x06" + data[16:],
+            "it holds float32, tokens are one",
+        ),
         ("lit-gpt", lambda data: data[:20], "of a packed dataset has version 1 and dtype code 0"),
-        ("lit-gpt", lambda data: data[:-1], "999 bytes of tokens, not a multiple of the 2 of uint16"),
+        (
+            "lit-gpt",
+            lambda data: data[:-1],
+            "999 bytes of tokens, not a multiple of the 2 of uint16",
+        ),
     ],
 )
 def test_headers_that_do_not_fit_are_refused(
@@ -190,10 +212,16 @@ def npy(tokens: Ids) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (numbers(20240522, 1, ids(8, "uint16")), r"holds no tokens \(number 20240522: evaluation\)"),
+        (
+            numbers(20240522, 1, ids(8, "uint16")),
+            r"holds no tokens \(number 20240522: evaluation\)",
+        ),
         (numbers(20240326, 3, ids(8, "uint16")), "number 20240326: model"),
         (npz(ids(8, "uint16")), "but a zip file"),
-        (npy(ids(8, "uint16")), r"but an array of NumPy; give the file a name that ends with \.npy"),
+        (
+            npy(ids(8, "uint16")),
+            r"but an array of NumPy; give the file a name that ends with \.npy",
+        ),
         (b"\x28\xb5\x2f\xfd" + bytes(100), "compressed; decompress it once with unzstd"),
         (b"MMIDIDX\0\0" + bytes(101), "the index of a Megatron dataset"),
     ],
