@@ -33,6 +33,7 @@ from headrace.formats._findings import (
     warn_of_skip,
 )
 from headrace.formats._format import Format, Given, Wanted, remedies
+from headrace.formats._hive.partitions import warn_of_partitions
 from headrace.formats._rowgroups.kept_reader import KeptReader
 
 if TYPE_CHECKING:
@@ -409,7 +410,10 @@ def _find(
     where = dataset_path("opening dataset", path)
     row = row or formats.table.recognised(where)
     opened = row.open(where, Wanted(index, _patterns(skip), progress))
-    return Dataset(opened.index, where, opened.named, row), opened.is_new
+    dataset = Dataset(opened.index, where, opened.named, row)
+    if opened.is_new and not isinstance(row, formats.Parquet):
+        warn_of_partitions(where, dataset.fields)
+    return dataset, opened.is_new
 
 
 def open_object(given: object) -> Dataset | None:
