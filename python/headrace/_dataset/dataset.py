@@ -34,6 +34,7 @@ from headrace.formats._findings import (
     warn_of_skip,
 )
 from headrace.formats._format import Format, Given, Wanted, remedies
+from headrace.formats._hive.partitions import warn_of_partitions
 from headrace.formats._rowgroups.kept_reader import KeptReader
 
 if TYPE_CHECKING:
@@ -386,7 +387,10 @@ def _find(
         patterns = listed.with_names(patterns, lists)
     wanted = Wanted(index, patterns if skip is not None else None, progress)
     opened = row.open(where, wanted)
-    return _without(Dataset(opened.index, where, opened.named, row), lists), opened.is_new
+    dataset = Dataset(opened.index, where, opened.named, row)
+    if opened.is_new and not isinstance(row, formats.Parquet):
+        warn_of_partitions(where, dataset.fields)
+    return _without(dataset, lists), opened.is_new
 
 
 def _without(dataset: Dataset, lists: list[listed.Listed]) -> Dataset:

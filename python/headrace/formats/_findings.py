@@ -17,6 +17,10 @@ from headrace._arguments import shown
 from headrace._units import counted
 from headrace.errors import DataLossError, InvalidArgumentError
 
+TAR_LINK, TAR_SPECIAL, TAR_TWICE = "tar_link", "tar_special", "tar_twice"
+"""Kinds of findings in tars."""
+ANNOTATION_MEMBER = "annotation_member"
+
 _HIDDEN = "hidden (a part of the path begins with '.'), read like all others"
 _NO_FAULT = {  # of one file, and of several
     "hidden": (_HIDDEN, _HIDDEN),
@@ -25,6 +29,19 @@ _NO_FAULT = {  # of one file, and of several
         "links to folders that contain them, not followed",
     ),
     "skipped": ("left out, as asked", "left out, as asked"),
+    ANNOTATION_MEMBER: (
+        "member of annotations that is left out",
+        "members of annotations that are left out",
+    ),
+    TAR_LINK: (
+        "link to what is no file in its tar, left out",
+        "links to what is no file in their tars, left out",
+    ),
+    TAR_TWICE: (
+        "sample with a key that an earlier one of its tar has, read like all others",
+        "samples with a key that an earlier one of their tar has, read like all others",
+    ),
+    TAR_SPECIAL: ("pipe or device in a tar, left out", "pipes or devices in tars, left out"),
 }
 _FAULTS = {
     "empty": ("of zero bytes", "of zero bytes"),
@@ -45,7 +62,10 @@ class Finding:
     kind: str
     """An extension (".bmp": a format that headrace does not decode), "empty" (zero bytes),
     "broken_link", "special" (a pipe, socket or device), "unreadable"; or "hidden", "loop" (a link
-    to a folder that contains it, not followed), "skipped" (left out by `skip=`)."""
+    to a folder that contains it, not followed), "skipped" (left out by `skip=`). In tars "tar_link"
+    (a link to what is no file there) and "tar_special" (a pipe or device), which are left out, and
+    "tar_twice" (a sample whose key an earlier one of its tar has), which is read. In COCO files
+    "annotation_member" (a member of annotations that is left out)."""
     count: int
     examples: tuple[str, ...]
     """The first few, as paths below the dataset's folder."""

@@ -118,6 +118,10 @@ class Format(metaclass=_NamedOptions):
     follows_skip: ClassVar[bool] = False
     """Whether `skip=` leaves files out."""
 
+    later_options: ClassVar[tuple[str, ...]] = ()
+    """Options that came after the first version: at their default, an index from before them is of
+    the same dataset."""
+
     @abstractmethod
     def recognises(self, path: str) -> bool:
         """Whether `path` (absolute) is such a dataset. OSError: it cannot be read.
@@ -238,8 +242,13 @@ class Format(metaclass=_NamedOptions):
         return ""
 
     def _options_text(self) -> str:
+        options = dict(self.options())
+        row: Any = self
+        for each in dataclasses.fields(row) if self.later_options else ():
+            if each.name in self.later_options and options[each.name] == each.default:
+                del options[each.name]
         try:
-            return json.dumps(self.options(), sort_keys=True)
+            return json.dumps(options, sort_keys=True)
         except TypeError as error:
             raise InvalidArgumentError(
                 f"format {self.name}: its options must be JSON values: {error}"

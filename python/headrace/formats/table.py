@@ -19,6 +19,7 @@ from headrace.formats._arrow.huggingface import HuggingFace
 from headrace.formats._files.patterns import expand
 from headrace.formats._format import Format, Given
 from headrace.formats._hdf5.hdf5 import Hdf5
+from headrace.formats._hive.partitions import refuse_other_partitions
 from headrace.formats._parquet.parquet import Parquet
 from headrace.formats._shards.litdata import LitData
 from headrace.formats._shards.mds import MDS
@@ -170,6 +171,8 @@ def recognised(path: str) -> Format:
     """The format of what is at `path`; else an error that says what was found there."""
     try:
         row = recognise(path)
+        if isinstance(row, Folder):
+            refuse_other_partitions(path)
         if row is not None:
             return row
         names = sorted(os.listdir(path)) if os.path.isdir(path) else None

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from headrace import _core
 from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
@@ -20,9 +21,11 @@ from headrace.formats._files.megatron import (
     read_megatron,
 )
 from headrace.formats._files.npy import read_npy_header
+from headrace.formats._files.objects import object_path
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._format import Format, Sample
+from headrace.formats._tokens.headers import has_header, read_header
 
 _WINDOWS_AT_ONCE = 2**20
 _WINDOW_MAX = 2**31
@@ -40,7 +43,8 @@ class Tokens(Format):
     """
 
     name: ClassVar[str] = "tokens"
-    opens: ClassVar[str] = "token files of Megatron (.bin beside .idx)"
+    opens: ClassVar[str] = "token files of Megatron (.bin beside .idx), llm.c, NeMo, lit-gpt"
+    later_options: ClassVar[tuple[str, ...]] = ("header_bytes",)
 
     window: int | None = None
     """Tokens of a sample."""
@@ -54,12 +58,16 @@ class Tokens(Format):
     """Whether a sample is a document of a Megatron file, of any length, instead of a window."""
     batch_dtype: str | None = "int64"
     """What batches hold; None: the stored type."""
+    header_bytes: int | None = None
+    """Of raw files: bytes in front of the tokens; None: those of a header that is known, or 0."""
 
     def __post_init__(self) -> None:
         """Refuses invalid values."""
         for name in ("window", "stride"):
             if getattr(self, name) is not None:
                 integer(f"tokens {name}", getattr(self, name), 1, _WINDOW_MAX)
+        if self.header_bytes is not None:
+            integer("tokens header_bytes", self.header_bytes, 0, _WINDOW_MAX)
         if self.dtype is not None and self.dtype not in _KINDS:
             raise InvalidArgumentError(
                 f"tokens dtype: got {shown(self.dtype)}, must be one of {', '.join(_KINDS)}"
@@ -72,7 +80,18 @@ class Tokens(Format):
             )
 
     def recognises(self, path: str) -> bool:
-        return is_megatron(expand(path)[0])
+        first = expand(path)[0]
+        return is_megatron(first) or (first.endswith(".bin") and has_header(first))
+
+    def is_current(self, index: _core.Index) -> bool:
+        return super().is_current(index) and not self._has_a_header_inside(index)
+
+    def _has_a_header_inside(self, index: _core.Index) -> bool:
+        """Whether an index from before headers were known takes one for tokens."""
+        if self.header_bytes is not None or index.sample_count == 0:
+            return False
+        file, offset, _ = (int(each[0]) for each in index.extents(0, 0, 1))
+        return offset == 0 and has_header(object_path(index, file))
 
     def fill(self, path: str, builder: Builder) -> None:
         if self.window is None and not self.documents:
@@ -82,14 +101,14 @@ class Tokens(Format):
                 "--format tokens --option window=1024`; or say documents=True"
             )
         paths = expand(path)
-        stored = _describe(paths[0], self.dtype, None).dtype
+        stored = self._describe(paths[0]).dtype
         batch = stored if self.batch_dtype is None else np.dtype(self.batch_dtype)
         for name in self._fields():
             # None: documents differ in length.
             builder.add_field(name, "array", stored, [self.window], batch_dtype=batch)
 
         def describe(each: str, part: Builder) -> None:
-            file = _describe(each, self.dtype, part)
+            file = self._describe(each, part)
             if file.dtype != stored:
                 raise InvalidArgumentError(
                     f"indexing {file.path}: it holds {file.dtype}, {paths[0]} {stored}; open "
@@ -101,7 +120,10 @@ class Tokens(Format):
                 self._add_windows(file, part)
 
         if builder.add_parts(paths, describe) == 0 and not self.documents:
-            self._check_some(path, max(_describe(each, self.dtype, None).count for each in paths))
+            self._check_some(path, max(self._describe(each).count for each in paths))
+
+    def _describe(self, path: str, builder: Builder | None = None) -> TokenFile:
+        return _describe(path, self.dtype, self.header_bytes, builder)
 
     def _check_some(self, path: str, largest: int) -> None:
         """Raises if no file has a window."""
@@ -137,7 +159,7 @@ class Tokens(Format):
     def own_samples(self, path: str) -> Iterator[Sample]:
         """By numpy.memmap, as nanoGPT and Megatron read them."""
         for each in expand(path):
-            file = _describe(each, self.dtype, None)
+            file = self._describe(each)
             tokens = np.memmap(file.path, file.dtype, "r", file.offset, (file.count,))
             if self.documents:
                 yield from self._own_documents(file, tokens)
@@ -189,8 +211,15 @@ class TokenFile:
     megatron: Megatron | None = None
     idx: str = ""
 
+    @property
+    def is_described(self) -> bool:
+        """Whether it is no raw array."""
+        return self.megatron is not None or self.path.endswith(".npy")
 
-def _describe(path: str, dtype: str | None, builder: Builder | None) -> TokenFile:
+
+def _describe(
+    path: str, dtype: str | None, header_bytes: int | None, builder: Builder | None
+) -> TokenFile:
     if not os.path.exists(path):
         raise NotFoundError(f"indexing {path}: no such file")
     if path.endswith(".idx") or is_megatron(path):
@@ -209,7 +238,12 @@ def _describe(path: str, dtype: str | None, builder: Builder | None) -> TokenFil
             )
         file = TokenFile(path, header.dtype, header.data_offset, header.shape[0])
     else:
-        file = _describe_raw(path, dtype)
+        file = _describe_raw(path, dtype, header_bytes)
+    if header_bytes is not None and file.is_described:
+        raise InvalidArgumentError(
+            f"indexing {path}: header_bytes={header_bytes}: the file says itself where its tokens "
+            "begin; leave header_bytes= out"
+        )
     if file.dtype.name not in _KINDS:
         raise InvalidArgumentError(
             f"indexing {path}: it holds {file.dtype}, tokens are one of {', '.join(_KINDS)}"
@@ -221,17 +255,26 @@ def _describe(path: str, dtype: str | None, builder: Builder | None) -> TokenFil
     return file
 
 
-def _describe_raw(path: str, dtype: str | None) -> TokenFile:
-    if dtype is None:
+def _describe_raw(path: str, dtype: str | None, header_bytes: int | None) -> TokenFile:
+    header = read_header(path) if header_bytes is None else None
+    found = dtype if header is None else header.dtype
+    front = (header_bytes or 0) if header is None else header.bytes
+    if found is None:
         raise InvalidArgumentError(
             f"indexing {path}: a raw file does not say its dtype; give it, as "
             "hr.formats.Tokens(dtype='uint16', ...)"
         )
-    element, size = np.dtype(dtype), os.path.getsize(path)
+    element, size = np.dtype(found), os.path.getsize(path) - front
+    if size < 0:
+        raise InvalidArgumentError(
+            f"indexing {path}: header_bytes={front}, but the file has {size + front} bytes; give "
+            "the number of bytes in front of the tokens"
+        )
     if size % element.itemsize:
         raise DataLossError(
-            f"indexing {path}: it has {size} bytes, not a multiple of the {element.itemsize} of "
-            f"{dtype}: it ends inside a token at byte {size - size % element.itemsize}; copy or "
-            "write the file again, or give another dtype"
+            f"indexing {path}: it has {size} bytes{' of tokens' if front else ''}, not a multiple "
+            f"of the {element.itemsize} of {found}: it ends inside a token at byte "
+            f"{front + size - size % element.itemsize}; copy or write the file again, or give "
+            "another dtype"
         )
-    return TokenFile(path, element, 0, size // element.itemsize)
+    return TokenFile(path, element, front, size // element.itemsize)

@@ -7,6 +7,8 @@ import io
 import os
 import re
 import tarfile
+import warnings
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -20,11 +22,11 @@ from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
 from headrace.formats._files.sounds import Undecoded, sound_bytes
 from headrace.formats._files.tar import Member, TarReader, open_tar
+from headrace.formats._findings import TAR_LINK, TAR_SPECIAL, TAR_TWICE, callers_level
 from headrace.formats._format import Format, Sample
+from headrace.formats._tars.advice import DEREFERENCE, unlike, without_bytes
+from headrace.formats._tars.samples import IMAGES, KEY, META, keys_again, samples_of
 
-_KEY = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)  # webdataset's own
-_META = re.compile(r"__[^/]*__($|/)")
-_IMAGES = ("jpg", "jpeg", "png", "webp")
 _SOUNDS = ("wav", "flac")
 _LABEL = "cls"
 _GZIP = ".gz"
@@ -58,31 +60,45 @@ class WebDataset(Format):
         if os.path.isdir(path):
             builder.depends_on(path)
         shards = _shards(path)
-        fields = self._first_fields(shards)
-        if fields is None:
-            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+        fields = self._first_fields(path, shards)
         for each in fields:
             each.declare(builder)
 
         def describe(shard: str, part: Builder) -> str | None:
             with open_tar(shard) as tar:
-                columns = _Columns(part, part.add_file(shard), fields)
-                for key, found in _samples(tar):
+                columns = _Columns(part, part.add_file(shard), fields, self)
+                keys = array("q")
+                for key, found in samples_of(tar):
+                    keys.append(hash(key))
                     columns.add(tar, key, self._taken(found))
                 columns.flush()
-            return columns.no_sounds.json() if columns.no_sounds.found else None
+                for key in keys_again(tar, keys):
+                    columns.findings.add(TAR_TWICE, key)
+            return columns.findings.json() if columns.findings.found else None
 
-        no_sounds = Undecoded()  # For `Dataset.report`: each is a sample that fails.
-        builder.add_parts(shards, describe, no_sounds.add_json)
-        no_sounds.report(builder)
+        findings = Undecoded()  # For `Dataset.report`.
+        builder.add_parts(shards, describe, findings.add_json)
+        findings.report(builder)
+        _warn_of_missing(path, findings)
 
-    def _first_fields(self, shards: Sequence[str]) -> list[_Field] | None:
-        """The fields, from the first sample; None: there is none."""
+    def _first_fields(self, path: str, shards: Sequence[str]) -> list[_Field]:
+        """The fields, from the first sample that has one of the members."""
+        first: tuple[str, str, dict[str, Member]] | None = None
         for shard in shards:
             with open_tar(shard) as tar:
-                for key, found in _samples(tar):
-                    return self._fields(tar, key, found)
-        return None
+                for key, found in samples_of(tar):
+                    first = first or (shard, key, found)
+                    if not all(each.missing for each in self._taken(found).values()):
+                        return self._fields(tar, key, found)
+        if first is None:
+            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+        shard, key, found = first
+        for each in self._taken(found).values():
+            raise without_bytes(shard, key, each)
+        raise InvalidArgumentError(
+            f"indexing {shard}: the first sample, {key!r}, has members {', '.join(found)}, and no "
+            f"sample of {path} has one of members={self.members!r}; give some of these"
+        )
 
     def _taken(self, found: dict[str, Member]) -> dict[str, Member]:
         if self.members is None:
@@ -91,15 +107,13 @@ class WebDataset(Format):
 
     def _fields(self, tar: TarReader, key: str, found: dict[str, Member]) -> list[_Field]:
         """The fields, from the first sample."""
-        taken = self._taken(found)
+        taken = {each: member for each, member in self._taken(found).items() if not member.missing}
         wanted = tuple(self.members or taken)
-        missing = [each for each in wanted if each not in taken and each not in _IMAGES]
-        if missing or not taken:
-            raise InvalidArgumentError(
-                f"indexing {tar.path}: the first sample, {key!r}, has members "
-                f"{', '.join(found)}, but members={self.members!r} was given"
-            )
-        images = [each for each in taken if each in _IMAGES and each not in self.raw]
+        missing = [each for each in wanted if each not in taken and each not in IMAGES]
+        if missing:
+            what = f"has members {', '.join(found)}, but members={self.members!r} was given"
+            raise unlike(tar, key, found, what, self.members, self.raw)
+        images = [each for each in taken if each in IMAGES and each not in self.raw]
         fields = []
         for each in taken:
             name = _name(each, images, self.raw)
@@ -109,7 +123,7 @@ class WebDataset(Format):
                 fields.append(_Field(each, each, "bytes"))
             elif each == _LABEL:
                 fields.append(_Field(name, each, "label"))
-            elif kind in _IMAGES:
+            elif kind in IMAGES:
                 fields.append(_Field(name, each, "image", coding))
             elif kind == "npy":
                 fields.append(_Field(name, each, "array", coding, _npy(tar, taken[each], coding)))
@@ -124,17 +138,26 @@ class WebDataset(Format):
         fields: dict[str, str] = {}
         for shard in _shards(path):
             with tarfile.open(shard) as tar:
-                samples: dict[str, dict[str, bytes]] = {}
+                samples: list[tuple[str, dict[str, bytes]]] = []
                 for member in tar:
-                    match = _KEY.fullmatch(member.name)
-                    if match is None or not member.isreg() or _META.match(member.name):
+                    match = KEY.fullmatch(member.name)
+                    is_file = member.isreg() or member.islnk() or member.issym()
+                    if match is None or not is_file or META.match(member.name):
                         continue
-                    file = tar.extractfile(member)
-                    assert file is not None
-                    samples.setdefault(match[1], {})[match[2].lower()] = file.read()
-            for found in samples.values():
+                    try:
+                        file = tar.extractfile(member)
+                    except KeyError:
+                        continue  # A link to nothing in the tar.
+                    if file is None:
+                        continue  # A link to a folder.
+                    if not samples or samples[-1][0] != match[1]:
+                        samples.append((match[1], {}))
+                    samples[-1][1][match[2].lower()] = file.read()
+            for _, found in samples:
                 taken = {each: found[each] for each in self.members or found if each in found}
-                images = [each for each in taken if each in _IMAGES and each not in self.raw]
+                if not taken:
+                    continue
+                images = [each for each in taken if each in IMAGES and each not in self.raw]
                 fields = fields or {each: _name(each, images, self.raw) for each in taken}
                 yield {
                     fields.get(each, "image"): self._decoded(each, data)
@@ -201,8 +224,11 @@ class _Field:
 class _Columns:
     """Adds the samples of a tar to the builder, many at a time."""
 
-    def __init__(self, builder: Builder, number: int, fields: list[_Field]) -> None:
+    def __init__(
+        self, builder: Builder, number: int, fields: list[_Field], row: WebDataset
+    ) -> None:
         """`number`: of the tar."""
+        self._row = row
         self._builder = builder
         self._number = number
         self._fields = fields
@@ -212,26 +238,42 @@ class _Columns:
         self._sizes: dict[str, list[int]] = {each.name: [] for each in fields}
         self._decoded: dict[str, list[int]] = {each.name: [] for each in fields}
         self._extensions = {each.extension for each in fields}
-        self.no_sounds = Undecoded()
+        self.findings = Undecoded()  # Also of what has no bytes in the tar.
 
-    def add(self, tar: TarReader, key: str, taken: dict[str, Member]) -> None:
+    def add(self, tar: TarReader, key: str, found: dict[str, Member]) -> None:
+        taken = {each: member for each, member in found.items() if not member.missing}
+        if len(taken) < len(found):
+            for each in found.values():
+                if each.missing:
+                    self.findings.add(TAR_LINK if each.is_link else TAR_SPECIAL, each.name)
+        if not taken:
+            return  # Also where it has none of members=.
         unknown = taken.keys() - self._extensions
         for field in self._fields:
             member = taken.get(field.extension)
             if member is None and field.name == "image":  # A .png among .jpg, and the like.
-                other = next((each for each in _IMAGES if each in unknown), None)
+                other = next((each for each in IMAGES if each in unknown), None)
                 if other is not None:
                     unknown.discard(other)
                     member = taken[other]
+            if member is None and field.extension in found:
+                raise without_bytes(tar.path, key, found[field.extension])
             if member is None:
-                raise _unlike(tar, key, taken, f"has no .{field.extension}", self._fields)
+                raise self._unlike(tar, key, taken, f"has no .{field.extension}")
             self._add_member(tar, field, member)
         if unknown:
             more = ", ".join(f".{each}" for each in sorted(unknown))
-            raise _unlike(tar, key, taken, f"has {more}, too", self._fields)
+            raise self._unlike(tar, key, taken, f"has {more}, too")
         self._waiting += 1
         if self._waiting >= _SAMPLES_AT_ONCE:
             self.flush()
+
+    def _unlike(
+        self, tar: TarReader, key: str, taken: dict[str, Member], what: str
+    ) -> InvalidArgumentError:
+        named = ", ".join(f".{each.extension}" for each in self._fields)
+        what = f"{what}; the first sample has {named}"
+        return unlike(tar, key, taken, what, self._row.members, self._row.raw)
 
     def _add_member(self, tar: TarReader, field: _Field, member: Member) -> None:
         offset, size = member.offset, member.size
@@ -270,7 +312,7 @@ class _Columns:
             read, _, _ = _whole(tar, member)
             decoded = sound_bytes(read, size)
             if decoded is None:
-                self.no_sounds.add(f".{field.extension}", member.name)
+                self.findings.add(f".{field.extension}", member.name)
             self._decoded[field.name].append(decoded or 0)
         elif field.has_decoded_sizes:
             self._decoded[field.name].append(decoded_size(*_whole(tar, member)))
@@ -301,46 +343,15 @@ class _Columns:
         self._builder.tell(self._samples)
 
 
-def _unlike(
-    tar: TarReader, key: str, taken: dict[str, Member], what: str, fields: list[_Field]
-) -> InvalidArgumentError:
-    at = next(iter(taken.values())).offset if taken else 0
-    named = ", ".join(f".{each.extension}" for each in fields)
-    return InvalidArgumentError(
-        f"indexing {tar.path}: byte {at}: sample {key!r} {what}; the first sample has {named}. "
-        "Name members that all samples have: hr.formats.WebDataset(members=(...))"
-    )
-
-
-def _samples(tar: TarReader) -> Iterator[tuple[str, dict[str, Member]]]:
-    """Consecutive members with one key, by extension, as webdataset groups them."""
-    current = ""
-    found: dict[str, Member] = {}
-    for member in tar:
-        name = member.name
-        begin = name.rfind("/") + 1
-        dot = name.find(".", begin)
-        if dot > begin:  # As in nearly all; what the pattern finds, sooner.
-            key, extension = name[:dot], name[dot + 1 :].lower()
-        else:
-            match = _KEY.fullmatch(name)
-            if match is None:
-                continue
-            key, extension = match[1], match[2].lower()
-        if name.startswith("__") and _META.match(name):
-            continue
-        if key != current:
-            if found:
-                yield current, found
-            current, found = key, {}
-        if extension in found:
-            raise DataLossError(
-                f"indexing {tar.path}: byte {member.offset}: sample {key!r} has two members "
-                f".{extension}; keys of neighbours must differ"
-            )
-        found[extension] = member
+def _warn_of_missing(path: str, findings: Undecoded) -> None:
+    """Warns of members that have no bytes in their tar."""
+    found = [str(each) for each in findings.as_findings() if each.kind in (TAR_LINK, TAR_SPECIAL)]
     if found:
-        yield current, found
+        warnings.warn(
+            f"headrace: indexing {path}: {'; '.join(found)}; {DEREFERENCE}",
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )
 
 
 def _whole(tar: TarReader, member: Member) -> tuple[Read, int, str]:

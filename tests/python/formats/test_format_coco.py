@@ -281,7 +281,7 @@ def test_the_page_is_true(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     write(folder, instances())
     write(folder, captions(), "captions_train2017")
     monkeypatch.chdir(folder.parent)
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    block = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
     names: dict[str, Any] = {"hr": hr}
     exec(block, names)
     assert names["dataset"].fields[2] == "boxes"

@@ -104,7 +104,8 @@ def test_folders_links_and_meta_members_are_no_samples(tmp_path: Path) -> None:
             info = tarfile.TarInfo(name)
             info.size = 2
             tar.addfile(info, io.BytesIO(b"hi"))
-    _, own = check_rows(path)
+    with pytest.warns(RuntimeWarning, match=r"link to what is no file in its tar.*'l\.txt'"):
+        _, own = check_rows(path)
     assert own == [{"txt": b"hi"}]
 
 
@@ -296,7 +297,7 @@ def test_samples_that_differ_are_refused(tmp_path: Path, change: Any, message: s
 def test_members_that_are_not_there_are_refused(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar", entries(range(4)))
     with pytest.raises(
-        errors.InvalidArgumentError, match=r"has members jpg, cls, txt, box\.npy, b"
+        errors.InvalidArgumentError, match=r"has members jpg, cls, txt, box\.npy, and no sample of "
     ):
         hr.open(path, format=WebDataset(members=("mp3",)))
 

@@ -69,7 +69,7 @@ def test_members_are_those_of_python_and_of_tarfile(tmp_path: Path) -> None:
         assert found[1] == ""
         with tarfile.open(path) as tar:
             own = [Member(each.name, each.offset_data, each.size) for each in tar if each.isreg()]
-        assert found[0] == own
+        assert [each for each in found[0] if not each.missing] == own
 
 
 def test_damage_is_seen_as_by_python(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from headrace.formats._files.patterns import expand, is_pattern
+from headrace.formats._files.patterns import expand, folder_above, is_pattern
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -40,7 +40,10 @@ def dataset_path(doing: str, path: Any) -> str:
     if not os.path.exists(where) and not is_pattern(where):
         raise _not_found(f"{doing} {where}", where)
     found = expand(where) if glob.has_magic(where) else []
-    return found[0] if len(found) == 1 else where
+    # Where wildcards stand for folders, their names may be values of columns.
+    return (
+        found[0] if len(found) == 1 and "=" not in found[0][len(folder_above(where)) :] else where
+    )
 
 
 def _not_found(doing: str, path: str) -> HeadraceError:

@@ -13,7 +13,7 @@ from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError, OutOfRangeError
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
-from headrace.formats._findings import OTHER_SOUND, SOUNDS
+from headrace.formats._findings import OTHER_SOUND, SOUNDS, Finding
 
 _BEGIN_BYTES = 512  # of a file without texts and pictures in front
 _FLOAT_BYTES = 4
@@ -63,7 +63,8 @@ def check_sounds(path: str, sounds: Sequence[str], kinds: Mapping[str, str]) -> 
 
 
 class Undecoded:
-    """Counts sounds that headrace does not decode, by extension, with the first few names."""
+    """Counts sounds that headrace does not decode, by extension, with the first few names; also
+    other findings, by kind."""
 
     def __init__(self) -> None:
         self.found: dict[str, tuple[int, list[str]]] = {}
@@ -81,6 +82,13 @@ class Undecoded:
     def json(self) -> str:
         """For the attribute "report", which `Dataset.report` shows."""
         return json.dumps([[kind, *found] for kind, found in sorted(self.found.items())])
+
+    def as_findings(self) -> list[Finding]:
+        """As `Dataset.report` shows them."""
+        return [
+            Finding(kind, count, tuple(names))
+            for kind, (count, names) in sorted(self.found.items())
+        ]
 
     def report(self, builder: Builder) -> None:
         """Sets that attribute, if there are any."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import adler32
 
@@ -31,15 +33,31 @@ _COMPRESSED = {
 
 
 class Member(NamedTuple):
-    """A regular file in a tar."""
+    """A regular file in a tar, or a link to one, with the bytes of that."""
 
     name: str
     offset: int
     size: int
+    missing: str = ""
+    """What it is, if it has no bytes in the tar."""
+    is_link: bool = False
+    """Whether what has no bytes is a link."""
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A link, before its target is looked up."""
+
+    name: str
+    offset: int
+    target: str
+    is_hard: bool
 
 
 class TarReader:
-    """Iterates over the regular files of a tar; skips folders, links and devices.
+    """Iterates over the regular files of a tar, and its links to these; skips folders.
+
+    Pipes, devices, and links to what is not in the tar come as members without bytes.
 
     Reads ustar, GNU and pax headers. Every header's checksum is checked, and that the archive ends
     with its end mark: a file that was cut at a member's end would lose samples unnoticed.
@@ -69,12 +87,25 @@ class TarReader:
         return self._buffer[:size]
 
     def __iter__(self) -> Iterator[Member]:
-        at, long_name = 0, ""
+        targets: _Targets | None = None
+        for each in self._entries():
+            if isinstance(each, Member):
+                yield each
+                continue
+            if targets is None:  # All headers are read again, if there is a link.
+                again = TarReader(self._read, self._size, self.path, self._fd)
+                targets = _Targets(again._entries())
+            found = targets.member(each)
+            if found is not None:
+                yield found
+
+    def _entries(self) -> Iterator[Member | _Link]:
+        at, long_name, long_target = 0, "", ""
         pax: dict[str, str] = {}
         pax_global: dict[str, str] = {}
         odd = 0  # members that are not left to the core
         while True:
-            if not (odd or long_name or pax or pax_global):
+            if not (odd or long_name or long_target or pax or pax_global):
                 end = at
                 for members, behind in self._plain(at):
                     yield from members
@@ -91,6 +122,8 @@ class TarReader:
             if kind not in b"xgLK" and "size" in settings:
                 size = self._pax_size(settings["size"], at)
             data = at + _BLOCK
+            if kind in (b"1", b"2") and size and self._is_header(data):
+                size = 0  # Some writers give the target's, though no bytes follow.
             if data + size > self._size:
                 raise self.damaged(
                     at + 124, f"a member of {size} bytes begins here, the file has {self._size}"
@@ -99,6 +132,8 @@ class TarReader:
                 text = self._long(at, data, size)
                 if kind == b"L":
                     long_name = text.rstrip(b"\0").decode("utf-8", "surrogateescape")
+                elif kind == b"K":
+                    long_target = text.rstrip(b"\0").decode("utf-8", "surrogateescape")
                 elif kind == b"x":
                     pax = self._pax(text, data)
                 elif kind == b"g":
@@ -109,15 +144,28 @@ class TarReader:
                         f"indexing {self.path}: byte {at}: a sparse member, whose bytes are not "
                         "one range; write the file without --sparse"
                     )
-                if kind in (b"0", b"\0", b"7"):
-                    name = settings.get("path") or long_name or _name_of(header)
+                name = settings.get("path") or long_name or _name_of(header)
+                if kind in (b"0", b"\0", b"7") or (kind == b"1" and size):
                     if not name.endswith("/"):
                         self._ahead = _AHEAD_BYTES if size < _SMALL_BYTES else _BLOCK
                         yield Member(name, data, size)
-                elif kind not in (b"1", b"2", b"3", b"4", b"5", b"6"):
+                elif kind in (b"1", b"2"):
+                    target = settings.get("linkpath") or long_target or _text(header[157:257])
+                    yield _Link(name, data, target, kind == b"1")
+                elif kind in (b"3", b"4", b"6"):
+                    yield Member(name, data, 0, "a pipe" if kind == b"6" else "a device")
+                elif kind != b"5":
                     raise self.damaged(at + 156, f"a member of unknown type {kind!r}")
-                long_name, pax = "", {}
+                long_name, long_target, pax = "", "", {}
             at = data + -(-size // _BLOCK) * _BLOCK
+
+    def _is_header(self, at: int) -> bool:
+        """Whether a header lies at `at`, or the end mark."""
+        try:
+            self._header(at)
+        except DataLossError:
+            return False
+        return True
 
     def _plain(self, at: int) -> Iterator[tuple[Iterator[Member], int]]:
         """Members from `at` on that the core reads, and where the header behind them lies."""
@@ -230,9 +278,54 @@ def _sum(data: bytes) -> int:
 
 
 def _name_of(header: bytes) -> str:
-    name = header[:100].partition(b"\0")[0]
-    if header[257:263] == b"ustar\0":
-        prefix = header[345:500].partition(b"\0")[0]
-        if prefix:
-            name = prefix + b"/" + name
-    return name.decode("utf-8", "surrogateescape")
+    prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
+    name = _text(header[:100])
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+class _Targets:
+    """Looks up what links lead to, as a program would that extracts the tar."""
+
+    def __init__(self, entries: Iterator[Member | _Link]) -> None:
+        self._named: dict[str, list[Member | _Link]] = {}
+        self._folders: set[str] = set()
+        for each in entries:
+            name = _plain_path(each.name)
+            self._named.setdefault(name, []).append(each)
+            while name := posixpath.dirname(name):
+                if name in self._folders:
+                    break
+                self._folders.add(name)
+
+    def member(self, link: _Link) -> Member | None:
+        """The link with its target's bytes, or with none; None: it leads to a folder."""
+        at: Member | _Link | None = link
+        passed: set[int] = set()
+        while isinstance(at, _Link):
+            if at.offset in passed:
+                return Member(link.name, link.offset, 0, "a link that leads to itself", True)
+            passed.add(at.offset)
+            where = _plain_path(at.target)
+            if not at.is_hard:  # Relative to its own folder.
+                where = posixpath.join(posixpath.dirname(_plain_path(at.name)), at.target)
+                where = posixpath.normpath(where)
+            if where in self._folders and where not in self._named:
+                return None
+            named = self._named.get(where, [])
+            if at.is_hard:  # It is one with the file that has the name until then.
+                named = [each for each in named if each.offset < at.offset]
+            at = named[-1] if named else None
+        if at is not None and not at.missing:
+            return Member(link.name, at.offset, at.size)
+        before = " before it" if link.is_hard else ""
+        what = f"a link to {link.target!r}, which is no file{before} in this tar"
+        return Member(link.name, link.offset, 0, what, True)
+
+
+def _plain_path(name: str) -> str:
+    """Without a "./" or "/" in front, as tar and its links differ in these."""
+    return posixpath.normpath(name).lstrip("/")

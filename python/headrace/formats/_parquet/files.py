@@ -18,6 +18,7 @@ from headrace.errors import (
 )
 from headrace.formats._files.patterns import files_at
 from headrace.formats._findings import callers_level
+from headrace.formats._hive.partitions import first_files, partition_files
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -70,8 +71,16 @@ def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
 
 
 def files_of(path: str) -> list[str]:
-    """The files of a dataset: a file, a pattern, or the Parquet files of a folder, by name."""
+    """The files of a dataset: a file, a pattern, or the Parquet files of a folder, by name; also of
+    its partitions."""
+    if os.path.isdir(path) and first_files(path):
+        return [each for each in partition_files(path) if each.endswith(SUFFIXES)]
     return files_at(path, lambda name: name.endswith(SUFFIXES) and not name.startswith((".", "_")))
+
+
+def is_partitioned(folder: str) -> bool:
+    """Whether it is a folder of partitions that hold Parquet files."""
+    return any(each.endswith(SUFFIXES) for each in first_files(folder))
 
 
 def is_folder_of_files(folder: str) -> bool:

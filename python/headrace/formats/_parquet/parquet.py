@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import numpy.typing as npt
 
+from headrace import _core
 from headrace._units import format_bytes
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder, Decodes
@@ -22,7 +23,14 @@ from headrace.formats._field import Inner
 from headrace.formats._files.images import BEGIN_BYTES, is_image
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import Sample
+from headrace.formats._format import SOURCE, Sample
+from headrace.formats._hive.partitions import (
+    Partitions,
+    crosses_folders,
+    folders_between,
+    names_of,
+    partitions_of,
+)
 from headrace.formats._indexing.in_order import in_order
 from headrace.formats._parquet.columns import Column, classes_of, columns_of
 from headrace.formats._parquet.files import (
@@ -30,6 +38,7 @@ from headrace.formats._parquet.files import (
     arrow,
     files_of,
     is_folder_of_files,
+    is_partitioned,
     opened,
     release_unused,
     warn_of_others,
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+_CONSTANTS_AT_ONCE = 65_536
 GROUP_BYTES_MAX = 2 << 30  # that a row group may decode to
 _SPLIT = re.compile(r"(.+)-\d{5}-of-\d{5}(?:-[0-9a-f]+)?[.]\w+")
 
@@ -65,7 +75,7 @@ class Parquet(GroupFormat):
 
     def recognises(self, path: str) -> bool:
         if os.path.isdir(path):
-            return is_folder_of_files(path)
+            return is_folder_of_files(path) or is_partitioned(path)
         first = expand(path)[0]
         return first.endswith(SUFFIXES) and os.path.isfile(first)
 
@@ -73,28 +83,66 @@ class Parquet(GroupFormat):
         """Not where the index can say where values lie: in pages that have them as they are."""
         if self.decode:
             return "groups"
-        with closing(in_order(self._is_plain, files_of(path))) as found:
+        files = files_of(path)
+        wanted = self._in_files(path, files)
+        with closing(in_order(lambda each: self._is_plain(each, wanted), files)) as found:
             return False if all(found) else "groups"
 
-    def _is_plain(self, path: str) -> bool:
+    def is_current(self, index: _core.Index) -> bool:
+        return super().is_current(index) and not self._lacks_partitions(index)
+
+    def _lacks_partitions(self, index: _core.Index) -> bool:
+        """Whether an index from before partitions were columns lacks them."""
+        path = index.attributes.get(SOURCE, "")
+        if os.path.isdir(path) or not crosses_folders(path):
+            return False
+        has = {each.name for each in index.fields}
+        wanted = names_of(path, files_of(path)[:1])
+        return any(
+            self.columns is None or each in self.columns for each in wanted if each not in has
+        )
+
+    def _in_files(self, path: str, files: Sequence[str]) -> Sequence[str] | None:
+        """The columns that are wanted of the files themselves."""
+        partitioned = names_of(path, files)
+        given: Any = self.columns
+        if given is None or isinstance(given, str) or not partitioned:
+            return self.columns
+        with opened(files[0]) as file:
+            has = file.schema_arrow.names
+        return [each for each in given if each in has or each not in partitioned]
+
+    def _columns_of(
+        self, path: str, file: pq.ParquetFile, wanted: Sequence[str] | None
+    ) -> list[Column]:
+        """Those of the file; none if only columns that folders name are wanted."""
+        if wanted is not None and not wanted and self.columns:
+            return []
+        return columns_of(path, file.schema_arrow, wanted)
+
+    def _is_plain(self, path: str, wanted: Sequence[str] | None) -> bool:
         with opened(path) as file:
-            columns = columns_of(path, file.schema_arrow, self.columns)
+            columns = self._columns_of(path, file, wanted)
             stored = [column for column in columns if not column.is_inline]
             with file_reader(path) as (read, size):
                 return are_plain(path, read, size, file, stored)
 
     def fill(self, path: str, builder: Builder) -> None:
         files = files_of(path)
-        if os.path.isdir(path):
+        if os.path.isdir(path) and is_partitioned(path):
+            for folder in {path, *(up for each in files for up in folders_between(path, each))}:
+                builder.depends_on(folder)
+        elif os.path.isdir(path):
             builder.depends_on(path)
             _refuse_splits(path, files)
             warn_of_others(path, files)
         if not files:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")
-        columns, classes = self._described_by(files[0])
+        wanted = self._in_files(path, files)
+        columns, classes, has = self._described_by(files[0], wanted)
         release_unused()
-        for column in columns:
-            column.add_field(builder)
+        partitions = partitions_of(path, files, has, self.columns)
+        _add_fields(builder, columns, partitions, self.columns)
         if classes is not None:
             builder.set_classes(classes)
         decoding = Lock()  # One row group is in memory at a time.
@@ -103,7 +151,8 @@ class Parquet(GroupFormat):
             part.depends_on(each)
             with opened(each) as file:
                 filling = _Filling(self.name, part, columns)
-                filling.check(each, columns_of(each, file.schema_arrow, self.columns), files[0])
+                filling.check(each, self._columns_of(each, file, wanted), files[0])
+                _add_constants(part, partitions, each, file.metadata.num_rows)
                 for group in range(file.metadata.num_row_groups):
                     with decoding:
                         filling.add(each, file, group)
@@ -112,15 +161,17 @@ class Parquet(GroupFormat):
         if builder.add_parts(files, describe) == 0:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")
 
-    def _described_by(self, first: str) -> tuple[list[Column], list[str] | None]:
-        """The columns by the first file, and the names of classes.
+    def _described_by(
+        self, first: str, wanted: Sequence[str] | None
+    ) -> tuple[list[Column], list[str] | None, list[str]]:
+        """The columns by the first file, the names of classes, and all columns of the file.
 
         The file is gone when this returns, and with it the dictionary that its reader keeps.
         """
         with opened(first) as file:
             schema = file.schema_arrow
-            columns = _with_images(first, file, columns_of(first, schema, self.columns))
-            return columns, classes_of(schema, columns)
+            columns = _with_images(first, file, self._columns_of(first, file, wanted))
+            return columns, classes_of(schema, columns), list(schema.names)
 
     def decode_group(self, path: str, part: str, into: memoryview) -> int:
         """`part`: the number of the row group, and the columns in order."""
@@ -143,13 +194,27 @@ class Parquet(GroupFormat):
     def own_samples(self, path: str) -> Iterator[Sample]:
         """By pyarrow, a row group at a time."""
         first: list[Column] | None = None
-        for each in files_of(path):
+        files = files_of(path)
+        wanted = self._in_files(path, files)
+        with opened(files[0], "reading") as file:
+            partitions = partitions_of(path, files, file.schema_arrow.names, self.columns)
+        for each in files:
+            constants: dict[str, Any] = {
+                name: value if kind == "text" else np.int32(value)
+                for (name, kind), value in zip(
+                    partitions.columns.items(), partitions.values[each], strict=True
+                )
+            }
             with opened(each, "reading") as file:
-                first = first or columns_of(each, file.schema_arrow, self.columns)
+                first = first or self._columns_of(each, file, wanted)
+                if not first:
+                    yield from ({**constants} for _ in range(file.metadata.num_rows))
+                    continue
                 for group in range(file.metadata.num_row_groups):
                     table = file.read_row_group(group, columns=[c.name for c in first])
                     for row in _with_stored_times(table).to_pylist():
-                        yield {column.name: _own_value(row, column) for column in first}
+                        own = {column.name: _own_value(row, column) for column in first}
+                        yield own | constants
 
 
 def _own_value(row: dict[str, Any], column: Column) -> Any:
@@ -177,6 +242,38 @@ def _with_stored_times(table: pa.Table) -> pa.Table:
             chunks = [each.view(number) for each in table.column(at).chunks]
             table = table.set_column(at, field.name, pa.chunked_array(chunks, number))
     return table
+
+
+def _add_fields(
+    builder: Builder,
+    columns: Sequence[Column],
+    partitions: Partitions,
+    wanted: Sequence[str] | None,
+) -> None:
+    """Adds the fields in the order that was given, or those of partitions last."""
+    by_name = {each.name: each for each in columns}
+    for name in wanted or [*by_name, *partitions.columns]:
+        kind = partitions.columns.get(name)
+        if kind is None:
+            by_name[name].add_field(builder)
+        elif kind == "text":
+            builder.add_field(name, "text", inline=True)
+        else:
+            builder.add_field(name, "array", kind, inline=True)
+
+
+def _add_constants(builder: Builder, partitions: Partitions, file: str, rows: int) -> None:
+    """Adds what the folders of a file say of each of its rows."""
+    for (name, kind), value in zip(
+        partitions.columns.items(), partitions.values[file], strict=True
+    ):
+        for first in range(0, rows, _CONSTANTS_AT_ONCE):
+            count = min(rows - first, _CONSTANTS_AT_ONCE)
+            if kind == "text":
+                data = str(value).encode()
+                builder.add_ragged(name, data * count, np.full(count, len(data)))
+            else:
+                builder.add_values(name, np.full(count, value, kind))
 
 
 class _Filling:

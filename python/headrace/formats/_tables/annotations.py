@@ -16,6 +16,7 @@ from headrace.formats._tables.json_stream import Element, elements, wrong
 
 _TELL_EVERY = 10_000
 _INT64 = 2**63
+_RESULTS_BYTES = 2**20
 I64 = NDArray[np.int64]
 
 
@@ -36,6 +37,8 @@ class Annotations:
     spans: dict[str, I64] = field(default_factory=dict)
     """segmentation, caption: where their JSON lies in the file, [begin, end)."""
     classes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Members of annotations that are not taken."""
 
 
 def first_images(path: str, count: int) -> list[str]:
@@ -51,12 +54,29 @@ def first_images(path: str, count: int) -> list[str]:
     return names
 
 
+def is_results(path: str) -> bool:
+    """Whether the file is a list of results, as of pycocotools: annotations without images."""
+    with open(path, "rb") as file:
+        text = file.read(_RESULTS_BYTES).decode("latin-1").lstrip()
+    if not text.startswith("["):
+        return False
+    try:
+        first, _ = _DECODER.raw_decode(text[1:].lstrip())
+    except ValueError:
+        return False
+    return isinstance(first, dict) and "image_id" in first and bool(_PARTS.keys() & first.keys())
+
+
 def is_annotations(path: str) -> bool:
     """Whether the file has images, or annotations of images, in its first array of either."""
     for element in elements(path):
         value = element.value
         if element.key == "images":
-            return isinstance(value, dict) and "file_name" in value and "id" in value
+            return (
+                isinstance(value, dict)
+                and "id" in value
+                and bool({"file_name", "coco_url"} & value.keys())
+            )
         if element.key == "annotations":
             return isinstance(value, dict) and "image_id" in value
         if element.begin > 2**20:
@@ -86,6 +106,7 @@ class _Reader:
         self._numbers: dict[str, array[Any]] = {}
         self._spans: dict[str, array[Any]] = {}
         self._has: set[str] | None = None
+        self._left_out: tuple[str, ...] = ()
         self._keypoints = 0
 
     def add(self, element: Element) -> None:
@@ -109,6 +130,14 @@ class _Reader:
         value = element.value
         has = _PARTS.keys() & value.keys()
         if self._has is None:
+            self._left_out = tuple(sorted(value.keys() - _PARTS.keys() - _PLAIN))
+            if not has and "segments_info" in value:
+                raise InvalidArgumentError(
+                    f"indexing {self._path}: byte {element.begin:,}: its annotations are panoptic "
+                    "ones ('segments_info', and a mask of their own as 'file_name'), which a table "
+                    "of images, masks and segments takes: `headrace docs formats/coco` has the "
+                    "lines that write it"
+                )
             self._has = has
             for name in has:
                 if _PARTS[name] == "span":
@@ -191,6 +220,7 @@ class _Reader:
             found.columns[name] = each[by_image]
         for name, spans in self._spans.items():
             found.spans[name] = np.array(spans, np.int64).reshape(-1, 2)[by_image]
+        found.left_out = self._left_out
         found.classes = tuple(self._categories[each] for each in sorted(self._categories))
         return found
 
@@ -229,6 +259,8 @@ _PARTS = {
     "caption": "span",
 }
 """What an annotation may have, and how it is kept."""
+_PLAIN = {"id", "image_id", "num_keypoints"}
+"""What else it has, of which nothing is lost."""
 
 _DECODER = json.JSONDecoder()
 _SPACE = " \t\r\n"
@@ -237,7 +269,12 @@ _SPACE = " \t\r\n"
 def _file_name(path: str, element: Element) -> str:
     name = element.value.get("file_name") if isinstance(element.value, dict) else None
     if not isinstance(name, str) or not name:
-        raise wrong(path, element, f"its file_name is {name!r:.80}, no name of a file")
+        raise wrong(
+            path,
+            element,
+            f"its file_name is {name!r:.80}, no name of a file below the folder of images; give "
+            "each image one, as '000000000139.jpg'",
+        )
     return name
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,16 +13,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from headrace._arguments import choice
-from headrace.errors import FailedPreconditionError, HeadraceError, NotFoundError
+from headrace.errors import (
+    FailedPreconditionError,
+    HeadraceError,
+    InvalidArgumentError,
+    NotFoundError,
+)
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
 from headrace.formats._files.reading import file_reader
+from headrace.formats._files.sounds import Undecoded
+from headrace.formats._findings import ANNOTATION_MEMBER, callers_level
 from headrace.formats._format import Format, Sample
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.annotations import (
     Annotations,
     first_images,
     is_annotations,
+    is_results,
     read_annotations,
 )
 from headrace.formats._tables.files import Files, are_images, is_file, path_of
@@ -52,15 +62,28 @@ class Coco(Format):
         if not path.lower().endswith(".json") or not os.path.isfile(path):
             return False
         try:
-            return is_annotations(path)
+            return is_results(path) or is_annotations(path)
         except HeadraceError:
             return False
 
     def root(self, path: str) -> str:
+        if is_results(path):
+            raise InvalidArgumentError(
+                f"indexing {path}: it is a list of results, without images; make them the "
+                "annotations of the file that they are of: `python -c 'import json, sys; "
+                'found = json.load(open(sys.argv[1])); found["annotations"] = '
+                'json.load(open(sys.argv[2])); json.dump(found, open(sys.argv[3], "w"))\' '
+                f"ANNOTATIONS.json {shlex.quote(path)} BOTH.json`, and open BOTH.json"
+            )
         base = os.path.dirname(path)
         if self.folder is not None:
             return os.path.normpath(os.path.join(base, self.folder))
         names = first_images(path, _LOOKED_FOR)
+        if not names:
+            raise InvalidArgumentError(
+                f"indexing {path}: it has annotations, but no images; give it the list 'images' of "
+                "the file that they come from"
+            )
         tried = _neighbours(path)
         for folder in tried:
             if any(is_file(path_of(folder, each)) for each in names):
@@ -88,7 +111,18 @@ class Coco(Format):
                 f"indexing {path}: it changed while it was read; index it again when nothing "
                 "writes to it"
             )
-        files.end(len(found.ids), path, self.missing == "skip")
+        report = Undecoded()
+        for each in found.left_out:
+            report.add(ANNOTATION_MEMBER, each)
+        if found.left_out and not found.columns and not found.spans:
+            warnings.warn(
+                f"headrace: indexing {path}: its annotations have none of the members that are "
+                f"taken, but {', '.join(map(repr, found.left_out))}: the dataset has the images "
+                "alone (`headrace docs formats/coco`)",
+                RuntimeWarning,
+                stacklevel=callers_level(),
+            )
+        files.end(len(found.ids), path, self.missing == "skip", report)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """By json, as torchvision's CocoDetection orders them."""

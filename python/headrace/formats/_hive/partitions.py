@@ -1,0 +1,205 @@
+"""Partitions as Hive, Spark and pyarrow write them: folders `COLUMN=VALUE`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote, unquote_to_bytes
+
+from headrace._units import counted
+from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._files.patterns import expand, folder_above, is_pattern
+from headrace.formats._findings import callers_level
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_WHOLE = re.compile(r"-?0*[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")
+_SHOWN = 3
+_DEPTH_MAX = 32  # of partitions
+_READ_BY_PYARROW = {
+    ".csv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".ipc": "ipc",
+    ".orc": "orc",
+}
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """The columns that the folders of some files name."""
+
+    columns: dict[str, str]
+    """By name "int32" or "text"."""
+    values: dict[str, tuple[int | str, ...]]
+    """By file a value of each."""
+
+
+def keys_of(base: str, file: str) -> dict[str, str]:
+    """The columns that the folders between `base` and a file name, and their values as they stand.
+
+    Of a column that is named twice the first.
+    """
+    found: dict[str, str] = {}
+    for part in file[len(base) :].split("/")[:-1]:
+        key, equals, value = part.partition("=")
+        if equals and key:
+            found.setdefault(unquote(key), value)
+    return found
+
+
+def base_of(path: str) -> str:
+    """The folder below which folders name columns: `path`, or that above a pattern's wildcards."""
+    if os.path.isdir(path):
+        return path
+    return folder_above(path) if is_pattern(path) else os.path.dirname(path)
+
+
+def names_of(path: str, files: Iterable[str]) -> list[str]:
+    """The columns that the folders of any of the files name."""
+    base = base_of(path)
+    return list(dict.fromkeys(name for each in files for name in keys_of(base, each)))
+
+
+def crosses_folders(pattern: str) -> bool:
+    """Whether the wildcards of a pattern, which may be a path, stand for folders."""
+    return "/" in pattern[len(base_of(pattern)) :].strip("/")
+
+
+def partitions_of(
+    path: str, files: Sequence[str], has: Sequence[str], wanted: Sequence[str] | None
+) -> Partitions:
+    """The columns of the files at `path`, with types as pyarrow finds them.
+
+    `has`: the columns that the files themselves have. `wanted`: of all; None: all.
+    """
+    base = base_of(path)
+    texts = {each: keys_of(base, each) for each in files}
+    names = [name for name in names_of(path, files) if name not in has]
+    if wanted is not None:
+        names = [name for name in wanted if name in names]
+    for each in files:
+        lacks = [name for name in names if name not in texts[each]]
+        if lacks:
+            raise InvalidArgumentError(
+                f"indexing {path}: {each} lies in no folder {lacks[0]}=..., as others of its files "
+                f"do; name those that do by a pattern, or {_choice(has)}"
+            )
+    columns: dict[str, str] = {}
+    values: dict[str, list[int | str]] = {each: [] for each in files}
+    for name in names:
+        found = {each: _decoded(path, each, name, texts[each][name], has) for each in files}
+        numbers = {each: _number(value) for each, value in found.items()}
+        is_text = any(each is None for each in numbers.values())
+        columns[name] = "text" if is_text else "int32"
+        for each in files:
+            number = numbers[each]
+            values[each].append(found[each] if is_text or number is None else number)
+    return Partitions(columns, {each: tuple(row) for each, row in values.items()})
+
+
+def _choice(has: Sequence[str]) -> str:
+    return f"leave the column out: format=hr.formats.Parquet(columns={tuple(has)!r})"
+
+
+def _decoded(path: str, file: str, name: str, value: str, has: Sequence[str]) -> str:
+    try:
+        text = unquote_to_bytes(os.fsencode(value)).decode()
+    except UnicodeDecodeError as error:
+        raise DataLossError(
+            f"indexing {path}: {file}: the folder {name}={value!r} is not UTF-8: {error.reason}; "
+            f"rename it, or {_choice(has)}"
+        ) from error
+    if text == _NULL:
+        raise InvalidArgumentError(
+            f"indexing {path}: {file}: column {name!r} has no value (null) there, as the folder's "
+            f"name says; name the other folders by a pattern, or {_choice(has)}"
+        )
+    return text
+
+
+def _number(text: str) -> int | None:
+    """A whole number of 32 bits; None: pyarrow takes it for text."""
+    if not _WHOLE.fullmatch(text):
+        return None
+    is_hex = text[:2] in ("0x", "0X")
+    number = int(text, 16 if is_hex else 10)
+    if is_hex and number >= 2**31:
+        number -= 2**32
+    return number if -(2**31) <= number < 2**31 else None
+
+
+def partition_files(folder: str) -> list[str]:
+    """The files in a folder of partitions, by path; none of a hidden folder, or of one of "_"."""
+    found: list[str] = []
+    for where, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(each for each in folders if not each.startswith((".", "_")))
+        found += (os.path.join(where, each) for each in files if not each.startswith((".", "_")))
+    return sorted(found)
+
+
+def folders_between(folder: str, file: str) -> list[str]:
+    """The folders in `folder` that a file lies in."""
+    found = []
+    while len(file := os.path.dirname(file)) > len(folder):
+        found.append(file)
+    return found
+
+
+def first_files(folder: str) -> list[str]:
+    """The files in the first partition of a folder that holds partitions; none: it does not."""
+    at = folder
+    for _ in range(_DEPTH_MAX):
+        with os.scandir(at) as entries:
+            visible = sorted(
+                (each.name, each.is_dir()) for each in entries if each.name[0] not in "._"
+            )
+        inside = [name for name, is_folder in visible if is_folder]
+        if not inside:
+            return [name for name, _ in visible] if at != folder else []
+        if at == folder and not all(name.find("=") > 0 for name in inside):
+            return []
+        at = os.path.join(at, inside[0])
+    return []
+
+
+def refuse_other_partitions(folder: str) -> None:
+    """Raises if a folder holds partitions of tables that are not Parquet."""
+    files = first_files(folder)
+    suffixes = {os.path.splitext(each)[1].lower() for each in files} - {""}
+    written = next((each for each in _READ_BY_PYARROW if each in suffixes), None)
+    if written is None:
+        return
+    names = sorted(each for each in os.listdir(folder) if each.find("=") > 0)
+    more = ", ..." if len(names) > _SHOWN else ""
+    code = (
+        "import pyarrow.dataset as d; d.write_dataset(d.dataset("
+        f"{folder!r}, format={_READ_BY_PYARROW[written]!r}, partitioning='hive'), "
+        f"{folder + '-parquet'!r}, format='parquet')"
+    )
+    raise InvalidArgumentError(
+        f"opening dataset {folder}: it is a folder of partitions "
+        f"({', '.join(map(repr, names[:_SHOWN]))}{more}) of {written} files; headrace takes the "
+        "columns of partitions of Parquet alone: write it as Parquet: "
+        f"`python -c {shlex.quote(code)}`, and open {folder}-parquet"
+    )
+
+
+def warn_of_partitions(path: str, fields: Sequence[str]) -> None:
+    """Warns if the folders of a pattern's files name columns that are no fields."""
+    if not crosses_folders(path) or os.path.isdir(path):
+        return
+    lost = [each for each in names_of(path, expand(path)) if each not in fields]
+    if lost:
+        warnings.warn(
+            f"headrace: indexing {path}: folders name {counted(len(lost), 'column', 'columns')}, "
+            f"{', '.join(map(repr, lost))}, left out; of Parquet files they are fields",
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )

@@ -1,0 +1,1 @@
+"""Tars of samples, for the format `webdataset`."""

@@ -1,0 +1,1 @@
+"""Files of tokens, for the format `tokens`."""
