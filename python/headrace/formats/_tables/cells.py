@@ -100,13 +100,20 @@ def check_delimiter(path: str, header: Sequence[str], second: str, row: Format |
     if len(header) != 1 or row is None:
         return
     for delimiter, name in _DELIMITERS.items():
-        count = header[0].count(delimiter)
-        if count and second.count(delimiter) == count:
+        widths = {len(_cells_of(each, delimiter)) for each in (header[0], second)}
+        if len(widths) == 1 and max(widths) > 1:
             raise InvalidArgumentError(
                 f"indexing {path}: line 1, {header[0]!r:.200}, is one cell, but looks as if "
                 f"separated by {name}: format={written(row, delimiter=delimiter)}; if it is one "
                 f"cell: format={written(row, delimiter=',' if delimiter != ',' else chr(9))}"
             )
+
+
+def _cells_of(line: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 @dataclass
@@ -128,7 +135,7 @@ class Oddities:
         """Notes names with blanks around them."""
         for name in names:
             if name != name.strip():
-                self.add("blanks", repr(name))
+                self.add("blanks", name)
 
     def note_lines(self, row: Sequence[str], delimiter: str, line: int) -> None:
         """Notes values of a row over several lines that look like rows themselves."""

@@ -30,7 +30,7 @@ _REAL = re.compile(
     r"|nan|NaN|inf|-?Infinity)"
 ).fullmatch
 
-_MAY_BE_INFINITE = re.compile(r".*[eE]\+?[0-9]{3,}|-?[0-9.]{309,}").fullmatch
+_DIGITS_MAX = 300  # that any float64 with a fraction can have without an exponent
 
 _NAMES = {
     "NoneType": "null", "bool": "bool", "int": "integer", "float": "float", "str": "text",
@@ -114,7 +114,7 @@ class Scanned:
             infinite = [row for row, x in enumerate(values) if type(x) is float and isinf(x)]
             infinite = [row for row in infinite if not piece.says_infinity(row)]
         else:
-            infinite = [r for r, x in enumerate(values) if _MAY_BE_INFINITE(x) and isinf(float(x))]
+            infinite = _large(values)
             self._note_spellings(values, odd)
         for row in infinite:
             place = piece.where(row).removeprefix("indexing ")
@@ -430,6 +430,15 @@ def _numbers(values: list[Any], dtype: str) -> np.ndarray[Any, Any]:
         kind = float if dtype.startswith("float") else int
         return np.array([kind(each) for each in values], dtype)
     return np.array(values, dtype)
+
+
+def _large(cells: list[str]) -> list[int]:
+    """The rows whose numbers are written in digits and became infinite."""
+    text = "".join(cells)
+    if "e" not in text and "E" not in text and max(map(len, cells)) < _DIGITS_MAX:
+        return []  # Looking at each takes longer.
+    digits = ((row, each) for row, each in enumerate(cells) if each[-1:].isdigit())
+    return [row for row, each in digits if isinf(float(each))]
 
 
 def _bare(cell: str) -> str | None:
