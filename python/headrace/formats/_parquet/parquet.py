@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -22,9 +22,9 @@ from headrace.formats._field import Inner
 from headrace.formats._files.images import BEGIN_BYTES, is_image
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import Sample
+from headrace.formats._format import Sample, later_option
 from headrace.formats._indexing.in_order import in_order
-from headrace.formats._parquet.columns import Column, classes_of, columns_of
+from headrace.formats._parquet.columns import Column, classes_of, columns_of, with_stand_ins
 from headrace.formats._parquet.files import (
     SUFFIXES,
     arrow,
@@ -38,11 +38,19 @@ from headrace.formats._parquet.footer import Chunks, chunks_of
 from headrace.formats._parquet.pages import are_plain, offsets_of
 from headrace.formats._parquet.values import values_of
 from headrace.formats._rowgroups.format import GroupFormat
+from headrace.formats._tables.absent import (
+    check_absent,
+    check_known,
+    left_out,
+    valid_field,
+    ways_out,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+_TYPED_MAX = 60  # characters of a value that a message advises to type
 GROUP_BYTES_MAX = 2 << 30  # that a row group may decode to
 _SPLIT = re.compile(r"(.+)-\d{5}-of-\d{5}(?:-[0-9a-f]+)?[.]\w+")
 
@@ -63,6 +71,13 @@ class Parquet(GroupFormat):
     decode: bool = False
     """Whether row groups are decoded even if all values lie in the file as they are."""
 
+    fill: Mapping[str, Any] | None = later_option(None, hash=False)  # type: ignore[assignment]
+    """By column the value of rows that have none (null)."""
+
+    optional: tuple[str, ...] = later_option(())
+    """Columns that may be null: a field more, NAME_valid, says which rows have a value. The others
+    have that of `fill`, or 0, or nothing."""
+
     def recognises(self, path: str) -> bool:
         if os.path.isdir(path):
             return is_folder_of_files(path)
@@ -78,12 +93,13 @@ class Parquet(GroupFormat):
 
     def _is_plain(self, path: str) -> bool:
         with opened(path) as file:
-            columns = columns_of(path, file.schema_arrow, self.columns)
-            stored = [column for column in columns if not column.is_inline]
+            stored = [each for each in self._columns_of(path, file) if not each.is_inline]
+            if any(each.has_stand_in for each in stored):
+                return False  # The file has no bytes for it.
             with file_reader(path) as (read, size):
                 return are_plain(path, read, size, file, stored)
 
-    def fill(self, path: str, builder: Builder) -> None:
+    def describe(self, path: str, builder: Builder) -> None:
         files = files_of(path)
         if os.path.isdir(path):
             builder.depends_on(path)
@@ -102,8 +118,8 @@ class Parquet(GroupFormat):
         def describe(each: str, part: Builder) -> None:
             part.depends_on(each)
             with opened(each) as file:
-                filling = _Filling(self.name, part, columns)
-                filling.check(each, columns_of(each, file.schema_arrow, self.columns), files[0])
+                filling = _Filling(self, part, columns)
+                filling.check(each, self._columns_of(each, file), files[0])
                 for group in range(file.metadata.num_row_groups):
                     with decoding:
                         filling.add(each, file, group)
@@ -119,12 +135,25 @@ class Parquet(GroupFormat):
         """
         with opened(first) as file:
             schema = file.schema_arrow
-            columns = _with_images(first, file, columns_of(first, schema, self.columns))
+            columns = _with_images(first, file, self._columns_of(first, file))
+            for column in columns:
+                if column.kind == "image" and column.has_stand_in:
+                    raise InvalidArgumentError(
+                        f"indexing {first}: column {column.name!r} holds images, for which nothing "
+                        f"stands{left_out(self, [column.name], [c.name for c in columns])}"
+                    )
             return columns, classes_of(schema, columns)
+
+    def _columns_of(self, path: str, file: pq.ParquetFile) -> list[Column]:
+        check_absent("parquet", self.fill, self.optional)
+        columns = columns_of(path, file.schema_arrow, self.columns)
+        fill = self.fill or {}
+        check_known(path, fill, self.optional, [each.name for each in columns])
+        return with_stand_ins(columns, fill, self.optional)
 
     def decode_group(self, path: str, part: str, into: memoryview) -> int:
         """`part`: the number of the row group, and the columns in order."""
-        group, names = _parsed(path, part)
+        group, names, stand_ins = _parsed(path, part)
         at = 0
         with opened(path, "decoding") as file:
             if not 0 <= group < file.metadata.num_row_groups:
@@ -132,7 +161,8 @@ class Parquet(GroupFormat):
                     f"decoding {path}: it has {file.metadata.num_row_groups} row groups, the index "
                     f"names number {group}; index it again"
                 )
-            for column in columns_of(path, file.schema_arrow, names):
+            columns = columns_of(path, file.schema_arrow, names)
+            for column in with_stand_ins(columns, stand_ins, ()):
                 for values in values_of(path, file, group, column):
                     data = values.bytes
                     if at + len(data) <= len(into):
@@ -145,11 +175,28 @@ class Parquet(GroupFormat):
         first: list[Column] | None = None
         for each in files_of(path):
             with opened(each, "reading") as file:
-                first = first or columns_of(each, file.schema_arrow, self.columns)
+                first = first or self._columns_of(each, file)
                 for group in range(file.metadata.num_row_groups):
                     table = file.read_row_group(group, columns=[c.name for c in first])
                     for row in _with_stored_times(table).to_pylist():
-                        yield {column.name: _own_value(row, column) for column in first}
+                        yield _own_sample(row, first)
+
+
+def _own_sample(row: dict[str, Any], columns: Sequence[Column]) -> Sample:
+    sample = {}
+    for column in columns:
+        given = row[column.name]
+        if column.child is not None and isinstance(given, dict):
+            given = given[column.child]
+        if given is None and column.has_stand_in:
+            value = column.stand_in
+            value = value.encode() if column.kind == "bytes" and isinstance(value, str) else value
+            inside = value if column.child is None else {column.child: value}
+            row = row | {column.name: value if column.is_nested else inside}
+        sample[column.name] = _own_value(row, column)
+        if column.is_optional:
+            sample[valid_field(column.name)] = np.bool_(given is not None)
+    return sample
 
 
 def _own_value(row: dict[str, Any], column: Column) -> Any:
@@ -182,12 +229,14 @@ def _with_stored_times(table: pa.Table) -> pa.Table:
 class _Filling:
     """Adds the row groups of a file to the builder."""
 
-    def __init__(self, format_name: str, builder: Builder, columns: Sequence[Column]) -> None:
-        self._format = format_name
+    def __init__(self, row: Parquet, builder: Builder, columns: Sequence[Column]) -> None:
+        self._row = row
+        self._format = row.name
         self._builder = builder
         self._columns = columns
         self._stored = [each for each in columns if not each.is_inline]
         self._names = [each.name for each in self._stored]
+        self._stand_ins = {x.name: x.stand_in for x in self._stored if x.has_stand_in}
         self._file = -1  # the number of the one that was added last
         self._file_path = ""
         self._chunks: Chunks = {}
@@ -213,7 +262,10 @@ class _Filling:
         for column in self._columns:
             parts = []
             inner: list[Any] = []
-            for values in values_of(path, file, group, column):
+            advice = _Advice(self._row, file, self._columns)
+            for values in values_of(path, file, group, column, advice):
+                if values.valid is not None and column.is_optional:
+                    self._builder.add_values(valid_field(column.name), values.valid)
                 if column.is_inline:
                     self._builder.add_values(column.name, values.data)
                     continue
@@ -261,7 +313,8 @@ class _Filling:
     ) -> None:
         """The extents of values in a row group that a reader decodes, and its block."""
         size = int(sum(each.sum() for each in lengths))
-        part = quote(json.dumps([group, self._names], separators=(",", ":")), safe="")
+        about = [group, self._names, *([self._stand_ins] if self._stand_ins else [])]
+        part = quote(json.dumps(about, separators=(",", ":")), safe="")
         number = self._builder.add_group(path, part, size, format=self._format)
         at = 0
         for column, of_rows, inner in zip(self._stored, lengths, inners, strict=True):
@@ -276,11 +329,46 @@ def _joined_inner(parts: Sequence[tuple[Any, Any]]) -> Inner:
     return np.concatenate(lengths), np.concatenate(counts)
 
 
-def _parsed(path: str, part: str) -> tuple[int, list[str]]:
+class _Advice:
+    """What to do about nulls of a column."""
+
+    def __init__(self, row: Parquet, file: pq.ParquetFile, columns: Sequence[Column]) -> None:
+        self._row, self._file, self._columns = row, file, columns
+
+    def __call__(self, column: Column, inside: bool) -> str:
+        names = [each.name for each in self._columns]
+        embed = ""
+        if column.child is not None:
+            embed = "if they are files, write their bytes into the table, with datasets: "
+            embed += "embed_external_files=True; or "
+        if inside or column.kind == "image":
+            left = left_out(self._row, [column.name], names)
+            return f"{embed}write the file without{left}"
+        lacking = {x.name: _short(x.zero) for x in self._columns if x is column or self._lacks(x)}
+        return embed + ways_out(self._row, lacking, names)
+
+    def _lacks(self, column: Column) -> bool:
+        """Whether the file says that a column has nulls, and nothing stands for them."""
+        if column.has_stand_in or column.kind == "image" or column.shape or column.child:
+            return False
+        about = self._file.metadata
+        groups = map(about.row_group, range(about.num_row_groups))
+        chunks = (each.column(number) for each in groups for number in range(about.num_columns))
+        own = (each.statistics for each in chunks if each.path_in_schema == column.path)
+        return any(each is not None and each.null_count for each in own)
+
+
+def _short(value: Any) -> Any:
+    return value if len(repr(value)) <= _TYPED_MAX else None
+
+
+def _parsed(path: str, part: str) -> tuple[int, list[str], dict[str, Any]]:
     try:
-        group, names = json.loads(unquote(part))
-        if isinstance(group, int) and all(isinstance(each, str) for each in names):
-            return group, names
+        group, names, *more = json.loads(unquote(part))
+        stand_ins = more[0] if more else {}
+        are_names = all(isinstance(each, str) for each in (*names, *stand_ins))
+        if isinstance(group, int) and are_names and isinstance(stand_ins, dict):
+            return group, names, stand_ins
     except (ValueError, TypeError):
         pass
     raise DataLossError(f"decoding {path}: the index names no row group by {part!r}")
@@ -325,8 +413,9 @@ def _holds_images(path: str, file: pq.ParquetFile, column: Column) -> bool:
 
 
 def _begins_as_image(path: str, file: pq.ParquetFile, column: Column) -> bool:
+    column = replace(column, stand_in="")  # The first one that there is.
     for group in range(file.metadata.num_row_groups):
         for values in values_of(path, file, group, column):
-            for length in values.lengths[:1]:
+            for length in values.lengths[values.valid][:1]:
                 return is_image(bytes(values.bytes[: min(BEGIN_BYTES, length)]))
     return False

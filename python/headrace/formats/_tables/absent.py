@@ -10,6 +10,8 @@ from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format, written
 
 _VALID = "_valid"
+NOT_GIVEN: Any = object()
+"""Where nothing stands for a value that a row lacks."""
 
 
 def valid_field(column: str) -> str:
@@ -55,14 +57,16 @@ def check_known(
 def ways_out(row: Format, lacking: Mapping[str, Any], taken: Sequence[str]) -> str:
     """What to type where rows of these columns have no value; by column what may stand for it.
 
-    `taken`: all columns.
+    None: too much to type. `taken`: all columns.
     """
     options: Any = row
-    fill = {**(options.fill or {}), **lacking}
+    short = {name: each for name, each in lacking.items() if each is not None}
+    fill = {**(options.fill or {}), **short}
     optional = (*options.optional, *(each for each in lacking if each not in options.optional))
     said = ", ".join(map(repr, map(valid_field, lacking)))
+    filled = f"say what stands for it, format={written(row, fill=fill)}, or " if short else ""
     return (
-        f"say what stands for it, format={written(row, fill=fill)}, or have {said} say which rows "
+        f"{filled}have {said} say which rows "
         f"have one, format={written(row, optional=optional)}{left_out(row, list(lacking), taken)}"
     )
 

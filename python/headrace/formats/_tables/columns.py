@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._builder import Builder
-from headrace.formats._tables.absent import valid_field
+from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 from headrace.formats._tables.cells import Oddities
 from headrace.formats._tables.piece import Piece
 
@@ -41,8 +41,6 @@ _ZEROS: dict[str, Any] = {
     "text": "", "bool": False, "list": [], "integer": 0, "float": 0, "object": "",
 }  # fmt: skip
 _NO_CLASS = -100  # torch's cross_entropy leaves such labels out.
-NOT_GIVEN: Any = object()
-"""Where nothing stands for a value that a row lacks."""
 
 
 @dataclass

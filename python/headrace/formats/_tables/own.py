@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from headrace.formats._format import Sample
+from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 from headrace.formats._tables.cells import Cells
-from headrace.formats._tables.columns import NOT_GIVEN, Holds
+from headrace.formats._tables.columns import Holds
 from headrace.formats._tables.plan import Options, Plan
 
 Row = dict[str, Any]
@@ -43,7 +44,7 @@ def own_rows(
                 value = holds.stand_in
             sample[field] = _value(value, holds, plan.classes)
             if holds.is_optional:
-                sample[f"{field}_valid"] = np.bool_(is_there)
+                sample[valid_field(field)] = np.bool_(is_there)
         yield sample
 
 
