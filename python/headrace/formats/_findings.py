@@ -42,6 +42,20 @@ _NO_FAULT = {  # of one file, and of several
         "samples with a key that an earlier one of their tar has, read like all others",
     ),
     TAR_SPECIAL: ("pipe or device in a tar, left out", "pipes or devices in tars, left out"),
+    # Of a table: what may be a mistake.
+    "blanks": ("column name with blanks around it", "column names with blanks around them"),
+    "rows_in_quotes": (
+        "quoted value over lines that look like rows",
+        "quoted values over lines that look like rows",
+    ),
+    "infinite": (
+        "number that float64 cannot hold, which became infinite",
+        "numbers that float64 cannot hold, which became infinite",
+    ),
+    "spellings": (
+        "number that is written in two ways, which became one value",
+        "numbers that are written in two ways, which became one value each",
+    ),
 }
 _FAULTS = {
     "empty": ("of zero bytes", "of zero bytes"),

@@ -77,6 +77,29 @@ class Given:
     """Describes its samples to the builder, as `Format.fill` does."""
 
 
+_LATER = "later"
+
+
+def later_option(default: Any, *, hash: bool | None = None) -> Any:
+    """The default of an option that a format did not have before.
+
+    An index does not name it where it has its default, so that indexes of before stay current.
+    """
+    return dataclasses.field(default=default, hash=hash, metadata={_LATER: True})
+
+
+def written(row: Format, **changes: Any) -> str:
+    """A format with other options, as Python: "hr.formats.Manifest(fill={'age': 0})"."""
+    made: Any = dataclasses.replace(row, **changes)  # type: ignore[type-var]
+    given = {each.name: (getattr(made, each.name), each.default) for each in _options_of(made)}
+    options = [f"{name}={value!r}" for name, (value, usual) in given.items() if value != usual]
+    return f"hr.formats.{type(row).__name__}({', '.join(options)})"
+
+
+def _options_of(row: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(row) if dataclasses.is_dataclass(row) else ()
+
+
 class _NamedOptions(ABCMeta):
     """Of classes whose options are the fields of a dataclass: others are refused by an error that
     helps, as `named_arguments` says."""
@@ -118,10 +141,6 @@ class Format(metaclass=_NamedOptions):
     follows_skip: ClassVar[bool] = False
     """Whether `skip=` leaves files out."""
 
-    later_options: ClassVar[tuple[str, ...]] = ()
-    """Options that came after the first version: at their default, an index from before them is of
-    the same dataset."""
-
     @abstractmethod
     def recognises(self, path: str) -> bool:
         """Whether `path` (absolute) is such a dataset. OSError: it cannot be read.
@@ -135,6 +154,10 @@ class Format(metaclass=_NamedOptions):
         An exception stops it, and nothing is left.
         """
         raise InvalidArgumentError(f"indexing {path}: {self.opens} cannot be indexed")
+
+    def describe(self, path: str, builder: Builder) -> None:
+        """Calls `fill()`; a format that has an option of that name has its description here."""
+        self.fill(path, builder)
 
     def of_object(self, given: object) -> Given | None:
         """How to index an object that is given instead of a path; None: not one of this format.
@@ -170,11 +193,20 @@ class Format(metaclass=_NamedOptions):
         raise InvalidArgumentError(f"reading {path}: {self.opens} has no reader of its own")
 
     def options(self) -> Mapping[str, Any]:
-        """The parameters, as JSON values, by name: the fields of a dataclass."""
-        row: Any = self
-        if not dataclasses.is_dataclass(row):
-            return {}
-        return {each.name: getattr(row, each.name) for each in dataclasses.fields(row)}
+        """The parameters, as JSON values, by name: the fields of a dataclass.
+
+        Without those of `later_option()` that have their default.
+        """
+        given = {each: getattr(self, each.name) for each in _options_of(self)}
+        return {
+            each.name: value
+            for each, value in given.items()
+            if not each.metadata.get(_LATER) or value != each.default
+        }
+
+    def option_names(self) -> tuple[str, ...]:
+        """The names of all parameters."""
+        return tuple(each.name for each in _options_of(self))
 
     # The rest serves formats with another way than an index that headrace builds and keeps.
 
@@ -242,13 +274,8 @@ class Format(metaclass=_NamedOptions):
         return ""
 
     def _options_text(self) -> str:
-        options = dict(self.options())
-        row: Any = self
-        for each in dataclasses.fields(row) if self.later_options else ():
-            if each.name in self.later_options and options[each.name] == each.default:
-                del options[each.name]
         try:
-            return json.dumps(options, sort_keys=True)
+            return json.dumps(dict(self.options()), sort_keys=True)
         except TypeError as error:
             raise InvalidArgumentError(
                 f"format {self.name}: its options must be JSON values: {error}"
@@ -278,7 +305,7 @@ class Format(metaclass=_NamedOptions):
             )
 
     def _given(self, path: str) -> Given:
-        return Given(path, "", self.root(path), lambda builder: self.fill(path, builder))
+        return Given(path, "", self.root(path), lambda builder: self.describe(path, builder))
 
     def _build(self, given: Given, target: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """The index, and where it is: `target`, unless that is in the cache and has no room."""

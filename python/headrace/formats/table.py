@@ -114,8 +114,8 @@ def with_options(name: str | None, texts: Sequence[str]) -> Format:
     values: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        if not equals or key not in row.options():
-            known = ", ".join(row.options()) or "none"
+        if not equals or key not in row.option_names():
+            known = ", ".join(row.option_names()) or "none"
             raise InvalidArgumentError(
                 f"--option {text}: format {name!r} has these options: {known}; write NAME=VALUE"
             )

@@ -24,7 +24,7 @@ from headrace.formats._files.npy import read_npy_header
 from headrace.formats._files.objects import object_path
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import Format, Sample
+from headrace.formats._format import Format, Sample, later_option
 from headrace.formats._tokens.headers import has_header, read_header
 
 _WINDOWS_AT_ONCE = 2**20
@@ -44,7 +44,6 @@ class Tokens(Format):
 
     name: ClassVar[str] = "tokens"
     opens: ClassVar[str] = "token files of Megatron (.bin beside .idx), llm.c, NeMo, lit-gpt"
-    later_options: ClassVar[tuple[str, ...]] = ("header_bytes",)
 
     window: int | None = None
     """Tokens of a sample."""
@@ -58,7 +57,7 @@ class Tokens(Format):
     """Whether a sample is a document of a Megatron file, of any length, instead of a window."""
     batch_dtype: str | None = "int64"
     """What batches hold; None: the stored type."""
-    header_bytes: int | None = None
+    header_bytes: int | None = later_option(None)
     """Of raw files: bytes in front of the tokens; None: those of a header that is known, or 0."""
 
     def __post_init__(self) -> None:

@@ -315,15 +315,12 @@ def test_class_folders_stay_class_folders(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_tables_without_files_are_not_manifests(folder: Path, suffix: str) -> None:
+def test_tables_without_files_are_samples_themselves(folder: Path, suffix: str) -> None:
     path = write(folder / f"a.{suffix}", [{"text": "a b", "path": "no file"}])
-    if suffix == "parquet":
-        assert hr.open(path).format == "parquet"
-    else:
-        with pytest.raises(errors.InvalidArgumentError, match="this is a file of"):
-            hr.open(path)
+    assert hr.open(path).format == ("parquet" if suffix == "parquet" else "manifest")
+    assert hr.open(path)[0] == {"text": "a b", "path": "no file"}
     with pytest.raises(errors.InvalidArgumentError, match="no column names files below"):
-        hr.open(path, format="manifest")
+        hr.open(path, format=Manifest(folder="images"))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
@@ -347,6 +344,7 @@ def test_the_page_is_true(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     write(
         folder / "pairs.jsonl", [{"a": f"images/{i}.jpg", "b": f"images/{i}.png"} for i in range(9)]
     )
+    write(folder / "texts.jsonl", [{"text": "a", "lang": "en"}])
     monkeypatch.chdir(folder)
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, Any] = {"hr": hr}

@@ -57,9 +57,9 @@ FILE = {"path": "images/1.jpg"}
         (lines(""), "line 1 must name the columns; it is empty"),
         (lines("path,n\n"), "it has no rows"),
         (lines("path,path\nimages/1.jpg,2\n"), "names the column 'path' 2 times"),
-        (lines("path,\nimages/1.jpg,2\n"), "cell 2 is ''; add a header"),
+        (lines(",column1\n1,2\n"), "names the column 'column1' 2 times"),
         (lines("images/1.jpg,2\nimages/2.jpg,3\n"), "cell 2 is '2'; add a header"),
-        (lines("path,n\nimages/1.jpg\n"), r"line 2 \(byte 7\) has 1 cells, the header 2"),
+        (lines("path,n\nimages/1.jpg\n"), r"line 2 \(byte 7\) has 1 cell, the header 2"),
         (lines('path,n\nimages/1.jpg,"a"b\n'), r"line 2 \(byte 7\): .*RFC 4180"),
         (lines('path,n\n"images/1.jpg,3\n'), r"line 2 \(byte 7\): .*RFC 4180"),
         (lines("path,n\nimages/1.jpg,\xff\n"), r"byte 20: line 2 is not UTF-8"),
@@ -81,12 +81,11 @@ FILE = {"path": "images/1.jpg"}
         (objects(FILE | {"n": [[1]]}, FILE | {"n": [[1, 2]]}), r"line 2 .*shape \[2\], in other"),
         (objects(FILE | {"n": [1, [1]]}), "a list of numbers beside lists"),
         (objects(FILE | {"n": [[], []]}), "a list of empty lists"),
-        (objects(FILE | {"n": ["a"]}), r"a list of text; keep it as text with text=\('n',\)"),
+        (objects(FILE | {"n": ["a"]}), r"a list of text; keep it as text, format=.*text=\('n'"),
         (objects(FILE | {"n": [True, 1.5]}), "mixes numbers, true and false"),
         (objects(FILE | {"n": {"a": 1}}, FILE | {"n": 3}), "holds object here and integer at"),
         (objects(FILE | {"n_a": 1, "n": {"a": 1}}), "have the same names"),
         (objects(FILE | {"n": "\ud800"}), "no valid Unicode"),
-        (objects({"path": 3}), "no column names files"),
         (objects(FILE, {"path": 3}), r"column 'path' holds integer: it must name a"),
         (objects(FILE | {"label": "a", "x": 1}, FILE | {"label": 1, "x": 1}), "holds text"),
     ],
@@ -130,7 +129,8 @@ def test_bytes_in_parquet_are_refused_without_reading_them(folder: Path) -> None
     with pytest.raises(
         errors.InvalidArgumentError, match=r"row 0: column 'data' holds bytes, no num"
     ):
-        hr.open(folder / "a.parquet")
+        hr.open(folder / "a.parquet", format="manifest")
+    assert hr.open(folder / "a.parquet").format == "parquet"
     with pytest.raises(errors.InvalidArgumentError, match="'when' holds datetime"):
         hr.open(folder / "a.parquet", format=Manifest(columns=("path", "when")))
     dataset, _ = check_rows(

@@ -8,16 +8,23 @@ import shlex
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_to_bytes
+
+import numpy as np
 
 from headrace._units import counted
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._files.patterns import expand, folder_above, is_pattern
 from headrace.formats._findings import callers_level
 
+if TYPE_CHECKING:
+    from headrace.formats._builder import Builder
+
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile(r"-?0*[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")
 _SHOWN = 3
+_ROWS_AT_ONCE = 65_536
 _DEPTH_MAX = 32  # of partitions
 _READ_BY_PYARROW = {
     ".csv": "csv",
@@ -39,6 +46,21 @@ class Partitions:
     """By name "int32" or "text"."""
     values: dict[str, tuple[int | str, ...]]
     """By file a value of each."""
+
+    def of(self, file: str) -> dict[str, int | str]:
+        """By name what the folders of a file say of each of its rows."""
+        return dict(zip(self.columns, self.values[file], strict=True))
+
+    def add(self, builder: Builder, file: str, rows: int) -> None:
+        """Adds the values of a file with so many rows."""
+        for name, value in self.of(file).items():
+            for first in range(0, rows, _ROWS_AT_ONCE):
+                count = min(rows - first, _ROWS_AT_ONCE)
+                if self.columns[name] == "text":
+                    data = str(value).encode()
+                    builder.add_ragged(name, data * count, np.full(count, len(data)))
+                else:
+                    builder.add_values(name, np.full(count, value, self.columns[name]))
 
 
 def keys_of(base: str, file: str) -> dict[str, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from headrace.errors import InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._parquet.files import arrow
+from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +30,10 @@ class Column:
     shape: tuple[int | None, ...] = ()  # its first dimension is None if it varies, the second too
     child: str | None = None  # the value is that of this child of a struct
     is_media: bool = False  # Hugging Face's Image
+    stand_in: Any = NOT_GIVEN
+    """The value of rows that have none, as JSON."""
+    is_optional: bool = False
+    """Whether another field says which rows have a value."""
 
     @property
     def path(self) -> str:
@@ -59,6 +64,19 @@ class Column:
         """Whether the index holds the values."""
         return self.kind == "array" and not self.shape and self.entry_bytes <= INLINE_BYTES_MAX
 
+    @property
+    def has_stand_in(self) -> bool:
+        """Whether rows may have no value."""
+        return self.stand_in is not NOT_GIVEN
+
+    @property
+    def zero(self) -> Any:
+        """What may stand for a value, as JSON."""
+        if self.is_variable:
+            return [] if self.shape else ""
+        zeros = np.zeros([each or 0 for each in self.shape], self.dtype)
+        return zeros.tolist()
+
     def described(self) -> str:
         """For errors: "label: int64"."""
         dimensions = ["?" if each is None else str(each) for each in self.shape]
@@ -68,6 +86,8 @@ class Column:
     def add_field(self, builder: Builder) -> None:
         """Adds it to the builder."""
         builder.add_field(self.name, self.kind, self.dtype, self.shape, inline=self.is_inline)
+        if self.is_optional:
+            builder.add_field(valid_field(self.name), "array", "bool", inline=True)
 
 
 def columns_of(path: str, schema: pa.Schema, wanted: Sequence[str] | None) -> list[Column]:
@@ -90,6 +110,19 @@ def columns_of(path: str, schema: pa.Schema, wanted: Sequence[str] | None) -> li
     if not columns:
         raise InvalidArgumentError(f"indexing {path}: it has no columns")
     return columns
+
+
+def with_stand_ins(
+    columns: Sequence[Column], fill: Mapping[str, Any], optional: Sequence[str]
+) -> list[Column]:
+    """The columns, of which some have a value for rows that have none."""
+    made = []
+    for each in columns:
+        if each.name in optional or each.name in fill:
+            stand_in = fill.get(each.name, each.zero)
+            each = replace(each, stand_in=stand_in, is_optional=each.name in optional)
+        made.append(each)
+    return made
 
 
 def classes_of(schema: pa.Schema, columns: Sequence[Column]) -> list[str] | None:

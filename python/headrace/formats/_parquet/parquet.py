@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -23,7 +23,7 @@ from headrace.formats._field import Inner
 from headrace.formats._files.images import BEGIN_BYTES, is_image
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import SOURCE, Sample
+from headrace.formats._format import SOURCE, Sample, later_option
 from headrace.formats._hive.partitions import (
     Partitions,
     crosses_folders,
@@ -32,7 +32,7 @@ from headrace.formats._hive.partitions import (
     partitions_of,
 )
 from headrace.formats._indexing.in_order import in_order
-from headrace.formats._parquet.columns import Column, classes_of, columns_of
+from headrace.formats._parquet.columns import Column, classes_of, columns_of, with_stand_ins
 from headrace.formats._parquet.files import (
     SUFFIXES,
     arrow,
@@ -47,12 +47,19 @@ from headrace.formats._parquet.footer import Chunks, chunks_of
 from headrace.formats._parquet.pages import are_plain, offsets_of
 from headrace.formats._parquet.values import values_of
 from headrace.formats._rowgroups.format import GroupFormat
+from headrace.formats._tables.absent import (
+    check_absent,
+    check_known,
+    left_out,
+    valid_field,
+    ways_out,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_CONSTANTS_AT_ONCE = 65_536
+_TYPED_MAX = 60  # characters of a value that a message advises to type
 GROUP_BYTES_MAX = 2 << 30  # that a row group may decode to
 _SPLIT = re.compile(r"(.+)-\d{5}-of-\d{5}(?:-[0-9a-f]+)?[.]\w+")
 
@@ -72,6 +79,13 @@ class Parquet(GroupFormat):
 
     decode: bool = False
     """Whether row groups are decoded even if all values lie in the file as they are."""
+
+    fill: Mapping[str, Any] | None = later_option(None, hash=False)  # type: ignore[assignment]
+    """By column the value of rows that have none (null)."""
+
+    optional: tuple[str, ...] = later_option(())
+    """Columns that may be null: a field more, NAME_valid, says which rows have a value. The others
+    have that of `fill`, or 0, or nothing."""
 
     def recognises(self, path: str) -> bool:
         if os.path.isdir(path):
@@ -112,22 +126,16 @@ class Parquet(GroupFormat):
             has = file.schema_arrow.names
         return [each for each in given if each in has or each not in partitioned]
 
-    def _columns_of(
-        self, path: str, file: pq.ParquetFile, wanted: Sequence[str] | None
-    ) -> list[Column]:
-        """Those of the file; none if only columns that folders name are wanted."""
-        if wanted is not None and not wanted and self.columns:
-            return []
-        return columns_of(path, file.schema_arrow, wanted)
-
     def _is_plain(self, path: str, wanted: Sequence[str] | None) -> bool:
         with opened(path) as file:
             columns = self._columns_of(path, file, wanted)
-            stored = [column for column in columns if not column.is_inline]
+            stored = [each for each in columns if not each.is_inline]
+            if any(each.has_stand_in for each in stored):
+                return False  # The file has no bytes for it.
             with file_reader(path) as (read, size):
                 return are_plain(path, read, size, file, stored)
 
-    def fill(self, path: str, builder: Builder) -> None:
+    def describe(self, path: str, builder: Builder) -> None:
         files = files_of(path)
         if os.path.isdir(path) and is_partitioned(path):
             for folder in {path, *(up for each in files for up in folders_between(path, each))}:
@@ -150,9 +158,9 @@ class Parquet(GroupFormat):
         def describe(each: str, part: Builder) -> None:
             part.depends_on(each)
             with opened(each) as file:
-                filling = _Filling(self.name, part, columns)
+                filling = _Filling(self, part, columns)
                 filling.check(each, self._columns_of(each, file, wanted), files[0])
-                _add_constants(part, partitions, each, file.metadata.num_rows)
+                partitions.add(part, each, file.metadata.num_rows)
                 for group in range(file.metadata.num_row_groups):
                     with decoding:
                         filling.add(each, file, group)
@@ -171,11 +179,29 @@ class Parquet(GroupFormat):
         with opened(first) as file:
             schema = file.schema_arrow
             columns = _with_images(first, file, self._columns_of(first, file, wanted))
+            for column in columns:
+                if column.kind == "image" and column.has_stand_in:
+                    raise InvalidArgumentError(
+                        f"indexing {first}: column {column.name!r} holds images, for which nothing "
+                        f"stands{left_out(self, [column.name], [c.name for c in columns])}"
+                    )
             return columns, classes_of(schema, columns), list(schema.names)
+
+    def _columns_of(
+        self, path: str, file: pq.ParquetFile, wanted: Sequence[str] | None
+    ) -> list[Column]:
+        """Those of the file; none if only columns that folders name are wanted."""
+        if wanted is not None and not wanted and self.columns:
+            return []
+        check_absent("parquet", self.fill, self.optional)
+        columns = columns_of(path, file.schema_arrow, wanted)
+        fill = self.fill or {}
+        check_known(path, fill, self.optional, [each.name for each in columns])
+        return with_stand_ins(columns, fill, self.optional)
 
     def decode_group(self, path: str, part: str, into: memoryview) -> int:
         """`part`: the number of the row group, and the columns in order."""
-        group, names = _parsed(path, part)
+        group, names, stand_ins = _parsed(path, part)
         at = 0
         with opened(path, "decoding") as file:
             if not 0 <= group < file.metadata.num_row_groups:
@@ -183,7 +209,8 @@ class Parquet(GroupFormat):
                     f"decoding {path}: it has {file.metadata.num_row_groups} row groups, the index "
                     f"names number {group}; index it again"
                 )
-            for column in columns_of(path, file.schema_arrow, names):
+            columns = columns_of(path, file.schema_arrow, names)
+            for column in with_stand_ins(columns, stand_ins, ()):
                 for values in values_of(path, file, group, column):
                     data = values.bytes
                     if at + len(data) <= len(into):
@@ -199,11 +226,9 @@ class Parquet(GroupFormat):
         with opened(files[0], "reading") as file:
             partitions = partitions_of(path, files, file.schema_arrow.names, self.columns)
         for each in files:
-            constants: dict[str, Any] = {
-                name: value if kind == "text" else np.int32(value)
-                for (name, kind), value in zip(
-                    partitions.columns.items(), partitions.values[each], strict=True
-                )
+            constants = {
+                name: value if isinstance(value, str) else np.int32(value)
+                for name, value in partitions.of(each).items()
             }
             with opened(each, "reading") as file:
                 first = first or self._columns_of(each, file, wanted)
@@ -213,8 +238,24 @@ class Parquet(GroupFormat):
                 for group in range(file.metadata.num_row_groups):
                     table = file.read_row_group(group, columns=[c.name for c in first])
                     for row in _with_stored_times(table).to_pylist():
-                        own = {column.name: _own_value(row, column) for column in first}
-                        yield own | constants
+                        yield _own_sample(row, first) | constants
+
+
+def _own_sample(row: dict[str, Any], columns: Sequence[Column]) -> Sample:
+    sample = {}
+    for column in columns:
+        given = row[column.name]
+        if column.child is not None and isinstance(given, dict):
+            given = given[column.child]
+        if given is None and column.has_stand_in:
+            value = column.stand_in
+            value = value.encode() if column.kind == "bytes" and isinstance(value, str) else value
+            inside = value if column.child is None else {column.child: value}
+            row = row | {column.name: value if column.is_nested else inside}
+        sample[column.name] = _own_value(row, column)
+        if column.is_optional:
+            sample[valid_field(column.name)] = np.bool_(given is not None)
+    return sample
 
 
 def _own_value(row: dict[str, Any], column: Column) -> Any:
@@ -262,29 +303,17 @@ def _add_fields(
             builder.add_field(name, "array", kind, inline=True)
 
 
-def _add_constants(builder: Builder, partitions: Partitions, file: str, rows: int) -> None:
-    """Adds what the folders of a file say of each of its rows."""
-    for (name, kind), value in zip(
-        partitions.columns.items(), partitions.values[file], strict=True
-    ):
-        for first in range(0, rows, _CONSTANTS_AT_ONCE):
-            count = min(rows - first, _CONSTANTS_AT_ONCE)
-            if kind == "text":
-                data = str(value).encode()
-                builder.add_ragged(name, data * count, np.full(count, len(data)))
-            else:
-                builder.add_values(name, np.full(count, value, kind))
-
-
 class _Filling:
     """Adds the row groups of a file to the builder."""
 
-    def __init__(self, format_name: str, builder: Builder, columns: Sequence[Column]) -> None:
-        self._format = format_name
+    def __init__(self, row: Parquet, builder: Builder, columns: Sequence[Column]) -> None:
+        self._row = row
+        self._format = row.name
         self._builder = builder
         self._columns = columns
         self._stored = [each for each in columns if not each.is_inline]
         self._names = [each.name for each in self._stored]
+        self._stand_ins = {x.name: x.stand_in for x in self._stored if x.has_stand_in}
         self._file = -1  # the number of the one that was added last
         self._file_path = ""
         self._chunks: Chunks = {}
@@ -310,7 +339,10 @@ class _Filling:
         for column in self._columns:
             parts = []
             inner: list[Any] = []
-            for values in values_of(path, file, group, column):
+            advice = _Advice(self._row, file, self._columns)
+            for values in values_of(path, file, group, column, advice):
+                if values.valid is not None and column.is_optional:
+                    self._builder.add_values(valid_field(column.name), values.valid)
                 if column.is_inline:
                     self._builder.add_values(column.name, values.data)
                     continue
@@ -358,7 +390,8 @@ class _Filling:
     ) -> None:
         """The extents of values in a row group that a reader decodes, and its block."""
         size = int(sum(each.sum() for each in lengths))
-        part = quote(json.dumps([group, self._names], separators=(",", ":")), safe="")
+        about = [group, self._names, *([self._stand_ins] if self._stand_ins else [])]
+        part = quote(json.dumps(about, separators=(",", ":")), safe="")
         number = self._builder.add_group(path, part, size, format=self._format)
         at = 0
         for column, of_rows, inner in zip(self._stored, lengths, inners, strict=True):
@@ -373,11 +406,46 @@ def _joined_inner(parts: Sequence[tuple[Any, Any]]) -> Inner:
     return np.concatenate(lengths), np.concatenate(counts)
 
 
-def _parsed(path: str, part: str) -> tuple[int, list[str]]:
+class _Advice:
+    """What to do about nulls of a column."""
+
+    def __init__(self, row: Parquet, file: pq.ParquetFile, columns: Sequence[Column]) -> None:
+        self._row, self._file, self._columns = row, file, columns
+
+    def __call__(self, column: Column, inside: bool) -> str:
+        names = [each.name for each in self._columns]
+        embed = ""
+        if column.child is not None:
+            embed = "if they are files, write their bytes into the table, with datasets: "
+            embed += "embed_external_files=True; or "
+        if inside or column.kind == "image":
+            left = left_out(self._row, [column.name], names)
+            return f"{embed}write the file without{left}"
+        lacking = {x.name: _short(x.zero) for x in self._columns if x is column or self._lacks(x)}
+        return embed + ways_out(self._row, lacking, names)
+
+    def _lacks(self, column: Column) -> bool:
+        """Whether the file says that a column has nulls, and nothing stands for them."""
+        if column.has_stand_in or column.kind == "image" or column.shape or column.child:
+            return False
+        about = self._file.metadata
+        groups = map(about.row_group, range(about.num_row_groups))
+        chunks = (each.column(number) for each in groups for number in range(about.num_columns))
+        own = (each.statistics for each in chunks if each.path_in_schema == column.path)
+        return any(each is not None and each.null_count for each in own)
+
+
+def _short(value: Any) -> Any:
+    return value if len(repr(value)) <= _TYPED_MAX else None
+
+
+def _parsed(path: str, part: str) -> tuple[int, list[str], dict[str, Any]]:
     try:
-        group, names = json.loads(unquote(part))
-        if isinstance(group, int) and all(isinstance(each, str) for each in names):
-            return group, names
+        group, names, *more = json.loads(unquote(part))
+        stand_ins = more[0] if more else {}
+        are_names = all(isinstance(each, str) for each in (*names, *stand_ins))
+        if isinstance(group, int) and are_names and isinstance(stand_ins, dict):
+            return group, names, stand_ins
     except (ValueError, TypeError):
         pass
     raise DataLossError(f"decoding {path}: the index names no row group by {part!r}")
@@ -422,8 +490,9 @@ def _holds_images(path: str, file: pq.ParquetFile, column: Column) -> bool:
 
 
 def _begins_as_image(path: str, file: pq.ParquetFile, column: Column) -> bool:
+    column = replace(column, stand_in="")  # The first one that there is.
     for group in range(file.metadata.num_row_groups):
         for values in values_of(path, file, group, column):
-            for length in values.lengths[:1]:
+            for length in values.lengths[values.valid][:1]:
                 return is_image(bytes(values.bytes[: min(BEGIN_BYTES, length)]))
     return False

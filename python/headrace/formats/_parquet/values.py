@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class Values:
     lengths: npt.NDArray[np.int64]  # of each row, in bytes
     inner: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
     """Of lists of lists, the length of each inner one in entries, and how many each row has."""
+    valid: npt.NDArray[np.bool_] | None = None
+    """Of an optional column, which rows have a value."""
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8]:
@@ -36,10 +38,20 @@ class Values:
         return self.data.reshape(-1).view(np.uint8)
 
 
-def values_of(path: str, file: pq.ParquetFile, group: int, column: Column) -> Iterator[Values]:
-    """The values of a column, some rows at a time."""
+def values_of(
+    path: str,
+    file: pq.ParquetFile,
+    group: int,
+    column: Column,
+    advice: Callable[[Column, bool], str] = lambda column, inside: "index it again",
+) -> Iterator[Values]:
+    """The values of a column, some rows at a time.
+
+    `advice`: what to do about values that are missing, of rows or inside of lists.
+    """
     rows = file.metadata.row_group(group).num_rows
     nulls = 0
+    inside = False  # of lists
     seen = 0
     for batch in file.iter_batches(
         batch_size=_batch_rows(file, group, column),
@@ -49,28 +61,69 @@ def values_of(path: str, file: pq.ParquetFile, group: int, column: Column) -> It
     ):
         found = batch.column(batch.schema.get_field_index(column.name))
         seen += len(found)
-        lists = None
+        lists = valid = None
+        if column.has_stand_in:
+            found, valid = _with_stand_in(path, found, column)
         if column.is_nested:
             absent, found = _without_wrappers(found, None)
             lists, found = found, found.flatten()
             nulls += absent + lists.null_count
+            inside = nulls == 0
         absent, found = _without_wrappers(found, column)
         nulls += absent
         if nulls == 0:
+            inside = inside or found.null_count == 0
             nulls += _nulls_in(found)
         if nulls == 0:
-            yield _values(found, column) if lists is None else _inner_values(lists, found, column)
+            values = (
+                _values(found, column) if lists is None else _inner_values(lists, found, column)
+            )
+            yield values if valid is None else replace(values, valid=valid)
     if nulls:
         raise InvalidArgumentError(
             f"indexing {path}: row group {group}: column {column.path!r} has no value (null) in "
-            f"{nulls:,} of {rows:,} rows or more; fill them in, or leave the column out: "
-            "columns=(...)"
+            f"{nulls:,} of {'its lists' if inside else f'{rows:,} rows'} or more; "
+            f"{advice(column, inside)}"
         )
     if seen != rows:
         raise DataLossError(
             f"indexing {path}: row group {group}: column {column.path!r} has {seen:,} rows, the "
             f"file says {rows:,}; copy or write it again"
         )
+
+
+def _with_stand_in(
+    path: str, found: pa.Array, column: Column
+) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """The values, with those that are missing replaced; which rows have one."""
+    pa = arrow()
+    _, found = _without_wrappers(found, None)
+    valid = found.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(found.type):
+        found = found.field(found.type.get_field_index(str(column.child)))
+        valid &= found.is_valid().to_numpy(zero_copy_only=False)
+    if valid.all():
+        return found, valid
+    if pa.types.is_fixed_size_binary(found.type) or str(found.type) == "binary_view":
+        found = found.cast(pa.large_binary())
+    elif str(found.type) == "string_view":
+        found = found.cast(pa.large_string())
+    value = column.stand_in
+    if column.kind != "text" and column.dtype is None and isinstance(value, str):
+        value = value.encode()
+    try:
+        is_whole = column.dtype is not None and np.dtype(column.dtype).kind in "iu"
+        if value is None or (is_whole and not column.shape and type(value) is not int):
+            raise TypeError(f"{value!r:.80} is none")
+        one = pa.array([value], found.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(
+            f"indexing {path}: fill={{{column.name!r}: {column.stand_in!r:.80}}}: the column holds "
+            f"{column.described()}: {str(error).splitlines()[0]:.200}; give a value that it can "
+            f"hold, such as fill={{{column.name!r}: {column.zero!r:.200}}}"
+        ) from error
+    rows = np.where(valid, np.arange(len(found)), len(found))
+    return pa.concat_arrays([found, one]).take(pa.array(rows)), valid
 
 
 def _batch_rows(file: pq.ParquetFile, group: int, column: Column) -> int:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from math import isinf
 from typing import Any
 
 import numpy as np
 
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._builder import Builder
+from headrace.formats._tables.absent import NOT_GIVEN, valid_field
+from headrace.formats._tables.cells import Oddities
 from headrace.formats._tables.piece import Piece
 
 CLASSES_MAX = 100_000
+_SPELLINGS_MAX = 10_000  # different cells of a column that are compared
 _INT64 = 2**63
 _EXACT_IN_FLOAT = 2**53
 
@@ -26,10 +30,17 @@ _REAL = re.compile(
     r"|nan|NaN|inf|-?Infinity)"
 ).fullmatch
 
+_DIGITS_MAX = 300  # that any float64 with a fraction can have without an exponent
+
 _NAMES = {
     "NoneType": "null", "bool": "bool", "int": "integer", "float": "float", "str": "text",
     "list": "list", "dict": "object",
 }  # fmt: skip
+_ABSENT = {"null", "empty"}
+_ZEROS: dict[str, Any] = {
+    "text": "", "bool": False, "list": [], "integer": 0, "float": 0, "object": "",
+}  # fmt: skip
+_NO_CLASS = -100  # torch's cross_entropy leaves such labels out.
 
 
 @dataclass
@@ -40,19 +51,31 @@ class Scanned:
     as_text: bool = False
     """Its values are kept as text, also numbers."""
     wants_classes: bool = False
+    fill: Any = NOT_GIVEN
+    """What stands for a value that a row lacks."""
+    is_optional: bool = False
+    """Whether rows may lack it, as another field says."""
+    ways_out: Callable[[str], str] = lambda name: f"keep it as text with text=({name!r},)"
+    """What to type where the column, of this name, can be text only."""
+    absent: int = 0  # rows without a value
     first: dict[str, str] = field(default_factory=dict)
     """By type of a value where the first one is."""
+    table: str = ""
     rows: int = 0
     largest: int = 0  # magnitude of an integer
     shape: tuple[int, ...] | None = None  # of an entry of a list
     leaves: set[str] = field(default_factory=set)  # types in lists
     classes: set[str] = field(default_factory=set)
     typed: bool = True
+    cells: set[str] = field(default_factory=set)  # that were compared, by their texts
+    spelled: dict[str, str] = field(default_factory=dict)
+    twice: set[str] = field(default_factory=set)
 
     def add(self, piece: Piece, values: list[Any]) -> None:
         """Notes the types of these values, one a row of the piece."""
         self.rows += len(values)
-        self.typed = piece.typed
+        self.table, self.typed = piece.path, piece.typed
+        self.absent += values.count(None if piece.typed else "")
         if piece.typed:
             kinds = [_NAMES.get(each.__name__, each.__name__) for each in map(type, values)]
         elif "text" in self.first:  # It is text, whatever follows.
@@ -81,6 +104,34 @@ class Scanned:
         if "list" in present:
             self._note_lists(piece, values, kinds)
 
+    def note_odd(self, piece: Piece, values: list[Any], odd: Oddities) -> None:
+        """Notes numbers that became others; after `add`."""
+        if self.as_text or "float" not in self.first or ("text" in self.first and not piece.typed):
+            return
+        if piece.typed:
+            infinite = [row for row, x in enumerate(values) if type(x) is float and isinf(x)]
+            infinite = [row for row in infinite if not piece.says_infinity(row)]
+        else:
+            infinite = _large(values)
+            self._note_spellings(values, odd)
+        for row in infinite:
+            place = piece.where(row).removeprefix("indexing ")
+            odd.add("infinite", f"column {self.name!r} at {place}", self.name)
+
+    def _note_spellings(self, values: list[str], odd: Oddities) -> None:
+        """Notes numbers that differ by zeros at their ends only, as 1.10 and 1.1."""
+        if len(self.cells) > _SPELLINGS_MAX:
+            return
+        new = set(values) - self.cells
+        self.cells |= new
+        for cell in new:
+            if (bare := _bare(cell)) is None:
+                continue
+            known = self.spelled.setdefault(bare, cell)
+            if known != cell and bare not in self.twice:
+                self.twice.add(bare)
+                odd.add("spellings", f"{known} and {cell} of column {self.name!r}", self.name)
+
     def _note_integers(self, piece: Piece, values: list[Any], kinds: list[str]) -> None:
         whole = [int(each) for each, kind in zip(values, kinds, strict=True) if kind == "integer"]
         self.largest = max(self.largest, max(whole), -min(whole))
@@ -90,7 +141,7 @@ class Scanned:
             )
             raise InvalidArgumentError(
                 f"{piece.where(row)}: column {self.name!r} is {values[row]!r:.40}, no whole number "
-                f"of 64 bits; {_ways_out(self.name)}"
+                f"of 64 bits; {self.ways_out(self.name)}"
             )
 
     def _note_lists(self, piece: Piece, values: list[Any], kinds: list[str]) -> None:
@@ -103,11 +154,12 @@ class Scanned:
                     if isinstance(why, str):
                         raise InvalidArgumentError(
                             f"{piece.where(row)}: column {self.name!r} is a list {why}; "
-                            f"{_ways_out(self.name)}"
+                            f"{self.ways_out(self.name)}"
                         )
                     self.shape = self.shape or why[1]
             raise InvalidArgumentError(
-                f"{piece.where(0)}: column {self.name!r} has lists {flat}; {_ways_out(self.name)}"
+                f"{piece.where(0)}: column {self.name!r} has lists {flat}; "
+                f"{self.ways_out(self.name)}"
             )
         leaves, shape = flat
         self.shape = shape if leaves else self.shape
@@ -119,7 +171,7 @@ class Scanned:
                 raise InvalidArgumentError(
                     f"{piece.where(kinds.index('list'))}: column {self.name!r}, in this row or "
                     f"one of the next {len(values):,}, has a number of more than 64 bits; "
-                    f"{_ways_out(self.name)}"
+                    f"{self.ways_out(self.name)}"
                 )
 
     def note_classes(self, piece: Piece, values: list[Any]) -> None:
@@ -134,18 +186,90 @@ class Scanned:
         others = self.first.keys() - {"text", "integer", "float"} or (
             self.first.keys() - {"text"} if self.typed else set()
         )
-        for kind in others:
-            what = "is empty" if kind in ("null", "empty") else f"holds {kind}"
+        for kind in others - _ABSENT:
             raise InvalidArgumentError(
-                f"{self.first[kind]}: column {self.name!r} {what}: it must name a file; correct "
-                "the row, or say which columns name files with paths="
+                f"{self.first[kind]}: column {self.name!r} holds {kind}: it must name a file; "
+                "correct the row, or say which columns name files with paths="
             )
+
+    @property
+    def first_absent(self) -> str:
+        """Where the first row without a value is."""
+        return next(self.first[each] for each in ("null", "empty") if each in self.first)
+
+    @property
+    def lacks_values(self) -> bool:
+        """Whether rows have no value, and nothing stands for it."""
+        kinds = self.first.keys()
+        if self.fill is not NOT_GIVEN or not kinds & _ABSENT:
+            return False
+        if self.is_optional:
+            return self.is_empty and self.typed  # Its type is unknown.
+        is_of_text = not self.typed and ("text" in kinds or kinds == {"empty"} or self.as_text)
+        return not is_of_text or self.wants_classes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has a value."""
+        return self.first.keys() <= _ABSENT
+
+    @property
+    def zero(self) -> Any:
+        """A value that may stand for one that a row lacks."""
+        kinds = self.first.keys() - _ABSENT
+        if self.as_text or kinds == {"text"} or ("text" in kinds and not self.typed):
+            return _NO_CLASS if self.wants_classes else ""
+        return _ZEROS.get(min(kinds, default="integer"), 0)
 
     def decided(self, floats: str, declared: str | None) -> Holds:
         """What the column holds. Raises InvalidArgumentError if that is no field."""
-        kinds = set(self.first)
-        if "null" in kinds or (self.wants_classes and "empty" in kinds):
-            raise self._refused("null" if "null" in kinds else "empty", "is empty")
+        if self.fill is NOT_GIVEN and not self.is_optional:
+            return self._holds(set(self.first), floats, declared)
+        kinds = self.first.keys() - _ABSENT
+        if self.fill is NOT_GIVEN:
+            found = self._holds(kinds or {"empty"}, floats, declared)
+            stand_in = 0 if found.what == "classes" else self._zero_of(found)
+            return replace(found, stand_in=stand_in, is_optional=True)
+        own = _NAMES.get(type(self.fill).__name__, "")
+        is_number = {own} | kinds <= {"integer", "float"}
+        is_text = "text" in kinds and (not self.typed or kinds == {"text"})
+        as_label = self.wants_classes and own == "integer" and is_text
+        fits = (
+            self.as_text or is_number or as_label or kinds <= {own} or (is_text and own == "text")
+        )
+        if not fits or not own or own in ("null", "object") or (own == "bool" and not self.typed):
+            what = " and ".join(sorted(kinds)) or "nothing"
+            raise self._refused_fill(f"the column holds {what}")
+        if not self.as_text and not as_label:
+            kinds |= {own}
+            self._note_fill()
+        found = self._holds(kinds, floats, declared)
+        if found.what == "number" and np.issubdtype(found.dtype, np.integer):
+            limits = np.iinfo(found.dtype)
+            if own != "integer" or not limits.min <= self.fill <= limits.max:
+                raise self._refused_fill(f"the column holds {found.dtype}")
+        return replace(found, stand_in=self.fill, is_optional=self.is_optional)
+
+    def _zero_of(self, found: Holds) -> Any:
+        return {"text": "", "list": []}.get(found.what, 0)
+
+    def _note_fill(self) -> None:
+        if type(self.fill) is int:
+            self.largest = max(self.largest, abs(self.fill))
+        elif isinstance(self.fill, list):
+            flat = _flat([self.fill], self.shape)
+            if isinstance(flat, str):
+                raise self._refused_fill(f"it is a list {flat}")
+            self.leaves |= {_NAMES[each.__name__] for each in set(map(type, flat[0]))}
+
+    def _refused_fill(self, why: str) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"indexing {self.table}: fill={{{self.name!r}: {self.fill!r:.80}}}: {why}; give a "
+            f"value that it can hold, such as fill={{{self.name!r}: {self.zero!r}}}, or have "
+            f"another field say which rows have a value: optional=({self.name!r},)"
+        )
+
+    def _holds(self, kinds: set[str], floats: str, declared: str | None) -> Holds:
         if self.as_text:
             if "bytes" in kinds:
                 raise self._refused("bytes", "holds bytes")
@@ -154,8 +278,6 @@ class Scanned:
             return self._of_text()
         if kinds == {"empty"}:
             return Holds("text")
-        if "empty" in kinds:
-            raise self._refused("empty", "is empty")
         if kinds == {"text"}:
             return self._of_text()
         if kinds == {"bool"}:
@@ -169,7 +291,7 @@ class Scanned:
             one, other = sorted(kinds)[:2]
             raise InvalidArgumentError(
                 f"{self.first[other]}: column {self.name!r} holds {other} here and {one} at "
-                f"{self.first[one].removeprefix('indexing ')}; {_ways_out(self.name)}"
+                f"{self.first[one].removeprefix('indexing ')}; {self.ways_out(self.name)}"
             )
         (only,) = kinds
         raise self._refused(only, f"holds {only}, no number, text or list of numbers")
@@ -202,7 +324,7 @@ class Scanned:
 
     def _refused(self, kind: str, why: str) -> InvalidArgumentError:
         return InvalidArgumentError(
-            f"{self.first[kind]}: column {self.name!r} {why}; {_ways_out(self.name)}"
+            f"{self.first[kind]}: column {self.name!r} {why}; {self.ways_out(self.name)}"
         )
 
 
@@ -214,16 +336,35 @@ class Holds:
     """text, classes, number or list."""
     dtype: str = "int64"
     shape: tuple[int, ...] = ()
+    stand_in: Any = NOT_GIVEN
+    """Of rows without a value."""
+    is_optional: bool = False
+    """Whether another field says which rows have a value."""
+
+    def given(self, values: list[Any], typed: bool) -> tuple[list[Any], np.ndarray[Any, Any]]:
+        """Values, with what stands for those that are absent; which rows have one."""
+        absent = None if typed else ""
+        valid = np.array([each != absent for each in values], np.bool_)
+        if self.stand_in is NOT_GIVEN or valid.all():
+            return values, valid
+        own = self.stand_in
+        if self.what == "classes" and not isinstance(own, str):
+            own = None  # `add_values` has it among the classes.
+        elif not typed and self.what == "number":
+            own = repr(own)  # As the others are.
+        return [own if each == absent else each for each in values], valid
 
 
 def add_field(builder: Builder, name: str, holds: Holds) -> None:
-    """Adds the inline field."""
+    """Adds the inline field, and the one that says which rows have it."""
     if holds.what == "text":
         builder.add_field(name, "text", inline=True)
     elif holds.what == "list":
         builder.add_field(name, "array", holds.dtype, (None, *holds.shape), inline=True)
     else:
         builder.add_field(name, "array", holds.dtype, inline=True)
+    if holds.is_optional:
+        builder.add_field(valid_field(name), "array", "bool", inline=True)
 
 
 def add_values(
@@ -232,19 +373,22 @@ def add_values(
     holds: Holds,
     values: list[Any],
     classes: dict[str, int],
-    where: Callable[[int], str],
+    piece: Piece,
 ) -> None:
-    """Adds rows of a field; `where(i)`: where value i is.
+    """Adds rows of a field: their values in the piece.
 
     Raises:
         FailedPreconditionError: the values are not of the types that the first pass saw.
     """
+    values, valid = holds.given(values, piece.typed)
+    if holds.is_optional:
+        builder.add_values(valid_field(name), valid)
     try:
         if holds.what == "text":
             encoded = [as_text(each).encode() for each in values]
             builder.add_ragged(name, b"".join(encoded), list(map(len, encoded)))
         elif holds.what == "classes":
-            builder.add_values(name, np.array([classes[each] for each in values], np.int64))
+            builder.add_values(name, _labels(values, classes, holds))
         elif holds.what == "list":
             flat = _flat(values, holds.shape)
             if isinstance(flat, str):
@@ -256,14 +400,20 @@ def add_values(
     except UnicodeEncodeError as error:
         row = next(i for i, each in enumerate(values) if not _is_unicode(each))
         raise InvalidArgumentError(
-            f"{where(row)}: {name!r} is no valid Unicode: half of a surrogate pair; correct it, or "
-            "leave the column out with columns="
+            f"{piece.where(row)}: {name!r} is no valid Unicode: half of a surrogate pair; correct "
+            "it, or leave the column out with columns="
         ) from error
     except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
         raise FailedPreconditionError(
-            f"{where(0)}: {name!r} is not what it was in a first pass over the table "
+            f"{piece.where(0)}: {name!r} is not what it was in a first pass over the table "
             f"({type(error).__name__}); index it again when nothing writes to it"
         ) from error
+
+
+def _labels(values: list[Any], classes: dict[str, int], holds: Holds) -> np.ndarray[Any, Any]:
+    if holds.stand_in is not NOT_GIVEN and not isinstance(holds.stand_in, str):
+        classes = {**classes, None: holds.stand_in}  # type: ignore[dict-item]
+    return np.array([classes[each] for each in values], np.int64)
 
 
 def as_text(value: Any) -> str:
@@ -278,6 +428,22 @@ def _numbers(values: list[Any], dtype: str) -> np.ndarray[Any, Any]:
         kind = float if dtype.startswith("float") else int
         return np.array([kind(each) for each in values], dtype)
     return np.array(values, dtype)
+
+
+def _large(cells: list[str]) -> list[int]:
+    """The rows whose numbers are written in digits and became infinite."""
+    text = "".join(cells)
+    if "e" not in text and "E" not in text and max(map(len, cells)) < _DIGITS_MAX:
+        return []  # Looking at each takes longer.
+    digits = ((row, each) for row, each in enumerate(cells) if each[-1:].isdigit())
+    return [row for row, each in digits if isinf(float(each))]
+
+
+def _bare(cell: str) -> str | None:
+    """A number without zeros at its end; None of one without a fraction, or with an exponent."""
+    whole, point, fraction = cell.partition(".")
+    short = fraction.rstrip("0")
+    return f"{whole}.{short}" if point and short.isdigit() else None
 
 
 def _is_unicode(value: Any) -> bool:
@@ -321,7 +487,3 @@ def _flat(
     if leaves and shape is not None and tuple(found) != shape:
         return f"of entries of shape {found}, in other rows of {list(shape)}"
     return leaves, tuple(found)
-
-
-def _ways_out(name: str) -> str:
-    return f"keep it as text with text=({name!r},), or leave it out with columns="

@@ -18,11 +18,13 @@ from headrace.errors import (
 from headrace.formats._builder import Builder
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.sounds import check_sounds
-from headrace.formats._format import Format, Sample
+from headrace.formats._format import Format, Sample, later_option
 from headrace.formats._indexing.recorded import file_state
+from headrace.formats._tables.absent import check_absent
+from headrace.formats._tables.cells import Cells, Oddities
 from headrace.formats._tables.files import Files
 from headrace.formats._tables.piece import Piece
-from headrace.formats._tables.plan import Options, Plan, Scan, Writer, have_files, path_columns
+from headrace.formats._tables.plan import Options, Plan, Scan, Writer, have_files, holds_bytes
 from headrace.formats._tables.rows import SUFFIXES, read_pieces
 
 _FOLDER_FILES = ("metadata", "manifest")
@@ -60,6 +62,17 @@ class Manifest(Format):
     `headrace.audio.whole`."""
     floats: str = "float64"
     """The type of numbers with fractions: "float64" or "float32"; not of Parquet, which says it."""
+    fill: Mapping[str, Any] | None = later_option(None, hash=False)  # type: ignore[assignment]
+    """By column the value of rows that have none."""
+    optional: tuple[str, ...] = later_option(())
+    """Columns that rows may lack: a field more, NAME_valid, says which rows have a value. The
+    others have that of `fill`, or 0, or nothing."""
+    delimiter: str | None = later_option(None)
+    """What divides the cells; None: commas, of .tsv tabs."""
+    quote: str | None = later_option('"')
+    """What cells may be quoted with; None: nothing, so that quotes are part of the text."""
+    strip: bool = later_option(False)
+    """Whether blanks around names and cells of CSV and TSV are taken off."""
 
     def recognises(self, path: str) -> bool:
         try:
@@ -69,12 +82,12 @@ class Manifest(Format):
             first = expand(path)[0]
             if not first.lower().endswith(SUFFIXES) or not os.path.isfile(first):
                 return False
+            if first.lower().endswith(_TEXT_SUFFIXES):
+                return True
             head = _head(first)
-            if not first.lower().endswith(_TEXT_SUFFIXES):
-                return have_files(head, os.path.dirname(first))
-            return head is not None and bool(path_columns(head, os.path.dirname(first)))
+            return have_files(head, os.path.dirname(first)) and not holds_bytes(head)
         except (DataLossError, InvalidArgumentError, FailedPreconditionError, NotFoundError):
-            return path.lower().endswith(_TEXT_SUFFIXES)
+            return False
         except ImportError:
             return False
 
@@ -93,7 +106,7 @@ class Manifest(Format):
             )
         return [table]
 
-    def fill(self, path: str, builder: Builder) -> None:
+    def describe(self, path: str, builder: Builder) -> None:
         self._check_options()
         tables = self._tables(path)
         states = [file_state(each) for each in tables]
@@ -101,23 +114,27 @@ class Manifest(Format):
             builder.depends_on(each)
         if os.path.isdir(path):
             builder.depends_on(path)
-        plan = self._plan(tables, builder.tell)
+        odd = Oddities()
+        plan = self._plan(tables, builder.tell, odd)
         check_sounds(path, self.sounds, dict.fromkeys(plan.values, "values") | plan.kinds)
         files = Files(builder, self.root(path), "folder=")
         writer = Writer(builder, plan, files, self._options())
         for table in tables:
-            for piece in read_pieces(table, whole=self.text):
+            for piece in self._pieces(table):
                 writer.add(piece)
         if [file_state(each) for each in tables] != states:
             raise FailedPreconditionError(
                 f"indexing {path}: the table changed while it was read; index it again when "
                 "nothing writes to it"
             )
-        writer.end(path)
+        odd.warn(path, self)
+        writer.end(path, odd)
 
     def _check_options(self) -> None:
         choice("manifest missing", self.missing, ("refuse", "skip"))
         choice("manifest floats", self.floats, ("float64", "float32"))
+        check_absent("manifest", self.fill, self.optional)
+        self._cells().check()
         for name in ("columns", "text"):
             given: Any = getattr(self, name)
             if given is not None and not all(isinstance(x, str) for x in items(name, given, "str")):
@@ -135,27 +152,42 @@ class Manifest(Format):
 
     def _options(self) -> Options:
         return Options(
+            row=self,
             paths=self.paths,
             columns=self.columns,
+            folder=self.folder,
             label=self.labels,
             text=tuple(self.text),
             split=self.split,
             skips=self.missing == "skip",
             floats=self.floats,
             sounds=tuple(self.sounds),
+            fill=self.fill or {},
+            optional=tuple(self.optional),
         )
 
-    def _plan(self, tables: list[str], tell: Callable[[int], None]) -> Plan:
-        """The first pass: what each column holds."""
+    def _cells(self) -> Cells:
+        return Cells(self.delimiter, self.quote, self.strip)
+
+    def _pieces(self, table: str, odd: Oddities | None = None) -> Iterator[Piece]:
+        return read_pieces(table, None, tuple(self.text), self._cells(), odd, self)
+
+    def _plan(
+        self, tables: list[str], tell: Callable[[int], None], odd: Oddities | None = None
+    ) -> Plan:
+        """The first pass: what each column holds; `odd` takes what may be a mistake."""
+        odd = odd or Oddities()
         scan: Scan | None = None
         for table in tables:
-            for piece in read_pieces(table, whole=self.text):
+            for piece in self._pieces(table, odd):
                 if scan is None:
-                    scan = Scan(piece, self.root(table), self._options())
+                    scan = Scan(piece, self.root(table), self._options(), odd)
                 scan.add(piece)
                 tell(scan.rows)
         if scan is None:
-            raise InvalidArgumentError(f"indexing {tables[0]}: it has no rows")
+            raise InvalidArgumentError(
+                f"indexing {tables[0]}: it has no rows; open a table that has some"
+            )
         return scan.planned()
 
     def own_samples(self, path: str) -> Iterator[Sample]:
@@ -165,7 +197,7 @@ class Manifest(Format):
         tables = self._tables(path)
         plan = self._plan(tables, lambda found: None)
         for table in tables:
-            yield from own_rows(table, self.root(path), plan, self._options())
+            yield from own_rows(table, self.root(path), plan, self._options(), self._cells())
 
 
 def _head(path: str) -> Piece | None:

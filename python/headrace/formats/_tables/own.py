@@ -11,18 +11,26 @@ from typing import Any
 import numpy as np
 
 from headrace.formats._format import Sample
+from headrace.formats._tables.absent import NOT_GIVEN, valid_field
+from headrace.formats._tables.cells import Cells
 from headrace.formats._tables.columns import Holds
 from headrace.formats._tables.plan import Options, Plan
 
 Row = dict[str, Any]
 
 
-def own_rows(table: str, folder: str, plan: Plan, options: Options) -> Iterator[Sample]:
+def own_rows(
+    table: str, folder: str, plan: Plan, options: Options, cells: Cells
+) -> Iterator[Sample]:
     """The samples of one table."""
-    for row in _rows(table):
+    typed = os.path.splitext(table)[1].lower() not in (".csv", ".tsv")
+    for row in _rows(table, cells):
         if options.split is not None and str(row["split"]) != options.split:
             continue
-        paths = {field: os.path.join(folder, row[name]) for field, name in plan.files.items()}
+        paths = {
+            field: os.path.join(folder, row.get(name) or options.fill.get(name, "\0"))
+            for field, name in plan.files.items()
+        }
         if options.skips and not all(map(os.path.isfile, paths.values())):
             continue
         sample: Sample = {}
@@ -30,11 +38,17 @@ def own_rows(table: str, folder: str, plan: Plan, options: Options) -> Iterator[
             with open(path, "rb") as file:
                 sample[field] = file.read()
         for field, (column, holds) in plan.values.items():
-            sample[field] = _value(_inside(row, column), holds, plan.classes)
+            value = _inside(row, column)
+            is_there = value is not None and (value != "" or typed)
+            if not is_there and holds.stand_in is not NOT_GIVEN:
+                value = holds.stand_in
+            sample[field] = _value(value, holds, plan.classes)
+            if holds.is_optional:
+                sample[valid_field(field)] = np.bool_(is_there)
         yield sample
 
 
-def _rows(table: str) -> Iterator[Row]:
+def _rows(table: str, cells: Cells) -> Iterator[Row]:
     suffix = os.path.splitext(table)[1].lower()
     if suffix == ".parquet":
         import pyarrow.parquet
@@ -45,7 +59,19 @@ def _rows(table: str) -> Iterator[Row]:
             yield from (json.loads(line) for line in lines if line.strip())
     else:
         with open(table, encoding="utf-8-sig", newline="") as file:
-            yield from csv.DictReader(file, delimiter="\t" if suffix == ".tsv" else ",")
+            rows = csv.reader(
+                file,
+                delimiter=cells.delimiter or ("\t" if suffix == ".tsv" else ","),
+                quotechar=cells.quote or '"',
+                quoting=csv.QUOTE_NONE if cells.quote is None else csv.QUOTE_MINIMAL,
+            )
+            header = next(rows)
+            names = [each if each.strip() else f"column{at}" for at, each in enumerate(header, 1)]
+            for row in filter(None, rows):
+                pair = [names, row]
+                if cells.strip:
+                    pair = [[each.strip() for each in x] for x in pair]
+                yield dict(zip(*pair, strict=True))
 
 
 def _inside(row: Row, column: str) -> Any:
@@ -55,13 +81,13 @@ def _inside(row: Row, column: str) -> Any:
     for name, inner in row.items():
         if isinstance(inner, dict) and column.startswith(f"{name}_"):
             return _inside(inner, column.removeprefix(f"{name}_"))
-    raise KeyError(column)
+    return None
 
 
 def _value(value: Any, holds: Holds, classes: tuple[str, ...] | None) -> Any:
     if holds.what == "classes":
         assert classes is not None
-        return np.int64(classes.index(value))
+        return np.int64(classes.index(value) if isinstance(value, str) else value)
     if holds.what == "text":
         if isinstance(value, str):
             return value

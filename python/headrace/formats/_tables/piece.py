@@ -36,6 +36,14 @@ class Piece:
         places = [self.places[row] for row in rows]
         return Piece(self.path, columns, places, offsets, self.typed)
 
+    def says_infinity(self, row: int) -> bool:
+        """Whether the row of a file of JSON has the word itself; of Parquet True."""
+        if self.offsets is None:
+            return True
+        with open(self.path, "rb") as file:
+            file.seek(self.offsets[row])
+            return b"Infinity" in file.readline()
+
     def where(self, row: int) -> str:
         """Where the row is, for errors."""
         if self.offsets is None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,9 @@ from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
 from headrace.formats._files.reading import file_reader
 from headrace.formats._files.sounds import Undecoded, sound_sizes
+from headrace.formats._format import Format, written
+from headrace.formats._tables.absent import check_known, left_out, ways_out
+from headrace.formats._tables.cells import Oddities
 from headrace.formats._tables.columns import Holds, Scanned, add_field, add_values
 from headrace.formats._tables.files import Files, are_images, is_file, path_of
 from headrace.formats._tables.piece import Piece
@@ -35,14 +40,19 @@ _ENDING = re.compile(r"_?(file_?)?(path|name|file)$", re.IGNORECASE)
 class Options:
     """How to read a table; the fields of `Manifest`."""
 
+    row: Format
+    """It itself, for advice."""
     paths: Mapping[str, str] | None
     columns: tuple[str, ...] | None
+    folder: str | None
     label: str | None
     text: tuple[str, ...]
     split: str | None
     skips: bool
     floats: str
     sounds: tuple[str, ...] = ()
+    fill: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    optional: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,12 @@ def have_files(head: Piece | None, folder: str) -> bool:
     return False
 
 
+def holds_bytes(head: Piece | None) -> bool:
+    """Whether a column has bytes, which no manifest has."""
+    columns = head.columns.values() if head is not None else ()
+    return any(bytes in set(map(type, values)) for values in columns)
+
+
 def _texts(head: Piece, column: str) -> list[str]:
     return [each for each in head.values(column)[:_HEAD_ROWS] if each and isinstance(each, str)]
 
@@ -91,18 +107,24 @@ def _texts(head: Piece, column: str) -> list[str]:
 class Scan:
     """The first pass: notes what the columns hold."""
 
-    def __init__(self, head: Piece, folder: str, options: Options) -> None:
-        """`head`: the first rows. `folder`: what paths are relative to."""
+    def __init__(self, head: Piece, folder: str, options: Options, odd: Oddities) -> None:
+        """`head`: the first rows. `folder`: what paths are relative to.
+
+        `odd` takes what may be a mistake.
+        """
         self._options = options
+        self._odd = odd
         self._table = head.path
         self._first = head.where(0)
         self.rows = 0
         self._taken = 0
         self._splits: dict[str, None] = {}
+        self._present = head.columns.keys()
         self._columns = self._wanted(head)
         if options.paths is None:
             self._paths = [each for each in path_columns(head, folder) if each in self._columns]
-            if not self._paths:
+            is_parquet = head.path.lower().endswith(".parquet")
+            if not self._paths and (options.folder is not None or is_parquet):
                 raise self._no_paths(head, folder)
         else:
             self._paths = list(options.paths.values())
@@ -132,10 +154,12 @@ class Scan:
         return [each for each in wanted if options.split is None or each != SPLIT]
 
     def _no_paths(self, head: Piece, folder: str) -> InvalidArgumentError:
+        is_table = self._options.folder is None
+        itself = "; or open the table itself: format=hr.formats.Parquet()" if is_table else ""
         return InvalidArgumentError(
             f"indexing {self._table}: no column names files below {folder}: its columns are "
             f"{', '.join(map(repr, head.columns))}; say which do, and where they are: "
-            'paths={"image": COLUMN}, folder=FOLDER'
+            f'paths={{"image": COLUMN}}, folder=FOLDER{itself}'
         )
 
     def _add_column(self, name: str) -> Scanned:
@@ -146,12 +170,32 @@ class Scan:
                 f"{_NAME_MAX} printable characters; correct it, or leave it out with columns="
             )
         scanned = Scanned(name, name in options.text, name == self._label)
+        scanned.is_optional = name in options.optional
+        scanned.ways_out = self._ways_out
+        if name in options.fill:
+            scanned.fill = options.fill[name]
+        if isinstance(scanned.fill, str):
+            scanned.classes.add(scanned.fill)
         self._scanned[name] = scanned
         return scanned
+
+    def _ways_out(self, name: str) -> str:
+        """What to type where a column holds no one type."""
+        row: Any = self._options.row
+        left = left_out(row, [name], list(self._scanned))
+        if "bytes" in self._scanned[name].first:
+            return f"open the table itself, format=hr.formats.Parquet(){left}"
+        return f"keep it as text, format={written(row, text=(*row.text, name))}{left}"
 
     def add(self, piece: Piece) -> None:
         """Notes these rows."""
         self.rows += len(piece)
+        if not piece.typed and piece.columns.keys() != self._present:
+            raise InvalidArgumentError(
+                f"indexing {piece.path}: its columns are {', '.join(map(repr, piece.columns))}, "
+                f"those of {self._table} {', '.join(map(repr, self._present))}; open tables of the "
+                "same columns together"
+            )
         if self._label is not None:
             self._scanned[self._label].note_classes(piece, piece.values(self._label))
         piece = self._of_split(piece)
@@ -159,13 +203,20 @@ class Scan:
             return
         if self._options.columns is None:
             for name in piece.columns.keys() - self._scanned.keys() - {SPLIT}:
-                # Rows before this one have no value.
-                self._add_column(name).first["null"] = self._first
+                scanned = self._add_column(name)
+                if self._taken:  # Rows before this one have no value.
+                    scanned.first["null"] = self._first
+                    scanned.absent = scanned.rows = self._taken
         for name, scanned in self._scanned.items():
             values = piece.values(name)
+            if name in self._paths:
+                values = names_of_files(values, self._options, name)
             scanned.add(piece, values)
+            if name not in self._paths:
+                scanned.note_odd(piece, values, self._odd)
             if self._is_image.get(name):
-                self._is_image[name] = set(map(type, values)) == {str} and are_images(values)
+                named = [each for each in values if each]
+                self._is_image[name] = set(map(type, named)) <= {str} and are_images(named)
         self._taken += len(piece)
 
     def _of_split(self, piece: Piece) -> Piece:
@@ -183,6 +234,8 @@ class Scan:
             raise InvalidArgumentError(
                 f"indexing {self._table}: no row has split {options.split!r}; there are {names}"
             )
+        check_known(self._table, options.fill, options.optional, list(self._scanned))
+        self._check_absent()
         declared = _declared(self._table)
         files = self._fields_of_paths()
         values: dict[str, tuple[str, Holds]] = {}
@@ -198,6 +251,44 @@ class Scan:
                 )
             values[field] = name, scanned.decided(options.floats, declared.get(name))
         return Plan(files, self._kinds(files), values, self._classes(values))
+
+    def _check_absent(self) -> None:
+        """Raises InvalidArgumentError if rows have no value, and nothing stands for it."""
+        options = self._options
+        for name in self._paths:
+            scanned = self._scanned[name]
+            lacks = scanned.absent and not options.skips and name not in options.fill
+            if lacks or name in options.optional:
+                raise self._refused_name(scanned)
+        values = (each for name, each in self._scanned.items() if name not in self._paths)
+        lacking = [each for each in values if each.lacks_values]
+        if not lacking:
+            return
+        first = lacking[0]
+        empty = [each for each in lacking if each.is_empty]
+        if empty:
+            given = {**options.fill, **{each.name: each.zero for each in empty}}
+            left = left_out(options.row, [each.name for each in empty], list(self._scanned))
+            raise InvalidArgumentError(
+                f"{empty[0].first_absent}: column {empty[0].name!r} has no value in any of "
+                f"{empty[0].rows:,} rows; say what it holds, "
+                f"format={written(options.row, fill=given)}{left}"
+            )
+        others = "".join(f", column {each.name!r} in {each.absent:,}" for each in lacking[1:])
+        advice = ways_out(options.row, {x.name: x.zero for x in lacking}, list(self._scanned))
+        raise InvalidArgumentError(
+            f"{first.first_absent}: column {first.name!r} is empty in {first.absent:,} of "
+            f"{first.rows:,} rows, first here{others}; {advice}"
+        )
+
+    def _refused_name(self, scanned: Scanned) -> InvalidArgumentError:
+        name, skips = scanned.name, written(self._options.row, missing="skip", optional=())
+        place = scanned.first_absent if scanned.absent else f"indexing {self._table}"
+        return InvalidArgumentError(
+            f"{place}: column {name!r} is empty: it must name a file in each row, and "
+            f"{scanned.absent:,} of {scanned.rows:,} have none; leave these rows out, "
+            f"format={skips}, or name a file for them: fill={{{name!r}: 'FILE'}}"
+        )
 
     def _fields_of_paths(self) -> dict[str, str]:
         if self._options.paths is not None:
@@ -220,6 +311,14 @@ class Scan:
         if self._label is None or values[LABEL][1].what != "classes":
             return None
         return tuple(sorted(self._scanned[self._label].classes))
+
+
+def names_of_files(values: list[Any], options: Options, column: str) -> list[Any]:
+    """The names of files in a column; of rows without one what stands for it."""
+    stand_in = options.fill.get(column, "" if options.skips else None)
+    if stand_in is None or not ("" in values or None in values):
+        return values
+    return [stand_in if each is None or each == "" else each for each in values]
 
 
 def rows_of_split(piece: Piece, split: str) -> Piece:
@@ -263,10 +362,14 @@ class Writer:
             piece = rows_of_split(piece, self._options.split)
         self._rows += len(piece)
         found = {
-            field: self._files.look_up(piece.values(column), piece.where)
+            field: self._files.look_up(
+                names_of_files(piece.values(column), self._options, column), piece.where
+            )
             for field, column in self._plan.files.items()
         }
-        are_there = np.logical_and.reduce([each.are_there for each in found.values()])
+        are_there = np.ones(len(piece), np.bool_)
+        for each in found.values():
+            are_there &= each.are_there
         kept = np.flatnonzero(are_there).tolist()
         self._files.missing += len(piece) - len(kept)
         if self._files.missing and not self._options.skips:
@@ -283,12 +386,13 @@ class Writer:
             self._builder.add_extents(field, numbers, 0, sizes, decoded=decoded)
         for field, (column, holds) in self._plan.values.items():
             values = piece.values(column)
-            add_values(self._builder, field, holds, values, self._numbers, piece.where)
+            add_values(self._builder, field, holds, values, self._numbers, piece)
         self._added += len(kept)
         self._builder.tell(self._added)
 
-    def end(self, table: str) -> None:
-        """Refuses missing files, if they are not to be left out."""
+    def end(self, table: str, odd: Oddities) -> None:
+        """Refuses missing files, if they are not to be left out; notes what is odd."""
+        odd.report(self._undecoded)
         self._files.end(self._rows, table, self._options.skips, self._undecoded)
 
 

@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import os
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -15,6 +13,7 @@ from typing import IO, Any, overload
 
 import numpy as np
 
+from headrace._units import counted
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -22,6 +21,8 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
+from headrace.formats._format import Format
+from headrace.formats._tables.cells import Cells, Oddities, check_delimiter, column_names
 from headrace.formats._tables.piece import Piece
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
@@ -31,16 +32,20 @@ _PIECE_BYTES = 8 * 2**20
 _BLOCK_BYTES = 2**20
 _LINE_BYTES_MAX = 16 * 2**20
 _NESTED_MAX = 3
-_NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 
 
 def read_pieces(
-    path: str, rows_at_once: int | None = None, whole: tuple[str, ...] = ()
+    path: str,
+    rows_at_once: int | None = None,
+    whole: tuple[str, ...] = (),
+    cells: Cells | None = None,
+    odd: Oddities | None = None,
+    row: Format | None = None,
 ) -> Iterator[Piece]:
     """The rows of the table; none if it has a header only.
 
     JSON objects in a row become columns of their own, the name behind an underscore, except of the
-    columns of `whole`.
+    columns of `whole`. `odd` takes what may be a mistake; `row`: the format, for advice.
 
     Raises:
         DataLossError: it cannot be read as its suffix says.
@@ -55,7 +60,7 @@ def read_pieces(
     elif suffix in (".jsonl", ".ndjson"):
         pieces = _json_pieces(path, rows_at_once or _ROWS_AT_ONCE)
     else:
-        pieces = _csv_pieces(path, "\t" if suffix == ".tsv" else ",", rows_at_once)
+        pieces = _csv_pieces(path, cells or Cells(), rows_at_once, odd or Oddities(), row)
     for piece in pieces:
         yield _flattened(piece, whole) if piece.typed else piece
 
@@ -96,6 +101,12 @@ class _Lines:
                 return None
         return found
 
+    def next_text(self) -> str:
+        """The line that follows, which is read again."""
+        found = self._file.readline(_LINE_BYTES_MAX)
+        self.put_back()
+        return found.decode(errors="replace")
+
     def took(self, lines: int, size: int) -> None:
         """A block of so many lines was used."""
         self.number += lines
@@ -126,7 +137,7 @@ class _Lines:
             ) from error
 
 
-def _piece_of_block(path: str, lines: _Lines, header: list[str], delimiter: str) -> Piece | None:
+def _piece_of_block(path: str, lines: _Lines, header: list[str], cells: Cells) -> Piece | None:
     """The rows of the next block, if each is a line, as in most tables; else None.
 
     No line is looked at by itself: that takes many times as long.
@@ -134,23 +145,29 @@ def _piece_of_block(path: str, lines: _Lines, header: list[str], delimiter: str)
     block = lines.block()
     found = None
     if block:
-        found = _columns_of_plain(block, delimiter, len(header))
-        found = found or _columns_of_lines(block, delimiter, len(header))
+        found = _columns_of_plain(block, path, cells, len(header))
+        found = found or _columns_of_lines(block, path, cells, len(header))
     if not block or found is None:
         lines.put_back()
         return None
     places, begin = range(lines.number + 1, lines.number + 1 + len(found[0])), lines.end
     lines.took(len(places), len(block))
-    columns = dict(zip(header, found, strict=True))
+    columns = dict(zip(header, _stripped(found, cells), strict=True))
     return Piece(path, columns, places, _Offsets(block, begin), typed=False)
 
 
-def _columns_of_plain(block: bytes, delimiter: str, width: int) -> list[list[str]] | None:
+def _stripped(columns: list[list[str]], cells: Cells) -> list[list[str]]:
+    return [[each.strip() for each in x] for x in columns] if cells.strip else columns
+
+
+def _columns_of_plain(block: bytes, path: str, cells: Cells, width: int) -> list[list[str]] | None:
     """The columns of lines without quotes; None if there are any, or other cells than `width`."""
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
-    if any(each in block for each in (b'"', b"\r", b"\0")):
+    quote = b"\0" if cells.quote is None else cells.quote.encode()
+    if any(each in block for each in (quote, b"\r", b"\0")):
         return None
+    delimiter = cells.delimiter_of(path)
     if not block.endswith(b"\n"):
         block += b"\n"
     data = np.frombuffer(block, np.uint8)
@@ -164,20 +181,20 @@ def _columns_of_plain(block: bytes, delimiter: str, width: int) -> list[list[str
     if width == 1 and (np.diff(ends, prepend=-1) == 1).any():
         return None  # A line without anything is no row.
     try:
-        cells = block.decode().replace("\n", delimiter).split(delimiter)
+        found = block.decode().replace("\n", delimiter).split(delimiter)
     except UnicodeDecodeError:
         return None  # Reading line by line says where.
-    cells.pop()  # Behind the last line.
-    return [cells[column::width] for column in range(width)]
+    found.pop()  # Behind the last line.
+    return [found[column::width] for column in range(width)]
 
 
-def _columns_of_lines(block: bytes, delimiter: str, width: int) -> list[list[str]] | None:
+def _columns_of_lines(block: bytes, path: str, cells: Cells, width: int) -> list[list[str]] | None:
     """The columns, if the block ends outside of quotes and each row is a line."""
-    if block.count(b'"') % 2:
+    if cells.quote is not None and block.count(cells.quote.encode()) % 2:
         return None  # It may end inside a cell.
     try:
         text = io.StringIO(block.decode(), newline="\n")
-        reader = csv.reader(text, delimiter=delimiter, strict=True)
+        reader = cells.reader(text, path)
         rows = list(reader)
     except (UnicodeDecodeError, csv.Error):
         return None  # Reading line by line says where.
@@ -210,20 +227,25 @@ class _Offsets(Sequence[int]):
         return self._found[row]
 
 
-def _csv_pieces(path: str, delimiter: str, rows_at_once: int | None) -> Iterator[Piece]:
+def _csv_pieces(
+    path: str, cells: Cells, rows_at_once: int | None, odd: Oddities, row: Format | None
+) -> Iterator[Piece]:
     """`rows_at_once`: of a piece; None: as is fast."""
+    delimiter = cells.delimiter_of(path)
     with opened(path) as file:
         lines = _Lines(path, file)
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        reader = cells.reader(lines, path)
         try:
-            header = next(reader, None)
+            first = next(reader, None)
         except csv.Error as error:
-            raise _not_csv(path, 1, 0, error) from error
-        _check_header(path, header)
-        assert header is not None
+            raise _not_csv(path, 1, 0, error, cells) from error
+        if first and cells.delimiter is None:
+            check_delimiter(path, first, lines.next_text(), row)
+        header = column_names(path, _stripped([first or []], cells)[0])
+        odd.note_header(header)
         while True:
             if rows_at_once is None:
-                piece = _piece_of_block(path, lines, header, delimiter)
+                piece = _piece_of_block(path, lines, header, cells)
                 if piece is not None:
                     yield piece
                     continue
@@ -234,57 +256,52 @@ def _csv_pieces(path: str, delimiter: str, rows_at_once: int | None) -> Iterator
             width = len(header)
             place, offset = lines.number + 1, lines.end
             try:
-                for row in reader:
-                    if len(row) == width:
-                        rows.append(row)
+                for found in reader:
+                    if len(found) == width:
+                        rows.append(found)
                         places.append(place)
                         offsets.append(offset)
-                    elif row:  # Otherwise a line without anything.
-                        raise DataLossError(
-                            f"indexing {path}: line {place:,} (byte {offset:,}) has {len(row)} "
-                            f"cells, the header {width}; put cells with commas, quotes or line "
-                            "feeds in double quotes"
-                        )
+                        if lines.number > place:
+                            odd.note_lines(found, delimiter, place)
+                    elif found:  # Otherwise a line without anything.
+                        raise _of_other_width(path, place, offset, len(found), width, cells)
                     place, offset = lines.number + 1, lines.end
                     if len(rows) == (rows_at_once or _ROWS_AT_ONCE) or offset >= last:
                         break
             except csv.Error as error:
-                raise _not_csv(path, place, offset, error) from error
+                raise _not_csv(path, place, offset, error, cells) from error
             if not rows:
                 if lines.end < last:
                     return
                 continue
-            columns = {
-                name: list(values)
-                for name, values in zip(header, zip(*rows, strict=True), strict=True)
-            }
+            found_columns = _stripped(list(map(list, zip(*rows, strict=True))), cells)
+            columns = dict(zip(header, found_columns, strict=True))
             yield Piece(path, columns, places, offsets, typed=False)
 
 
-def _not_csv(path: str, line: int, offset: int, error: csv.Error) -> DataLossError:
+def _not_csv(path: str, line: int, offset: int, error: csv.Error, cells: Cells) -> DataLossError:
+    ends = "unexpected end" in str(error)
+    why = "a quote that begins in this row is not closed" if ends else str(error)
     return DataLossError(
-        f"indexing {path}: line {line:,} (byte {offset:,}): {error}; quote cells as RFC 4180 says: "
-        "in double quotes, which are doubled inside"
+        f"indexing {path}: line {line:,} (byte {offset:,}): {why}; quote cells as RFC 4180 says: "
+        f"in double quotes, which are doubled inside{_or_no_quotes(cells)}"
     )
 
 
-def _check_header(path: str, header: list[str] | None) -> None:
-    if not header:
-        raise InvalidArgumentError(
-            f"indexing {path}: line 1 must name the columns; it is empty; add a header"
-        )
-    twice = [name for name, count in Counter(header).items() if count > 1]
-    if twice and twice != [""]:
-        raise InvalidArgumentError(
-            f"indexing {path}: line 1 names the column {twice[0]!r} {header.count(twice[0])} "
-            "times; give each column a name of its own"
-        )
-    for position, name in enumerate(header, 1):
-        if not name.strip() or _NUMBER.fullmatch(name):
-            raise InvalidArgumentError(
-                f"indexing {path}: line 1 must name the columns; cell {position} is {name!r}; "
-                "add a header"
-            )
+def _of_other_width(
+    path: str, line: int, offset: int, found: int, width: int, cells: Cells
+) -> DataLossError:
+    return DataLossError(
+        f"indexing {path}: line {line:,} (byte {offset:,}) has {counted(found, 'cell')}, the "
+        f"header {width:,}; put cells with commas, quotes or line feeds in double quotes"
+        f"{_or_no_quotes(cells)}"
+    )
+
+
+def _or_no_quotes(cells: Cells) -> str:
+    if cells.quote is None:
+        return ""
+    return "; if quotes are part of the text: format=hr.formats.Manifest(quote=None)"
 
 
 def _json_pieces(path: str, rows_at_once: int) -> Iterator[Piece]:

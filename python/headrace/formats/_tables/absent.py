@@ -1,0 +1,88 @@
+"""Values that rows lack: `fill=` says what stands for them, `optional=` which rows have one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace._arguments import items, shown
+from headrace.errors import InvalidArgumentError
+from headrace.formats._format import Format, written
+
+_VALID = "_valid"
+NOT_GIVEN: Any = object()
+"""Where nothing stands for a value that a row lacks."""
+
+
+def valid_field(column: str) -> str:
+    """The field that says which rows have a value."""
+    return column + _VALID
+
+
+def check_absent(format_name: str, fill: object, optional: Any) -> None:
+    """Raises unless the two options are of the types that they must be."""
+    is_mapping = isinstance(fill, Mapping) and all(isinstance(each, str) for each in fill)
+    if fill is not None and not is_mapping:
+        raise InvalidArgumentError(
+            f"{format_name} fill: got {shown(fill)}, must be values by column: "
+            'fill={"age": 0, "caption": ""}'
+        )
+    names = items(f"{format_name} optional", optional, "str")
+    if not all(isinstance(each, str) for each in names):
+        raise InvalidArgumentError(
+            f"{format_name} optional: got {shown(optional)}, must be names of columns: "
+            'optional=("age",)'
+        )
+
+
+def check_known(
+    path: str, fill: Mapping[str, Any] | None, optional: Sequence[str], columns: Sequence[str]
+) -> None:
+    """Raises unless the two options name columns that are taken."""
+    for option, names in (("fill", fill or ()), ("optional", optional)):
+        for name in names:
+            if name not in columns:
+                raise InvalidArgumentError(
+                    f"indexing {path}: {option}=: no column {name!r} is taken; these are: "
+                    f"{', '.join(map(repr, columns))}"
+                )
+    for name in optional:
+        if valid_field(name) in columns:
+            raise InvalidArgumentError(
+                f"indexing {path}: optional=: {name!r} adds the field {valid_field(name)!r}, "
+                f"which is a column; give rows a value instead: fill={{{name!r}: VALUE}}"
+            )
+
+
+def ways_out(row: Format, lacking: Mapping[str, Any], taken: Sequence[str]) -> str:
+    """What to type where rows of these columns have no value; by column what may stand for it.
+
+    None: too much to type. `taken`: all columns.
+    """
+    options: Any = row
+    short = {name: each for name, each in lacking.items() if each is not None}
+    fill = {**(options.fill or {}), **short}
+    optional = (*options.optional, *(each for each in lacking if each not in options.optional))
+    said = ", ".join(map(repr, map(valid_field, lacking)))
+    filled = f"say what stands for it, format={written(row, fill=fill)}, or " if short else ""
+    return (
+        f"{filled}have {said} say which rows "
+        f"have one, format={written(row, optional=optional)}{left_out(row, list(lacking), taken)}"
+    )
+
+
+def left_out(row: Format, names: Sequence[str], taken: Sequence[str]) -> str:
+    """The words that leave these columns out, with a comma before them; none if all are these."""
+    others = tuple(each for each in taken if each not in names)
+    if not others:
+        return ""
+    options: Any = row
+    changes: dict[str, Any] = {"columns": others}
+    for option in ("optional", "text"):
+        given = getattr(options, option, ())
+        if any(each in names for each in given):
+            changes[option] = tuple(each for each in given if each not in names)
+    if any(each in names for each in options.fill or ()):
+        changes["fill"] = {k: v for k, v in options.fill.items() if k not in names} or None
+    them = "them" if len(names) > 1 else "it"
+    return f", or leave {them} out, format={written(row, **changes)}"
