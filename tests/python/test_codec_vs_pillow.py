@@ -434,6 +434,40 @@ def test_normalised_floats_equal_torch() -> None:
     np.testing.assert_array_equal(ours, theirs.numpy())
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"restart_marker_blocks": 5}, {"progressive": True}], ids=str
+)
+def test_without_an_end_marker_the_page_says_what_is_accepted(options: dict[str, Any]) -> None:
+    data = encoded(texture(300, 200), "JPEG", **options)
+    whole = np.asarray(pillow(data))
+    asked = transform(width=300, height=200)
+    assert data.endswith(b"\xff\xd9")
+    for end, pillow_accepts in (
+        (b"", False),
+        (b"\xff", False),
+        (bytes(40), True),
+        (b"junk" * 9, True),
+    ):
+        cut = data[:-2] + end
+        if options.get("progressive"):
+            with pytest.raises(errors.DataLossError, match="several scans without end marker"):
+                _core.decode_image(cut, asked)
+        else:
+            np.testing.assert_array_equal(_core.decode_image(cut, asked), whole)
+        if pillow_accepts and not options.get("progressive"):
+            np.testing.assert_array_equal(np.asarray(pillow(cut)), whole)
+        else:
+            with pytest.raises(OSError, match="truncated"):
+                pillow(cut)
+    with pytest.raises(errors.DataLossError):
+        _core.decode_image(data[:-3], asked)
+    png = encoded(texture(300, 200), "PNG")
+    assert png[-8:-4] == b"IEND"
+    np.testing.assert_array_equal(
+        _core.decode_image(png[:-12], asked), np.asarray(pillow(png[:-12]))
+    )
+
+
 def test_a_truncated_image_raises() -> None:
     data = encoded(texture(300, 200), "JPEG")
     with pytest.raises(Exception, match="premature end of data segment"):
