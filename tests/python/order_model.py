@@ -9,7 +9,7 @@ from math import gcd
 WORD = 2**32
 TABLE_MAX = 2**27
 BIJECTION_FROM = 2**24  # the default of orders
-CANDIDATES = 8
+CANDIDATES = 128
 
 ORDER, AUGMENT, SUBSTITUTE, PACK, POOL, DEAL = 1, 2, 3, 4, 5, 8
 

@@ -227,6 +227,32 @@ def test_tiffs_of_every_mode_equal_pillow(
     np.testing.assert_array_equal(ours, np.asarray(pillow(data)))
 
 
+def cut_below(tiff: bytes, rows: int, height: int) -> bytes:
+    """The same strips, in an image of fewer rows: as writers do that fill up the last strip."""
+    at = int.from_bytes(tiff[4:8], "little")
+    for entry in range(at + 2, at + 2 + 12 * int.from_bytes(tiff[at : at + 2], "little"), 12):
+        if tiff[entry : entry + 2] == (257).to_bytes(2, "little"):  # ImageLength
+            assert tiff[entry + 8 : entry + 10] == rows.to_bytes(2, "little")
+            return tiff[: entry + 8] + height.to_bytes(2, "little") + tiff[entry + 10 :]
+    raise AssertionError
+
+
+@needs_tiff
+@pytest.mark.parametrize("compression", [*TIFFS, "differences lzw", "differences adobe_deflate"])
+@pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA"])
+def test_tiffs_with_rows_below_the_image_equal_pillow(compression: str, mode: str) -> None:
+    tags = {278: 16}  # RowsPerStrip
+    if compression.startswith("differences "):
+        compression = compression.replace("differences ", "tiff_")
+        tags[317] = 2  # Predictor
+    for image in (texture(100, 48), texture(100, 48).resize((100, 1)).resize((100, 48))):
+        data = encoded(image.convert(mode), "TIFF", compression=compression, tiffinfo=tags)
+        for height in (47, 40, 33):
+            cut = cut_below(data, 48, height)
+            ours = _core.decode_image(cut, transform(width=100, height=height))
+            np.testing.assert_array_equal(ours, np.asarray(pillow(cut)))
+
+
 @needs_tiff
 @pytest.mark.parametrize("compression", ["group3", "group4", "tiff_ccitt"])
 def test_fax_tiffs_equal_pillow(compression: str) -> None:
@@ -406,6 +432,40 @@ def test_normalised_floats_equal_torch() -> None:
     theirs.sub_(torch.tensor(mean).view(-1, 1, 1)).div_(torch.tensor(std).view(-1, 1, 1))
     assert ours.dtype == np.float32
     np.testing.assert_array_equal(ours, theirs.numpy())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"restart_marker_blocks": 5}, {"progressive": True}], ids=str
+)
+def test_without_an_end_marker_the_page_says_what_is_accepted(options: dict[str, Any]) -> None:
+    data = encoded(texture(300, 200), "JPEG", **options)
+    whole = np.asarray(pillow(data))
+    asked = transform(width=300, height=200)
+    assert data.endswith(b"\xff\xd9")
+    for end, pillow_accepts in (
+        (b"", False),
+        (b"\xff", False),
+        (bytes(40), True),
+        (b"junk" * 9, True),
+    ):
+        cut = data[:-2] + end
+        if options.get("progressive"):
+            with pytest.raises(errors.DataLossError, match="several scans without end marker"):
+                _core.decode_image(cut, asked)
+        else:
+            np.testing.assert_array_equal(_core.decode_image(cut, asked), whole)
+        if pillow_accepts and not options.get("progressive"):
+            np.testing.assert_array_equal(np.asarray(pillow(cut)), whole)
+        else:
+            with pytest.raises(OSError, match="truncated"):
+                pillow(cut)
+    with pytest.raises(errors.DataLossError):
+        _core.decode_image(data[:-3], asked)
+    png = encoded(texture(300, 200), "PNG")
+    assert png[-8:-4] == b"IEND"
+    np.testing.assert_array_equal(
+        _core.decode_image(png[:-12], asked), np.asarray(pillow(png[:-12]))
+    )
 
 
 def test_a_truncated_image_raises() -> None:

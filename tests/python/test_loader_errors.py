@@ -296,15 +296,46 @@ def test_ranks_with_bad_samples_give_equally_many_batches_of_equal_size(
     assert not bad & set(given)
 
 
-def test_when_no_stand_in_can_be_delivered_the_step_fails(numbered_copy: Path) -> None:
+@pytest.mark.parametrize("kept", [50, 20])
+def test_a_dataset_most_of_whose_samples_are_broken_trains(numbered_copy: Path, kept: int) -> None:
+    bad = set(range(COUNT)) - set(range(3, COUNT, COUNT // kept))
+    for number in bad:
+        sample_file(numbered_copy, number).write_bytes(b"no image")
+    dataset = hr.open(numbered_copy)
+    options: dict[str, Any] = {"transform": FLAT, "seed": 2, "on_error": "substitute"}
+    with hr.Loader(dataset, batch_size=10, ids=True, **options) as loader:
+        found = [epoch_ids(loader) for _ in range(2)]
+        replaced = loader.stats()["substituted"]
+    for epoch, ids in enumerate(found):
+        wanted = model.exact_epoch(COUNT, 10, seed=2, epoch=epoch)
+        assert ids == [[stand_in(s, bad, epoch) if s in bad else s for s in x] for x in wanted]
+    assert replaced == 2 * len(bad)
+
+
+@pytest.mark.parametrize("order", ["exact", "epoch"])
+def test_when_no_stand_in_can_be_delivered_the_step_says_how_many_were_tried(
+    numbered_copy: Path, order: Any
+) -> None:
     dataset = hr.open(numbered_copy)
     for path in numbered_copy.glob("*/*.jpg"):
         path.unlink()
+    says = (
+        rf"^epoch 0 step 0 sample \d+ .*; this is the last of {model.CANDIDATES} samples drawn to "
+        rf'replace sample \d+ of {COUNT}, the most that on_error="substitute" draws, and all '
+        "failed: run `headrace verify`"
+    )
+    options: dict[str, Any] = {"transform": FLAT, "on_error": "substitute", "order": order}
     with (
-        hr.Loader(dataset, batch_size=10, transform=FLAT, on_error="substitute") as loader,
-        pytest.raises(errors.NotFoundError, match="epoch 0 step 0 sample"),
+        hr.Loader(dataset, batch_size=10, **options) as loader,
+        pytest.raises(errors.NotFoundError, match=says),
     ):
         next(iter(loader))
+
+
+def test_the_pages_name_the_limit_of_stand_ins() -> None:
+    for page in ("orders.md", "loader.md"):
+        text = (Path(__file__).parents[2] / "docs" / page).read_text()
+        assert f"up to {model.CANDIDATES} " in text
 
 
 def test_after_an_error_the_loader_can_be_used_again(numbered_copy: Path) -> None:

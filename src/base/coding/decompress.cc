@@ -56,6 +56,11 @@ Status DecompressZstd(std::span<const std::byte> encoded, std::span<std::byte> d
   return DataLoss("damaged or truncated: {}", ZSTD_getErrorName(made));
 }
 
+Status DamagedAt(std::size_t byte, const z_stream& stream) {
+  return DataLoss("damaged at byte {}: {}", byte,
+                  stream.msg != nullptr ? stream.msg : "of another format");
+}
+
 // zlib counts in 32 bits.
 uInt Part(std::size_t size) {
   return static_cast<uInt>(std::min<std::size_t>(size, std::numeric_limits<uInt>::max()));
@@ -94,8 +99,7 @@ Status Inflate(int window_bits, std::span<const std::byte> encoded, std::span<st
     out += made;
     if (result == Z_MEM_ERROR) return NoMemory();
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
-      return DataLoss("damaged at byte {}: {}", in,
-                      stream.msg != nullptr ? stream.msg : "of another format");
+      return DamagedAt(in, stream);
     }
     ended = result == Z_STREAM_END;
     if (!ended && in == encoded.size()) break;
@@ -128,6 +132,43 @@ Status Decompress(Coding coding, std::span<const std::byte> encoded, std::span<s
   }
   HEADRACE_CHECK(false);
   return {};
+}
+
+Status DecompressBeginning(std::span<const std::byte> zlib, std::span<std::byte> decoded,
+                           std::uint64_t rest_bytes_max) {
+  z_stream stream = {};
+  if (inflateInit2(&stream, kZlibWindowBits) != Z_OK) return NoMemory();
+  const std::unique_ptr<z_stream, decltype(&inflateEnd)> ends(&stream, &inflateEnd);
+  std::array<std::byte, 4096> dropped{};
+  std::size_t in = 0;
+  std::uint64_t out = 0;
+  for (;;) {
+    const std::span<std::byte> room =
+        out < decoded.size() ? decoded.subspan(out) : std::span<std::byte>(dropped);
+    // zlib does not write to its input.
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(zlib.data() + in));
+    stream.avail_in = Part(zlib.size() - in);
+    stream.next_out = reinterpret_cast<Bytef*>(room.data());
+    stream.avail_out = Part(room.size());
+    const uInt in_before = stream.avail_in;
+    const uInt out_before = stream.avail_out;
+    const int result = inflate(&stream, Z_FINISH);  // In one go it needs no window of its own.
+    in += in_before - stream.avail_in;
+    out += out_before - stream.avail_out;
+    if (result == Z_MEM_ERROR) return NoMemory();
+    if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
+      return DamagedAt(in, stream);
+    }
+    if (out > decoded.size() && out - decoded.size() > rest_bytes_max) {
+      return DataLoss("it decodes to {} bytes or more, expected {} and at most {} behind them", out,
+                      decoded.size(), rest_bytes_max);
+    }
+    if (result == Z_STREAM_END) break;
+    const bool moved = stream.avail_in != in_before || stream.avail_out != out_before;
+    if (!moved && out >= decoded.size()) return DataLoss("its end and its checksum are missing");
+    if (!moved) return Truncated(out, decoded.size());
+  }
+  return out >= decoded.size() ? Status() : Truncated(out, decoded.size());
 }
 
 std::uint64_t DecompressBytesMax(Coding coding) {

@@ -16,6 +16,15 @@ namespace headrace {
 //         ResourceExhausted  out of memory
 Status Decompress(Coding coding, std::span<const std::byte> encoded, std::span<std::byte> decoded);
 
+// Fills all of `decoded` from the beginning of a zlib stream. Bytes that it decodes to beyond
+// these, at most `rest_bytes_max`, are checked and dropped; bytes behind the stream are not read.
+//
+// Memory: DecompressBytesMax(Coding::kZlib).
+// Errors: DataLoss           damaged, truncated, or of fewer bytes, or of more than these
+//         ResourceExhausted  out of memory
+Status DecompressBeginning(std::span<const std::byte> zlib, std::span<std::byte> decoded,
+                           std::uint64_t rest_bytes_max);
+
 // What Decompress() allocates, at most.
 std::uint64_t DecompressBytesMax(Coding coding);
 

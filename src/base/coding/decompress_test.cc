@@ -105,6 +105,51 @@ TEST(DecompressTest, DamageIsNeverMoreThanAnError) {
   }
 }
 
+// No byte of a success is what its room held before.
+TEST(DecompressTest, DamageGivesTheSameInEveryRoom) {
+  const std::string bytes = SomeText(1500);
+  Prng draw(3, 4, RandomStream::kOrder);
+  for (const Coding coding : kCodings) {
+    const std::string good = Encoded(coding, bytes, 400);
+    for (int round = 0; round < 3000; ++round) {
+      std::string bad = good;
+      if (round > 0) bad[draw.Below(bad.size())] = static_cast<char>(draw.Below(256));
+      if (round % 9 == 8) bad.resize(draw.Below(bad.size()));
+      std::string zeros(bytes.size(), '\0');
+      std::string others(bytes.size(), '\xA5');
+      const Status status = Decoded(coding, bad, zeros);
+      ASSERT_EQ(status.ToString(), Decoded(coding, bad, others).ToString()) << CodingName(coding);
+      ASSERT_TRUE(!status.ok() || zeros == others) << CodingName(coding) << ", round " << round;
+    }
+  }
+}
+
+TEST(DecompressTest, TheBeginningOfAStreamIsCheckedToItsEnd) {
+  const std::string bytes = SomeText(9000);
+  const std::string encoded = Encoded(Coding::kZlib, bytes);
+  const auto begin = [](const std::string& from, std::string& to, std::uint64_t rest) {
+    return DecompressBeginning(std::as_bytes(std::span(from)),
+                               std::as_writable_bytes(std::span(to)), rest);
+  };
+  for (const std::size_t size : {1U, 100U, 4500U, 8999U, 9000U}) {
+    std::string decoded(size, 'x');
+    EXPECT_EQ(begin(encoded, decoded, 9000 - size).ToString(), "OK") << size;
+    EXPECT_EQ(decoded, bytes.substr(0, size));
+    EXPECT_TRUE(begin(encoded + "abc", decoded, 9000).ok());
+    EXPECT_EQ(begin(encoded.substr(0, encoded.size() - 1), decoded, 9000).message(),
+              "its end and its checksum are missing");
+    std::string wrong = encoded;
+    wrong.back() = static_cast<char>(wrong.back() ^ 1);
+    EXPECT_THAT(std::string(begin(wrong, decoded, 9000).message()),
+                HasSubstr("incorrect data check"));
+    if (size == 9000) continue;
+    EXPECT_THAT(std::string(begin(encoded, decoded, 8999 - size).message()),
+                HasSubstr("bytes or more, expected " + std::to_string(size)));
+  }
+  std::string more(9001, 'x');
+  EXPECT_EQ(begin(encoded, more, 9000).message(), "it ends after 9000 of 9001 decoded bytes");
+}
+
 TEST(DecompressTest, RandomBytesAreDataLossAndNothingElse) {
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     const std::string bytes = RandomText(seed, 1 + seed % 50);

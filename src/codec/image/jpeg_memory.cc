@@ -103,9 +103,7 @@ void JpegMemory::Realize(j_common_ptr info) {
     const std::size_t pointers = RoundUp(each->height * sizeof(JBLOCKROW), kRowAlignment);
     const std::size_t bytes = pointers + row_bytes * each->height;
     auto* const memory = static_cast<std::uint8_t*>(Allocate(info, bytes));
-    // Large blocks are mapped zeroed.
-    if (each->zero && bytes < kSystemBlockBytes)
-      std::memset(memory + pointers, 0, bytes - pointers);
+    if (each->zero && !IsScratchZeroed(bytes)) std::memset(memory + pointers, 0, bytes - pointers);
     each->rows = reinterpret_cast<JBLOCKARRAY>(memory);
     for (JDIMENSION row = 0; row < each->height; ++row) {
       each->rows[row] = reinterpret_cast<JBLOCKROW>(memory + pointers + row_bytes * row);

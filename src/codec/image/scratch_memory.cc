@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 namespace headrace {
 namespace {
@@ -36,11 +37,12 @@ void* AllocateScratch(std::size_t bytes) noexcept {
     block = std::aligned_alloc(kAlignment, all);
     if (block == nullptr) return nullptr;
   }
-  auto* header = new (block) Header{.bytes = bytes};
+  void* const memory = new (block) Header{.bytes = bytes} + 1;
   ScratchUse& use = ThreadScratchUse();
   use.bytes += bytes;
   use.bytes_peak = std::max(use.bytes_peak, use.bytes);
-  return header + 1;
+  if (use.fill.has_value()) std::memset(memory, std::to_integer<int>(*use.fill), bytes);
+  return memory;
 }
 
 void FreeScratch(void* memory) noexcept {
@@ -56,5 +58,9 @@ void FreeScratch(void* memory) noexcept {
 }
 
 std::size_t ScratchBlockBytes(const void* memory) noexcept { return HeaderOf(memory)->bytes; }
+
+bool IsScratchZeroed(std::size_t bytes) noexcept {
+  return bytes >= kSystemBlockBytes && !ThreadScratchUse().fill.has_value();
+}
 
 }  // namespace headrace

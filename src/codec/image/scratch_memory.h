@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <new>
+#include <optional>
 
 namespace headrace {
 
@@ -16,6 +17,7 @@ inline constexpr std::size_t kSystemBlockBytes = std::size_t{256} << 10;
 struct ScratchUse {
   std::size_t bytes = 0;
   std::size_t bytes_peak = 0;
+  std::optional<std::byte> fill;  // what new blocks hold, for tests; none: anything
 };
 ScratchUse& ThreadScratchUse();
 
@@ -26,6 +28,9 @@ void* AllocateScratch(std::size_t bytes) noexcept;
 void FreeScratch(void* memory) noexcept;
 // The `bytes` that AllocateScratch() received for this block.
 std::size_t ScratchBlockBytes(const void* memory) noexcept;
+
+// Whether a new block of so many bytes holds zeros.
+bool IsScratchZeroed(std::size_t bytes) noexcept;
 
 // For unique_ptr.
 struct FreesScratch {

@@ -347,6 +347,7 @@ void SetTiffTags(TIFF* tiff, const RgbImage& image, const TiffOptions& options) 
   TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, options.photometric);
   TIFFSetField(tiff, TIFFTAG_COMPRESSION, options.compression);
   TIFFSetField(tiff, TIFFTAG_ORIENTATION, options.orientation);
+  TIFFSetField(tiff, TIFFTAG_FILLORDER, options.bit_order);
   TIFFSetField(tiff, TIFFTAG_PLANARCONFIG,
                options.planes ? PLANARCONFIG_SEPARATE : PLANARCONFIG_CONTIG);
   if (options.differences) TIFFSetField(tiff, TIFFTAG_PREDICTOR, PREDICTOR_HORIZONTAL);
@@ -384,7 +385,8 @@ void WriteTiffCells(TIFF* tiff, const RgbImage& image, const TiffOptions& option
   for (unsigned first = 0; first < options.samples; first += planes) {
     for (std::uint32_t y = 0; y < image.height; y += height) {
       for (std::uint32_t x = 0; x < image.width; x += width) {
-        const std::uint32_t rows = tiled ? height : std::min(height, image.height - y);
+        const bool whole = tiled || options.whole_strips;
+        const std::uint32_t rows = whole ? height : std::min(height, image.height - y);
         std::vector<std::uint8_t> stored =
             TiffSamples(image, options, {x, y, width, rows, first, planes});
         const auto bytes = static_cast<tmsize_t>(stored.size());

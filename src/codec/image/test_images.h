@@ -65,6 +65,8 @@ struct TiffOptions {
   unsigned alpha = 2;  // EXTRASAMPLE_*, of the sample beyond the colours
   unsigned orientation = 1;
   unsigned sample_format = 1;  // SAMPLEFORMAT_*
+  bool whole_strips = false;   // the last strip has rows below the image, too
+  unsigned bit_order = 1;      // FILLORDER_*
   int pages = 1;
 };
 // Grey is the red channel; alpha is StoredAlpha(); indices are red / 16. Values are the upper bits

@@ -15,223 +15,11 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "codec/image/resample.h"
+#include "codec/tiff/tiff_deflate.h"
+#include "codec/tiff/tiff_pixels.h"
 
 namespace headrace {
 namespace {
-
-// --- pixels -------------------------------------------------------------------------------------
-
-constexpr std::uint16_t kUnknown = 0xFFFF;
-constexpr std::uint16_t kSamplesMax = 4;  // of a pixel
-
-std::uint16_t Number(TIFF* tiff, std::uint32_t tag) {
-  std::uint16_t value = 0;
-  TIFFGetFieldDefaulted(tiff, tag, &value);
-  return value;
-}
-
-// By methods whose memory does not depend on what is stored.
-bool IsDecompressed(std::uint16_t compression) {
-  constexpr std::array<std::uint16_t, 8> kAll = {
-      COMPRESSION_NONE,      COMPRESSION_LZW,      COMPRESSION_ADOBE_DEFLATE, COMPRESSION_DEFLATE,
-      COMPRESSION_CCITTFAX3, COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX4,     COMPRESSION_PACKBITS};
-  return std::find(kAll.begin(), kAll.end(), compression) != kAll.end();
-}
-
-std::string NameOfCompression(std::uint16_t compression) {
-  switch (compression) {
-    case COMPRESSION_OJPEG:
-    case COMPRESSION_JPEG:
-      return "JPEG";
-    case COMPRESSION_ZSTD:
-      return "zstd";
-    case COMPRESSION_LZMA:
-      return "LZMA";
-    case COMPRESSION_WEBP:
-      return "WebP";
-    default:
-      return fmt::format("method {}", compression);
-  }
-}
-
-std::string NameOfColours(std::uint16_t photometric) {
-  switch (photometric) {
-    case PHOTOMETRIC_SEPARATED:
-      return "CMYK";
-    case PHOTOMETRIC_YCBCR:
-      return "YCbCr";
-    case PHOTOMETRIC_CIELAB:
-      return "CIE L*a*b*";
-    case kUnknown:
-      return "a kind that it does not say";
-    default:
-      return fmt::format("kind {}", photometric);
-  }
-}
-
-// How a TIFF stores its pixels, and their conversion to RGB.
-//
-// Thread safety: thread-compatible: const calls may be concurrent.
-class TiffPixels {
- public:
-  // Reads the tags of the current page.
-  void ReadTags(TIFF* tiff);
-
-  // Why images of this kind are not decoded; empty: they are.
-  [[nodiscard]] std::string Refusal() const;
-
-  // Reads the colours of values, of a kind without Refusal(). Returns false if there are none.
-  bool ReadColours(TIFF* tiff);
-
-  // Strips and tiles hold pixels whole, or one sample of each: a plane.
-  [[nodiscard]] unsigned stored_planes() const { return separate_ ? samples_ : 1; }
-  // Those that RGB depends on, the first: alpha is not read.
-  [[nodiscard]] unsigned planes() const { return separate_ && is_rgb() ? kPixelBytes : 1; }
-  // Of `pixels` in a row of a strip or tile.
-  [[nodiscard]] std::uint64_t StoredBytes(std::uint32_t pixels) const;
-  [[nodiscard]] bool is_fax() const;
-
-  // Converts `count` pixels of a stored row to RGB; of a kind with planes, the colour `plane` of
-  // each.
-  void Convert(const std::uint8_t* stored, unsigned plane, std::uint32_t count,
-               std::uint8_t* rgb) const;
-
- private:
-  [[nodiscard]] bool is_rgb() const { return photometric_ == PHOTOMETRIC_RGB; }
-  [[nodiscard]] bool is_palette() const { return photometric_ == PHOTOMETRIC_PALETTE; }
-  [[nodiscard]] std::string RefusalOfSamples() const;
-  void ConvertColours(const std::uint8_t* stored, unsigned plane, std::uint32_t count,
-                      std::uint8_t* rgb) const;
-
-  std::uint16_t photometric_ = 0;
-  std::uint16_t compression_ = 0;
-  std::uint16_t orientation_ = 0;
-  std::uint16_t format_ = 0;  // of samples: SAMPLEFORMAT_*
-  std::uint16_t bits_ = 0;    // of a sample
-  std::uint16_t samples_ = 0;
-  bool separate_ = false;
-  bool premultiplied_ = false;  // colours are multiplied with alpha
-  std::array<std::array<std::uint8_t, kPixelBytes>, 256> colours_{};  // of grey and palettes
-};
-
-void TiffPixels::ReadTags(TIFF* tiff) {
-  photometric_ = kUnknown;
-  TIFFGetField(tiff, TIFFTAG_PHOTOMETRIC, &photometric_);
-  compression_ = Number(tiff, TIFFTAG_COMPRESSION);
-  orientation_ = Number(tiff, TIFFTAG_ORIENTATION);
-  format_ = Number(tiff, TIFFTAG_SAMPLEFORMAT);
-  bits_ = Number(tiff, TIFFTAG_BITSPERSAMPLE);
-  samples_ = Number(tiff, TIFFTAG_SAMPLESPERPIXEL);
-  separate_ = Number(tiff, TIFFTAG_PLANARCONFIG) == PLANARCONFIG_SEPARATE && samples_ > 1;
-  std::uint16_t extra = 0;
-  std::uint16_t* kinds = nullptr;
-  TIFFGetFieldDefaulted(tiff, TIFFTAG_EXTRASAMPLES, &extra, &kinds);
-  premultiplied_ = extra > 0 && kinds != nullptr && kinds[0] == EXTRASAMPLE_ASSOCALPHA;
-}
-
-bool TiffPixels::is_fax() const {
-  return compression_ == COMPRESSION_CCITTRLE || compression_ == COMPRESSION_CCITTFAX3 ||
-         compression_ == COMPRESSION_CCITTFAX4;
-}
-
-std::string TiffPixels::Refusal() const {
-  if (orientation_ > ORIENTATION_TOPLEFT) {
-    return fmt::format("orientation {} is not decoded", orientation_);
-  }
-  if (!IsDecompressed(compression_)) {
-    return fmt::format("compression by {} is not decoded", NameOfCompression(compression_));
-  }
-  if (photometric_ > PHOTOMETRIC_PALETTE) {
-    return fmt::format("colours of {} are not decoded", NameOfColours(photometric_));
-  }
-  return RefusalOfSamples();
-}
-
-std::string TiffPixels::RefusalOfSamples() const {
-  if (format_ != SAMPLEFORMAT_UINT) {
-    return "samples that are signed or floating-point are not decoded";
-  }
-  const bool few_bits = samples_ == 1 && (bits_ == 1 || bits_ == 2 || bits_ == 4);
-  const bool can_be = few_bits || bits_ == 8 || (bits_ == 16 && !is_palette());
-  const unsigned needed = is_rgb() ? kPixelBytes : 1;
-  if (samples_ < needed || samples_ > kSamplesMax || !can_be || (is_fax() && bits_ != 1)) {
-    return fmt::format("{} of {} in a pixel of this kind are not decoded",
-                       Counted(samples_, "sample"), Counted(bits_, "bit"));
-  }
-  const bool can_divide = is_rgb() && bits_ == 8 && !separate_ && samples_ == kSamplesMax;
-  if (premultiplied_ && !can_divide) {
-    return "colours that are multiplied with alpha are decoded from RGB of 8 bits only";
-  }
-  return "";
-}
-
-bool TiffPixels::ReadColours(TIFF* tiff) {
-  if (is_rgb()) return true;
-  const unsigned count = 1U << std::min<unsigned>(bits_, 8);
-  std::array<std::uint16_t*, kPixelBytes> map{};
-  if (is_palette() && (TIFFGetField(tiff, TIFFTAG_COLORMAP, &map[0], &map[1], &map[2]) == 0 ||
-                       map[0] == nullptr || map[1] == nullptr || map[2] == nullptr)) {
-    return false;
-  }
-  for (unsigned value = 0; value < count; ++value) {
-    const unsigned light = value * 255 / (count - 1);
-    const unsigned grey = photometric_ == PHOTOMETRIC_MINISWHITE ? 255 - light : light;
-    for (std::size_t c = 0; c < kPixelBytes; ++c) {
-      const unsigned colour = is_palette() ? map[c][value] >> 8U : grey;
-      colours_[value][c] = static_cast<std::uint8_t>(colour);
-    }
-  }
-  return true;
-}
-
-std::uint64_t TiffPixels::StoredBytes(std::uint32_t pixels) const {
-  const std::uint64_t samples = separate_ ? 1 : samples_;
-  return (pixels * samples * bits_ + 7) / 8;
-}
-
-// Samples of 16 bits are in the order of this machine, little-endian: the upper 8 come second.
-void TiffPixels::Convert(const std::uint8_t* stored, unsigned plane, std::uint32_t count,
-                         std::uint8_t* rgb) const {
-  if (is_rgb()) {
-    ConvertColours(stored, plane, count, rgb);
-    return;
-  }
-  const std::size_t bytes = bits_ / 8;
-  const std::size_t step = separate_ ? bytes : bytes * samples_;
-  const unsigned mask = (1U << std::min<unsigned>(bits_, 8)) - 1;
-  for (std::size_t x = 0; x < count; ++x, rgb += kPixelBytes) {
-    const std::size_t bit = x * bits_;
-    const unsigned value = bytes > 0 ? stored[x * step + bytes - 1]
-                                     : (stored[bit / 8] >> (8 - bits_ - bit % 8)) & mask;
-    std::copy_n(colours_[value].data(), kPixelBytes, rgb);
-  }
-}
-
-void TiffPixels::ConvertColours(const std::uint8_t* stored, unsigned plane, std::uint32_t count,
-                                std::uint8_t* rgb) const {
-  const std::size_t bytes = bits_ / 8;
-  stored += bytes - 1;
-  if (separate_) {
-    for (std::size_t x = 0; x < count; ++x) rgb[x * kPixelBytes + plane] = stored[x * bytes];
-    return;
-  }
-  if (bytes == 1 && samples_ == kPixelBytes) {
-    std::copy_n(stored, kPixelBytes * count, rgb);
-    return;
-  }
-  const std::size_t step = bytes * samples_;
-  for (std::size_t x = 0; x < count; ++x, stored += step, rgb += kPixelBytes) {
-    for (std::size_t c = 0; c < kPixelBytes; ++c) rgb[c] = stored[c * bytes];
-    if (!premultiplied_) continue;
-    const unsigned alpha = stored[3];
-    for (std::size_t c = 0; c < kPixelBytes; ++c) {
-      const unsigned divided = alpha == 0 ? 0 : std::min(255U, rgb[c] * 255U / alpha);
-      rgb[c] = static_cast<std::uint8_t>(divided);
-    }
-  }
-}
-
-// --- files --------------------------------------------------------------------------------------
 
 // libtiff's memory for one image, besides that which grows with it: its state, the tags, the tables
 // of a decompressor.
@@ -343,6 +131,7 @@ class TiffDecoder final : public ImageDecoder {
   Status CheckCells();
   Status LoadRow(std::uint32_t cell_row);
   Status LoadCell(unsigned plane, std::uint32_t cell_row, std::uint32_t column, std::uint8_t* to);
+  Status LoadDeflated(std::uint32_t cell, std::uint32_t rows, std::uint8_t* to);
   [[nodiscard]] const char* cell_name() const { return tiled_ ? "tile" : "strip"; }
   [[nodiscard]] bool has_columns() const { return cells_across_ > 1; }
   [[nodiscard]] std::uint64_t cells_bytes() const;
@@ -367,6 +156,8 @@ class TiffDecoder final : public ImageDecoder {
   std::uint32_t loaded_ = ~0U;  // the row of cells in memory
   ScratchBuffer cells_;         // one cell of each plane; with columns, one cell
   ScratchBuffer rows_;          // with columns: a row of cells as RGB
+  bool turns_bits_ = false;     // stored bytes have their first bit last
+  ScratchBuffer turned_;        // by Deflate: such a cell
 };
 
 Status TiffDecoder::Error(const std::string& cause) const {
@@ -438,6 +229,7 @@ Status TiffDecoder::ReadCells(std::uint64_t pixels_max) {
   cells_across_ = (size_.width - 1) / cell_width_ + 1;
   cells_down_ = (size_.height - 1) / cell_height_ + 1;
   cell_row_bytes_ = pixels_.StoredBytes(cell_width_);
+  turns_bits_ = TiffNumber(tiff_.get(), TIFFTAG_FILLORDER) == FILLORDER_LSB2MSB;
   return {};
 }
 
@@ -472,16 +264,14 @@ std::uint64_t TiffDecoder::cells_bytes() const {
   return cell_row_bytes_ * cell_height_ * (has_columns() ? 1 : pixels_.planes());
 }
 
-// libtiff copies stored bytes only to turn the order of their bits.
+// Stored bytes are copied only to turn the order of their bits.
 std::uint64_t TiffDecoder::ScratchBytes(unsigned /*halvings*/) const {
   const std::uint64_t cell_rows = std::min(cell_height_, size_.height);
   const std::uint64_t rows = has_columns() ? kPixelBytes * size_.width * cell_rows : 0;
   const std::uint64_t count = std::uint64_t{cells_across_} * cells_down_ * pixels_.stored_planes();
-  std::uint16_t bit_order = FILLORDER_MSB2LSB;
-  TIFFGetFieldDefaulted(tiff_.get(), TIFFTAG_FILLORDER, &bit_order);
   return kTiffStateBytes + cells_bytes() + rows + kCellBytes * count +
          (pixels_.is_fax() ? kFaxBytes * size_.width : 0) +
-         (bit_order != FILLORDER_MSB2LSB ? source_.bytes.size() : 0);
+         (turns_bits_ ? source_.bytes.size() : 0);
 }
 
 Status TiffDecoder::Start(const ImageRegion& region) {
@@ -549,6 +339,7 @@ Status TiffDecoder::LoadCell(unsigned plane, std::uint32_t cell_row, std::uint32
   const std::uint32_t cell = (plane * cells_down_ + cell_row) * cells_across_ + column;
   const std::uint32_t rows =
       tiled_ ? cell_height_ : std::min(cell_height_, size_.height - cell_row * cell_height_);
+  if (pixels_.is_deflate()) return LoadDeflated(cell, rows, to);
   const auto bytes = static_cast<tmsize_t>(cell_row_bytes_ * rows);
   const tmsize_t decoded = tiled_ ? TIFFReadEncodedTile(tiff_.get(), cell, to, bytes)
                                   : TIFFReadEncodedStrip(tiff_.get(), cell, to, bytes);
@@ -556,6 +347,23 @@ Status TiffDecoder::LoadCell(unsigned plane, std::uint32_t cell_row, std::uint32
   if (decoded == bytes && said[0] == '\0') return {};
   return Error(fmt::format("{} {}: {}", cell_name(), cell,
                            said[0] != '\0' ? said : "it holds too few pixels"));
+}
+
+// CheckCells() has checked that the cell lies in the file.
+Status TiffDecoder::LoadDeflated(std::uint32_t cell, std::uint32_t rows, std::uint8_t* to) {
+  std::span<const std::byte> stored = source_.bytes.subspan(
+      TIFFGetStrileOffset(tiff_.get(), cell), TIFFGetStrileByteCount(tiff_.get(), cell));
+  if (turns_bits_) {
+    std::uint8_t* const turned = turned_.Reserve(stored.size());
+    std::memcpy(turned, stored.data(), stored.size());
+    TIFFReverseBits(turned, static_cast<tmsize_t>(stored.size()));
+    stored = std::as_bytes(std::span(turned, stored.size()));
+  }
+  DeflateCell layout = pixels_.CellOf(tiff_.get(), cell_width_);
+  layout.rest_bytes_max = 2 * cell_row_bytes_ * cell_height_;
+  const Status status = DecodeDeflateCell(stored, layout, {to, cell_row_bytes_ * rows});
+  if (status.code() != StatusCode::kDataLoss) return status;
+  return Error(fmt::format("{} {}: {}", cell_name(), cell, status.message()));
 }
 
 }  // namespace

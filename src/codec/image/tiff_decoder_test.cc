@@ -15,6 +15,7 @@
 #include "codec/image/image_codec.h"
 #include "codec/image/test_images.h"
 #include "codec/image/whole_image.h"
+#include "codec/tiff/tiff_deflate.h"
 
 namespace headrace {
 namespace {
@@ -263,6 +264,86 @@ TEST(TiffDecoderTest, DamagedPixelsAreAnErrorOfTheirStripOnly) {
   const Status status = DecodeTiff(encoded).status;
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("64 x 64 pixels: strip 0: "));
+}
+
+// Some writers fill the last strip up to the rows that a strip has.
+TEST(TiffDecoderTest, RowsBelowTheImageAreDropped) {
+  const RgbImage image = MakeTexture(45, 37);
+  for (const unsigned compression : std::array<unsigned, 4>{
+           COMPRESSION_NONE, COMPRESSION_LZW, COMPRESSION_ADOBE_DEFLATE, COMPRESSION_DEFLATE}) {
+    for (const TiffOptions& kind : Kinds()) {
+      for (const std::uint32_t rows : {16U, 36U, 100U}) {
+        TiffOptions options = kind;
+        options.compression = compression;
+        options.differences = compression != COMPRESSION_NONE && kind.bits >= 8;
+        options.rows_per_strip = rows;
+        options.whole_strips = true;
+        const DecodedTiff decoded = DecodeTiff(EncodeTiff(image, options));
+        ASSERT_EQ(decoded.status.ToString(), "OK") << compression << ", " << rows;
+        ASSERT_EQ(decoded.image, Expected(image, kind)) << compression << ", " << rows;
+      }
+    }
+  }
+}
+
+TEST(TiffDecoderTest, BitsInTheOtherOrderAreTurned) {
+  const RgbImage image = MakeTexture(45, 37);
+  for (const unsigned compression :
+       std::array<unsigned, 3>{COMPRESSION_NONE, COMPRESSION_LZW, COMPRESSION_ADOBE_DEFLATE}) {
+    const TiffOptions options{.compression = compression, .bit_order = FILLORDER_LSB2MSB};
+    const DecodedTiff decoded = DecodeTiff(EncodeTiff(image, options));
+    ASSERT_EQ(decoded.status.ToString(), "OK") << compression;
+    ASSERT_EQ(decoded.image, image) << compression;
+  }
+}
+
+TEST(TiffDecoderTest, NoByteOfAStripByDeflateChangesPixelsUnnoticed) {
+  const RgbImage image = MakeTexture(20, 13);
+  for (const bool whole_strips : {false, true}) {
+    const Encoded good = EncodeTiff(image, {.compression = COMPRESSION_ADOBE_DEFLATE,
+                                            .differences = true,
+                                            .rows_per_strip = 8,
+                                            .whole_strips = whole_strips});
+    Encoded encoded = good;
+    const std::size_t strips = std::to_integer<std::size_t>(good[4]) |
+                               std::to_integer<std::size_t>(good[5]) << 8;  // up to the directory
+    int errors = 0;
+    for (std::size_t at = 8; at < strips; ++at) {
+      for (const unsigned flipped : {0x01U, 0x10U, 0xFFU}) {
+        encoded[at] = good[at] ^ static_cast<std::byte>(flipped);
+        const DecodedTiff decoded = DecodeTiff(encoded);
+        if (decoded.status.ok()) {
+          ASSERT_EQ(decoded.image, image) << at;
+        } else {
+          ASSERT_EQ(decoded.status.code(), StatusCode::kDataLoss) << at;
+          ++errors;
+        }
+      }
+      encoded[at] = good[at];
+    }
+    EXPECT_GT(errors, 1000);
+  }
+}
+
+TEST(TiffDecoderTest, AStripOfFarMoreRowsIsDataLoss) {
+  // 40 rows in one strip of an image that says that it has 5.
+  Encoded encoded = EncodeTiff(MakeTexture(30, 40),
+                               {.compression = COMPRESSION_ADOBE_DEFLATE, .rows_per_strip = 40});
+  *ValueOf(encoded, TIFFTAG_IMAGELENGTH) = std::byte{5};
+  const Status status = DecodeTiff(encoded).status;
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("30 x 5 pixels: strip 0: it decodes to "));
+}
+
+TEST(TiffDecoderTest, APredictorThatIsNotKnownIsNamed) {
+  Encoded encoded = EncodeTiff(MakeTexture(30, 20),
+                               {.compression = COMPRESSION_ADOBE_DEFLATE, .differences = true});
+  *ValueOf(encoded, TIFFTAG_PREDICTOR) = std::byte{3};
+  EXPECT_THAT(
+      std::string(DecodeTiff(encoded).status.message()),
+      HasSubstr("30 x 20 pixels: strip 0: predictor 3 is not decoded; save the image without"));
+  EXPECT_EQ(DecodeDeflateCell({}, {.bits = 4, .predictor = PREDICTOR_HORIZONTAL}, {}).message(),
+            "differences of samples of 4 bits are not decoded; save the image without a predictor");
 }
 
 TEST(TiffDecoderTest, TheSizeIsCheckedBeforeAnythingIsDecoded) {

@@ -119,20 +119,50 @@ Status ReadWavFormat(const Prefix& file, std::uint64_t at, std::uint64_t bytes,
   return {};
 }
 
+// The sizes that programs write before they know how much follows: into a pipe they cannot correct
+// them. 0 is one, too.
+bool IsPlaceholder(std::uint64_t bytes) {
+  constexpr std::uint64_t kOfSox = 0x7FFFF000;
+  return bytes == kOfSox || bytes == 0x7FFFFFFF || bytes == 0xFFFFFFFF;
+}
+
+// Whether a chunk, as programs write them behind the frames, begins at `at`.
+bool IsChunk(const Prefix& file, std::uint64_t at) {
+  constexpr std::array<std::string_view, 12> kNames = {"LIST", "id3 ", "ID3 ", "fact",
+                                                       "JUNK", "PAD ", "bext", "cue ",
+                                                       "smpl", "inst", "iXML", "_PMX"};
+  return std::find(kNames.begin(), kNames.end(), file.Text(at, 4)) != kNames.end();
+}
+
+// Of the frames that begin at `at`, by a header that says `bytes`: up to the end of the file where
+// it does not know, as ffmpeg reads it.
+Result<std::uint64_t> WavBodyBytes(const Prefix& file, std::uint64_t at, std::uint64_t bytes) {
+  const std::uint64_t rest = file.size - at;
+  if (IsPlaceholder(bytes) && bytes > rest) return rest;
+  if (bytes != 0 || rest < kWavChunkHeaderBytes) return bytes;
+  HEADRACE_RETURN_IF_ERROR(file.Check("WAV", at, kWavChunkHeaderBytes));
+  return IsChunk(file, at) ? 0 : rest;
+}
+
+// Also RF64 and BW64, whose chunk "ds64" has sizes of 64 bits.
 Result<SoundHeader> ReadWav(const Prefix& file) {
-  constexpr std::uint64_t kUnknownBytes = 0xFFFFFFFF;  // as written to a pipe
+  constexpr std::uint64_t kIn64Bits = 0xFFFFFFFF;
   SoundHeader header;
+  std::uint64_t bytes_64 = kIn64Bits;
   for (std::uint64_t at = 12;;) {
     HEADRACE_RETURN_IF_ERROR(file.Check("WAV", at, kWavChunkHeaderBytes));
     const std::string_view name = file.Text(at, 4);
-    const std::uint64_t bytes = file.Little(at + 4, 4);
+    std::uint64_t bytes = file.Little(at + 4, 4);
     at += kWavChunkHeaderBytes;
     if (name == "fmt ") HEADRACE_RETURN_IF_ERROR(ReadWavFormat(file, at, bytes, header));
+    if (name == "ds64") {
+      HEADRACE_RETURN_IF_ERROR(file.Check("WAV", at, 16));
+      bytes_64 = file.Little(at + 8, 8);
+    }
     if (name == "data") {
       if (header.bits == 0) return DataLoss("decoding WAV sound: no format before its data");
-      if (bytes == kUnknownBytes) {
-        return NotDecoded("WAV", "it was written to a pipe and does not say its length");
-      }
+      if (bytes == kIn64Bits) bytes = bytes_64;
+      HEADRACE_ASSIGN_OR_RETURN(bytes, WavBodyBytes(file, at, bytes));
       header.body_begin = at;
       header.body_bytes = bytes;
       const std::uint64_t frame_bytes = std::uint64_t{header.info.channels} * header.bits / 8;
@@ -204,7 +234,9 @@ Result<SoundHeader> ReadSoundHeader(std::span<const std::byte> begin, std::uint6
   const Prefix file{.bytes = begin, .size = std::max<std::uint64_t>(file_bytes, begin.size())};
   if (file.size == 0) return DataLoss("decoding sound of 0 bytes: it is empty");
   const std::string_view magic = file.Text(0, std::min<std::uint64_t>(begin.size(), 12));
-  if (magic.starts_with("RIFF") && magic.ends_with("WAVE")) return ReadWav(file);
+  const std::string_view container = magic.substr(0, 4);
+  const bool is_wav = container == "RIFF" || container == "RF64" || container == "BW64";
+  if (is_wav && magic.ends_with("WAVE")) return ReadWav(file);
   if (magic.starts_with("fLaC")) {
     HEADRACE_ASSIGN_OR_RETURN(SoundHeader header, ReadFlac(file));
     if (begin.size() == file.size) HEADRACE_RETURN_IF_ERROR(FindFlacBody(file, header));

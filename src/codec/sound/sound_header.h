@@ -40,8 +40,9 @@ inline constexpr std::uint64_t kSoundBytesMax = std::uint64_t{1} << 30;
 // Reads the header of a file of `file_bytes` bytes from `begin`, its first bytes or all of them.
 // The first bytes decide the format, not the file's name.
 //
-// WAV: whole numbers of 8, 16, 24 and 32 bits, float of 32 and 64. FLAC: 8, 16 and 24 bits.
-// Errors: DataLoss         neither WAV nor FLAC, truncated, damaged, or of a kind that is not
+// WAV, RF64 and BW64: whole numbers of 8, 16, 24 and 32 bits, float of 32 and 64; frames go up to
+// the end of a file that was written to a pipe and does not say its length. FLAC: 8, 16 and 24
+// bits. Errors: DataLoss         neither WAV nor FLAC, truncated, damaged, or of a kind that is not
 // decoded
 //         InvalidArgument  more than kSoundChannelsMax channels, or kSoundBytesMax decoded
 //         OutOfRange       the header is longer than `begin`: pass more

@@ -17,6 +17,7 @@ using test::EncodeSound;
 using test::kFlac16;
 using test::kWav16;
 using test::MakeTones;
+using test::Sound;
 using test::SoundFormats;
 using testing::HasSubstr;
 
@@ -91,10 +92,53 @@ TEST(SoundHeaderTest, OtherFormatsAreRefusedByName) {
   EXPECT_EQ(Read({}).status().message(), "decoding sound of 0 bytes: it is empty");
 }
 
-TEST(SoundHeaderTest, AFileWrittenToAPipeIsRefusedByName) {
-  Encoded wav = EncodeSound(MakeTones(100), kWav16);
-  std::fill_n(wav.begin() + 40, 4, std::byte{0xFF});
-  ExpectNotDecoded(wav, "it was written to a pipe and does not say its length");
+// The size of the frames, in a header of 44 bytes.
+Encoded WithSize(Encoded wav, std::uint32_t bytes) {
+  for (std::size_t i = 0; i < 4; ++i) wav[40 + i] = static_cast<std::byte>(bytes >> (8 * i) & 255);
+  return wav;
+}
+
+TEST(SoundHeaderTest, AWavWrittenToAPipeGoesUpToItsEnd) {
+  for (const std::uint32_t channels : {1U, 3U}) {
+    const Encoded wav = EncodeSound(MakeTones(100, channels), kWav16);
+    for (const std::uint32_t bytes : {0U, 0x7FFFF000U, 0x7FFFFFFFU, 0xFFFFFFFFU}) {
+      Encoded piped = WithSize(wav, bytes);
+      EXPECT_EQ(Read(piped).value().info, Read(wav).value().info) << bytes;
+      EXPECT_EQ(ReadSoundHeader(First(piped, 60), piped.size()).value().info,
+                Read(wav).value().info);
+      piped.push_back(std::byte{1});  // of a frame that was cut off
+      EXPECT_EQ(Read(piped).value().info, Read(wav).value().info) << bytes;
+      EXPECT_EQ(Read(First(piped, 44)).value().info.frames, 0U);
+    }
+    for (const std::uint32_t bytes : {1000U, 0x7FFFF002U, 0xFFFFFFFEU}) {
+      EXPECT_FALSE(Read(WithSize(wav, bytes)).ok()) << bytes;
+    }
+  }
+}
+
+TEST(SoundHeaderTest, AWavOfNoFramesBeforeATextHasNone) {
+  Encoded wav = WithSize(First(EncodeSound(MakeTones(100), kWav16), 44), 0);
+  for (const char byte : {'L', 'I', 'S', 'T', '\4', '\0', '\0', '\0', 'I', 'N', 'F', 'O'}) {
+    wav.push_back(static_cast<std::byte>(byte));
+  }
+  EXPECT_EQ(Read(wav).value().info.frames, 0U);
+  EXPECT_EQ(ReadSoundHeader(First(wav, 44), wav.size()).status().code(), StatusCode::kOutOfRange);
+}
+
+TEST(SoundHeaderTest, SizesOf64BitsAreRead) {
+  for (const int numbers : {SF_FORMAT_PCM_16, SF_FORMAT_DOUBLE}) {
+    const Sound sound = MakeTones(700, 2);
+    Encoded wide = EncodeSound(sound, SF_FORMAT_RF64 | numbers);
+    const Result<SoundHeader> header = Read(wide);
+    ASSERT_TRUE(header.ok()) << header.status().ToString();
+    EXPECT_EQ(header.value().info, (SoundInfo{.frames = 700, .channels = 2, .rate = sound.rate}));
+    std::copy_n("BW64", 4, reinterpret_cast<char*>(wide.data()));
+    EXPECT_EQ(Read(wide).value().info, header.value().info);
+    EXPECT_EQ(Read(First(wide, wide.size() - 1)).status().code(), StatusCode::kDataLoss);
+  }
+}
+
+TEST(SoundHeaderTest, AFlacWrittenToAPipeIsRefusedByName) {
   Encoded flac = EncodeSound(MakeTones(100), kFlac16);
   flac[21] &= std::byte{0xF0};
   std::fill_n(flac.begin() + 22, 4, std::byte{0});

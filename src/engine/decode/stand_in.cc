@@ -1,6 +1,11 @@
 #include "engine/decode/stand_in.h"
 
+#include <fmt/core.h>
+
+#include <string>
+
 #include "base/prng.h"
+#include "base/units.h"
 
 namespace headrace {
 
@@ -24,6 +29,17 @@ SampleId DrawStandIn(std::uint64_t seed, std::uint64_t epoch, SampleId wanted, s
   std::uint64_t drawn = 0;
   for (std::uint32_t i = 0; i <= draws; ++i) drawn = prng.Below(sample_count - 1);
   return SampleId{drawn < Raw(wanted) ? drawn : drawn + 1};
+}
+
+Status WithoutStandIn(const Status& last, SampleId wanted, std::uint32_t draws,
+                      std::uint64_t sample_count) {
+  return Status(
+      last.code(),
+      std::string(last.message()) +
+          fmt::format("; this is the last of {} drawn to replace sample {} of {}, the most that "
+                      "on_error=\"substitute\" draws, and all failed: run `headrace verify` on the "
+                      "dataset, which lists what is damaged, and leave that out with skip=",
+                      Counted(draws, "sample"), Raw(wanted), sample_count));
 }
 
 }  // namespace headrace

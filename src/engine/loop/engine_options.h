@@ -24,9 +24,9 @@ struct EngineOptions {
   std::uint64_t block_read_bytes_max = 4 * kMiB;
   std::uint64_t decode_task_bytes = 64 * kKiB;  // stored bytes from which a task is worth a thread
   OnError on_error = OnError::kRaise;
-  std::uint32_t substitutes_max = 8;  // draws before a sample is given up after all
-  bool verify = true;                 // samples against their checksums, where the index has them
-  std::uint64_t seed = 0;             // of transforms and substitutes
+  std::uint32_t substitutes_max = 128;  // draws before a sample is given up after all
+  bool verify = true;                   // samples against their checksums, where the index has them
+  std::uint64_t seed = 0;               // of transforms and substitutes
   std::shared_ptr<const LeftOut> left_out = nullptr;  // samples that do not stand in; null: all do
 };
 

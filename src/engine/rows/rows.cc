@@ -446,7 +446,10 @@ void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
                           row.draws < loop_.options.substitutes_max;
   if (!substitute) {
     if (!work.error.has_value() || slot < work.error->first) {
-      work.error.emplace(slot, status.WithContext(Describe(work, slot)));
+      const bool gives_up = row.draws > 0 && row.draws == loop_.options.substitutes_max;
+      const Status last =
+          gives_up ? WithoutStandIn(status, wanted, row.draws, sample_count) : status;
+      work.error.emplace(slot, last.WithContext(Describe(work, slot)));
     }
     work.MarkDone(loop_.now_ns);
     return;

@@ -72,11 +72,34 @@ TEST_F(RowsTest, AnotherSampleStandsInForADamagedOneAndTheReasonIsNoted) {
   EXPECT_TRUE(work->samples[0].reason.ok());
 }
 
-TEST_F(RowsTest, WhereNoSampleCanBeReadTheStepFailsAfterAFewDraws) {
+TEST_F(RowsTest, WhereNoSampleCanBeReadTheStepFailsAfterManyDraws) {
   for (std::uint64_t& checksum : test_.index.columns[0].checksums) checksum = 0;
   const auto work = RunStep({0}, /*substitute=*/true);
   ASSERT_TRUE(work->error.has_value());
-  EXPECT_EQ(work->samples[0].draws, 8U);
+  EXPECT_EQ(work->samples[0].draws, 128U);
+  EXPECT_EQ(work->error->second.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(
+      std::string(work->error->second.message()),
+      testing::AllOf(testing::StartsWith("epoch 0 step 0 sample "),
+                     testing::HasSubstr("the last of 128 samples drawn to replace sample 0 "
+                                        "of 8, the most that on_error=\"substitute\" draws"),
+                     testing::HasSubstr("headrace verify")));
+}
+
+TEST_F(RowsTest, OneGoodSampleAmongManyStandsInForAllOthers) {
+  std::vector<std::uint64_t>& checksums = test_.index.columns[0].checksums;
+  for (std::size_t sample = 0; sample < checksums.size(); ++sample) {
+    if (sample != 4) checksums[sample] = 0;
+  }
+  const auto work = RunStep({0, 1, 2, 3, 5, 6, 7}, /*substitute=*/true);
+  ASSERT_FALSE(work->error.has_value()) << work->error->second.ToString();
+  std::uint32_t most = 0;
+  for (std::uint32_t slot = 0; slot < 7; ++slot) {
+    EXPECT_EQ(work->batch->samples[slot], SampleId{4});
+    EXPECT_EQ(test_.RowOf(*work, slot), Payload(4));
+    most = std::max(most, work->samples[slot].draws);
+  }
+  EXPECT_GT(most, 8U);
 }
 
 TEST_F(RowsTest, ASampleThatTheIndexDoesNotHaveFailsWithoutARead) {

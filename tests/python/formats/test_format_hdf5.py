@@ -323,6 +323,93 @@ def test_what_is_no_range_of_bytes_is_refused_by_name(
     assert str(path) in str(caught.value)
 
 
+def write_linked(h5py: Any, folder: Path) -> Path:
+    """Rows under several names, and other files that links lead to."""
+    write(h5py, folder / "other.h5", first=700)
+    with h5py.File(write(h5py, folder / "a.h5"), "a") as file:
+        file["hard"], file["group"] = file["images"], file["meta"]
+        file["soft"] = h5py.SoftLink("/images")
+        file["soft_group"] = h5py.SoftLink("/meta")
+        file["itself"] = h5py.ExternalLink("a.h5", "/images")
+    return folder / "a.h5"
+
+
+def test_a_dataset_of_several_names_is_one_field(h5py: Any, tmp_path: Path) -> None:
+    path = write_linked(h5py, tmp_path)
+    rows = check_rows(path)[1]
+    assert len(rows) == ROWS
+    assert list(hr.open(path)[0]) == ["group_label", "group_vector", "hard"]
+    for name in ("images", "hard", "soft", "/soft", "itself"):
+        dataset = hr.open(path, format=Hdf5(columns=(name, "soft_group/label")))
+        assert list(dataset[0]) == [name.strip("/"), "soft_group_label"]
+        np.testing.assert_array_equal(dataset[3][name.strip("/")], images()[3])
+
+
+@pytest.mark.parametrize("other", ["hard", "soft", "itself", "./images"])
+def test_two_names_of_one_dataset_are_refused(h5py: Any, tmp_path: Path, other: str) -> None:
+    path = write_linked(h5py, tmp_path)
+    says = f"'{other}' is 'images' by another name; take columns=(.*)$"
+    with pytest.raises(errors.InvalidArgumentError, match=says) as caught:
+        hr.open(path, format=Hdf5(columns=("images", other, "meta/label")))
+    advice = str(caught.value).rsplit("columns=", 1)[1]
+    assert advice == "('images', 'meta/label')"
+    assert list(hr.open(path, format=Hdf5(columns=("images", "meta/label")))[0]) == [
+        "images",
+        "meta_label",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file_name", "inside", "says"),
+    [
+        ("other.h5", "/images", r"leads to other.h5 \(/images\), another file"),
+        ("other.h5", "/meta/label", r"leads to other.h5 \(/meta/label\), another file"),
+        ("other.h5", "/", r"leads to other.h5 \(/\), another file"),
+        ("gone.h5", "/images", r"leads to gone.h5 \(/images\), which is not there"),
+        ("other.h5", "/nope", r"leads to other.h5 \(/nope\), which is not there"),
+        (None, "/nope", "leads to /nope, which is not there"),
+        (None, "/x/away", "leads to /x/away, which is not there"),
+    ],
+)
+def test_links_that_lead_away_are_refused(
+    h5py: Any, tmp_path: Path, file_name: str | None, inside: str, says: str
+) -> None:
+    write(h5py, tmp_path / "other.h5", first=700)
+    # Longer than the other file, so that places in that one lie in this one, too.
+    path = write(h5py, tmp_path / "a.h5", count=4 * ROWS)
+    with h5py.File(path, "a") as file:
+        link = h5py.ExternalLink(file_name, inside) if file_name else h5py.SoftLink(inside)
+        file["x/away"] = link
+    with pytest.raises(errors.InvalidArgumentError, match=f"its link 'x/away' {says}") as caught:
+        hr.open(path)
+    columns = ("images", "meta/label", "meta/vector")
+    assert str(caught.value).endswith(f"take the file's own datasets with columns={columns}")
+    dataset = hr.open(path, format=Hdf5(columns=columns))
+    np.testing.assert_array_equal(dataset[3]["images"], images()[3])
+    named = "x/away/images" if inside == "/" else "x/away"
+    says = "is a link to another file, .*other.h5; open" if says.endswith("another file") else says
+    with pytest.raises(errors.InvalidArgumentError, match=says):
+        hr.open(path, format=Hdf5(columns=(named,)))
+
+
+@pytest.mark.parametrize("kind", ["virtual", "virtual, not there", "external"])
+def test_small_datasets_of_other_files_are_not_copied(h5py: Any, tmp_path: Path, kind: str) -> None:
+    write(h5py, tmp_path / "other.h5")
+    (tmp_path / "b.raw").write_bytes(bytes(4 * ROWS))
+    path = write(h5py, tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        if kind == "external":
+            file.create_dataset("x", (ROWS,), "i4", external=[("b.raw", 0, ROWS * 4)])
+        else:
+            other = "gone.h5" if kind.endswith("there") else "other.h5"
+            layout = h5py.VirtualLayout((ROWS,), "i8")
+            layout[:] = h5py.VirtualSource(other, "meta/label", (ROWS,))
+            file.create_virtual_dataset("x", layout)
+    for options in ({}, {"format": Hdf5(columns=("x",))}, {"format": Hdf5(inline=("x",))}):
+        with pytest.raises(errors.InvalidArgumentError, match=r"'x' (is virtual|lies in external)"):
+            hr.open(path, **options)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -18,6 +18,26 @@ FORMATS = {
 }
 
 
+# Sizes of frames that programs write before they know them: most write 2^32 - 1 or 0.
+UNKNOWN = {"most": 0xFFFFFFFF, "zero": 0, "sox": 0x7FFFF000}
+
+
+def unfinished(path: Path, size: int, riff: bool) -> bytes:
+    """The file as its writer would have left it in a pipe."""
+    data = path.read_bytes()
+    at = data.index(b"data") + 4
+    head = data[:4] + size.to_bytes(4, "little") + data[8:at] if riff else data[:at]
+    return head + size.to_bytes(4, "little") + data[at + 4 :]
+
+
+def keep_numbers(path: Path, source: Path | None = None) -> None:
+    """Keeps what soundfile reads from `source`."""
+    numbers, rate = soundfile.read(source or path, dtype="float32", always_2d=True)
+    assert rate == 22050
+    assert len(numbers) in (3001, 3002)  # with the byte that pads an odd size
+    np.save(path.with_name(f"{path.stem}-{path.suffix[1:]}.npy"), numbers)
+
+
 def main(folder: Path) -> None:
     rng = np.random.default_rng(3)
     for kind, subtypes in FORMATS.items():
@@ -27,9 +47,18 @@ def main(folder: Path) -> None:
                 sound = 0.8 * tone + rng.uniform(-0.1, 0.1, tone.shape)
                 path = folder / f"{subtype.lower()}-{channels}.{kind}"
                 soundfile.write(path, sound, 22050, subtype)
-                numbers, rate = soundfile.read(path, dtype="float32", always_2d=True)
-                assert rate == 22050
-                np.save(path.with_name(f"{path.stem}-{kind}.npy"), numbers)
+                keep_numbers(path)
+                if kind != "wav":
+                    continue
+                wide = path.with_suffix(".rf64")
+                soundfile.write(wide, sound, 22050, subtype, format="RF64")
+                keep_numbers(wide)
+                for name, size in UNKNOWN.items():
+                    for riff in (False, True):
+                        pipe = path.with_name(f"{path.stem}-{name}-{riff}.wav")
+                        pipe.write_bytes(unfinished(path, size, riff))
+                        # libsndfile reads no frames where the size is 0; ffmpeg reads all.
+                        keep_numbers(pipe, path.with_name(f"{path.stem}-most-False.wav"))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from headrace.formats._format import Format, Sample
 from headrace.formats._hdf5.layout import (
     INLINE_BYTES_MAX,
     Column,
-    column_of,
+    check_links,
+    columns_of,
     compressed_chunks,
     datasets,
     opened,
@@ -97,17 +98,21 @@ class Hdf5(Format):
                 raise InvalidArgumentError(f"hdf5 {name}: got {shown(given)}, must be names")
 
     def _columns(self, path: str, file: Any) -> list[Column]:
-        names = datasets(path, file) if self.columns is None else list(self.columns)
+        if self.columns is None:
+            names = datasets(path, file)
+            check_links(path, file, names)
+        else:
+            names = [each.strip("/") for each in self.columns]
         if not names:
             raise InvalidArgumentError(
                 f"indexing {path}: columns= names none; name one, or leave it out"
             )
         for name in self.inline:
-            if name not in names:
+            if name.strip("/") not in names:
                 raise InvalidArgumentError(
                     f"indexing {path}: inline={name!r}: its datasets are {', '.join(names)}"
                 )
-        return [column_of(path, file, each.strip("/")) for each in names]
+        return columns_of(path, file, names)
 
     def _by_row(self, files: list[str], columns: list[Column]) -> bool:
         if self.sample is not None:

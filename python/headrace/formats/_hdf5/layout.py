@@ -27,6 +27,7 @@ INLINE_BYTES_MAX = 64
 _AGAIN = "copy or write the file again"
 _CHUNKS_MAX = 2**26  # of one dataset
 _AHEAD_BYTES = 64 * 1024
+_SHOWN_MAX = 20  # names in a message
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def opened(path: str) -> Iterator[Any]:
 
 
 def datasets(path: str, file: Any) -> list[str]:
-    """The paths of the datasets of the file, without those behind soft and external links."""
+    """The paths of the datasets of the file, each once: not again behind links to it."""
     found: list[str] = []
     module = h5py()
 
@@ -111,18 +112,82 @@ def datasets(path: str, file: Any) -> list[str]:
 
     file.visititems(add)
     if not found:
-        raise InvalidArgumentError(f"indexing {path}: it has no datasets")
+        why = _links_away(path, file)
+        raise InvalidArgumentError(f"indexing {path}: it has no datasets{f'; {why}' * bool(why)}")
     return sorted(found)
+
+
+def check_links(path: str, file: Any, names: list[str]) -> None:
+    """Refuses a file with links that lead out of it, or nowhere. `names`: its datasets."""
+    if why := _links_away(path, file):
+        own = f"{tuple(names)!r}" if len(names) <= _SHOWN_MAX else "and their names"
+        raise InvalidArgumentError(
+            f"indexing {path}: {why}; take the file's own datasets with columns={own}"
+        )
+
+
+def _links_away(path: str, file: Any) -> str:
+    """The first of them, for a message; empty: there are none."""
+    module = h5py()
+    names: list[bytes] = []
+
+    def add(name: bytes, info: Any) -> None:
+        if info.type != module.h5l.TYPE_HARD:
+            names.append(name)
+
+    file.id.links.visit(add, info=True)
+    found = [each for each in (_link_away(file, name) for name in sorted(names)) if each]
+    more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
+    return f"{found[0]}{more}" if found else ""
+
+
+def _link_away(file: Any, name: bytes) -> str:
+    """Where a link leads that leads out of the file, or nowhere; else empty."""
+    item = _item(file, name)
+    if item is not None and _is_inside(file, item):
+        return ""
+    link = file.get(name, getlink=True)
+    place = f"{link.filename} ({link.path})" if hasattr(link, "filename") else str(link.path)
+    what = "another file" if item is not None else "which is not there"
+    return f"its link {name.decode(errors='backslashreplace')!r} leads to {place}, {what}"
+
+
+def _item(file: Any, name: str | bytes) -> Any:
+    """What a path leads to; None: nothing."""
+    try:
+        return file.get(name)
+    except (KeyError, OSError, RuntimeError):  # by a link to a file or a loop of links
+        return None
+
+
+def _is_inside(file: Any, item: Any) -> bool:
+    info = h5py().h5o.get_info
+    return bool(info(item.id).fileno == info(file.id).fileno)
+
+
+def columns_of(path: str, file: Any, names: list[str]) -> list[Column]:
+    """These datasets. Refuses two names of one."""
+    info = h5py().h5o.get_info
+    columns: list[Column] = []
+    seen: dict[int, str] = {}
+    for name in names:
+        columns.append(column_of(path, file, name))
+        first = seen.setdefault(info(file[name].id).addr, name)
+        if first != name:
+            others = tuple(each for each in names if each != name)
+            raise _refused(path, name, f"is {first!r} by another name", f"take columns={others!r}")
+    return columns
 
 
 def column_of(path: str, file: Any, name: str) -> Column:
     """The dataset; refused if its values are no numbers that an index names."""
     module = h5py()
-    item = file.get(name)
+    item = _item(file, name)
     if not isinstance(item, module.Dataset):
-        raise InvalidArgumentError(
-            f"indexing {path}: it has no dataset {name!r}; it has {', '.join(datasets(path, file))}"
-        )
+        raise _no_dataset(path, file, name, item)
+    if not _is_inside(file, item):
+        where = f"is a link to another file, {item.file.filename}"
+        raise _refused(path, name, where, "open that, or leave it out with columns=")
     if item.shape is None:
         raise _refused(path, name, "is empty (a null dataspace)", "leave it out with columns=")
     dtype = item.dtype
@@ -134,7 +199,20 @@ def column_of(path: str, file: Any, name: str) -> Column:
         raise _refused(
             path, name, f"stores its values otherwise than {dtype}", "write it as numbers of NumPy"
         )
+    plist = item.id.get_create_plist()
+    if plist.get_layout() == module.h5d.VIRTUAL:
+        raise _refused(path, name, "is virtual: its rows lie in other files", "open those")
+    if plist.get_external_count():
+        raise _refused(path, name, "lies in external files", _repack(path, "-f NONE"))
     return Column(name, dtype, tuple(item.shape), _filters(module, item))
+
+
+def _no_dataset(path: str, file: Any, name: str, item: Any) -> InvalidArgumentError:
+    has = f"it has {', '.join(datasets(path, file))}"
+    link = None if item is not None else file.get(name, getlink=True)
+    if link is None or not hasattr(link, "path"):
+        return InvalidArgumentError(f"indexing {path}: it has no dataset {name!r}; {has}")
+    return InvalidArgumentError(f"indexing {path}: {_link_away(file, name.encode())}; {has}")
 
 
 def _filters(module: Any, item: Any) -> Filters:
@@ -284,13 +362,7 @@ def whole_offset(path: str, item: Any, column: Column, size: int) -> int:
 
 def _check_place(path: str, item: Any, name: str, module: Any) -> None:
     """Refuses datasets whose bytes are not ranges of this file."""
-    plist = item.id.get_create_plist()
-    layout = plist.get_layout()
-    if layout == module.h5d.VIRTUAL:
-        raise _refused(path, name, "is virtual: its rows lie in other files", "open those")
-    if plist.get_external_count():
-        raise _refused(path, name, "lies in external files", _repack(path, "-f NONE"))
-    if layout == module.h5d.COMPACT:
+    if item.id.get_create_plist().get_layout() == module.h5d.COMPACT:
         raise _refused(
             path,
             name,
