@@ -54,8 +54,12 @@ class Dataset:
         path: str,
         named_index: str | None = None,
         row: Format | None = None,
+        *,
+        is_given: bool = False,
     ) -> None:
-        """`named_index`: the index file, if the user named it. `row`: the format that opened it."""
+        """`named_index`: the index file, if the user named it. `row`: the format that opened it;
+        `is_given`: by the user, not recognised."""
+        self._is_given = is_given
         self._index = index
         self._row = row
         self._named_index = named_index
@@ -223,7 +227,8 @@ class Dataset:
         row = self._row
         # An index file has it inside, as has a pack.
         skip = self.skip if row is not None and row.follows_skip else ()
-        own = row if row is not None and not formats.table.is_built_in(row) else None
+        is_known = row is not None and formats.table.is_built_in(row) and not self._is_given
+        own = None if is_known else row
         return _reopen, (self._path, self._named_index, skip, self.fingerprint, own)
 
     def _read(self, reader: _core.StoredReader, number: int) -> dict[str, Any]:
@@ -320,6 +325,7 @@ def open_dataset(
     *,
     index: str | os.PathLike[str] | None = None,
     format: FormatArgument = None,
+    split: str | None = None,
     skip: Skip = None,
     progress: Progress | None = None,
 ) -> Dataset:
@@ -336,6 +342,10 @@ def open_dataset(
 
     `format` says how to read what is at `path`, and with which parameters, as
     `headrace.formats.Tokens(window=1024)`; None: as it is recognised.
+
+    `split` names the part to open of a folder that has several: of files such as train-0000.tar and
+    test-0000.tar, of folders such as train/ and test/, of a table with a column `split`, of a
+    dataset of Hugging Face (`headrace docs data`). Such a folder is refused without it.
 
     `skip` leaves files and folders of a folder out, as if they were not there: "*.webp", "src" (a
     name, wherever it is), "/src" or "ant/broken.jpg" (a path below the folder), or a kind of file:
@@ -354,7 +364,7 @@ def open_dataset(
         raise InvalidArgumentError(
             f"progress: got {shown(progress)}, must be a function of the number of files found"
         )
-    dataset, is_new = _find(path, index, skip, progress, _row_of(format))
+    dataset, is_new = _find(path, index, skip, progress, _row_of(format), split)
     if is_new:
         failing = [finding for finding in dataset.report if not finding.can_be_decoded]
         warn_of(failing, dataset.index, dataset.path, "indexing")
@@ -372,9 +382,10 @@ def find_dataset(
     skip: Skip = None,
     progress: Progress | None = None,
     row: Format | None = None,
+    split: str | None = None,
 ) -> Dataset:
     """As `open_dataset`, for commands: these tell in their own way what was found."""
-    return _find(path, None, skip, progress, row)[0]
+    return _find(path, None, skip, progress, row, split)[0]
 
 
 def _reopen(
@@ -400,16 +411,19 @@ def _find(
     skip: Skip,
     progress: Progress | None,
     row: Format | None = None,
+    split: str | None = None,
 ) -> tuple[Dataset, bool]:
     """The dataset, and whether its index was made now."""
+    wanted = Wanted(index, _patterns(skip), progress)
     if not isinstance(path, (str, bytes, os.PathLike)):
-        found = formats.table.of_object(path, row)
+        found = formats.table.of_object(path, row, split)
         if found is not None:
-            return _open_given(*found, Wanted(index, _patterns(skip), progress))
+            return _open_given(*found, wanted)
     where = dataset_path("opening dataset", path)
-    row = row or formats.table.recognised(where)
-    opened = row.open(where, Wanted(index, _patterns(skip), progress))
-    return Dataset(opened.index, where, opened.named, row), opened.is_new
+    is_given = row is not None
+    where, row = formats.table.chosen(where, row, split, wanted.skip)
+    opened = row.open(where, wanted)
+    return Dataset(opened.index, where, opened.named, row, is_given=is_given), opened.is_new
 
 
 def open_object(given: object) -> Dataset | None:
@@ -448,11 +462,12 @@ def index_folder(
     format: FormatArgument = None,
     jobs: int | None = None,
     elsewhere: Elsewhere | None = None,
+    split: str | None = None,
 ) -> tuple[Dataset, str]:
     """Indexes a dataset anew, whatever is cached: the dataset and where its index was written."""
     where = dataset_path("indexing", root)
     wanted = Wanted(output, skip_patterns(skip), progress, jobs, elsewhere)
-    row = _row_of(format) or formats.table.recognised(where)
+    where, row = formats.table.chosen(where, _row_of(format), split, wanted.skip)
     index, target = row.build(where, wanted)
     return Dataset(index, where, None, row), target
 

@@ -78,6 +78,12 @@ FormatOptions = Annotated[
 ]
 
 
+SplitName = Annotated[
+    str | None,
+    typer.Option("--split", help="The part to open of a folder of several, as train."),
+]
+
+
 On = Annotated[
     str | None,
     typer.Option(
@@ -98,6 +104,7 @@ def index(
     skip: Skip = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    split: SplitName = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -125,7 +132,7 @@ def index(
         tasks = IndexingTasks("headrace index --on ray", jobs)
     with _counting(f"listing {root}") as progress:
         dataset, path = _dataset.index_folder(
-            root, output, progress, skip or (), format_row(format, options), jobs, tasks
+            root, output, progress, skip or (), format_row(format, options), jobs, tasks, split
         )
     if tasks is not None and not tasks.was_used:
         _tell(f"{root} was indexed by this process alone: it is one file, or its files are listed")
@@ -190,6 +197,7 @@ def pack(
     skip: Skip = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    split: SplitName = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -224,7 +232,7 @@ def pack(
         shard_bytes=parse_bytes(shard_size, "--shard-size"),
         shards_over=shards_over,
     )
-    dataset = _open(source, skip, format, options)
+    dataset = _open(source, skip, format, options, split)
     with _bar(f"packing {source}", in_bytes=True) as progress:
         result = write_pack(
             dataset,
@@ -261,6 +269,7 @@ def inspect(
     ] = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    split: SplitName = None,
     as_json: Json = False,
 ) -> None:
     """Show a dataset: counts, sizes, classes, samples, blocks and how well they are mixed.
@@ -268,7 +277,7 @@ def inspect(
     Example: [bold]headrace inspect /data/images.pack[/bold]
     Example: [bold]headrace inspect "s-{0000..0099}.tar" --show sheet.png[/bold]
     """
-    dataset = _open(path, None, format, options)
+    dataset = _open(path, None, format, options, split)
     if show is not None:
         from headrace.cli._plots.image_sheet import draw
 
@@ -295,13 +304,14 @@ def verify(
     workers: Workers = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    split: SplitName = None,
     as_json: Json = False,
 ) -> None:
     """Check the index, every file, and every sample that has a checksum. Exit code 1: data is bad.
 
     Example: [bold]headrace verify /data/images.pack[/bold]
     """
-    dataset = _open(path, skip, format, options)
+    dataset = _open(path, skip, format, options, split)
     with _bar(f"verifying {path}", in_bytes=False) as progress:
         report = _verify.verify(dataset, homes=home, workers=workers, progress=progress)
     if as_json:
@@ -332,10 +342,11 @@ def _open(
     skip: list[str] | None = None,
     format: str | None = None,
     options: list[str] | None = None,
+    split: str | None = None,
 ) -> _dataset.Dataset:
     row = format_row(format, options)
     with _counting(f"listing {path}") as progress:
-        dataset = _dataset.find_dataset(path, skip=skip, progress=progress, row=row)
+        dataset = _dataset.find_dataset(path, skip=skip, progress=progress, row=row, split=split)
     _tell_unmatched_skip(dataset, skip)
     return dataset
 

@@ -125,6 +125,14 @@ class Format(metaclass=_NamedOptions):
         It exists, or it is a pattern, such as "a-{000..099}.tar" or "a-*.tar".
         """
 
+    def takes(self, name: str) -> bool:
+        """Whether a file of this name, in a folder, is one of such a dataset."""
+        return False
+
+    def example(self) -> Format:
+        """The format with options for a message that says to give it."""
+        return self
+
     def fill(self, path: str, builder: Builder) -> None:
         """Describes the dataset at `path` to the builder: fields, files, samples.
 

@@ -17,6 +17,7 @@ from headrace._units import format_bytes
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.formats._arrow.huggingface import HuggingFace
 from headrace.formats._files.patterns import expand
+from headrace.formats._folders.chosen import Chooser, with_split
 from headrace.formats._format import Format, Given
 from headrace.formats._hdf5.hdf5 import Hdf5
 from headrace.formats._parquet.parquet import Parquet
@@ -143,14 +144,31 @@ def recognise(path: str) -> Format | None:
     return next((each for each in reversed(FORMATS) if each.recognises(path)), None)
 
 
-def of_object(given: object, row: Format | None = None) -> tuple[Format, Given] | None:
+def chosen(
+    path: str, row: Format | None, split: str | None, skip: Sequence[str] | None
+) -> tuple[str, Format]:
+    """What to open at `path`, and by which format: all of it, or the split that is asked for."""
+    path, row = Chooser(FORMATS, recognise).chosen(path, row, split, skip or ())
+    return path, row or recognised(path)
+
+
+def of_object(
+    given: object, row: Format | None = None, split: str | None = None
+) -> tuple[Format, Given] | None:
     """The format of an object that is no path, and how it is indexed; `row`: by this format.
 
     None if no format knows it.
     """
     for each in (row,) if row is not None else reversed(FORMATS):
+        if split is not None and "split" in each.options():
+            each = with_split(each, split)
         found = each.of_object(given)
         if found is not None:
+            if split is not None and "split" not in each.options():
+                raise InvalidArgumentError(
+                    f"opening {found.title}: split={split!r} was given, but it is one dataset; "
+                    "leave split out"
+                )
             return each, found
     return None
 

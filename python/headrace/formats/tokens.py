@@ -74,6 +74,12 @@ class Tokens(Format):
     def recognises(self, path: str) -> bool:
         return is_megatron(expand(path)[0])
 
+    def takes(self, name: str) -> bool:
+        return name.endswith((".bin", ".npy"))
+
+    def example(self) -> Tokens:
+        return Tokens(dtype="uint16", window=1024)
+
     def fill(self, path: str, builder: Builder) -> None:
         if self.window is None and not self.documents:
             raise InvalidArgumentError(

@@ -54,6 +54,9 @@ class WebDataset(Format):
         first = expand(path)[0]
         return first.endswith(_SUFFIXES) and os.path.isfile(first)
 
+    def takes(self, name: str) -> bool:
+        return name.endswith(_SUFFIXES)
+
     def fill(self, path: str, builder: Builder) -> None:
         if os.path.isdir(path):
             builder.depends_on(path)

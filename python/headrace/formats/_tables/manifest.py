@@ -78,6 +78,9 @@ class Manifest(Format):
         except ImportError:
             return False
 
+    def takes(self, name: str) -> bool:
+        return name.lower().endswith(_TEXT_SUFFIXES)
+
     def root(self, path: str) -> str:
         base = os.path.dirname(self._tables(path)[0])
         return base if self.folder is None else os.path.normpath(os.path.join(base, self.folder))

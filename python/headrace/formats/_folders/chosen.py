@@ -1,0 +1,179 @@
+"""What `hr.open` reads of a path: all of it, or the split that is asked for."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from headrace._arguments import shown
+from headrace._text import os_reason
+from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
+from headrace.formats._files.patterns import expand, is_pattern
+from headrace.formats._folders.calls import open_call
+from headrace.formats._folders.splits import Splits, splits_of_files, splits_of_folders
+from headrace.formats._format import Format
+
+_FOLDER = "folder"
+
+
+class Chooser:
+    """Finds the splits of paths, by the formats that there are."""
+
+    def __init__(self, formats: Sequence[Format], recognise: Callable[[str], Format | None]):
+        self._formats = formats
+        self._recognise = recognise
+
+    def chosen(
+        self, path: str, row: Format | None, split: str | None, skip: Sequence[str]
+    ) -> tuple[str, Format | None]:
+        """What to open, and by which format, as far as it is known: `path` and `row`, or those of
+        the split.
+
+        Raises InvalidArgumentError: there are several splits and none is asked for; no such one.
+        """
+        if split is not None and not isinstance(cast(object, split), str):
+            raise InvalidArgumentError(f"split: got {shown(split)}, must be a name, as 'train'")
+        try:
+            return self._chosen(path, row, split, skip)
+        except OSError as error:
+            if isinstance(error, HeadraceError):
+                raise
+            raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error
+
+    def _chosen(
+        self, path: str, row: Format | None, split: str | None, skip: Sequence[str]
+    ) -> tuple[str, Format | None]:
+        own = self._with_own(path, row, split)
+        if own is not None:
+            return path, own
+        wanted = split if row is None or split is not None else _own_split(row)
+        found = self._splits(path, row, skip, wanted)
+        if wanted is None:
+            if len(found) > 1:
+                raise self._several(path, row, found)
+            return path, row
+        part = found.chosen(wanted)
+        if part is None:
+            raise _no_such(path, row, wanted, found)
+        if row is not None and _own_split(row) is not None:
+            row = with_split(row, None)
+        return found.path_of(part), row
+
+    def _with_own(self, path: str, row: Format | None, split: str | None) -> Format | None:
+        """The format with its own option `split`, where it knows the splits of what is there."""
+        if row is None and split is None:
+            return None
+        known = row or self._recognise(path)
+        if known is None or "split" not in known.options():
+            return None
+        if os.path.isdir(path) and not known.recognises(path):
+            return None
+        if split is None:
+            return row
+        if _own_split(known) not in (None, split):
+            raise InvalidArgumentError(
+                f"opening dataset {path}: got split={split!r} and format={known.name!r} with "
+                f"split={_own_split(known)!r}; give one of them"
+            )
+        return with_split(known, split)
+
+    def _splits(
+        self, path: str, row: Format | None, skip: Sequence[str], wanted: str | None
+    ) -> Splits:
+        """The splits at a path; none if it is one dataset as its format has it."""
+        if not os.path.isdir(path):
+            return _of_pattern(path) if wanted is not None else Splits(path, {})
+        with os.scandir(path) as entries:
+            are_folders = {each.name: each.is_dir() for each in entries}
+        files = [each for each in are_folders if not are_folders[each]]
+        folders = [each for each in are_folders if are_folders[each] and not _is_left(each, skip)]
+        known = row or self._recognise(path)
+        if known is None or (row is None and _is_folder(known)):
+            return self._unnamed(path, files, folders, wanted)
+        found = splits_of_files(path, files, known.takes)
+        if found or (wanted is None and (_is_folder(known) or known.recognises(path))):
+            return found  # With format="folder" each folder is a class, whatever its name.
+        return splits_of_folders(path, folders, any_other=wanted is not None)
+
+    def _unnamed(
+        self, path: str, files: Sequence[str], folders: Sequence[str], wanted: str | None
+    ) -> Splits:
+        """The same where no format but that of class folders knows the folder."""
+        below = splits_of_folders(path, folders, any_other=wanted is not None)
+        if below or len(folders) < 2:
+            for each in reversed(self._formats):
+                found = splits_of_files(path, files, each.takes)
+                enough = len(found) > 1 or (found and wanted is not None)
+                if enough and (not folders or each.name != "manifest" or self._opens(found)):
+                    return found
+        return below if wanted is not None or self._opens(below) else Splits(path, {})
+
+    def _opens(self, found: Splits) -> bool:
+        """Whether a part is of a known format."""
+        return bool(found) and self._recognise(found.path_of(found.first)) is not None
+
+    def _several(self, path: str, row: Format | None, found: Splits) -> InvalidArgumentError:
+        first = found.first
+        part = found.path_of(first)
+        named = row or self._to_name(part, found.parts[first][0])
+        call, other = open_call(path, named, first), open_call(part, named)
+        classes = ""
+        if row is None and os.path.isdir(part):
+            classes = "; format='folder' takes them as classes"
+        return InvalidArgumentError(
+            f"opening dataset {path}: it holds several splits: {found.names}; open one: {call} (in "
+            f"commands --split {first}), which is {other}{classes}"
+        )
+
+    def _to_name(self, part: str, file: str) -> Format | None:
+        """The format that has to be given, as nothing tells it."""
+        if self._recognise(part) is not None:
+            return None
+        return next((each.example() for each in reversed(self._formats) if each.takes(file)), None)
+
+
+def _is_folder(row: Format | None) -> bool:
+    return row is not None and row.name == _FOLDER
+
+
+def _own_split(row: Format) -> str | None:
+    return cast(str | None, row.options().get("split"))
+
+
+def with_split(row: Format, split: str | None) -> Format:
+    """The format with this value of its own option `split`."""
+    made: Format = replace(cast(Any, row), split=split)
+    return made
+
+
+def _of_pattern(path: str) -> Splits:
+    """The splits of the files of a pattern, if these lie in one folder."""
+    if not is_pattern(path):
+        return Splits(path, {})
+    files = expand(path)
+    (folder, *others) = {os.path.dirname(each) for each in files}
+    if others:
+        return Splits(path, {})
+    return splits_of_files(folder, map(os.path.basename, files), lambda name: True)
+
+
+def _is_left(name: str, skip: Sequence[str]) -> bool:
+    """Whether `skip=` leaves out a folder that lies directly below the dataset's."""
+    return any(fnmatchcase(name, each) or fnmatchcase(f"/{name}", each) for each in skip)
+
+
+def _no_such(path: str, row: Format | None, split: str, found: Splits) -> InvalidArgumentError:
+    given = f"opening dataset {path}: split={split!r} was given, "
+    if not found:
+        why = "but no names of files or folders there are those of splits"
+        if glob.has_magic(path) or not os.path.isdir(path):
+            why = "but it is one dataset, not a folder of several"
+        return InvalidArgumentError(f"{given}{why}; leave split out: {open_call(path, row)}")
+    return InvalidArgumentError(
+        f"{given}and it has the splits {found.names}; choose one: "
+        f"{open_call(path, row, found.first)}"
+    )
