@@ -17,6 +17,7 @@ from headrace._units import format_bytes
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.formats._arrow.huggingface import HuggingFace
 from headrace.formats._files.patterns import expand
+from headrace.formats._folders.advice import advice_on_file, advice_on_files
 from headrace.formats._folders.chosen import Chooser, with_split
 from headrace.formats._format import Format, Given
 from headrace.formats._hdf5.hdf5 import Hdf5
@@ -148,8 +149,9 @@ def chosen(
     path: str, row: Format | None, split: str | None, skip: Sequence[str] | None
 ) -> tuple[str, Format]:
     """What to open at `path`, and by which format: all of it, or the split that is asked for."""
-    path, row = Chooser(FORMATS, recognise).chosen(path, row, split, skip or ())
-    return path, row or recognised(path)
+    chooser = Chooser(FORMATS, recognise)
+    path, row = chooser.chosen(path, row, split, skip or ())
+    return path, row or chooser.recognise(path) or recognised(path)
 
 
 def of_object(
@@ -201,9 +203,10 @@ def recognised(path: str) -> Format:
             f"{first}{there}; {described()}"
         )
     if names is None:
+        advice = advice_on_file(path, FORMATS) or described()
         raise InvalidArgumentError(
             f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"
-            f", no dataset; {described()}"
+            f", no dataset; {advice}"
         )
     if not names:
         raise InvalidArgumentError(
@@ -216,7 +219,8 @@ def recognised(path: str) -> Format:
         kinds[suffix] = kinds.get(suffix, 0) + 1
     found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())[:5])
     hints = "".join(each.hint(kinds.keys()) for each in FORMATS)
+    advice = advice_on_files(path, names, FORMATS, recognise) or described()
     raise InvalidArgumentError(
         f"opening dataset {path}: not a dataset: it holds no folders, only files ({found}); "
-        f"{described()}{hints}"
+        f"{advice}{hints}"
     )

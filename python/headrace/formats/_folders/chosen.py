@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, cast
 
 from headrace._arguments import shown
@@ -14,6 +15,13 @@ from headrace._text import os_reason
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
 from headrace.formats._files.patterns import expand, is_pattern
 from headrace.formats._folders.calls import open_call
+from headrace.formats._folders.contents import (
+    Contents,
+    are_numbered,
+    contents_of,
+    path_of_files,
+    taker,
+)
 from headrace.formats._folders.splits import Splits, splits_of_files, splits_of_folders
 from headrace.formats._format import Format
 
@@ -21,11 +29,13 @@ _FOLDER = "folder"
 
 
 class Chooser:
-    """Finds the splits of paths, by the formats that there are."""
+    """Finds the splits of paths, by the formats that there are. For one call of `hr.open`."""
 
-    def __init__(self, formats: Sequence[Format], recognise: Callable[[str], Format | None]):
+    def __init__(
+        self, formats: Sequence[Format], recognise: Callable[[str], Format | None]
+    ) -> None:
         self._formats = formats
-        self._recognise = recognise
+        self.recognise = cache(recognise)
 
     def chosen(
         self, path: str, row: Format | None, split: str | None, skip: Sequence[str]
@@ -38,7 +48,8 @@ class Chooser:
         if split is not None and not isinstance(cast(object, split), str):
             raise InvalidArgumentError(f"split: got {shown(split)}, must be a name, as 'train'")
         try:
-            return self._chosen(path, row, split, skip)
+            path, row = self._chosen(path, row, split, skip)
+            return self._files_of(path, row) or path, row
         except OSError as error:
             if isinstance(error, HeadraceError):
                 raise
@@ -67,7 +78,7 @@ class Chooser:
         """The format with its own option `split`, where it knows the splits of what is there."""
         if row is None and split is None:
             return None
-        known = row or self._recognise(path)
+        known = row or self.recognise(path)
         if known is None or "split" not in known.options():
             return None
         if os.path.isdir(path) and not known.recognises(path):
@@ -91,7 +102,7 @@ class Chooser:
             are_folders = {each.name: each.is_dir() for each in entries}
         files = [each for each in are_folders if not are_folders[each]]
         folders = [each for each in are_folders if are_folders[each] and not _is_left(each, skip)]
-        known = row or self._recognise(path)
+        known = row or self.recognise(path)
         if known is None or (row is None and _is_folder(known)):
             return self._unnamed(path, files, folders, wanted)
         found = splits_of_files(path, files, known.takes)
@@ -114,7 +125,28 @@ class Chooser:
 
     def _opens(self, found: Splits) -> bool:
         """Whether a part is of a known format."""
-        return bool(found) and self._recognise(found.path_of(found.first)) is not None
+        return bool(found) and self.recognise(found.path_of(found.first)) is not None
+
+    def _files_of(self, path: str, row: Format | None) -> str | None:
+        """The files of a folder that no format takes as a whole; None: it is to be taken so.
+
+        They are all of one kind, with nothing beside them but notes; or what a given format takes.
+        """
+        known = row or self.recognise(path)
+        if not os.path.isdir(path) or (known is not None and known.recognises(path)):
+            return None
+        found = contents_of(path, _files_in(path), (row,) if row is not None else self._formats)
+        if found.unfinished and found.kinds:
+            raise _unfinished(found, row)
+        if len(found.kinds) != 1 or (row is None and found.others):
+            return None
+        ((suffix, names),) = found.kinds.items()
+        own = row or taker(names[0], self._formats)
+        if own is None or own.hint({suffix}):
+            return None  # Something is missing.
+        if len(names) > 1 and not are_numbered(names) and not _takes_any(row, suffix):
+            return None
+        return path_of_files(path, names, suffix=suffix)
 
     def _several(self, path: str, row: Format | None, found: Splits) -> InvalidArgumentError:
         first = found.first
@@ -131,9 +163,30 @@ class Chooser:
 
     def _to_name(self, part: str, file: str) -> Format | None:
         """The format that has to be given, as nothing tells it."""
-        if self._recognise(part) is not None:
+        if self.recognise(part) is not None:
             return None
-        return next((each.example() for each in reversed(self._formats) if each.takes(file)), None)
+        own = taker(file, self._formats)
+        return None if own is None else own.example()
+
+
+def _takes_any(row: Format | None, suffix: str) -> bool:
+    """Whether a given format takes all such files of a folder as one dataset, by any names."""
+    return row is not None and suffix in (".tar", ".parquet", ".h5", ".hdf5")
+
+
+def _files_in(folder: str) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [each.name for each in entries if not each.is_dir()]
+
+
+def _unfinished(found: Contents, row: Format | None) -> InvalidArgumentError:
+    (names, *_) = found.kinds.values()
+    path = path_of_files(found.folder, names)
+    call = "the others by a pattern" if path is None else open_call(path, row)
+    return InvalidArgumentError(
+        f"opening dataset {found.folder}: {found.unfinished[0]} is a download that has not ended; "
+        f"finish it, or open the files that are there: {call}"
+    )
 
 
 def _is_folder(row: Format | None) -> bool:

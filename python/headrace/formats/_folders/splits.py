@@ -3,15 +3,12 @@ formats."""
 
 from __future__ import annotations
 
-import glob
-import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from headrace.errors import InvalidArgumentError
-from headrace.formats._files.patterns import expand
+from headrace.formats._folders.contents import path_of_files
 
 _SPLITS = frozenset(
     (
@@ -58,15 +55,9 @@ class Splits:
     def path_of(self, part: str) -> str:
         """What `hr.open` takes for this part alone: a file, a folder, or a pattern."""
         names = self.parts[part]
-        if len(names) == 1:
-            return os.path.join(self.folder, names[0])
-        wanted = [os.path.join(self.folder, each) for each in names]
-        for pattern in _patterns(names):
-            if glob.has_magic(pattern) and not _matches_only(self.folder, pattern, names):
-                continue
-            path = os.path.join(glob.escape(self.folder), pattern)
-            if expand(path) == wanted:
-                return path
+        path = path_of_files(self.folder, names)
+        if path is not None:
+            return path
         raise InvalidArgumentError(
             f"opening dataset {self.folder}: no pattern names its split {part!r} alone; put its "
             f"{len(names)} files into a folder of their own, and open that"
@@ -113,25 +104,3 @@ def _part_of(name: str) -> str | None:
     last = found[1].rpartition("-")[2]
     whole = _word_of(found[1])
     return last if whole is None or _word_of(last) is not None else whole
-
-
-def _patterns(names: tuple[str, ...]) -> Iterable[str]:
-    """Patterns of these names: with a wildcard between what they share, and as a list."""
-    begin = _shared(names)
-    end = _shared([each[len(begin) :][::-1] for each in names])[::-1]
-    begin = begin.rstrip("0123456789")  # Files that are added later are numbered on.
-    end = end.lstrip("0123456789")
-    yield f"{glob.escape(begin)}*{glob.escape(end)}"
-    yield f"{{{','.join(names)}}}"
-
-
-def _shared(names: Sequence[str]) -> str:
-    """What all names begin with."""
-    first, last = min(names), max(names)
-    pairs = enumerate(zip(first, last, strict=False))
-    return first[: next((at for at, (a, b) in pairs if a != b), len(first))]
-
-
-def _matches_only(folder: str, pattern: str, names: tuple[str, ...]) -> bool:
-    there = (each for each in os.listdir(folder) if not each.startswith("."))
-    return sorted(each for each in there if fnmatchcase(each, pattern)) == list(names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import struct
 import tarfile
 from collections.abc import Callable, Sequence
@@ -14,8 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from PIL import Image
 
+import headrace as hr
+from headrace import errors
 from headrace.formats import Format, Tokens
 from headrace.formats._shards.records import masked_crc
 
@@ -165,3 +169,26 @@ def write(folder: Path, kind: str, names: dict[str, list[str]]) -> dict[str, lis
 
 def numbers_of(dataset: Any, kind: str) -> list[int]:
     return [int(KINDS[kind][1](row)) for row in dataset]
+
+
+def refusal(path: object, **options: Any) -> str:
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        hr.open(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def calls(message: str) -> list[str]:
+    """The calls in a message, which end where their brackets do."""
+    found = []
+    for at in (each.start() for each in re.finditer(r"hr\.open\(", message)):
+        end = message.index("(", at)
+        depth = 0
+        while True:
+            depth += {"(": 1, ")": -1}.get(message[end], 0)
+            end += 1
+            if depth == 0:
+                break
+        found.append(message[at:end])
+    return found

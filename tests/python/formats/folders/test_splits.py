@@ -16,7 +16,18 @@ import pytest
 from commands import run, run_json
 from rank_scripts import real_packages
 from small_datasets import mds
-from split_data import KINDS, NAMES, arrow, numbers_of, parquet, picture, tar, write
+from split_data import (
+    KINDS,
+    NAMES,
+    arrow,
+    calls,
+    numbers_of,
+    parquet,
+    picture,
+    refusal,
+    tar,
+    write,
+)
 
 import headrace as hr
 from headrace import errors
@@ -26,29 +37,6 @@ from headrace.formats import HuggingFace, Manifest, Tokens, WebDataset
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-def refusal(path: object, **options: Any) -> str:
-    with pytest.raises(errors.InvalidArgumentError) as caught:
-        hr.open(path, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
-def calls(message: str) -> list[str]:
-    """The calls in a message, which end where their brackets do."""
-    found = []
-    for at in (each.start() for each in re.finditer(r"hr\.open\(", message)):
-        end = message.index("(", at)
-        depth = 0
-        while True:
-            depth += {"(": 1, ")": -1}.get(message[end], 0)
-            end += 1
-            if depth == 0:
-                break
-        found.append(message[at:end])
-    return found
 
 
 def images(folder: Path, *classes: str) -> Path:
