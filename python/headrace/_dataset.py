@@ -333,12 +333,12 @@ def open_dataset(
 
     `path` is a folder with one folder of images for each class, a pack, an index file, or a dataset
     of another format that is known (`headrace docs formats/own`), also as a pattern of its files
-    ("a-{000..099}.tar", "a-*.tar"); "~" is the home folder. Or it is an object that a format knows,
-    such as a `datasets.Dataset` (`headrace docs formats/huggingface`). It is indexed the first
-    time, which lists its files once; the index is kept in the user's cache folder and used again as
-    long as no folder of the dataset has changed. `index` names an index file to use instead: it is
-    made if it is not there. `progress` is called with the number of files or samples found
-    meanwhile.
+    ("a-{000..099}.tar", "a-*.tar", "data/**/*.tar") or as a list of them; "~" is the home folder.
+    Or it is an object that a format knows, such as a `datasets.Dataset` (`headrace docs
+    formats/huggingface`). It is indexed the first time, which lists its files once; the index is
+    kept in the user's cache folder and used again as long as no folder of the dataset has changed.
+    `index` names an index file to use instead: it is made if it is not there. `progress` is called
+    with the number of files or samples found meanwhile.
 
     `format` says how to read what is at `path`, and with which parameters, as
     `headrace.formats.Tokens(window=1024)`; None: as it is recognised.
