@@ -172,9 +172,8 @@ class Dataset:
         if number is None:
             raise InvalidArgumentError(f"sample: got {sample!r}, must be an integer")
         if not 0 <= number < len(self):
-            raise OutOfRangeError(
-                f"{doing} sample {number} of {self._path}: it has samples 0 to {len(self) - 1}"
-            )
+            has = f"samples 0 to {len(self) - 1}" if len(self) else "no samples"
+            raise OutOfRangeError(f"{doing} sample {number} of {self._path}: it has {has}")
         return number
 
     def read(self, sample: SupportsIndex) -> dict[str, Any]:
@@ -210,12 +209,12 @@ class Dataset:
         number = whole(sample)
         if number is None or number >= 0:
             return self.read(sample)
-        if number < -len(self):
+        if number < -len(self) and len(self):
             raise OutOfRangeError(
                 f"reading sample {number} of {self._path}: the first of {len(self):,} samples is "
                 f"{-len(self)}"
             )
-        return self.read(number + len(self))
+        return self.read(number + len(self) if len(self) else number)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         with closing(self.stored_reader(threads=1)) as reader:
@@ -304,6 +303,15 @@ class Dataset:
 
     def _facts(self) -> DatasetFacts:
         return DatasetFacts.of(self._index, self._path, self.format, self._classes, self._report)
+
+
+def check_has_samples(doing: str, dataset: Dataset) -> None:
+    """Raises InvalidArgumentError if there is nothing to read."""
+    if not len(dataset):
+        raise InvalidArgumentError(
+            f"{doing} {dataset.path}: it holds no samples; name data that have some, or write it "
+            "again if a filter or an interrupted job emptied it"
+        )
 
 
 def let_go(dataset: Dataset) -> None:

@@ -60,6 +60,8 @@ def open_source(
     if split is not None and dataset is None:
         raise InvalidArgumentError("--split: is a part of a DATASET; give its path, too")
     found = None if dataset is None else _dataset.find_dataset(dataset, row=row, split=split)
+    if found is not None:
+        _dataset.check_has_samples("planning dataset", found)
     return _orders.make_source(found, samples, block_samples), parameters
 
 

@@ -107,6 +107,7 @@ def plan(
     --profile machine.toml[/bold]
     """
     source = _dataset.find_dataset(dataset, row=format_row(format, format_options), split=split)
+    _dataset.check_has_samples("planning dataset", source)
     integer("--epochs", epochs, 1, 2**24)
     machine = None if profile is None else load(profile)
     images = _dataset.image_folder(source)

@@ -11,7 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from headrace._arguments import choice
-from headrace.errors import FailedPreconditionError, HeadraceError, NotFoundError
+from headrace.errors import (
+    FailedPreconditionError,
+    HeadraceError,
+    InvalidArgumentError,
+    NotFoundError,
+)
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
 from headrace.formats._files.reading import file_reader
@@ -61,6 +66,11 @@ class Coco(Format):
         if self.folder is not None:
             return os.path.normpath(os.path.join(base, self.folder))
         names = first_images(path, _LOOKED_FOR)
+        if not names:
+            raise InvalidArgumentError(
+                f"indexing {path}: it holds no samples: its list of images is empty; name a file "
+                "that lists some"
+            )
         tried = _neighbours(path)
         for folder in tried:
             if any(is_file(path_of(folder, each)) for each in names):

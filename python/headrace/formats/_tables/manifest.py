@@ -72,7 +72,8 @@ class Manifest(Format):
             head = _head(first)
             if not first.lower().endswith(_TEXT_SUFFIXES):
                 return have_files(head, os.path.dirname(first))
-            return head is not None and bool(path_columns(head, os.path.dirname(first)))
+            # One without rows is refused as such.
+            return head is None or bool(path_columns(head, os.path.dirname(first)))
         except (DataLossError, InvalidArgumentError, FailedPreconditionError, NotFoundError):
             return path.lower().endswith(_TEXT_SUFFIXES)
         except ImportError:
