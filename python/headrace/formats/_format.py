@@ -311,7 +311,7 @@ class Format(metaclass=_NamedOptions):
             builder.set_attribute(OPTIONS, self._options_text())
             if given.key:
                 builder.set_attribute(KEY, given.key)
-            given.fill(builder)
+            _filled(given, builder, target)
             for folder in () if given.key else searched_folders(title):
                 builder.depends_on(folder)
 
@@ -321,6 +321,19 @@ class Format(metaclass=_NamedOptions):
             return None  # The code of a format of the user's may have changed since.
         parts = [_core.version, self.name, given.title, given.key, self._options_text()]
         return json.dumps(parts)
+
+
+def _filled(given: Given, builder: Builder, target: str) -> None:
+    """Describes the samples; errors name the data, not the index file."""
+    try:
+        given.fill(builder)
+    except InvalidArgumentError as error:
+        what = str(error).removeprefix(f"writing index {target!r}: ")
+        if what == str(error):
+            raise
+        taken = "; each part of a sample has a name of its own: leave one of the two out"
+        advice = taken if what.endswith("the name is taken") else ""
+        raise InvalidArgumentError(f"indexing {given.title}: {what}{advice}") from error
 
 
 def options_of(index: _core.Index) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
 from headrace.formats._files.sounds import Undecoded, sound_bytes
 from headrace.formats._files.tar import Member, TarReader, open_tar
+from headrace.formats._folders.calls import open_call
 from headrace.formats._format import Format, Sample
 
 _KEY = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)  # webdataset's own
@@ -64,6 +65,7 @@ class WebDataset(Format):
         fields = self._first_fields(shards)
         if fields is None:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+        self._check_names(path, fields)
         for each in fields:
             each.declare(builder)
 
@@ -86,6 +88,23 @@ class WebDataset(Format):
                 for key, found in _samples(tar):
                     return self._fields(tar, key, found)
         return None
+
+    def _check_names(self, path: str, fields: Sequence[_Field]) -> None:
+        """Raises if two members of a sample would be one field."""
+        known: dict[str, str] = {}
+        for each in fields:
+            other = known.setdefault(each.name, each.extension)
+            if other == each.extension:
+                continue
+            renamed = other if each.name == each.extension else each.extension
+            left = tuple(x.extension for x in fields if x is not each)
+            fewer = open_call(path, replace(self, members=left))
+            own = open_call(path, replace(self, raw=(*self.raw, renamed)))
+            raise InvalidArgumentError(
+                f"indexing {path}: members .{other} and .{each.extension} would both be the field "
+                f"{each.name!r}; take one of them, {fewer}, or keep the bytes of one under its own "
+                f"name, {own}"
+            )
 
     def _taken(self, found: dict[str, Member]) -> dict[str, Member]:
         if self.members is None:

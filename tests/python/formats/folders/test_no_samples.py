@@ -17,7 +17,6 @@ import headrace as hr
 from headrace import errors
 from headrace.formats import Builder, Coco, Format, Records
 
-
 NONE = r"it (holds no samples|has no rows)"
 
 
