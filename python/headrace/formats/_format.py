@@ -118,6 +118,9 @@ class Format(metaclass=_NamedOptions):
     follows_skip: ClassVar[bool] = False
     """Whether `skip=` leaves files out."""
 
+    has_class_folders: ClassVar[bool] = False
+    """Whether the folders in a folder are its classes."""
+
     @abstractmethod
     def recognises(self, path: str) -> bool:
         """Whether `path` (absolute) is such a dataset. OSError: it cannot be read.

@@ -19,6 +19,7 @@ from headrace.formats._arrow.huggingface import HuggingFace
 from headrace.formats._files.patterns import expand
 from headrace.formats._folders.advice import advice_on_file, advice_on_files
 from headrace.formats._folders.chosen import Chooser, with_split
+from headrace.formats._folders.media import Media
 from headrace.formats._format import Format, Given
 from headrace.formats._hdf5.hdf5 import Hdf5
 from headrace.formats._parquet.parquet import Parquet
@@ -38,6 +39,7 @@ OTHER = IndexFile()
 
 FORMATS: tuple[Format, ...] = (
     Folder(),
+    Media(),
     Tokens(),
     Arrays(),
     Records(),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.contents import contents_of, path_of_files, taker
+from headrace.formats._folders.media import is_media
 from headrace.formats._format import Format
 
 Recognise = Callable[[str], Format | None]
@@ -44,6 +45,11 @@ def advice_on_file(path: str, formats: Sequence[Format]) -> str:
     return "" if row is None else f"say what it is: {open_call(path, row.example())}"
 
 
+def undecoded_suffixes(suffixes: Iterable[str]) -> set[str]:
+    """Those of images that headrace has no decoder for."""
+    return {each for each in suffixes if each in _UNDECODED}
+
+
 def undecoded_advice(suffixes: set[str]) -> str:
     """For images of formats that headrace has no decoder for."""
     names = sorted({_UNDECODED[each] for each in suffixes})
@@ -68,5 +74,32 @@ def advice_on_files(
             calls.append(open_call(where, None if recognise(where) else row.example()))
     if calls:
         return f"name the files of one dataset: {' or '.join(calls[:_SHOWN])}"
-    suffixes = {os.path.splitext(each)[1].lower() for each in found.others} & _UNDECODED.keys()
+    media = _advice_on_media(path, names, recognise)
+    if media:
+        return media
+    suffixes = undecoded_suffixes(os.path.splitext(each)[1].lower() for each in found.others)
     return undecoded_advice(suffixes) if suffixes else ""
+
+
+def _advice_on_media(path: str, names: Sequence[str], recognise: Recognise) -> str:
+    """For a folder with images or sounds, and other files; empty: it has none."""
+    kinds: dict[str, list[str]] = {}
+    for name in sorted(names):
+        if is_media(name):
+            kinds.setdefault(os.path.splitext(name)[1], []).append(name)
+    calls = []
+    for suffix, files in kinds.items():
+        where = path_of_files(path, files, suffix=suffix)
+        if where is not None and recognise(where) is not None:
+            calls.append(open_call(where))
+    if not calls:
+        return ""
+    stems = {os.path.splitext(each)[0]: each for files in kinds.values() for each in files}
+    others = sorted(each for each in names if not is_media(each))
+    pairs = ((each, stems.get(os.path.splitext(each)[0])) for each in others)
+    pair = next((f"{other} beside {own}" for other, own in pairs if own is not None), "")
+    what = f"{pair} seem to be one sample; " if pair else ""
+    return (
+        f"{what}the images or sounds alone: {' or '.join(calls[:_SHOWN])}; together: write a "
+        "table with a row a sample, which names its files (headrace docs formats/manifests)"
+    )

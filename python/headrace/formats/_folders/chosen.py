@@ -22,6 +22,7 @@ from headrace.formats._folders.contents import (
     path_of_files,
     taker,
 )
+from headrace.formats._folders.looks import coco_look, nested_look, pair_look, table_look
 from headrace.formats._folders.splits import Splits, splits_of_files, splits_of_folders
 from headrace.formats._format import Format
 
@@ -49,6 +50,10 @@ class Chooser:
             raise InvalidArgumentError(f"split: got {shown(split)}, must be a name, as 'train'")
         try:
             path, row = self._chosen(path, row, split, skip)
+            if row is None:
+                look = self._look(path, skip)
+                if look is not None:
+                    raise InvalidArgumentError(f"opening dataset {path}: {look}")
             return self._files_of(path, row) or path, row
         except OSError as error:
             if isinstance(error, HeadraceError):
@@ -61,6 +66,8 @@ class Chooser:
         own = self._with_own(path, row, split)
         if own is not None:
             return path, own
+        if row is None and split is None:
+            self._refuse_coco(path, skip)
         wanted = split if row is None or split is not None else _own_split(row)
         found = self._splits(path, row, skip, wanted)
         if wanted is None:
@@ -98,15 +105,12 @@ class Chooser:
         """The splits at a path; none if it is one dataset as its format has it."""
         if not os.path.isdir(path):
             return _of_pattern(path) if wanted is not None else Splits(path, {})
-        with os.scandir(path) as entries:
-            are_folders = {each.name: each.is_dir() for each in entries}
-        files = [each for each in are_folders if not are_folders[each]]
-        folders = [each for each in are_folders if are_folders[each] and not _is_left(each, skip)]
+        files, folders = _entries(path, skip)
         known = row or self.recognise(path)
-        if known is None or (row is None and _is_folder(known)):
+        if known is None or (row is None and _has_classes(known)):
             return self._unnamed(path, files, folders, wanted)
         found = splits_of_files(path, files, known.takes)
-        if found or (wanted is None and (_is_folder(known) or known.recognises(path))):
+        if found or (wanted is None and (_has_classes(known) or known.recognises(path))):
             return found  # With format="folder" each folder is a class, whatever its name.
         return splits_of_folders(path, folders, any_other=wanted is not None)
 
@@ -122,6 +126,43 @@ class Chooser:
                 if enough and (not folders or each.name != "manifest" or self._opens(found)):
                     return found
         return below if wanted is not None or self._opens(below) else Splits(path, {})
+
+    def _refuse_coco(self, path: str, skip: Sequence[str]) -> None:
+        """Raises for a folder of COCO, whose folders have names of splits."""
+        if os.path.isdir(path) and _is_folder(self.recognise(path)):
+            look = coco_look(path, _entries(path, skip)[1], self.recognise)
+            if look is not None:
+                raise InvalidArgumentError(f"opening dataset {path}: {look}")
+
+    def _look(self, path: str, skip: Sequence[str]) -> str | None:
+        """What to type for a folder that is taken for one of classes and looks like another."""
+        if not os.path.isdir(path) or not _is_folder(self.recognise(path)):
+            return None
+        files, folders = _entries(path, skip)
+        folders = [each for each in folders if not each.startswith(".")]
+        return (
+            pair_look(path, folders, self.recognise)
+            or table_look(path, files, folders, self.recognise)
+            or self._splits_below(path, folders)
+            or nested_look(path, folders, self._would_open, self._formats)
+        )
+
+    def _splits_below(self, path: str, folders: Sequence[str]) -> str | None:
+        """What to type where the one folder has several splits."""
+        below = os.path.join(path, folders[0]) if len(folders) == 1 else path
+        found = Splits(path, {}) if below == path else self._splits(below, None, (), None)
+        if len(found) < 2:
+            return None
+        return str(self._several(below, None, found)).removeprefix("opening dataset ")
+
+    def _would_open(self, path: str) -> Format | None:
+        """The format by which `hr.open` takes a path, if it does without more arguments."""
+        try:
+            where, _ = self.chosen(path, None, None, ())
+        except HeadraceError:
+            return None
+        known = self.recognise(where)
+        return None if _is_folder(known) and self._look(where, ()) is not None else known
 
     def _opens(self, found: Splits) -> bool:
         """Whether a part is of a known format."""
@@ -151,11 +192,17 @@ class Chooser:
     def _several(self, path: str, row: Format | None, found: Splits) -> InvalidArgumentError:
         first = found.first
         part = found.path_of(first)
+        look = self._look(part, ()) if row is None else None
+        if look is not None:
+            return InvalidArgumentError(
+                f"opening dataset {path}: it holds several splits: {found.names}; {part}: {look}"
+            )
         named = row or self._to_name(part, found.parts[first][0])
         call, other = open_call(path, named, first), open_call(part, named)
         classes = ""
         if row is None and os.path.isdir(part):
-            classes = "; format='folder' takes them as classes"
+            known = self.recognise(path)
+            classes = f"; format={known.name!r} takes them as classes" if known is not None else ""
         return InvalidArgumentError(
             f"opening dataset {path}: it holds several splits: {found.names}; open one: {call} (in "
             f"commands --split {first}), which is {other}{classes}"
@@ -172,6 +219,14 @@ class Chooser:
 def _takes_any(row: Format | None, suffix: str) -> bool:
     """Whether a given format takes all such files of a folder as one dataset, by any names."""
     return row is not None and suffix in (".tar", ".parquet", ".h5", ".hdf5")
+
+
+def _entries(folder: str, skip: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The files and the folders in it, without those that `skip=` leaves out."""
+    with os.scandir(folder) as entries:
+        found = {each.name: each.is_dir() for each in entries}
+    files = [each for each in found if not found[each]]
+    return files, [each for each in found if found[each] and not _is_left(each, skip)]
 
 
 def _files_in(folder: str) -> list[str]:
@@ -191,6 +246,10 @@ def _unfinished(found: Contents, row: Format | None) -> InvalidArgumentError:
 
 def _is_folder(row: Format | None) -> bool:
     return row is not None and row.name == _FOLDER
+
+
+def _has_classes(row: Format | None) -> bool:
+    return row is not None and row.has_class_folders
 
 
 def _own_split(row: Format) -> str | None:

@@ -42,10 +42,15 @@ def contents_of(folder: str, names: Iterable[str], formats: Sequence[Format]) ->
             unfinished.append(name)
         elif taker(name, formats) is not None:
             kinds.setdefault("" if suffix[-1:].isdigit() else suffix, []).append(name)
-        elif suffix not in _NOTES:
+        elif not is_note(name):
             others.append(name)
     found = {suffix: tuple(files) for suffix, files in kinds.items()}
     return Contents(folder, found, tuple(others), tuple(unfinished))
+
+
+def is_note(name: str) -> bool:
+    """Whether a file says something about the data beside it, by its name."""
+    return os.path.splitext(name)[1].lower() in _NOTES
 
 
 def taker(name: str, formats: Sequence[Format]) -> Format | None:
