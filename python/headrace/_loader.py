@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self
 
 from headrace import _signature as signature
 from headrace._arguments import flag
-from headrace._dataset import Dataset
+from headrace._dataset import Dataset, check_has_samples
 from headrace._loading.arguments import (
     batch_kinds,
     check_sampler_fits,
@@ -119,6 +119,7 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         engine: Engine | None = None,
     ) -> None:
         found = opened(dataset)
+        check_has_samples("loading dataset", found)
         order = as_order(order)
         sampled = sampler is not None or batch_sampler is not None
         share = group("sharding", sharding, Sharding)

@@ -57,9 +57,13 @@ class Dataset:
         named_index: str | None = None,
         row: Format | None = None,
         left_out: listed.Numbers | None = None,
+        *,
+        is_given: bool = False,
     ) -> None:
-        """`named_index`: the index file, if the user named it. `row`: the format that opened it.
-        `left_out`: samples that no epoch has, ascending."""
+        """`named_index`: the index file, if the user named it. `row`: the format that opened it;
+        `is_given`: by the user, not recognised. `left_out`: samples that no epoch has, ascending.
+        """
+        self._is_given = is_given
         self._index = index
         self._row = row
         self._named_index = named_index
@@ -177,9 +181,8 @@ class Dataset:
         if number is None:
             raise InvalidArgumentError(f"sample: got {sample!r}, must be an integer")
         if not 0 <= number < len(self):
-            raise OutOfRangeError(
-                f"{doing} sample {number} of {self._path}: it has samples 0 to {len(self) - 1}"
-            )
+            has = f"samples 0 to {len(self) - 1}" if len(self) else "no samples"
+            raise OutOfRangeError(f"{doing} sample {number} of {self._path}: it has {has}")
         return number
 
     def read(self, sample: SupportsIndex) -> dict[str, Any]:
@@ -220,12 +223,12 @@ class Dataset:
         number = whole(sample)
         if number is None or number >= 0:
             return self.read(sample)
-        if number < -len(self):
+        if number < -len(self) and len(self):
             raise OutOfRangeError(
                 f"reading sample {number} of {self._path}: the first of {len(self):,} samples is "
                 f"{-len(self)}"
             )
-        return self.read(number + len(self))
+        return self.read(number + len(self) if len(self) else number)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         with closing(self.stored_reader(threads=1)) as reader:
@@ -238,7 +241,8 @@ class Dataset:
         row = self._row
         # An index file has it inside, as has a pack.
         skip = self.skip if row is not None and row.follows_skip else ()
-        own = row if row is not None and not formats.table.is_built_in(row) else None
+        is_known = row is not None and formats.table.is_built_in(row) and not self._is_given
+        own = None if is_known else row
         return _reopen, (self._path, self._named_index, skip, self.fingerprint, own, self._left_out)
 
     def __repr__(self) -> str:
@@ -268,6 +272,15 @@ def epoch_samples(dataset: Dataset) -> int:
     return len(dataset) - (0 if left_out is None else len(left_out))
 
 
+def check_has_samples(doing: str, dataset: Dataset) -> None:
+    """Raises InvalidArgumentError if there is nothing to read."""
+    if not len(dataset):
+        raise InvalidArgumentError(
+            f"{doing} {dataset.path}: it holds no samples; name data that have some, or write it "
+            "again if a filter or an interrupted job emptied it"
+        )
+
+
 def let_go(dataset: Dataset) -> None:
     """Frees what `Dataset.read` keeps of files that are decoded as a whole."""
     dataset._kept.let_go()
@@ -287,6 +300,7 @@ def open_dataset(
     *,
     index: str | os.PathLike[str] | None = None,
     format: FormatArgument = None,
+    split: str | None = None,
     skip: Skip = None,
     progress: Progress | None = None,
 ) -> Dataset:
@@ -294,15 +308,19 @@ def open_dataset(
 
     `path` is a folder with one folder of images for each class, a pack, an index file, or a dataset
     of another format that is known (`headrace docs formats/own`), also as a pattern of its files
-    ("a-{000..099}.tar", "a-*.tar"); "~" is the home folder. Or it is an object that a format knows,
-    such as a `datasets.Dataset` (`headrace docs formats/huggingface`). It is indexed the first
-    time, which lists its files once; the index is kept in the user's cache folder and used again as
-    long as no folder of the dataset has changed. `index` names an index file to use instead: it is
-    made if it is not there. `progress` is called with the number of files or samples found
-    meanwhile.
+    ("a-{000..099}.tar", "a-*.tar", "data/**/*.tar") or as a list of them; "~" is the home folder.
+    Or it is an object that a format knows, such as a `datasets.Dataset` (`headrace docs
+    formats/huggingface`). It is indexed the first time, which lists its files once; the index is
+    kept in the user's cache folder and used again as long as no folder of the dataset has changed.
+    `index` names an index file to use instead: it is made if it is not there. `progress` is called
+    with the number of files or samples found meanwhile.
 
     `format` says how to read what is at `path`, and with which parameters, as
     `headrace.formats.Tokens(window=1024)`; None: as it is recognised.
+
+    `split` names the part to open of a folder that has several: of files such as train-0000.tar and
+    test-0000.tar, of folders such as train/ and test/, of a table with a column `split`, of a
+    dataset of Hugging Face (`headrace docs data`). Such a folder is refused without it.
 
     `skip` leaves files and folders of a folder out, as if they were not there: "*.webp", "src" (a
     name, wherever it is), "/src" or "ant/broken.jpg" (a path below the folder), or a kind of file:
@@ -323,7 +341,7 @@ def open_dataset(
         raise InvalidArgumentError(
             f"progress: got {shown(progress)}, must be a function of the number of files found"
         )
-    dataset, is_new = _find(path, index, skip, progress, _row_of(format))
+    dataset, is_new = _find(path, index, skip, progress, _row_of(format), split)
     if is_new:
         failing = [finding for finding in dataset.report if not finding.can_be_decoded]
         warn_of(failing, dataset.index, dataset.path, "indexing")
@@ -341,9 +359,10 @@ def find_dataset(
     skip: Skip = None,
     progress: Progress | None = None,
     row: Format | None = None,
+    split: str | None = None,
 ) -> Dataset:
     """As `open_dataset`, for commands: these tell in their own way what was found."""
-    return _find(path, None, skip, progress, row)[0]
+    return _find(path, None, skip, progress, row, split)[0]
 
 
 def _reopen(
@@ -363,7 +382,8 @@ def _reopen(
         )
     if left_out is None:
         return dataset
-    return Dataset(dataset.index, path, index, row or dataset.format_row, left_out)
+    row, given = dataset._row, dataset._is_given
+    return Dataset(dataset.index, path, index, row, left_out, is_given=given)
 
 
 def _find(
@@ -372,22 +392,23 @@ def _find(
     skip: Skip,
     progress: Progress | None,
     row: Format | None = None,
+    split: str | None = None,
 ) -> tuple[Dataset, bool]:
     """The dataset, and whether its index was made now."""
     patterns, lists = listed.divided(() if skip is None else skip)
+    named = listed.with_names(patterns, lists)
     if not isinstance(path, (str, bytes, os.PathLike)):
-        found = formats.table.of_object(path, row)
+        found = formats.table.of_object(path, row, split)
         if found is not None:
-            wanted = Wanted(index, patterns if skip is not None else None, progress)
+            wanted = Wanted(index, None if skip is None else patterns, progress)
             dataset, is_new = _open_given(*found, wanted)
             return _without(dataset, lists), is_new
     where = dataset_path("opening dataset", path)
-    row = row or formats.table.recognised(where)
-    if row.follows_skip:
-        patterns = listed.with_names(patterns, lists)
-    wanted = Wanted(index, patterns if skip is not None else None, progress)
-    opened = row.open(where, wanted)
-    dataset = Dataset(opened.index, where, opened.named, row)
+    is_given = row is not None
+    where, row = formats.table.chosen(where, row, split, named)
+    taken = named if row.follows_skip else patterns
+    opened = row.open(where, Wanted(index, None if skip is None else taken, progress))
+    dataset = Dataset(opened.index, where, opened.named, row, is_given=is_given)
     if opened.is_new and not isinstance(row, formats.Parquet):
         warn_of_partitions(where, dataset.fields)
     return _without(dataset, lists), opened.is_new
@@ -400,7 +421,8 @@ def _without(dataset: Dataset, lists: list[listed.Listed]) -> Dataset:
     left_out = listed.numbers_of(lists, dataset.index, dataset.path, by_name=by_name)
     if left_out is None:
         return dataset
-    return Dataset(dataset.index, dataset.path, dataset._named_index, row, left_out)
+    named, given = dataset._named_index, dataset._is_given
+    return Dataset(dataset.index, dataset.path, named, row, left_out, is_given=given)
 
 
 def open_object(given: object) -> Dataset | None:
@@ -435,17 +457,19 @@ def index_folder(
     format: FormatArgument = None,
     jobs: int | None = None,
     elsewhere: Elsewhere | None = None,
+    split: str | None = None,
 ) -> tuple[Dataset, str]:
     """Indexes a dataset anew, whatever is cached: the dataset and where its index was written."""
     where = dataset_path("indexing", root)
-    row = _row_of(format) or formats.table.recognised(where)
     patterns, lists = listed.divided(skip)
+    named = listed.with_names(patterns, lists)
+    where, row = formats.table.chosen(where, _row_of(format), split, named)
     if any(each.numbers or not row.follows_skip for each in lists):
         raise InvalidArgumentError(
             f"indexing {where}: skip={list(skip_patterns(skip))!r}: an index holds all samples of "
             f"{row.opens}; index it without, and give skip= to hr.open()"
         )
-    wanted = Wanted(output, listed.with_names(patterns, lists), progress, jobs, elsewhere)
+    wanted = Wanted(output, named, progress, jobs, elsewhere)
     index, target = row.build(where, wanted)
     return Dataset(index, where, None, row), target
 

@@ -26,6 +26,7 @@ from headrace._process.tracebacks import release
 from headrace._workers import Core
 from headrace._workers._options import Native
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.formats._files.images import name_format
 
 
 @dataclass(frozen=True)
@@ -341,6 +342,7 @@ class Iteration(Iterator[Any]):
         except StopIteration:
             raise
         except BaseException as error:
+            name_format(error)
             release(error)
             del self  # The traceback keeps this frame.
             raise

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._files.images import other_format
 
 Pixels = NDArray[np.uint8]
 
@@ -22,15 +23,18 @@ _PIXELS_MAX = _core.ImageTransform().pixels_max
 def decode_image(encoded: Pixels) -> Pixels:
     """The pixels of one encoded image: uint8, (height, width, 3), RGB.
 
-    By headrace's own decoders (`headrace docs codec`); BMP, PNM and kinds of WebP and TIFF that
-    these refuse by Pillow, if it is installed.
+    By headrace's own decoders (`headrace docs codec`); BMP, PNM, GIF, AVIF and others, and kinds of
+    WebP and TIFF that these refuse, by Pillow, if it is installed and reads them: the first frame.
 
     Raises:
         DataLossError: the image is of no such format, or damaged.
         InvalidArgumentError: it has more pixels than the decoder allows.
     """
     if _core.is_image_of_other_kind(encoded):
-        return _by_pillow(encoded)
+        return _by_pillow(encoded, "of a kind that headrace does not decode")
+    other = other_format(encoded[:12].tobytes())
+    if other is not None:
+        return _by_pillow(encoded, f"{other}, which headrace does not decode")
     return _core.decode_pixels(encoded)
 
 
@@ -58,8 +62,8 @@ def pillow_is_installed() -> bool:
     return importlib.util.find_spec("PIL") is not None
 
 
-def _by_pillow(encoded: Pixels) -> Pixels:
-    doing = f"decoding image of {len(encoded)} bytes, of a kind that headrace does not decode"
+def _by_pillow(encoded: Pixels, what: str) -> Pixels:
+    doing = f"decoding image of {len(encoded)} bytes, {what}"
     try:
         from PIL import Image
     except ImportError:

@@ -81,6 +81,12 @@ FormatOptions = Annotated[
 ]
 
 
+SplitName = Annotated[
+    str | None,
+    typer.Option("--split", help="The part to open of a folder of several, as train."),
+]
+
+
 On = Annotated[
     str | None,
     typer.Option(
@@ -101,6 +107,7 @@ def index(
     skip: Skip = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    split: SplitName = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -131,7 +138,7 @@ def index(
         tasks = IndexingTasks("headrace index --on ray", jobs)
     with counting(f"listing {root}") as progress:
         dataset, path = _dataset.index_folder(
-            root, output, progress, skip or (), format_row(format, options), jobs, tasks
+            root, output, progress, skip or (), format_row(format, options), jobs, tasks, split
         )
     if tasks is not None and not tasks.was_used:
         _tell(f"{root} was indexed by this process alone: it is one file, or its files are listed")
@@ -223,6 +230,7 @@ def pack(
     skip: Skip = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    split: SplitName = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -257,7 +265,7 @@ def pack(
         shard_bytes=parse_bytes(shard_size, "--shard-size"),
         shards_over=shards_over,
     )
-    dataset = _open(source, skip, format, options)
+    dataset = _open(source, skip, format, options, split)
     with bar(f"packing {source}", in_bytes=True) as progress:
         result = write_pack(
             dataset,
@@ -294,6 +302,7 @@ def inspect(
     ] = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    split: SplitName = None,
     as_json: Json = False,
 ) -> None:
     """Show a dataset: counts, sizes, classes, samples, blocks and how well they are mixed.
@@ -301,7 +310,7 @@ def inspect(
     Example: [bold]headrace inspect /data/images.pack[/bold]
     Example: [bold]headrace inspect "s-{0000..0099}.tar" --show sheet.png[/bold]
     """
-    dataset = _open(path, None, format, options)
+    dataset = _open(path, None, format, options, split)
     if show is not None:
         from headrace.cli._plots.image_sheet import draw
 
@@ -330,6 +339,7 @@ def verify(
     failures: Failures = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    split: SplitName = None,
     as_json: Json = False,
 ) -> None:
     """Check the index, every file, and every sample that has a checksum. Exit code 1: data is bad.
@@ -342,7 +352,7 @@ def verify(
         raise InvalidArgumentError(
             "--home: --decode reads all samples; run it where all files are, or leave it out"
         )
-    dataset = _open(path, skip, format, options)
+    dataset = _open(path, skip, format, options, split)
     with bar(f"verifying {path}", in_bytes=False) as progress:
         report = _checks.verify(dataset, homes=home, workers=workers, progress=progress)
     problems = _decoded(dataset, failures, workers) if decode else []
@@ -379,10 +389,11 @@ def _open(
     skip: list[str] | None = None,
     format: str | None = None,
     options: list[str] | None = None,
+    split: str | None = None,
 ) -> _dataset.Dataset:
     row = format_row(format, options)
     with counting(f"listing {path}") as progress:
-        dataset = _dataset.find_dataset(path, skip=skip, progress=progress, row=row)
+        dataset = _dataset.find_dataset(path, skip=skip, progress=progress, row=row, split=split)
     _tell_unmatched_skip(dataset, skip)
     return dataset
 

@@ -10,7 +10,7 @@ import typer
 from headrace import _core, _dataset
 from headrace._arguments import integer
 from headrace.cli import _orders
-from headrace.cli._commands import FormatName, FormatOptions, format_row
+from headrace.cli._commands import FormatName, FormatOptions, SplitName, format_row
 from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format
 
@@ -51,12 +51,17 @@ def open_source(
     samples: int | None,
     block_samples: int | None,
     row: Format | None,
+    split: str | None,
 ) -> tuple[_orders.Source, dict[str, str]]:
     """The samples to plan, and the order's parameters as given. `row`: the dataset's format."""
     parameters = _orders.parse_settings(settings)
     if row is not None and dataset is None:
         raise InvalidArgumentError("--format: says how to read a DATASET; give its path, too")
-    found = None if dataset is None else _dataset.find_dataset(dataset, row=row)
+    if split is not None and dataset is None:
+        raise InvalidArgumentError("--split: is a part of a DATASET; give its path, too")
+    found = None if dataset is None else _dataset.find_dataset(dataset, row=row, split=split)
+    if found is not None:
+        _dataset.check_has_samples("planning dataset", found)
     return _orders.make_source(found, samples, block_samples), parameters
 
 
@@ -81,6 +86,7 @@ def order(
     ] = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    split: SplitName = None,
     hash_only: Annotated[bool, typer.Option("--hash", help="Print a hash of the order.")] = False,
     dump: Annotated[
         int | None,
@@ -95,7 +101,7 @@ def order(
     Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
     """
     source, given = open_source(
-        dataset, settings, samples, block_samples, format_row(format, options)
+        dataset, settings, samples, block_samples, format_row(format, options), split
     )
     planned = _orders.make_planned(
         source,

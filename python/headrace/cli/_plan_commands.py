@@ -29,7 +29,7 @@ from headrace._loading.ranks import Ranks
 from headrace._options.groups import Sharding
 from headrace._units import counted, format_bytes
 from headrace.cli import _orders
-from headrace.cli._commands import FormatName, FormatOptions, format_row
+from headrace.cli._commands import FormatName, FormatOptions, SplitName, format_row
 from headrace.cli._order_commands import (
     BlockSamples,
     DropLast,
@@ -84,6 +84,7 @@ def plan(
     ] = None,
     format: FormatName = None,
     format_options: FormatOptions = None,
+    split: SplitName = None,
     schedule: Annotated[
         Path | None,
         typer.Option(
@@ -105,7 +106,8 @@ def plan(
     Example: [bold]headrace plan /data/images --ram 8GiB --placement coordinated
     --profile machine.toml[/bold]
     """
-    source = _dataset.find_dataset(dataset, row=format_row(format, format_options))
+    source = _dataset.find_dataset(dataset, row=format_row(format, format_options), split=split)
+    _dataset.check_has_samples("planning dataset", source)
     integer("--epochs", epochs, 1, 2**24)
     machine = None if profile is None else load(profile)
     images = _dataset.image_folder(source)

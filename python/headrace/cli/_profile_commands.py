@@ -21,7 +21,14 @@ from headrace._nodes.links import LinkProcess, links_launch
 from headrace._options.groups import Nodes
 from headrace._units import counted, format_bytes
 from headrace.cli import _orders
-from headrace.cli._commands import DatasetPath, FormatName, FormatOptions, Json, _open
+from headrace.cli._commands import (
+    DatasetPath,
+    FormatName,
+    FormatOptions,
+    Json,
+    SplitName,
+    _open,
+)
 from headrace.cli._plots import profile_plot
 from headrace.cli._progress import bar
 from headrace.errors import InvalidArgumentError
@@ -76,6 +83,7 @@ def profile(
     plot: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
     format: FormatName = None,
     options: FormatOptions = None,
+    split: SplitName = None,
     as_json: Json = False,
 ) -> None:
     """Measure this machine with a dataset's storage, and recommend an order.
@@ -94,7 +102,7 @@ def profile(
         )
     if launch is not None and not _measures(launch, nodes, seconds):
         return
-    dataset = _open(path, None, format, options)
+    dataset = _open(path, None, format, options, split)
     images = _dataset.image_folder(dataset)
     if output is not None:
         check_outside("--output", output, images)

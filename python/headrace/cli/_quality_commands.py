@@ -16,7 +16,7 @@ from headrace._dataset import image_folder
 from headrace._units import counted
 from headrace.cli import _order_commands as options
 from headrace.cli import _orders, _quality
-from headrace.cli._commands import FormatName, FormatOptions, format_row
+from headrace.cli._commands import FormatName, FormatOptions, SplitName, format_row
 from headrace.errors import InvalidArgumentError
 from headrace.formats._outside import check_outside
 
@@ -41,6 +41,7 @@ def quality(
     settings: options.Settings = None,
     format: FormatName = None,
     format_options: FormatOptions = None,
+    split: SplitName = None,
     plot: Annotated[Path | None, typer.Option(help="Write a chart (.png).")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -54,7 +55,7 @@ def quality(
     if plot is not None and plot.suffix.lower() != ".png":
         raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
     row = format_row(format, format_options)
-    source, given = options.open_source(dataset, settings, samples, block_samples, row)
+    source, given = options.open_source(dataset, settings, samples, block_samples, row, split)
     if plot is not None and source.dataset is not None:
         check_outside("--plot", plot, image_folder(source.dataset))
     first: _orders.Ids

@@ -141,12 +141,23 @@ class Format(metaclass=_NamedOptions):
     follows_skip: ClassVar[bool] = False
     """Whether `skip=` leaves files out."""
 
+    has_class_folders: ClassVar[bool] = False
+    """Whether the folders in a folder are its classes."""
+
     @abstractmethod
     def recognises(self, path: str) -> bool:
         """Whether `path` (absolute) is such a dataset. OSError: it cannot be read.
 
         It exists, or it is a pattern, such as "a-{000..099}.tar" or "a-*.tar".
         """
+
+    def takes(self, name: str) -> bool:
+        """Whether a file of this name, in a folder, is one of such a dataset."""
+        return False
+
+    def example(self) -> Format:
+        """The format with options for a message that says to give it."""
+        return self
 
     def fill(self, path: str, builder: Builder) -> None:
         """Describes the dataset at `path` to the builder: fields, files, samples.
@@ -339,7 +350,7 @@ class Format(metaclass=_NamedOptions):
             builder.set_attribute(OPTIONS, self._options_text())
             if given.key:
                 builder.set_attribute(KEY, given.key)
-            given.fill(builder)
+            _filled(given, builder, target)
             for folder in () if given.key else searched_folders(title):
                 builder.depends_on(folder)
 
@@ -349,6 +360,19 @@ class Format(metaclass=_NamedOptions):
             return None  # The code of a format of the user's may have changed since.
         parts = [_core.version, self.name, given.title, given.key, self._options_text()]
         return json.dumps(parts)
+
+
+def _filled(given: Given, builder: Builder, target: str) -> None:
+    """Describes the samples; errors name the data, not the index file."""
+    try:
+        given.fill(builder)
+    except InvalidArgumentError as error:
+        what = str(error).removeprefix(f"writing index {target!r}: ")
+        if what == str(error):
+            raise
+        taken = "; each part of a sample has a name of its own: leave one of the two out"
+        advice = taken if what.endswith("the name is taken") else ""
+        raise InvalidArgumentError(f"indexing {given.title}: {what}{advice}") from error
 
 
 def options_of(index: _core.Index) -> dict[str, Any]:

@@ -121,6 +121,9 @@ class Arrays(_Rows):
         first = expand(path)[0]
         return first.endswith((".npy", ".npz")) and os.path.isfile(first)
 
+    def takes(self, name: str) -> bool:
+        return name.endswith((".npy", ".npz"))
+
     def columns(self, path: str) -> list[Column]:
         if path.endswith(".npz"):
             columns = npz_columns(path)
@@ -163,6 +166,9 @@ class Records(_Rows):
 
     def recognises(self, path: str) -> bool:
         return False
+
+    def takes(self, name: str) -> bool:
+        return bool(self.dtype) and name.endswith(".bin")
 
     def element(self) -> np.dtype[Any]:
         """The dtype of a record."""

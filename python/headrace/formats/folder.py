@@ -40,6 +40,7 @@ class Folder(Format):
     )
     file_a_sample: ClassVar[bool] = True
     follows_skip: ClassVar[bool] = True
+    has_class_folders: ClassVar[bool] = True
 
     def recognises(self, path: str) -> bool:
         if not os.path.isdir(path):

@@ -54,6 +54,9 @@ class Pack(Format):
             "(Arrow headers, labels) are not those that were written"
         )
 
+    def takes(self, name: str) -> bool:
+        return name.startswith("shard-") and name.endswith(".arrow")
+
     def hint(self, suffixes: Set[str]) -> str:
         if ".arrow" not in suffixes:
             return ""

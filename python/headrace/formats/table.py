@@ -17,6 +17,9 @@ from headrace._units import format_bytes
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.formats._arrow.huggingface import HuggingFace
 from headrace.formats._files.patterns import expand
+from headrace.formats._folders.advice import advice_on_file, advice_on_files
+from headrace.formats._folders.chosen import Chooser, with_split
+from headrace.formats._folders.media import Media
 from headrace.formats._format import Format, Given
 from headrace.formats._hdf5.hdf5 import Hdf5
 from headrace.formats._hive.partitions import refuse_other_partitions
@@ -37,6 +40,7 @@ OTHER = IndexFile()
 
 FORMATS: tuple[Format, ...] = (
     Folder(),
+    Media(),
     Tokens(),
     Arrays(),
     Records(),
@@ -144,14 +148,32 @@ def recognise(path: str) -> Format | None:
     return next((each for each in reversed(FORMATS) if each.recognises(path)), None)
 
 
-def of_object(given: object, row: Format | None = None) -> tuple[Format, Given] | None:
+def chosen(
+    path: str, row: Format | None, split: str | None, skip: Sequence[str] | None
+) -> tuple[str, Format]:
+    """What to open at `path`, and by which format: all of it, or the split that is asked for."""
+    chooser = Chooser(FORMATS, recognise)
+    path, row = chooser.chosen(path, row, split, skip or ())
+    return path, row or chooser.recognise(path) or recognised(path)
+
+
+def of_object(
+    given: object, row: Format | None = None, split: str | None = None
+) -> tuple[Format, Given] | None:
     """The format of an object that is no path, and how it is indexed; `row`: by this format.
 
     None if no format knows it.
     """
     for each in (row,) if row is not None else reversed(FORMATS):
+        if split is not None and "split" in each.options():
+            each = with_split(each, split)
         found = each.of_object(given)
         if found is not None:
+            if split is not None and "split" not in each.options():
+                raise InvalidArgumentError(
+                    f"opening {found.title}: split={split!r} was given, but it is one dataset; "
+                    "leave split out"
+                )
             return each, found
     return None
 
@@ -186,9 +208,10 @@ def recognised(path: str) -> Format:
             f"{first}{there}; {described()}"
         )
     if names is None:
+        advice = advice_on_file(path, FORMATS) or described()
         raise InvalidArgumentError(
             f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"
-            f", no dataset; {described()}"
+            f", no dataset; {advice}"
         )
     if not names:
         raise InvalidArgumentError(
@@ -201,7 +224,8 @@ def recognised(path: str) -> Format:
         kinds[suffix] = kinds.get(suffix, 0) + 1
     found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())[:5])
     hints = "".join(each.hint(kinds.keys()) for each in FORMATS)
+    advice = advice_on_files(path, names, FORMATS, recognise) or described()
     raise InvalidArgumentError(
         f"opening dataset {path}: not a dataset: it holds no folders, only files ({found}); "
-        f"{described()}{hints}"
+        f"{advice}{hints}"
     )

@@ -92,6 +92,12 @@ class Tokens(Format):
         file, offset, _ = (int(each[0]) for each in index.extents(0, 0, 1))
         return offset == 0 and has_header(object_path(index, file))
 
+    def takes(self, name: str) -> bool:
+        return name.endswith((".bin", ".npy"))
+
+    def example(self) -> Tokens:
+        return Tokens(dtype="uint16", window=1024)
+
     def fill(self, path: str, builder: Builder) -> None:
         if self.window is None and not self.documents:
             raise InvalidArgumentError(

@@ -10,7 +10,7 @@ import tarfile
 import warnings
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from headrace.formats._files.patterns import expand, files_at
 from headrace.formats._files.sounds import Undecoded, sound_bytes
 from headrace.formats._files.tar import Member, TarReader, open_tar
 from headrace.formats._findings import TAR_LINK, TAR_SPECIAL, TAR_TWICE, callers_level
+from headrace.formats._folders.calls import open_call
 from headrace.formats._format import Format, Sample
 from headrace.formats._tars.advice import DEREFERENCE, unlike, without_bytes
 from headrace.formats._tars.samples import IMAGES, KEY, META, keys_again, samples_of
@@ -56,11 +57,15 @@ class WebDataset(Format):
         first = expand(path)[0]
         return first.endswith(_SUFFIXES) and os.path.isfile(first)
 
+    def takes(self, name: str) -> bool:
+        return name.endswith(_SUFFIXES)
+
     def fill(self, path: str, builder: Builder) -> None:
         if os.path.isdir(path):
             builder.depends_on(path)
         shards = _shards(path)
         fields = self._first_fields(path, shards)
+        self._check_names(path, fields)
         for each in fields:
             each.declare(builder)
 
@@ -99,6 +104,23 @@ class WebDataset(Format):
             f"indexing {shard}: the first sample, {key!r}, has members {', '.join(found)}, and no "
             f"sample of {path} has one of members={self.members!r}; give some of these"
         )
+
+    def _check_names(self, path: str, fields: Sequence[_Field]) -> None:
+        """Raises if two members of a sample would be one field."""
+        known: dict[str, str] = {}
+        for each in fields:
+            other = known.setdefault(each.name, each.extension)
+            if other == each.extension:
+                continue
+            renamed = other if each.name == each.extension else each.extension
+            left = tuple(x.extension for x in fields if x is not each)
+            fewer = open_call(path, replace(self, members=left))
+            own = open_call(path, replace(self, raw=(*self.raw, renamed)))
+            raise InvalidArgumentError(
+                f"indexing {path}: members .{other} and .{each.extension} would both be the field "
+                f"{each.name!r}; take one of them, {fewer}, or keep the bytes of one under its own "
+                f"name, {own}"
+            )
 
     def _taken(self, found: dict[str, Member]) -> dict[str, Member]:
         if self.members is None:

@@ -40,6 +40,13 @@ def folder(root: Path) -> Written:
     return write_numbered(root / "images", (6, 6)), ()
 
 
+def media(root: Path) -> Written:
+    (root / "images").mkdir()
+    for i in range(ROWS):
+        (root / f"images/{i:02}.jpg").write_bytes(bytes(range(100 + i)))
+    return root / "images", ()
+
+
 def tokens(root: Path) -> Written:
     np.arange(ROWS * 8 + 1, dtype=np.uint16).tofile(root / "a.bin")
     return root / "a.bin", ("dtype=uint16", "window=8")
@@ -180,6 +187,7 @@ def index(root: Path) -> Written:
 
 WRITERS: dict[Callable[[Path], Written], str] = {
     folder: "folder",
+    media: "media",
     tokens: "tokens",
     arrays: "arrays",
     records: "records",

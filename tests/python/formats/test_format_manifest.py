@@ -298,7 +298,9 @@ def test_a_folder_with_one_table(folder: Path, name: str) -> None:
     write(folder / name, [plain_row(i) for i in range(5)])
     assert len(hr.open(folder)) == 5
     write(folder / "manifest.tsv", [plain_row(0)])
-    assert hr.open(folder).format == "folder"  # Two tables.
+    with pytest.raises(errors.InvalidArgumentError, match="looks like a table and the folder of"):
+        hr.open(folder)  # Two tables.
+    assert hr.open(folder, format="folder").format == "folder"
 
 
 def test_class_folders_stay_class_folders(folder: Path) -> None:

@@ -15,7 +15,7 @@ from headrace.formats._arrow.describe import add_in_order, add_mapped, has_files
 from headrace.formats._arrow.layout import Leaf, add_fields, features_in, leaves_of, with_sounds
 from headrace.formats._arrow.own import own_rows
 from headrace.formats._arrow.places import Places
-from headrace.formats._arrow.saved import is_saved, saved_at
+from headrace.formats._arrow.saved import SUFFIXES, is_saved, saved_at
 from headrace.formats._arrow.tables import ArrowFile, pyarrow
 from headrace.formats._builder import Builder
 from headrace.formats._files.sounds import Undecoded
@@ -43,6 +43,9 @@ class HuggingFace(Format):
 
     def recognises(self, path: str) -> bool:
         return is_saved(path)
+
+    def takes(self, name: str) -> bool:
+        return name.endswith(SUFFIXES)
 
     def root(self, path: str) -> str:
         saved = saved_at(path, self.split)

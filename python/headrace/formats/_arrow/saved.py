@@ -114,7 +114,7 @@ def _chosen(path: str, names: list[str], split: str | None) -> str:
         given = "" if split is None else f"split={split!r} was given, and "
         raise InvalidArgumentError(
             f"opening dataset {path}: {given}it has the splits {', '.join(names)}; choose one: "
-            f"hr.open(path, format=hr.formats.HuggingFace(split={names[0] if names else ''!r}))"
+            f"hr.open({path!r}, split={names[0] if names else ''!r})"
         )
     assert split is not None
     return split

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from headrace.errors import DataLossError
+
 BEGIN_BYTES = 12
 """That `is_image` looks at."""
 
@@ -14,3 +18,46 @@ def is_image(value: bytes) -> bool:
     Not TIFF: files of cameras and microscopes, which are no images for a loader, begin as it does.
     """
     return value.startswith(_BEGINS) or (value[:4] == b"RIFF" and value[8:12] == b"WEBP")
+
+
+_OTHERS = (
+    (b"GIF8", "a GIF"),
+    (b"\x00\x00\x00\x0cjP", "a JPEG 2000"),
+    (b"\xff\x4f\xff\x51", "a JPEG 2000"),
+    (b"\x00\x00\x01\x00", "an ICO"),
+    (b"\x00\x00\x00\x0cJXL", "a JPEG XL"),
+    (b"\xff\x0a", "a JPEG XL"),
+    (b"8BPS", "a PSD"),
+    (b"%PDF", "a PDF"),
+    (b"<", "HTML, XML or SVG"),
+    (b"version ", "a Git LFS pointer: fetch the file with git lfs pull"),
+    (b"PK\x03\x04", "a zip file"),
+    (b"\x1f\x8b", "a gzip file"),
+)
+_BEGIN_SHOWN = re.compile(r"neither [\w, ]+ nor \w+, it begins with ((?:[0-9a-f]{2} ?)+)")
+
+
+def other_format(begin: bytes) -> str | None:
+    """What a file is that headrace does not decode, by its first bytes: "a GIF"."""
+    if begin[4:8] == b"ftyp":
+        brand = begin[8:12]
+        of = {b"avif": "an AVIF", b"avis": "an AVIF", b"heic": "a HEIC", b"heix": "a HEIC"}
+        return of.get(brand, "an AVIF, a HEIC or a video")
+    return next((name for magic, name in _OTHERS if begin.startswith(magic)), None)
+
+
+def name_format(error: BaseException) -> None:
+    """Completes the core's message of an image that it does not know, if another format is."""
+    if not isinstance(error, DataLossError) or not error.args:
+        return
+    text = str(error.args[0])
+    found = _BEGIN_SHOWN.search(text)
+    name = None if found is None else other_format(bytes.fromhex(found[1]))
+    if name is not None:
+        error.args = (f"{text}: {name}; {OTHER_WAY_OUT}", *error.args[1:])
+
+
+OTHER_WAY_OUT = (
+    "convert it to JPEG, PNG or WebP, leave it out of the folder with skip=, or replace it with "
+    'Loader(on_error="substitute"); what Pillow reads, it decodes for a Python transform='
+)

@@ -18,14 +18,16 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from headrace.formats._files.patterns import expand, folder_above, is_pattern
+from headrace.formats._files.patterns import expand, folder_above, is_pattern, pattern_of
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def dataset_path(doing: str, path: Any) -> str:
     """`path`, absolute: something is there, or it is a pattern of several. A "~" that begins it is
-    the user's home folder."""
+    the user's home folder. Of a list of paths, their pattern."""
+    if isinstance(path, (list, tuple)):
+        return _listed(doing, path)
     text = given_path(doing, path)
     where = os.path.abspath(text)
     if os.path.exists(where):
@@ -44,6 +46,30 @@ def dataset_path(doing: str, path: Any) -> str:
     return (
         found[0] if len(found) == 1 and "=" not in found[0][len(folder_above(where)) :] else where
     )
+
+
+def _listed(doing: str, paths: Sequence[Any]) -> str:
+    """The pattern of these files, in this order."""
+    if not paths:
+        raise InvalidArgumentError(f"{doing}: got an empty list, must be paths of files")
+    found: list[str] = []
+    for each in paths:
+        if isinstance(each, (list, tuple)):
+            raise InvalidArgumentError(f"{doing}: got {shown(paths)}, must be a list of paths")
+        where = dataset_path(doing, each)
+        if len(paths) > 1 and os.path.isdir(where):
+            raise InvalidArgumentError(
+                f"{doing}: {where} is a folder; a list has files: write {where}/* in its place"
+            )
+        found += expand(where) if is_pattern(where) else [where]
+    pattern = pattern_of(found)
+    if pattern is None:
+        raise InvalidArgumentError(
+            f"{doing}: got {shown(paths)}: a list of paths becomes a pattern, and one of them has "
+            "one of the characters {},*?[ of patterns; link the files into a folder under other "
+            "names, and open that"
+        )
+    return pattern
 
 
 def _not_found(doing: str, path: str) -> HeadraceError:

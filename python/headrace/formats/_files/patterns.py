@@ -1,17 +1,20 @@
-"""Patterns of paths, as shells have them: "a-{000..099}.tar", "{train,extra}.tar", "a-*.tar"."""
+"""Patterns of paths, as shells have them: "a-{000..099}.tar", "{train,extra}.tar", "a-*.tar"; and
+"data/**/*.tar", of folders at any depth."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _SPECIAL = re.compile(r"[{*?\[]")
+_SPECIAL_IN_LIST = re.compile(r"[{},*?\[]")
+_ANY_DEPTH = "**"
 _FILES_MAX = 1_000_000
 
 
@@ -24,7 +27,7 @@ def is_pattern(path: str) -> bool:
         return False
     if any(map(_is_list, _BRACES.findall(path))):
         return True
-    return glob.has_magic(path) and next(glob.iglob(path), None) is not None
+    return glob.has_magic(path) and next(_matches(path), None) is not None
 
 
 def expand(path: str) -> list[str]:
@@ -36,7 +39,7 @@ def expand(path: str) -> list[str]:
         return [path]
     paths: list[str] = []
     for each in _expanded(path):
-        paths += sorted(glob.glob(each)) if _has_wildcards(each) else [each]
+        paths += sorted(_matches(each)) if _has_wildcards(each) else [each]
         if len(paths) > _FILES_MAX:
             raise InvalidArgumentError(
                 f"pattern {path}: more than {_FILES_MAX:,} files; name their folder"
@@ -59,9 +62,22 @@ def searched_folders(path: str) -> set[str]:
         parts = each.split("/") if _has_wildcards(each) else []
         for number, part in enumerate(parts):
             above = "/".join(parts[:number]) or "/"
-            if glob.has_magic(part):
-                found.update(filter(os.path.isdir, glob.glob(above)))
-    return found
+            if part == _ANY_DEPTH:
+                found.update(map(os.path.normpath, glob.glob(f"{above}/**/", recursive=True)))
+            elif glob.has_magic(part):
+                found.update(filter(os.path.isdir, glob.glob(above, recursive=True)))
+    return set(map(os.path.normpath, found))
+
+
+def pattern_of(paths: Sequence[str]) -> str | None:
+    """A pattern of these paths, which are absolute, in this order; None: there is none."""
+    if len(paths) == 1:
+        return paths[0]
+    folder = os.path.commonpath([os.path.dirname(each) for each in paths])
+    names = [os.path.relpath(each, folder) for each in paths]
+    if any(_SPECIAL_IN_LIST.search(each) for each in (folder, *names)):
+        return None
+    return os.path.join(folder, f"{{{','.join(names)}}}")
 
 
 def files_at(path: str, takes: Callable[[str], bool]) -> list[str]:
@@ -73,6 +89,14 @@ def files_at(path: str, takes: Callable[[str], bool]) -> list[str]:
     except OSError as error:
         raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
     return [os.path.join(path, each) for each in names if takes(each)]
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    """The paths that match wildcards; of `**` all files below, as it stands for folders."""
+    if _ANY_DEPTH not in pattern.split("/"):
+        return glob.iglob(pattern)
+    found = set(glob.iglob(pattern, recursive=True))  # It may find a path in two ways.
+    return filter(os.path.isfile, found) if pattern.endswith(_ANY_DEPTH) else iter(found)
 
 
 def _has_wildcards(path: str) -> bool:

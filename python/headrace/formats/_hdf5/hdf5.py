@@ -64,6 +64,9 @@ class Hdf5(Format):
             front = file.read(4096)
         return any(front[at : at + 8] == _MAGIC for at in (0, 512, 1024, 2048))
 
+    def takes(self, name: str) -> bool:
+        return name.lower().endswith(_SUFFIXES)
+
     def fill(self, path: str, builder: Builder) -> None:
         self._check_options()
         if os.path.isdir(path):

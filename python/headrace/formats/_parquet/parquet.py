@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
 
 _TYPED_MAX = 60  # characters of a value that a message advises to type
 GROUP_BYTES_MAX = 2 << 30  # that a row group may decode to
-_SPLIT = re.compile(r"(.+)-\d{5}-of-\d{5}(?:-[0-9a-f]+)?[.]\w+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +90,9 @@ class Parquet(GroupFormat):
             return is_folder_of_files(path) or is_partitioned(path)
         first = expand(path)[0]
         return first.endswith(SUFFIXES) and os.path.isfile(first)
+
+    def takes(self, name: str) -> bool:
+        return name.endswith(SUFFIXES)
 
     def decodes(self, path: str) -> Decodes:
         """Not where the index can say where values lie: in pages that have them as they are."""
@@ -142,7 +143,6 @@ class Parquet(GroupFormat):
                 builder.depends_on(folder)
         elif os.path.isdir(path):
             builder.depends_on(path)
-            _refuse_splits(path, files)
             warn_of_others(path, files)
         if not files:
             raise InvalidArgumentError(f"indexing {path}: it holds no samples")
@@ -458,17 +458,6 @@ def _too_large(path: str, group: int, size: int) -> InvalidArgumentError:
         "columns with columns=(...), or write the file again with smaller row groups "
         "(row_group_size=...)"
     )
-
-
-def _refuse_splits(path: str, files: Sequence[str]) -> None:
-    """Raises if a folder has several splits, as train-00000-of-00002 and test-00000-of-00001."""
-    found = [_SPLIT.fullmatch(os.path.basename(each)) for each in files]
-    splits = sorted({each[1] for each in found if each is not None})
-    if len(splits) > 1:
-        raise InvalidArgumentError(
-            f"indexing {path}: it holds several splits: {', '.join(splits)}; open one by a "
-            f"pattern, such as {path}/{splits[-1]}-{{00000..00003}}-of-00004.parquet"
-        )
 
 
 def _unsure(columns: Sequence[Column]) -> list[Column]:

@@ -58,6 +58,9 @@ class TFRecord(Format):
             return False
         return _is_named(first) or (_is_numbered(first) and _begins(first))
 
+    def takes(self, name: str) -> bool:
+        return _is_named(name) or (_is_numbered(name) and name[-1].isdigit())
+
     def fill(self, path: str, builder: Builder) -> None:
         if os.path.isdir(path):
             builder.depends_on(path)

@@ -85,11 +85,17 @@ class Manifest(Format):
             if first.lower().endswith(_TEXT_SUFFIXES):
                 return True
             head = _head(first)
-            return have_files(head, os.path.dirname(first)) and not holds_bytes(head)
+            # One without rows is refused as such.
+            return head is None or (
+                have_files(head, os.path.dirname(first)) and not holds_bytes(head)
+            )
         except (DataLossError, InvalidArgumentError, FailedPreconditionError, NotFoundError):
             return False
         except ImportError:
             return False
+
+    def takes(self, name: str) -> bool:
+        return name.lower().endswith(_TEXT_SUFFIXES)
 
     def root(self, path: str) -> str:
         base = os.path.dirname(self._tables(path)[0])

@@ -1,0 +1,105 @@
+"""What to type for a path that no format opens as it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from headrace.formats._folders.calls import open_call
+from headrace.formats._folders.contents import contents_of, path_of_files, taker
+from headrace.formats._folders.media import is_media
+from headrace.formats._format import Format
+
+Recognise = Callable[[str], Format | None]
+
+_SHOWN = 3
+_UNLIKE = (".npy", ".npz", ".bin")  # of one folder they are often the parts of a sample
+_UNDECODED = {
+    ".gif": "GIF",
+    ".avif": "AVIF",
+    ".heic": "HEIC",
+    ".heif": "HEIF",
+    ".jp2": "JPEG 2000",
+    ".j2k": "JPEG 2000",
+    ".ico": "ICO",
+    ".jxl": "JPEG XL",
+    ".psd": "PSD",
+    ".svg": "SVG",
+}
+
+
+def advice_on_file(path: str, formats: Sequence[Format]) -> str:
+    """For a file that no format recognises; empty: there is none."""
+    name = os.path.basename(path)
+    if name.endswith(".bin"):
+        tokens = next(each.example() for each in formats if each.name == "tokens")
+        return (
+            f"a raw file does not say what it holds; of token ids: {open_call(path, tokens)}, "
+            "with their type and the length of a sample; of records of equal size: "
+            "hr.formats.Records(dtype=...)"
+        )
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix in _UNDECODED:
+        return undecoded_advice({suffix})
+    row = taker(name, formats) if suffix else None  # Numbered files without one may be anything.
+    return "" if row is None else f"say what it is: {open_call(path, row.example())}"
+
+
+def undecoded_suffixes(suffixes: Iterable[str]) -> set[str]:
+    """Those of images that headrace has no decoder for."""
+    return {each for each in suffixes if each in _UNDECODED}
+
+
+def undecoded_advice(suffixes: set[str]) -> str:
+    """For images of formats that headrace has no decoder for."""
+    names = sorted({_UNDECODED[each] for each in suffixes})
+    return (
+        f"headrace does not decode {', '.join(names)}; convert the images to JPEG, PNG or WebP "
+        "(magick mogrify -format png), or name them in a table, whose files a Python transform "
+        "decodes (headrace docs formats/manifests)"
+    )
+
+
+def advice_on_files(
+    path: str, names: Sequence[str], formats: Sequence[Format], recognise: Recognise
+) -> str:
+    """For a folder of files that are not one dataset; empty: there is none."""
+    found = contents_of(path, names, formats)
+    calls = []
+    for suffix, files in found.kinds.items():
+        taken = files[:1] if suffix in _UNLIKE else files
+        where = path_of_files(path, taken, suffix=suffix)
+        row = taker(files[0], formats)
+        if where is not None and row is not None and not row.hint({suffix}):
+            calls.append(open_call(where, None if recognise(where) else row.example()))
+    if calls:
+        return f"name the files of one dataset: {' or '.join(calls[:_SHOWN])}"
+    media = _advice_on_media(path, names, recognise)
+    if media:
+        return media
+    suffixes = undecoded_suffixes(os.path.splitext(each)[1].lower() for each in found.others)
+    return undecoded_advice(suffixes) if suffixes else ""
+
+
+def _advice_on_media(path: str, names: Sequence[str], recognise: Recognise) -> str:
+    """For a folder with images or sounds, and other files; empty: it has none."""
+    kinds: dict[str, list[str]] = {}
+    for name in sorted(names):
+        if is_media(name):
+            kinds.setdefault(os.path.splitext(name)[1], []).append(name)
+    calls = []
+    for suffix, files in kinds.items():
+        where = path_of_files(path, files, suffix=suffix)
+        if where is not None and recognise(where) is not None:
+            calls.append(open_call(where))
+    if not calls:
+        return ""
+    stems = {os.path.splitext(each)[0]: each for files in kinds.values() for each in files}
+    others = sorted(each for each in names if not is_media(each))
+    pairs = ((each, stems.get(os.path.splitext(each)[0])) for each in others)
+    pair = next((f"{other} beside {own}" for other, own in pairs if own is not None), "")
+    what = f"{pair} seem to be one sample; " if pair else ""
+    return (
+        f"{what}the images or sounds alone: {' or '.join(calls[:_SHOWN])}; together: write a "
+        "table with a row a sample, which names its files (headrace docs formats/manifests)"
+    )

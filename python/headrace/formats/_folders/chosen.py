@@ -1,0 +1,291 @@
+"""What `hr.open` reads of a path: all of it, or the split that is asked for."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any, cast
+
+from headrace._arguments import shown
+from headrace._text import os_reason
+from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
+from headrace.formats._files.patterns import expand, is_pattern
+from headrace.formats._folders.calls import open_call
+from headrace.formats._folders.contents import (
+    Contents,
+    are_numbered,
+    contents_of,
+    path_of_files,
+    taker,
+)
+from headrace.formats._folders.looks import coco_look, nested_look, pair_look, table_look
+from headrace.formats._folders.splits import Splits, splits_of_files, splits_of_folders
+from headrace.formats._format import Format
+
+_FOLDER = "folder"
+
+
+class Chooser:
+    """Finds the splits of paths, by the formats that there are. For one call of `hr.open`."""
+
+    def __init__(
+        self, formats: Sequence[Format], recognise: Callable[[str], Format | None]
+    ) -> None:
+        self._formats = formats
+        self.recognise = cache(recognise)
+
+    def chosen(
+        self, path: str, row: Format | None, split: str | None, skip: Sequence[str]
+    ) -> tuple[str, Format | None]:
+        """What to open, and by which format, as far as it is known: `path` and `row`, or those of
+        the split.
+
+        Raises InvalidArgumentError: there are several splits and none is asked for; no such one.
+        """
+        if split is not None and not isinstance(cast(object, split), str):
+            raise InvalidArgumentError(f"split: got {shown(split)}, must be a name, as 'train'")
+        try:
+            path, row = self._chosen(path, row, split, skip)
+            if row is None:
+                look = self._look(path, skip)
+                if look is not None:
+                    raise InvalidArgumentError(f"opening dataset {path}: {look}")
+            return self._files_of(path, row) or path, row
+        except OSError as error:
+            if isinstance(error, HeadraceError):
+                raise
+            raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error
+
+    def _chosen(
+        self, path: str, row: Format | None, split: str | None, skip: Sequence[str]
+    ) -> tuple[str, Format | None]:
+        own = self._with_own(path, row, split)
+        if own is not None:
+            return path, own
+        if row is None and split is None:
+            self._refuse_coco(path, skip)
+        wanted = split if row is None or split is not None else _own_split(row)
+        found = self._splits(path, row, skip, wanted)
+        if wanted is None:
+            if len(found) > 1:
+                raise self._several(path, row, found)
+            return path, row
+        part = found.chosen(wanted)
+        if part is None:
+            raise _no_such(path, row, wanted, found)
+        if row is not None and _own_split(row) is not None:
+            row = with_split(row, None)
+        return found.path_of(part), row
+
+    def _with_own(self, path: str, row: Format | None, split: str | None) -> Format | None:
+        """The format with its own option `split`, where it knows the splits of what is there."""
+        if row is None and split is None:
+            return None
+        known = row or self.recognise(path)
+        if known is None or "split" not in known.options():
+            return None
+        if os.path.isdir(path) and not known.recognises(path):
+            return None
+        if split is None:
+            return row
+        if _own_split(known) not in (None, split):
+            raise InvalidArgumentError(
+                f"opening dataset {path}: got split={split!r} and format={known.name!r} with "
+                f"split={_own_split(known)!r}; give one of them"
+            )
+        return with_split(known, split)
+
+    def _splits(
+        self, path: str, row: Format | None, skip: Sequence[str], wanted: str | None
+    ) -> Splits:
+        """The splits at a path; none if it is one dataset as its format has it."""
+        if not os.path.isdir(path):
+            return _of_pattern(path) if wanted is not None else Splits(path, {})
+        files, folders = _entries(path, skip)
+        known = row or self.recognise(path)
+        if known is None or (row is None and _has_classes(known)):
+            return self._unnamed(path, files, folders, wanted)
+        found = splits_of_files(path, files, known.takes)
+        if found or (wanted is None and (_has_classes(known) or known.recognises(path))):
+            return found  # With format="folder" each folder is a class, whatever its name.
+        return splits_of_folders(path, folders, any_other=wanted is not None)
+
+    def _unnamed(
+        self, path: str, files: Sequence[str], folders: Sequence[str], wanted: str | None
+    ) -> Splits:
+        """The same where no format but that of class folders knows the folder."""
+        below = splits_of_folders(path, folders, any_other=wanted is not None)
+        if below or len(folders) < 2:
+            for each in reversed(self._formats):
+                found = splits_of_files(path, files, each.takes)
+                enough = len(found) > 1 or (found and wanted is not None)
+                if enough and (not folders or each.name != "manifest" or self._opens(found)):
+                    return found
+        return below if wanted is not None or self._opens(below) else Splits(path, {})
+
+    def _refuse_coco(self, path: str, skip: Sequence[str]) -> None:
+        """Raises for a folder of COCO, whose folders have names of splits."""
+        if os.path.isdir(path) and _is_folder(self.recognise(path)):
+            look = coco_look(path, _entries(path, skip)[1], self.recognise)
+            if look is not None:
+                raise InvalidArgumentError(f"opening dataset {path}: {look}")
+
+    def _look(self, path: str, skip: Sequence[str]) -> str | None:
+        """What to type for a folder that is taken for one of classes and looks like another."""
+        if not os.path.isdir(path) or not _is_folder(self.recognise(path)):
+            return None
+        files, folders = _entries(path, skip)
+        folders = [each for each in folders if not each.startswith(".")]
+        return (
+            pair_look(path, folders, self.recognise)
+            or table_look(path, files, folders, self.recognise)
+            or self._splits_below(path, folders)
+            or nested_look(path, folders, self._would_open, self._formats)
+        )
+
+    def _splits_below(self, path: str, folders: Sequence[str]) -> str | None:
+        """What to type where the one folder has several splits."""
+        below = os.path.join(path, folders[0]) if len(folders) == 1 else path
+        found = Splits(path, {}) if below == path else self._splits(below, None, (), None)
+        if len(found) < 2:
+            return None
+        return str(self._several(below, None, found)).removeprefix("opening dataset ")
+
+    def _would_open(self, path: str) -> Format | None:
+        """The format by which `hr.open` takes a path, if it does without more arguments."""
+        try:
+            where, _ = self.chosen(path, None, None, ())
+        except HeadraceError:
+            return None
+        known = self.recognise(where)
+        return None if _is_folder(known) and self._look(where, ()) is not None else known
+
+    def _opens(self, found: Splits) -> bool:
+        """Whether a part is of a known format."""
+        return bool(found) and self.recognise(found.path_of(found.first)) is not None
+
+    def _files_of(self, path: str, row: Format | None) -> str | None:
+        """The files of a folder that no format takes as a whole; None: it is to be taken so.
+
+        They are all of one kind, with nothing beside them but notes; or what a given format takes.
+        """
+        known = row or self.recognise(path)
+        if not os.path.isdir(path) or (known is not None and known.recognises(path)):
+            return None
+        found = contents_of(path, _files_in(path), (row,) if row is not None else self._formats)
+        if found.unfinished and found.kinds:
+            raise _unfinished(found, row)
+        if len(found.kinds) != 1 or (row is None and found.others):
+            return None
+        ((suffix, names),) = found.kinds.items()
+        own = row or taker(names[0], self._formats)
+        if own is None or own.hint({suffix}):
+            return None  # Something is missing.
+        if len(names) > 1 and not are_numbered(names) and not _takes_any(row, suffix):
+            return None
+        return path_of_files(path, names, suffix=suffix)
+
+    def _several(self, path: str, row: Format | None, found: Splits) -> InvalidArgumentError:
+        first = found.first
+        part = found.path_of(first)
+        look = self._look(part, ()) if row is None else None
+        if look is not None:
+            return InvalidArgumentError(
+                f"opening dataset {path}: it holds several splits: {found.names}; {part}: {look}"
+            )
+        named = row or self._to_name(part, found.parts[first][0])
+        call, other = open_call(path, named, first), open_call(part, named)
+        classes = ""
+        if row is None and os.path.isdir(part):
+            known = self.recognise(path)
+            classes = f"; format={known.name!r} takes them as classes" if known is not None else ""
+        return InvalidArgumentError(
+            f"opening dataset {path}: it holds several splits: {found.names}; open one: {call} (in "
+            f"commands --split {first}), which is {other}{classes}"
+        )
+
+    def _to_name(self, part: str, file: str) -> Format | None:
+        """The format that has to be given, as nothing tells it."""
+        if self.recognise(part) is not None:
+            return None
+        own = taker(file, self._formats)
+        return None if own is None else own.example()
+
+
+def _takes_any(row: Format | None, suffix: str) -> bool:
+    """Whether a given format takes all such files of a folder as one dataset, by any names."""
+    return row is not None and suffix in (".tar", ".parquet", ".h5", ".hdf5")
+
+
+def _entries(folder: str, skip: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The files and the folders in it, without those that `skip=` leaves out."""
+    with os.scandir(folder) as entries:
+        found = {each.name: each.is_dir() for each in entries}
+    files = [each for each in found if not found[each]]
+    return files, [each for each in found if found[each] and not _is_left(each, skip)]
+
+
+def _files_in(folder: str) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [each.name for each in entries if not each.is_dir()]
+
+
+def _unfinished(found: Contents, row: Format | None) -> InvalidArgumentError:
+    (names, *_) = found.kinds.values()
+    path = path_of_files(found.folder, names)
+    call = "the others by a pattern" if path is None else open_call(path, row)
+    return InvalidArgumentError(
+        f"opening dataset {found.folder}: {found.unfinished[0]} is a download that has not ended; "
+        f"finish it, or open the files that are there: {call}"
+    )
+
+
+def _is_folder(row: Format | None) -> bool:
+    return row is not None and row.name == _FOLDER
+
+
+def _has_classes(row: Format | None) -> bool:
+    return row is not None and row.has_class_folders
+
+
+def _own_split(row: Format) -> str | None:
+    return cast(str | None, row.options().get("split"))
+
+
+def with_split(row: Format, split: str | None) -> Format:
+    """The format with this value of its own option `split`."""
+    made: Format = replace(cast(Any, row), split=split)
+    return made
+
+
+def _of_pattern(path: str) -> Splits:
+    """The splits of the files of a pattern, if these lie in one folder."""
+    if not is_pattern(path):
+        return Splits(path, {})
+    files = expand(path)
+    (folder, *others) = {os.path.dirname(each) for each in files}
+    if others:
+        return Splits(path, {})
+    return splits_of_files(folder, map(os.path.basename, files), lambda name: True)
+
+
+def _is_left(name: str, skip: Sequence[str]) -> bool:
+    """Whether `skip=` leaves out a folder that lies directly below the dataset's."""
+    return any(fnmatchcase(name, each) or fnmatchcase(f"/{name}", each) for each in skip)
+
+
+def _no_such(path: str, row: Format | None, split: str, found: Splits) -> InvalidArgumentError:
+    given = f"opening dataset {path}: split={split!r} was given, "
+    if not found:
+        why = "but no names of files or folders there are those of splits"
+        if glob.has_magic(path) or not os.path.isdir(path):
+            why = "but it is one dataset, not a folder of several"
+        return InvalidArgumentError(f"{given}{why}; leave split out: {open_call(path, row)}")
+    return InvalidArgumentError(
+        f"{given}and it has the splits {found.names}; choose one: "
+        f"{open_call(path, row, found.first)}"
+    )

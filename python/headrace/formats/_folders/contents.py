@@ -1,0 +1,104 @@
+"""The files in a folder, by the formats that take them."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from headrace.formats._files.patterns import expand
+from headrace.formats._format import Format
+
+_NOTES = ("", ".md", ".txt", ".json", ".yaml", ".yml", ".py", ".crc", ".idx", ".pkl", ".log")
+"""Of files that say something about the data beside them."""
+_UNFINISHED = (".part", ".partial", ".tmp", ".incomplete", ".crdownload", ".aria2")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Files of a folder, by what they are."""
+
+    folder: str
+    kinds: Mapping[str, tuple[str, ...]]
+    """By the ending of their names, those that a format takes."""
+    others: tuple[str, ...]
+    """Those that none takes, and that are no notes about the rest."""
+    unfinished: tuple[str, ...]
+    """Downloads that have not ended."""
+
+
+def contents_of(folder: str, names: Iterable[str], formats: Sequence[Format]) -> Contents:
+    """What these files of a folder are."""
+    kinds: dict[str, list[str]] = {}
+    others, unfinished = [], []
+    for name in sorted(names):
+        suffix = os.path.splitext(name)[1].lower()
+        if name.startswith("."):
+            continue
+        if suffix in _UNFINISHED:
+            unfinished.append(name)
+        elif taker(name, formats) is not None:
+            kinds.setdefault("" if suffix[-1:].isdigit() else suffix, []).append(name)
+        elif not is_note(name):
+            others.append(name)
+    found = {suffix: tuple(files) for suffix, files in kinds.items()}
+    return Contents(folder, found, tuple(others), tuple(unfinished))
+
+
+def is_note(name: str) -> bool:
+    """Whether a file says something about the data beside it, by its name."""
+    return os.path.splitext(name)[1].lower() in _NOTES
+
+
+def taker(name: str, formats: Sequence[Format]) -> Format | None:
+    """The format that takes files of this name."""
+    return next((each for each in reversed(formats) if each.takes(name)), None)
+
+
+def are_numbered(names: Sequence[str]) -> bool:
+    """Whether names differ in their numbers alone, as part-0.npy and part-1.npy."""
+    return len({re.sub(r"\d+", "0", each) for each in names}) == 1
+
+
+def path_of_files(folder: str, names: Sequence[str], *, suffix: str = "") -> str | None:
+    """What `hr.open` takes for these files alone: a file, or a pattern; None: there is none.
+
+    `suffix`: a pattern of all files that end with it is tried first.
+    """
+    if len(names) == 1:
+        return os.path.join(folder, names[0])
+    wanted = [os.path.join(folder, each) for each in names]
+    for pattern in _patterns(names, suffix):
+        if glob.has_magic(pattern) and not _matches_only(folder, pattern, names):
+            continue
+        path = os.path.join(glob.escape(folder), pattern)
+        if expand(path) == wanted:
+            return path
+    return None
+
+
+def _patterns(names: Sequence[str], suffix: str) -> Iterable[str]:
+    """Patterns of these names: with a wildcard between what they share, and as a list."""
+    begin = _shared(names)
+    end = _shared([each[len(begin) :][::-1] for each in names])[::-1]
+    begin = begin.rstrip("0123456789")  # Files that are added later are numbered on.
+    end = end.lstrip("0123456789")
+    if suffix:
+        yield f"*{glob.escape(suffix)}"
+    yield f"{glob.escape(begin)}*{glob.escape(end)}"
+    yield f"{{{','.join(names)}}}"
+
+
+def _shared(names: Sequence[str]) -> str:
+    """What all names begin with."""
+    first, last = min(names), max(names)
+    pairs = enumerate(zip(first, last, strict=False))
+    return first[: next((at for at, (a, b) in pairs if a != b), len(first))]
+
+
+def _matches_only(folder: str, pattern: str, names: Sequence[str]) -> bool:
+    there = (each for each in os.listdir(folder) if not each.startswith("."))
+    return sorted(each for each in there if fnmatchcase(each, pattern)) == list(names)

@@ -1,0 +1,157 @@
+"""Folders that `Folder` would take for class folders, and that look like something else."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from headrace.formats._folders.advice import undecoded_advice, undecoded_suffixes
+from headrace.formats._folders.calls import open_call
+from headrace.formats._folders.contents import taker
+from headrace.formats._folders.media import IMAGES
+from headrace.formats._format import Format
+
+Opens = Callable[[str], Format | None]
+"""The format by which `hr.open` opens a path; None: it refuses it."""
+
+_LOOKED_AT = 2_000  # entries
+_TABLES_LOOKED_AT = 20
+_DEPTH_MAX = 6
+_SHOWN = 3
+_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
+_PICTURES = ("images", "imgs", "img", "jpegimages")
+_PARTNERS = {
+    "labels": "a YOLO dataset",
+    "annotations": "a dataset of images and annotations, as Pascal VOC's",
+    "masks": "images and their masks",
+    "mask": "images and their masks",
+    "segmentationclass": "images and their masks",
+    "captions": "images and their captions",
+    "texts": "images and their texts",
+}
+
+
+def coco_look(path: str, folders: Sequence[str], opens: Opens) -> str | None:
+    """What to type for a folder of COCO: `annotations` beside the images."""
+    if "annotations" not in folders:
+        return None
+    where = os.path.join(path, "annotations")
+    names = sorted(each for each in os.listdir(where) if each.endswith(".json"))
+    found = [
+        each
+        for each in names[:_TABLES_LOOKED_AT]
+        if (row := opens(os.path.join(where, each))) is not None and row.name == "coco"
+    ]
+    if not found:
+        return None
+    first = next((each for each in found if each.startswith("instances_train")), found[0])
+    call = open_call(os.path.join(where, first))
+    return f"it looks like a COCO dataset, whose annotations name its images: {call}"
+
+
+def pair_look(path: str, folders: Sequence[str], opens: Opens) -> str | None:
+    """What to type where a folder of images lies beside one of labels, masks or annotations."""
+    pictures = [each for each in folders if each.lower() in _PICTURES]
+    partners = [each for each in folders if each.lower() in _PARTNERS]
+    if len(pictures) != 1 or not partners:
+        return None
+    images = os.path.join(path, pictures[0])
+    below = [images, *(os.path.join(images, each) for each in sorted(_folders_in(images)))]
+    first = next((each for each in reversed(below) if _opens_alone(each, opens)), None)
+    what = f"{_PARTNERS[partners[0].lower()]}: {pictures[0]}/ beside {partners[0]}/"
+    alone = "" if first is None else f"; the images alone: {open_call(first)}"
+    are_classes = all(_has_image(path, each) for each in folders)
+    classes = "; format='folder' takes them as classes" if are_classes else ""
+    return (
+        f"it looks like {what}{alone}; together: write a table with a row a sample, which names "
+        f"its files (headrace docs formats/manifests), and open that{classes}"
+    )
+
+
+def table_look(path: str, files: Sequence[str], folders: Sequence[str], opens: Opens) -> str | None:
+    """What to type where a table that names files lies beside the one folder of them."""
+    if len(folders) > 1:
+        return None
+    tables = []
+    for each in sorted(files)[:_TABLES_LOOKED_AT]:
+        row = opens(os.path.join(path, each)) if each.lower().endswith(_TABLES) else None
+        if row is not None and row.name == "manifest":
+            tables.append(each)
+    if not tables:
+        return None
+    calls = " or ".join(open_call(os.path.join(path, each)) for each in tables[:_SHOWN])
+    return f"it looks like a table and the folder of its files: {calls}"
+
+
+def nested_look(
+    path: str, folders: Sequence[str], opens: Opens, formats: Sequence[Format]
+) -> str | None:
+    """What to type where no folder has an image, but other data; None: there are images."""
+    found: dict[str, list[str]] = {}
+    suffixes: set[str] = set()
+    for folder, name in islice(_files_below(path, folders), _LOOKED_AT):
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix in IMAGES:
+            return None
+        if taker(name, formats) is not None:
+            kind = "" if suffix[-1:].isdigit() else suffix
+            found.setdefault(kind, []).append(os.path.join(folder, name))
+        suffixes.add(suffix)
+    for below in sorted(folders):
+        if len(folders) == 1 and opens(os.path.join(path, below)) is not None:
+            return f"its data lie below: {open_call(os.path.join(path, below))}"
+    calls = []
+    for kind, files in found.items():
+        pattern = _pattern(path, kind, files)
+        row = opens(pattern)
+        own = None if row is not None else taker(os.path.basename(files[0]), formats)
+        calls.append(open_call(pattern, None if own is None else own.example()))
+    if calls:
+        return f"its folders hold other data than images: {' or '.join(calls[:_SHOWN])}"
+    undecoded = undecoded_suffixes(suffixes)
+    return undecoded_advice(undecoded) if undecoded else None
+
+
+def _pattern(path: str, kind: str, files: Sequence[str]) -> str:
+    """A pattern of all files below of one kind."""
+    if len(files) == 1:
+        return files[0]
+    depths = {each.removeprefix(path).count("/") - 1 for each in files}
+    between = "/".join(["*"] * depths.pop()) if len(depths) == 1 else "**"
+    name = f"*{kind}" if kind else "*"
+    return os.path.join(glob.escape(path), between, name)
+
+
+def _files_below(path: str, folders: Sequence[str], depth: int = 0) -> Iterator[tuple[str, str]]:
+    """The files of these folders and those below: the folder and the name of each."""
+    for each in sorted(folders):
+        where = os.path.join(path, each)
+        below = []
+        with contextlib.suppress(OSError), os.scandir(where) as entries:
+            for entry in islice(entries, _LOOKED_AT):
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                elif entry.is_file():
+                    yield where, entry.name
+        if depth < _DEPTH_MAX:
+            yield from _files_below(where, below, depth + 1)
+
+
+def _has_image(path: str, folder: str) -> bool:
+    some = islice(_files_below(path, [folder]), _LOOKED_AT)
+    return any(name.lower().endswith(IMAGES) for _, name in some)
+
+
+def _folders_in(path: str) -> list[str]:
+    with os.scandir(path) as entries:
+        return [each.name for each in entries if each.is_dir() and not each.name.startswith(".")]
+
+
+def _opens_alone(path: str, opens: Opens) -> bool:
+    row = opens(path)
+    return row is not None and row.name in ("media", "folder")

@@ -1,0 +1,155 @@
+"""Folders of images without classes, and of sounds with and without."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import ClassVar
+
+import numpy as np
+
+from headrace.errors import InvalidArgumentError
+from headrace.formats._builder import Builder
+from headrace.formats._files.patterns import expand
+from headrace.formats._files.reading import file_reader
+from headrace.formats._files.sounds import Undecoded, sound_bytes
+from headrace.formats._folders.contents import is_note
+from headrace.formats._format import Format, Sample
+from headrace.formats._indexing.recorded import file_state
+
+IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+SOUNDS = (".wav", ".flac")
+_FOLDERS_LOOKED_AT = 20
+_FILES_LOOKED_AT = 50
+_AT_ONCE = 10_000
+
+
+class Media(Format):
+    """A folder of images, whose samples have no label; or of sounds, whose class folders are.
+
+    Files are in the order of their names, in each class folder.
+    """
+
+    name: ClassVar[str] = "media"
+    opens: ClassVar[str] = "a folder of images without classes, or of sounds (.wav, .flac)"
+    file_a_sample: ClassVar[bool] = True
+    has_class_folders: ClassVar[bool] = True
+
+    def recognises(self, path: str) -> bool:
+        if not os.path.isdir(path):
+            first = expand(path)[0]
+            return is_media(first) and os.path.isfile(first)
+        files, folders = _visible(path)
+        if folders:
+            found = (_first_file(os.path.join(path, x)) for x in folders[:_FOLDERS_LOOKED_AT])
+            sounds = all(each is not None and _is_sound(each) for each in found)
+            return sounds and all(map(is_note, files))  # A table says which class a sound is of.
+        media = [each for each in files if is_media(each)]
+        if not media or len(set(map(_is_sound, media))) > 1:
+            return False
+        others = set(files).difference(media)
+        stems = {os.path.splitext(each)[0] for each in media} if others else set()
+        return all(is_note(each) and os.path.splitext(each)[0] not in stems for each in others)
+
+    def fill(self, path: str, builder: Builder) -> None:
+        classes = _visible(path)[1] if os.path.isdir(path) else []
+        found = list(_found(path, classes, builder.depends_on))
+        if not found:
+            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+        are_sounds = _is_sound(found[0][0])
+        other = next((each for each, _ in found if _is_sound(each) != are_sounds), None)
+        if other is not None:
+            raise InvalidArgumentError(
+                f"indexing {path}: {found[0][0]} and {other}: images and sounds are not one "
+                "dataset; open those of one kind by a pattern"
+            )
+        name = "audio" if are_sounds else "image"
+        builder.add_field(name, "bytes" if are_sounds else "image", decoded_sizes=are_sounds)
+        if classes:
+            builder.add_field("label", "array", "int64", inline=True)
+            builder.set_classes(classes)
+        undecoded = Undecoded()
+        for first in range(0, len(found), _AT_ONCE):
+            paths, labels = zip(*found[first : first + _AT_ONCE], strict=True)
+            states = [file_state(each) for each in paths]
+            sizes = [size for _, size, _ in states]
+            number = builder.add_files(paths, sizes, [mtime for _, _, mtime in states])
+            decoded = [_decoded_bytes(each, undecoded) for each in paths]
+            numbers = np.arange(number, number + len(paths))
+            builder.add_extents(name, numbers, 0, sizes, decoded=decoded if are_sounds else None)
+            if classes:
+                builder.add_values("label", np.array(labels, np.int64))
+            builder.tell(first + len(paths))
+        undecoded.report(builder)
+
+    def own_samples(self, path: str) -> Iterator[Sample]:
+        """File by file."""
+        classes = _visible(path)[1] if os.path.isdir(path) else []
+        for each, label in _found(path, classes, lambda folder: None):
+            with open(each, "rb") as file:
+                sample: Sample = {"audio" if _is_sound(each) else "image": file.read()}
+            yield sample | ({"label": np.int64(label)} if classes else {})
+
+
+def is_media(name: str) -> bool:
+    """Whether a file is an image or a sound, by its name."""
+    return name.lower().endswith((*IMAGES, *SOUNDS))
+
+
+def _is_sound(name: str) -> bool:
+    return name.lower().endswith(SOUNDS)
+
+
+def _visible(folder: str) -> tuple[list[str], list[str]]:
+    """The files and the folders in it, by name."""
+    with os.scandir(folder) as entries:
+        found = {each.name: each.is_dir() for each in entries if not each.name.startswith(".")}
+    return (
+        sorted(each for each in found if not found[each]),
+        sorted(each for each in found if found[each]),
+    )
+
+
+def _first_file(folder: str) -> str | None:
+    """A file in a folder, or in those below; None: none of the first entries is one."""
+    some: list[os.DirEntry[str]] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        some = [x for x in islice(entries, _FILES_LOOKED_AT) if not x.name.startswith(".")]
+    file = next((each.name for each in some if each.is_file() and not is_note(each.name)), None)
+    if file is not None:
+        return file
+    below = next((each.path for each in some if each.is_dir(follow_symlinks=False)), None)
+    return None if below is None else _first_file(below)
+
+
+def _found(
+    path: str, classes: Sequence[str], visit: Callable[[str], object]
+) -> Iterator[tuple[str, int]]:
+    """The files, each with the number of its class folder. `visit` gets each folder."""
+    if not os.path.isdir(path):
+        yield from ((each, 0) for each in expand(path))
+        return
+    visit(path)
+    if not classes:
+        yield from ((os.path.join(path, each), 0) for each in _visible(path)[0] if is_media(each))
+    for label, name in enumerate(classes):
+        for where, folders, files in os.walk(os.path.join(path, name), followlinks=True):
+            folders[:] = sorted(each for each in folders if not each.startswith("."))
+            visit(where)
+            for each in sorted(files):
+                if not each.startswith(".") and _is_sound(each):
+                    yield os.path.join(where, each), label
+
+
+def _decoded_bytes(path: str, undecoded: Undecoded) -> int:
+    """What a sound decodes to; 0 of others, and of sounds that are not decoded."""
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in SOUNDS:
+        return 0
+    with file_reader(path) as (read, size):
+        decoded = sound_bytes(read, size)
+    if decoded is None:
+        undecoded.add(suffix, os.path.basename(path))
+    return decoded or 0
