@@ -20,6 +20,7 @@
 
 #include "arrays.h"
 #include "base/format/errors.h"
+#include "base/memory/guarded_copy.h"
 #include "base/mutex.h"
 #include "base/prng.h"
 #include "convert/expected_inflation.h"
@@ -215,6 +216,7 @@ class PyLoader {
   }
 
   std::optional<PyBatch> Next() {
+    InstallCopyGuard();  // The program may have set a handler of its own since the last batch.
     std::shared_ptr<BatchSource> loader = this->loader();
     for (;;) {
       BatchQueue::Taken got = ValueOrThrow(

@@ -166,8 +166,8 @@ class Format(metaclass=_NamedOptions):
         """
         raise InvalidArgumentError(f"indexing {path}: {self.opens} cannot be indexed")
 
-    def describe(self, path: str, builder: Builder) -> None:
-        """Calls `fill()`; a format that has an option of that name has its description here."""
+    def _fill(self, path: str, builder: Builder) -> None:
+        """Calls `fill()`; formats whose option has that name describe the dataset here."""
         self.fill(path, builder)
 
     def of_object(self, given: object) -> Given | None:
@@ -316,7 +316,7 @@ class Format(metaclass=_NamedOptions):
             )
 
     def _given(self, path: str) -> Given:
-        return Given(path, "", self.root(path), lambda builder: self.describe(path, builder))
+        return Given(path, "", self.root(path), lambda builder: self._fill(path, builder))
 
     def _build(self, given: Given, target: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """The index, and where it is: `target`, unless that is in the cache and has no room."""

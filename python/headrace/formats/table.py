@@ -22,7 +22,6 @@ from headrace.formats._folders.chosen import Chooser, with_split
 from headrace.formats._folders.media import Media
 from headrace.formats._format import Format, Given
 from headrace.formats._hdf5.hdf5 import Hdf5
-from headrace.formats._hive.partitions import refuse_other_partitions
 from headrace.formats._parquet.parquet import Parquet
 from headrace.formats._shards.litdata import LitData
 from headrace.formats._shards.mds import MDS
@@ -193,8 +192,6 @@ def recognised(path: str) -> Format:
     """The format of what is at `path`; else an error that says what was found there."""
     try:
         row = recognise(path)
-        if isinstance(row, Folder):
-            refuse_other_partitions(path)
         if row is not None:
             return row
         names = sorted(os.listdir(path)) if os.path.isdir(path) else None

@@ -25,6 +25,7 @@ from headrace.formats._folders.contents import (
 from headrace.formats._folders.looks import coco_look, nested_look, pair_look, table_look
 from headrace.formats._folders.splits import Splits, splits_of_files, splits_of_folders
 from headrace.formats._format import Format
+from headrace.formats._hive.partitions import refuse_other_partitions
 
 _FOLDER = "folder"
 
@@ -138,6 +139,7 @@ class Chooser:
         """What to type for a folder that is taken for one of classes and looks like another."""
         if not os.path.isdir(path) or not _is_folder(self.recognise(path)):
             return None
+        refuse_other_partitions(path)
         files, folders = _entries(path, skip)
         folders = [each for each in folders if not each.startswith(".")]
         return (

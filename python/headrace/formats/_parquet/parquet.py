@@ -136,7 +136,7 @@ class Parquet(GroupFormat):
             with file_reader(path) as (read, size):
                 return are_plain(path, read, size, file, stored)
 
-    def describe(self, path: str, builder: Builder) -> None:
+    def _fill(self, path: str, builder: Builder) -> None:
         files = files_of(path)
         if os.path.isdir(path) and is_partitioned(path):
             for folder in {path, *(up for each in files for up in folders_between(path, each))}:

@@ -81,8 +81,8 @@ class Coco(Format):
         names = first_images(path, _LOOKED_FOR)
         if not names:
             raise InvalidArgumentError(
-                f"indexing {path}: it has annotations, but no images; give it the list 'images' of "
-                "the file that they come from"
+                f"indexing {path}: it holds no samples: it has annotations, but no images; give it "
+                "the list 'images' of the file that they come from"
             )
         tried = _neighbours(path)
         for folder in tried:

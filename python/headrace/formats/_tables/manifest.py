@@ -85,10 +85,7 @@ class Manifest(Format):
             if first.lower().endswith(_TEXT_SUFFIXES):
                 return True
             head = _head(first)
-            # One without rows is refused as such.
-            return head is None or (
-                have_files(head, os.path.dirname(first)) and not holds_bytes(head)
-            )
+            return have_files(head, os.path.dirname(first)) and not holds_bytes(head)
         except (DataLossError, InvalidArgumentError, FailedPreconditionError, NotFoundError):
             return False
         except ImportError:
@@ -112,7 +109,7 @@ class Manifest(Format):
             )
         return [table]
 
-    def describe(self, path: str, builder: Builder) -> None:
+    def _fill(self, path: str, builder: Builder) -> None:
         self._check_options()
         tables = self._tables(path)
         states = [file_state(each) for each in tables]
