@@ -171,7 +171,7 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         self._nesting = Nesting([name for name, *_ in delivers.schema])
         self._batch = batch_type([*kinds, *(["sample_id"] if ids else [])])
         try:
-            warn_of_data(found, feed.core, options, on_error, python)
+            warn_of_data(found, feed.core, options, on_error, python, fields)
             self._monitor = watch(self, engine.monitor, session.job)
         except BaseException:  # Whoever keeps it keeps this frame.
             feed.close()

@@ -17,6 +17,7 @@ from headrace._workers._decode import pillow_is_installed
 from headrace._workers._options import FieldTransform, Native, check_was_made
 from headrace.audio import AudioTransform
 from headrace.errors import InvalidArgumentError
+from headrace.formats._fields.order import Role, field_types, roles
 from headrace.formats._findings import callers_level, warn_of
 from headrace.image import ImageTransform
 from headrace.orders import Order
@@ -33,12 +34,34 @@ def warn_of_data(
     options: _core.LoaderOptions,
     on_error: str,
     python: WorkerOptions | None,
+    fields: Iterable[str] | None,
 ) -> None:
     """Warns of faults of the dataset that are known before it is read."""
+    order = None if fields is not None else swapped_fields(dataset)
+    if order is not None:
+        warnings.warn(f"headrace: {order}", RuntimeWarning, stacklevel=callers_level())
     alike = alike_labels(options.order.name, core.expected_inflation)
     if alike is not None:
         warnings.warn(f"headrace: {alike}", RuntimeWarning, stacklevel=callers_level())
     _warn_of_failing_files(dataset, core, on_error, python)
+
+
+def swapped_fields(dataset: Dataset) -> str | None:
+    """A warning if a loop over data and labels would get labels and data; else None."""
+    fields, row = field_types(dataset.index.fields, dataset.nesting), dataset.format_row
+    if len(fields) != 2 or not row.is_built_in or row.chose_fields(dataset.index):
+        return None
+    first, second = fields
+    of_first, of_second = roles(fields)
+    is_data = of_second is Role.MEDIA or (of_second is Role.VALUES and second.kind == "array")
+    if of_first is not Role.LABEL or not is_data:
+        return None
+    return (
+        f"a batch of {dataset.path} has {first.name!r} first, then {second.name!r}, as the data "
+        "have them: for the other order, as a loop over images and labels has it, give the loader "
+        f"fields=({second.name!r}, {first.name!r}); to keep this one, fields=({first.name!r}, "
+        f"{second.name!r})"
+    )
 
 
 def alike_labels(order: str, expected: dict[str, float | None] | None) -> str | None:

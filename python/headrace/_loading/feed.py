@@ -87,7 +87,7 @@ class EpochFeed:
     ) -> None:
         """Takes over `session`, which was opened with `options`."""
         self.dataset = dataset
-        self._content = Content(dataset.index, dataset.fields)
+        self._content = Content(dataset.index, dataset.nesting.stored_names)
         self._session = session
         self.options = options
         self.source = source
