@@ -17,7 +17,7 @@ from headrace._workers._decode import pillow_is_installed
 from headrace._workers._options import FieldTransform, Native, check_was_made
 from headrace.audio import AudioTransform
 from headrace.errors import InvalidArgumentError
-from headrace.formats._fields.order import Role, field_types, roles
+from headrace.formats._fields.order import Role, field_types, is_mask, is_sound, roles
 from headrace.formats._findings import callers_level, warn_of
 from headrace.image import ImageTransform
 from headrace.orders import Order
@@ -220,10 +220,15 @@ def field_transforms(
                 f"transform: names field {unknown[0]!r}, wanted are {', '.join(names)}"
             )
         chosen = {name: _native_transform(name, each) for name, each in transform.items()}
+        for name, each in chosen.items():
+            _check_kind(dataset, names, name, is_image=isinstance(each, ImageTransform))
     elif isinstance(transform, AudioTransform):
         chosen = {_only_bytes(dataset, names): transform}
     elif transform is not None:
         images = [name for name in names if dataset.kind(name) == "image"]
+        if not images:
+            raise _no_images(dataset, names)
+        _refuse_masks(dataset, names, images)
         chosen = dict.fromkeys(images, _native_transform(", ".join(images), transform))
     made: dict[str, _core.ImageTransform | _core.SoundTransform | None] = dict.fromkeys(names)
     for name, each in chosen.items():
@@ -237,6 +242,59 @@ def field_transforms(
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"transform of {name!r}: {error}") from None
     return made
+
+
+_BY_FUNCTION = (
+    "leave it out, or say in a Python function what is to be made of a sample: "
+    "transform=function (`headrace docs workers`)"
+)
+
+
+def _no_images(dataset: Dataset, names: list[str]) -> InvalidArgumentError:
+    has = ", ".join(f"{each!r} ({dataset.kind(each)})" for each in names)
+    left_out = [each for each in dataset.fields if dataset.kind(each) == "image"]
+    more = f"; {_BY_FUNCTION}"
+    if left_out:
+        more = f": {left_out[0]!r} is one, which fields= leaves out; add it, or leave transform out"
+    elif any(is_sound(each, dataset.kind(each)) for each in names):
+        more += "; for sounds there is headrace.audio (`headrace docs audio`)"
+    return InvalidArgumentError(
+        f"transform: an image transform, and of the fields wanted, {has}, none is an image{more}"
+    )
+
+
+def _check_kind(dataset: Dataset, names: list[str], name: str, *, is_image: bool) -> None:
+    """Raises if a transform of images, or else of sounds, cannot be of this field."""
+    kind = dataset.kind(name)
+    if is_image and kind == "image":
+        _refuse_masks(dataset, names, [name])
+    elif kind not in ("nested", "image" if is_image else "bytes"):
+        what, wanted = ("image", "image") if is_image else ("sound", "bytes")
+        others = [
+            repr(each)
+            for each in names
+            if dataset.kind(each) == wanted and not is_mask(each, wanted)
+        ]
+        held = "images" if is_image else "bytes"
+        more = f"; {held} are in {', '.join(others)}" if others else ""
+        raise InvalidArgumentError(
+            f"transform of {name!r}: {'an' if is_image else 'a'} {what} transform, but it holds no "
+            f"encoded {what}s: its kind is {kind}{more}; {_BY_FUNCTION}"
+        )
+
+
+def _refuse_masks(dataset: Dataset, names: list[str], images: list[str]) -> None:
+    """Raises if one of these image fields, which are to be transformed, is a mask."""
+    masks = [each for each in images if is_mask(each, dataset.kind(each))]
+    if not masks:
+        return
+    kept = tuple(each for each in names if each not in masks)
+    leave_out = f"leave it out with fields={kept!r}" if kept else "leave transform out"
+    raise InvalidArgumentError(
+        f"transform of {masks[0]!r}: by its name the pixels of its images are numbers of classes, "
+        f"which an image transform would mix, in three channels; {leave_out}, or transform images "
+        "and masks alike in a Python function, with decode=False (`headrace docs workers`)"
+    )
 
 
 def _only_bytes(dataset: Dataset, names: list[str]) -> str:

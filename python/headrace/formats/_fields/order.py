@@ -20,13 +20,15 @@ _LABELS = frozenset(
         *("id", "idx", "index", "url", "json", "xml", "yaml", "meta", "metadata"),
     }
 )
-_TEXTS = frozenset({"txt", "text", "texts", "caption", "captions", "transcript", "transcripts"})
-_MEDIA = frozenset(
+_MASKS = frozenset(
     {
-        *("wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "audio"),
-        *("mp4", "avi", "mov", "mkv", "webm", "video"),
+        *("mask", "masks", "trimap", "annotation", "annotations", "label", "labels", "labelmap"),
+        *("seg", "segmentation", "segmentations", "segmap", "semantic", "panoptic"),
     }
 )
+_TEXTS = frozenset({"txt", "text", "texts", "caption", "captions", "transcript", "transcripts"})
+_SOUNDS = frozenset({"wav", "flac", "mp3", "ogg", "opus", "m4a", "aac", "audio"})
+_MEDIA = _SOUNDS | {"mp4", "avi", "mov", "mkv", "webm", "video"}
 _CODINGS = frozenset({"gz", "npy", "jpg", "jpeg", "png", "webp"})
 """Words at the end of a name that tell how it is written, not what it is."""
 
@@ -94,16 +96,33 @@ def data_first(fields: Sequence[FieldType]) -> list[str]:
 def _role(field: FieldType) -> Role | None:
     """None: text."""
     words = _words(field.name)
-    if field.is_one_number or any(word.rstrip("0123456789") in _LABELS for word in words):
+    if field.is_one_number or _has(words, _LABELS) or is_mask(field.name, field.kind):
         return Role.LABEL
     if field.kind == "image":
         return Role.MEDIA
-    while words and words[-1] in _CODINGS:
-        words.pop()
-    last = words[-1] if words else ""
+    last = _last(words)
     if field.kind == "text" or (field.kind == "bytes" and last in _TEXTS):
         return None
     return Role.MEDIA if field.kind == "bytes" and last in _MEDIA else Role.VALUES
+
+
+def is_mask(name: str, kind: str) -> bool:
+    """Whether the pixels of a field's images are numbers of classes, as far as its name tells."""
+    return kind == "image" and _has(_words(name), _MASKS)
+
+
+def is_sound(name: str, kind: str) -> bool:
+    """Whether the bytes of a field are sounds, as far as its name tells."""
+    return kind == "bytes" and _last(_words(name)) in _SOUNDS
+
+
+def _last(words: Sequence[str]) -> str:
+    """The last word that is no coding."""
+    return next((word for word in reversed(words) if word not in _CODINGS), "")
+
+
+def _has(words: Sequence[str], wanted: frozenset[str]) -> bool:
+    return any(word.rstrip("0123456789") in wanted for word in words)
 
 
 def _words(name: str) -> list[str]:
