@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace import _core
@@ -62,6 +63,25 @@ def swapped_fields(dataset: Dataset) -> str | None:
         f"fields=({second.name!r}, {first.name!r}); to keep this one, fields=({first.name!r}, "
         f"{second.name!r})"
     )
+
+
+_encoded_told: set[str] = set()
+
+
+def tell_of_encoded(dataset: Dataset, kinds: Mapping[str, str]) -> None:
+    """Says once, for each dataset and process, that batches hold images as they are stored."""
+    images = [repr(name) for name, kind in kinds.items() if kind == "image"]
+    if not images or dataset.path in _encoded_told:
+        return
+    _encoded_told.add(dataset.path)
+    with suppress(RuntimeWarning):  # It may be what is wanted: no error where warnings are errors.
+        warnings.warn(
+            f"headrace: a batch of {dataset.path} has {' and '.join(images)} as stored, a list of "
+            "encoded images, as the loader has no transform; for pixels give it "
+            "transform=headrace.image.train(224), another of headrace.image, or a Python function",
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )
 
 
 def alike_labels(order: str, expected: dict[str, float | None] | None) -> str | None:
@@ -185,6 +205,30 @@ def field_names(dataset: Dataset, fields: Iterable[str] | None) -> list[str]:
             f"fields: got {names!r}, must be names, each once; leave it out for all"
         )
     return names
+
+
+def wanted_fields(fields: Any, *, ids: bool) -> tuple[Iterable[str] | None, tuple[str, ...] | None]:
+    """The fields to deliver, and their names in batches that are dicts; None: named tuples."""
+    if not isinstance(fields, Mapping):
+        return fields, None
+    keys = tuple(fields)
+    if not all(isinstance(key, str) for key in keys) or (ids and "sample_id" in keys):
+        raise InvalidArgumentError(
+            f"fields: got {shown(fields)}, must be the field of each name that a batch is to have, "
+            "as fields={'pixel_values': 'image', 'labels': 'label'}"
+            + ("; sample_id is the name that ids=True gives" if ids else "")
+        )
+    return list(fields.values()), keys
+
+
+def check_names_fields(keys: tuple[str, ...] | None, python: WorkerOptions | None) -> None:
+    """Raises if a function of the user decides what batches hold, and so do names."""
+    if keys is not None and python is not None and not python.are_fields:
+        raise InvalidArgumentError(
+            "fields: got a dict, which names what batches hold, and a Python function, which "
+            "decides that, too: return a dict from the function, and write "
+            "fields=[...], or leave it out"
+        )
 
 
 def field_kinds(dataset: Dataset, fields: Iterable[str] | None) -> dict[str, str]:

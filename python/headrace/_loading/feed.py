@@ -43,6 +43,8 @@ class Delivered:
     python: bool
     """Whether functions of the user run on batches."""
     seed: int
+    keys: Sequence[str] | None = None
+    """The names of the fields in batches that are dicts; None: these are named tuples."""
 
 
 @dataclass(frozen=True)
