@@ -8,10 +8,6 @@ from transformers.trainer_utils import get_last_checkpoint
 import headrace as hr
 
 
-def named(sample):
-    return {"images": sample.image, "labels": sample.label}
-
-
 class Model(Net):  # gives a dict, as the models of Transformers do
     def forward(self, images, labels):
         return {"loss": super().forward(images, labels)}
@@ -29,7 +25,12 @@ arguments = TrainingArguments(
     save_steps=3,
     report_to=[],
 )
-loader = hr.Loader("images", batch_size=16, transform=(hr.image.train(64), named), workers=0)
+loader = hr.Loader(
+    "images",
+    batch_size=16,
+    transform=hr.image.train(64),
+    fields={"images": "image", "labels": "label"},
+)
 checkpoint = get_last_checkpoint("run") if Path("run").exists() else None
 LoaderTrainer(Model(), arguments).train(resume_from_checkpoint=checkpoint)
 loader.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self
@@ -12,10 +13,13 @@ from headrace._arguments import flag
 from headrace._dataset import Dataset, check_has_samples
 from headrace._loading.arguments import (
     batch_kinds,
+    check_names_fields,
     check_sampler_fits,
     check_samplers,
     field_kinds,
     opened,
+    tell_of_encoded,
+    wanted_fields,
     warn_of_data,
 )
 from headrace._loading.feed import Delivered, EpochFeed
@@ -26,14 +30,14 @@ from headrace._loading.output import converter, padded_fields, to_user
 from headrace._loading.ranks import Ranks
 from headrace._loading.sampling import SamplerSource, sampler_source
 from headrace._loading.session import Session
-from headrace._loading.trainers import SeenAsDataLoader
+from headrace._loading.trainers import SeenAsDataLoader, refuse_named_tuples
 from headrace._names import OrderName
 from headrace._nodes.plan import check_order_nodes, node_plan, set_nodes, what_nodes_share
 from headrace._observe.advice import data_facts
 from headrace._options.flat import loader_arguments
 from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group
 from headrace._process.tracebacks import release
-from headrace._workers import Transform, Transformer, batch_type, split_transform
+from headrace._workers import Transform, Transformer, batch_type, dict_type, split_transform
 from headrace.formats._files.nested import Nesting
 from headrace.orders import Order, as_order
 from headrace.tiers import Tier
@@ -63,7 +67,7 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         transform: one of `headrace.image` or `headrace.audio`, or a dict of them by field; or a
             Python callable, which gets a `headrace.Sample`; or a pair. Default: nothing is decoded.
         decode: False: a Python callable gets encoded bytes; True: `collate_fn` gets decoded images.
-        fields: names of the fields to deliver, in this order; default: all.
+        fields: names of the fields, in this order; default: all. {name: field} makes batches dicts.
         sampler, batch_sampler: as torch's: an iterable of sample numbers, or of batches of them.
         epochs: number of epochs of the run, if known: nothing is read ahead after the last.
         memory: limit of the loader's memory: bytes, "4GiB", or "20%" of the machine's. Default: as
@@ -87,6 +91,7 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
     """
 
     _prepared: PreparedBatches | None = None  # of Accelerator.prepare()
+    _told = False  # that batches have images as stored
 
     @loader_arguments
     def __init__(
@@ -100,7 +105,7 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         drop_last: bool = False,
         transform: Transform = None,
         decode: bool | None = None,
-        fields: Iterable[str] | None = None,
+        fields: Iterable[str] | Mapping[str, str] | None = None,
         sampler: Iterable[Any] | None = None,
         batch_sampler: Iterable[Iterable[Any]] | None = None,
         epochs: int | None = None,
@@ -126,10 +131,13 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         cache, engine = group("cache", cache, Cache), group("engine", engine, Engine)
         ranks = Ranks(share, with_sampler=sampled)
         check_samplers(sampler, batch_sampler, batch_size, drop_last)
-        kinds = batch_kinds(field_kinds(found, fields), transform)
+        ids = flag("ids", ids)
+        names, keys = wanted_fields(fields, ids=ids)
+        kinds = batch_kinds(field_kinds(found, names), transform)
         native, python = split_transform(
             transform, kinds, decode=decode, workers=workers, ragged=ragged
         )
+        check_names_fields(keys, python)
         options = core_options(
             found,
             order,
@@ -158,21 +166,23 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         if sampled:
             check_sampler_fits(order, place)
             source = sampler_source(sampler, batch_sampler, options, drop_last, samples=len(found))
-        ids = flag("ids", ids)
         self._convert = converter(output)
         self._padded = padded_fields(kinds, ragged if python is None else "list")
-        self._transformer = Transformer(python, options, self._convert, ids) if python else None
+        in_batches = [*(keys or kinds), *(["sample_id"] if ids else [])]
+        self._batch = batch_type(in_batches) if keys is None else dict_type(in_batches)
+        self._transformer = (
+            Transformer(python, options, self._convert, ids, self._batch) if python else None
+        )
         session = Session(found, options, place, cache.budget, self._transformer, plan)
         delivers = Delivered(
-            kinds, session.core.schema, native, ids, python is not None, options.seed
+            kinds, session.core.schema, native, ids, python is not None, options.seed, keys
         )
         feed = EpochFeed(found, session, options, ranks, source, delivers)
         data = data_facts(found, kinds, native, python, options.substitute, sampled)
         super().__init__(feed, data, engine.profile)
         self._nesting = Nesting([name for name, *_ in delivers.schema])
-        self._batch = batch_type([*kinds, *(["sample_id"] if ids else [])])
         try:
-            warn_of_data(found, feed.core, options, on_error, python)
+            warn_of_data(found, feed.core, options, on_error, python, fields)
             self._monitor = watch(self, engine.monitor, session.job)
         except BaseException:  # Whoever keeps it keeps this frame.
             feed.close()
@@ -200,6 +210,8 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
 
     def __iter__(self) -> Iterator[signature.Made]:
         try:
+            if self._transformer is None or self._transformer.are_fields:
+                refuse_named_tuples(sys._getframe(1), self._feed.delivers)
             return self._iterate() if self._prepared is None else self._prepared.iterate()
         except BaseException as error:
             release(error)
@@ -226,6 +238,9 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         if self._transformer is not None:
             return self._transformer.present(batch)
         delivers = self._feed.delivers
+        if delivers.native is None and not self._told:
+            self._told = True
+            tell_of_encoded(self._feed.dataset, delivers.kinds)
         return self._batch(
             *to_user(batch, self._nesting, delivers.ids, self._convert, self._padded)
         )

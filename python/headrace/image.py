@@ -82,8 +82,8 @@ class ImageTransform:
         core.resize_shorter = integer("image resize_shorter", self.resize_shorter or 0, 0, 65535)
         core.flip_probability = _probability(self.flip, "flip")
         core.to_float = self.dtype == "float32"
-        core.mean = list(_triple(self.mean, "mean") or (0.0, 0.0, 0.0))
-        core.std = list(_triple(self.std, "std") or (1.0, 1.0, 1.0))
+        core.mean = list(_of_pixels(self.mean, "mean") or (0.0, 0.0, 0.0))
+        core.std = list(_of_pixels(self.std, "std") or (1.0, 1.0, 1.0))
         core.channels_first = self.layout == "NCHW"
         core.exact = flag("image exact", self.exact)
         return core
@@ -133,6 +133,24 @@ def _triple(values: Sequence[float] | None, name: str) -> tuple[float, float, fl
     return float(values[0]), float(values[1]), float(values[2])
 
 
+def _of_pixels(values: Sequence[float] | None, name: str) -> tuple[float, float, float] | None:
+    """As `_triple`, of values in [0, 1]."""
+    triple = _triple(values, name)
+    if triple is not None:
+        check_of_pixels(f"image {name}", triple)
+    return triple
+
+
+def check_of_pixels(name: str, values: Sequence[float]) -> None:
+    """Refuses a mean or a standard deviation of pixels in [0, 255]; private to headrace."""
+    if max(values) > 1:
+        scaled = tuple(round(each / 255, 4) for each in values)
+        raise InvalidArgumentError(
+            f"{name} {tuple(values)!r}: must be at most 1, as the values of pixels, which are in "
+            f"[0, 1] when they are normalised; of values in [0, 255] it is {scaled!r}"
+        )
+
+
 @named_arguments
 def train(
     size: Size,
@@ -154,8 +172,8 @@ def train(
         random_crop_scale=_interval(scale, "scale"),
         random_crop_ratio=_interval(ratio, "ratio"),
         flip=flip,
-        mean=_triple(mean, "mean"),
-        std=_triple(std, "std"),
+        mean=_of_pixels(mean, "mean"),
+        std=_of_pixels(std, "std"),
         dtype=dtype,
         layout=layout,
         exact=exact,
@@ -180,8 +198,8 @@ def evaluate(
     return ImageTransform(
         size=(height, width),
         resize_shorter=resize_shorter or max(height, width) * 256 // 224,
-        mean=_triple(mean, "mean"),
-        std=_triple(std, "std"),
+        mean=_of_pixels(mean, "mean"),
+        std=_of_pixels(std, "std"),
         dtype=dtype,
         layout=layout,
         exact=exact,
@@ -203,8 +221,8 @@ def resize(
     return ImageTransform(
         size=_pair(size),
         flip=flip,
-        mean=_triple(mean, "mean"),
-        std=_triple(std, "std"),
+        mean=_of_pixels(mean, "mean"),
+        std=_of_pixels(std, "std"),
         dtype=dtype,
         layout=layout,
         exact=exact,

@@ -36,6 +36,7 @@ FIELDS = {
     "compressed": ["said", "record"],  # Each sample by itself.
     "nested": ["turns"],  # Lists of lists; some samples have no bytes.
 }
+HAVE_IMAGES = ("stored", "both", "several")
 SIDE = 8  # of the images that transforms give
 TOKENS = 24  # of a sample; two bytes each in storage, eight in batches
 DECODED_ROWS = 7  # of a compressed file, or of a row group

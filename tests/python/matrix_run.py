@@ -25,7 +25,7 @@ import matrix_data
 import numpy as np
 from loader_data import COUNT, FLAT, made_profile
 from matrix_cells import Cell, exchanges, is_of_nodes, parse, refusal, world_of
-from matrix_data import ARRAYS, FIELDS, NESTED, RAGGED, SIDE, Data
+from matrix_data import ARRAYS, FIELDS, HAVE_IMAGES, NESTED, RAGGED, SIDE, Data
 from matrix_job import (
     CUT,
     GLOBAL_BATCH,
@@ -143,12 +143,14 @@ def make(
         given["shuffle"] = cell["draw"] == "shuffle"
         if cell["draw"] == "sampler":
             given["sampler"] = Sampler(cell, rank)
+    has_images = cell["fields"] in HAVE_IMAGES  # Else an image transform is refused.
+    both = (FLAT, changed) if has_images else changed
     given["transform"] = {
         "none": None,
-        "image": FLAT,
+        "image": FLAT if has_images else None,
         "python": changed,
-        "image+python": (FLAT, changed),
-        "collate": (FLAT, changed),
+        "image+python": both,
+        "collate": both,
     }[cell["transform"]]
     if cell["transform"] == "python":
         given["decode"] = False

@@ -22,6 +22,7 @@ from headrace.errors import (
     InvalidArgumentError,
     OutOfRangeError,
 )
+from headrace.formats._fields.order import field_types
 from headrace.formats._files.nested import Nesting
 from headrace.formats._files.objects import is_decoded
 from headrace.formats._files.paths import dataset_path
@@ -69,7 +70,9 @@ class Dataset:
         self._named_index = named_index
         self._path = path
         self._fields = index.fields
-        self._nesting = Nesting([field.name for field in self._fields])
+        nesting = Nesting([field.name for field in self._fields])
+        order = self.format_row.field_order(index, field_types(self._fields, nesting))
+        self._nesting = nesting.in_order(order)
         try:
             classes = json.loads(index.attributes.get("classes", "[]"))
         except ValueError as error:
@@ -111,7 +114,11 @@ class Dataset:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names of a sample's parts: ("image", "label")."""
+        """The names of a sample's parts, in the order of batches and samples: ("image", "label").
+
+        That is the order of the data's schema. Where they have none (tars, HDF5, ...), data come
+        before labels. `Loader(fields=)` has another.
+        """
         return self._nesting.names
 
     @property
@@ -253,7 +260,9 @@ class Dataset:
         return dataset_html(self._facts())
 
     def _facts(self) -> DatasetFacts:
-        return DatasetFacts.of(self._index, self._path, self.format, self._classes, self._report)
+        return DatasetFacts.of(
+            self._index, self.nesting, self._path, self.format, self._classes, self._report
+        )
 
 
 def samples_of(dataset: Dataset) -> StoredSamples:

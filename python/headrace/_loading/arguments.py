@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace import _core
@@ -17,6 +18,7 @@ from headrace._workers._decode import pillow_is_installed
 from headrace._workers._options import FieldTransform, Native, check_was_made
 from headrace.audio import AudioTransform
 from headrace.errors import InvalidArgumentError
+from headrace.formats._fields.order import Role, field_types, is_mask, is_sound, roles
 from headrace.formats._findings import callers_level, warn_of
 from headrace.image import ImageTransform
 from headrace.orders import Order
@@ -33,12 +35,53 @@ def warn_of_data(
     options: _core.LoaderOptions,
     on_error: str,
     python: WorkerOptions | None,
+    fields: Iterable[str] | None,
 ) -> None:
     """Warns of faults of the dataset that are known before it is read."""
+    order = None if fields is not None else swapped_fields(dataset)
+    if order is not None:
+        warnings.warn(f"headrace: {order}", RuntimeWarning, stacklevel=callers_level())
     alike = alike_labels(options.order.name, core.expected_inflation)
     if alike is not None:
         warnings.warn(f"headrace: {alike}", RuntimeWarning, stacklevel=callers_level())
     _warn_of_failing_files(dataset, core, on_error, python)
+
+
+def swapped_fields(dataset: Dataset) -> str | None:
+    """A warning if a loop over data and labels would get labels and data; else None."""
+    fields, row = field_types(dataset.index.fields, dataset.nesting), dataset.format_row
+    if len(fields) != 2 or not row.is_built_in or row.chose_fields(dataset.index):
+        return None
+    first, second = fields
+    of_first, of_second = roles(fields)
+    is_data = of_second is Role.MEDIA or (of_second is Role.VALUES and second.kind == "array")
+    if of_first is not Role.LABEL or not is_data:
+        return None
+    return (
+        f"a batch of {dataset.path} has {first.name!r} first, then {second.name!r}, as the data "
+        "have them: for the other order, as a loop over images and labels has it, give the loader "
+        f"fields=({second.name!r}, {first.name!r}); to keep this one, fields=({first.name!r}, "
+        f"{second.name!r})"
+    )
+
+
+_encoded_told: set[str] = set()
+
+
+def tell_of_encoded(dataset: Dataset, kinds: Mapping[str, str]) -> None:
+    """Says once, for each dataset and process, that batches hold images as they are stored."""
+    images = [repr(name) for name, kind in kinds.items() if kind == "image"]
+    if not images or dataset.path in _encoded_told:
+        return
+    _encoded_told.add(dataset.path)
+    with suppress(RuntimeWarning):  # It may be what is wanted: no error where warnings are errors.
+        warnings.warn(
+            f"headrace: a batch of {dataset.path} has {' and '.join(images)} as stored, a list of "
+            "encoded images, as the loader has no transform; for pixels give it "
+            "transform=headrace.image.train(224), another of headrace.image, or a Python function",
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )
 
 
 def alike_labels(order: str, expected: dict[str, float | None] | None) -> str | None:
@@ -164,6 +207,30 @@ def field_names(dataset: Dataset, fields: Iterable[str] | None) -> list[str]:
     return names
 
 
+def wanted_fields(fields: Any, *, ids: bool) -> tuple[Iterable[str] | None, tuple[str, ...] | None]:
+    """The fields to deliver, and their names in batches that are dicts; None: named tuples."""
+    if not isinstance(fields, Mapping):
+        return fields, None
+    keys = tuple(fields)
+    if not all(isinstance(key, str) for key in keys) or (ids and "sample_id" in keys):
+        raise InvalidArgumentError(
+            f"fields: got {shown(fields)}, must be the field of each name that a batch is to have, "
+            "as fields={'pixel_values': 'image', 'labels': 'label'}"
+            + ("; sample_id is the name that ids=True gives" if ids else "")
+        )
+    return list(fields.values()), keys
+
+
+def check_names_fields(keys: tuple[str, ...] | None, python: WorkerOptions | None) -> None:
+    """Raises if a function of the user decides what batches hold, and so do names."""
+    if keys is not None and python is not None and not python.are_fields:
+        raise InvalidArgumentError(
+            "fields: got a dict, which names what batches hold, and a Python function, which "
+            "decides that, too: return a dict from the function, and write "
+            "fields=[...], or leave it out"
+        )
+
+
 def field_kinds(dataset: Dataset, fields: Iterable[str] | None) -> dict[str, str]:
     """The kind of each requested field, in their order."""
     return {name: dataset.kind(name) for name in field_names(dataset, fields)}
@@ -197,10 +264,15 @@ def field_transforms(
                 f"transform: names field {unknown[0]!r}, wanted are {', '.join(names)}"
             )
         chosen = {name: _native_transform(name, each) for name, each in transform.items()}
+        for name, each in chosen.items():
+            _check_kind(dataset, names, name, is_image=isinstance(each, ImageTransform))
     elif isinstance(transform, AudioTransform):
         chosen = {_only_bytes(dataset, names): transform}
     elif transform is not None:
         images = [name for name in names if dataset.kind(name) == "image"]
+        if not images:
+            raise _no_images(dataset, names)
+        _refuse_masks(dataset, names, images)
         chosen = dict.fromkeys(images, _native_transform(", ".join(images), transform))
     made: dict[str, _core.ImageTransform | _core.SoundTransform | None] = dict.fromkeys(names)
     for name, each in chosen.items():
@@ -214,6 +286,59 @@ def field_transforms(
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"transform of {name!r}: {error}") from None
     return made
+
+
+_BY_FUNCTION = (
+    "leave it out, or say in a Python function what is to be made of a sample: "
+    "transform=function (`headrace docs workers`)"
+)
+
+
+def _no_images(dataset: Dataset, names: list[str]) -> InvalidArgumentError:
+    has = ", ".join(f"{each!r} ({dataset.kind(each)})" for each in names)
+    left_out = [each for each in dataset.fields if dataset.kind(each) == "image"]
+    more = f"; {_BY_FUNCTION}"
+    if left_out:
+        more = f": {left_out[0]!r} is one, which fields= leaves out; add it, or leave transform out"
+    elif any(is_sound(each, dataset.kind(each)) for each in names):
+        more += "; for sounds there is headrace.audio (`headrace docs audio`)"
+    return InvalidArgumentError(
+        f"transform: an image transform, and of the fields wanted, {has}, none is an image{more}"
+    )
+
+
+def _check_kind(dataset: Dataset, names: list[str], name: str, *, is_image: bool) -> None:
+    """Raises if a transform of images, or else of sounds, cannot be of this field."""
+    kind = dataset.kind(name)
+    if is_image and kind == "image":
+        _refuse_masks(dataset, names, [name])
+    elif kind not in ("nested", "image" if is_image else "bytes"):
+        what, wanted = ("image", "image") if is_image else ("sound", "bytes")
+        others = [
+            repr(each)
+            for each in names
+            if dataset.kind(each) == wanted and not is_mask(each, wanted)
+        ]
+        held = "images" if is_image else "bytes"
+        more = f"; {held} are in {', '.join(others)}" if others else ""
+        raise InvalidArgumentError(
+            f"transform of {name!r}: {'an' if is_image else 'a'} {what} transform, but it holds no "
+            f"encoded {what}s: its kind is {kind}{more}; {_BY_FUNCTION}"
+        )
+
+
+def _refuse_masks(dataset: Dataset, names: list[str], images: list[str]) -> None:
+    """Raises if one of these image fields, which are to be transformed, is a mask."""
+    masks = [each for each in images if is_mask(each, dataset.kind(each))]
+    if not masks:
+        return
+    kept = tuple(each for each in names if each not in masks)
+    leave_out = f"leave it out with fields={kept!r}" if kept else "leave transform out"
+    raise InvalidArgumentError(
+        f"transform of {masks[0]!r}: by its name the pixels of its images are numbers of classes, "
+        f"which an image transform would mix, in three channels; {leave_out}, or transform images "
+        "and masks alike in a Python function, with decode=False (`headrace docs workers`)"
+    )
 
 
 def _only_bytes(dataset: Dataset, names: list[str]) -> str:

@@ -41,6 +41,7 @@ class Content:
     """
 
     def __init__(self, index: _core.Index, fields: tuple[str, ...]) -> None:
+        """`fields`: in the order of the index, as earlier states have them."""
         self._index = index
         self.holds = f"{index.sample_count} samples of {', '.join(fields)}"
         """The number of samples, and the fields."""

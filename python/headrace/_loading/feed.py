@@ -44,6 +44,8 @@ class Delivered:
     python: bool
     """Whether functions of the user run on batches."""
     seed: int
+    keys: Sequence[str] | None = None
+    """The names of the fields in batches that are dicts; None: these are named tuples."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class EpochFeed:
     ) -> None:
         """Takes over `session`, which was opened with `options`."""
         self.dataset = dataset
-        self._content = Content(dataset.index, dataset.fields)
+        self._content = Content(dataset.index, dataset.nesting.stored_names)
         self._session = session
         self.options = options
         self.source = source

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from headrace._loading.feed import Delivered
 
 _PREPARES = "accelerate.accelerator"  # the module whose functions prepare objects that they know
 _PREPARED = "_is_accelerate_prepared"  # Accelerator.prepare_data_loader() asks for it.
@@ -60,8 +63,36 @@ class SeenAsDataLoader:
 
             return attribute_of(self, self._feed, name)
 
+    def __getitem__(self, number: Any) -> NoReturn:
+        """Raises: torch's DataLoader, and a Trainer, ask for samples by number."""
+        raise TypeError(
+            "a headrace.Loader gives batches to a loop, not samples by number: iterate it in place "
+            "of torch's DataLoader; give it to Hugging Face's Trainer as what "
+            "get_train_dataloader() returns (`headrace docs trainers`); samples are those of "
+            "headrace.open(path)"
+        )
+
     def _prepare(self) -> None:
         raise NotImplementedError
+
+
+def refuse_named_tuples(frame: Any, delivers: Delivered) -> None:
+    """Raises if Hugging Face's Trainer iterates, in this frame, a loader of named tuples.
+
+    Otherwise it would fail at the first batch, with an error that names none of this.
+    """
+    module = str(frame.f_globals.get("__name__"))
+    if delivers.keys is None and module.startswith("transformers.trainer"):
+        named = {_IN_MODELS.get(name, name): name for name in delivers.kinds}
+        raise InvalidArgumentError(
+            "iterating a headrace.Loader in Hugging Face's Trainer, which passes batches to the "
+            f"model by name: make them dicts of the names that the model takes, as fields={named}, "
+            "or by a Python function that returns dicts (`headrace docs trainers`)"
+        )
+
+
+_IN_MODELS = {"image": "pixel_values", "img": "pixel_values", "label": "labels"}
+"""Names that models of Transformers have for fields."""
 
 
 class _TrainedEpochs:

@@ -38,13 +38,13 @@ class DatasetFacts(NamedTuple):
     def of(
         cls,
         index: _core.Index,
+        nesting: Nesting,
         path: str,
         format: str,
         classes: Sequence[str],
         findings: Sequence[Finding],
     ) -> Self:
         fields = index.fields
-        nesting = Nesting([field.name for field in fields])
         facts = [
             FieldFacts(
                 fields[at].name,

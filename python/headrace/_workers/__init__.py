@@ -7,12 +7,13 @@ and `_rows`, which converts results to rows. The host of the workers is C++: src
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from headrace import _core
 from headrace._workers._inline import InlineBatch, InlineCore
 from headrace._workers._options import Transform, WorkerOptions, split_transform
-from headrace._workers._output import Convert, Output, Padded, batch_type
+from headrace._workers._output import Convert, Output, Padded, batch_type, dict_type
 from headrace._workers._pool import PooledCore, WorkerProcesses, batches_in_hand_max
 from headrace._workers._sample import Sample
 
@@ -23,6 +24,7 @@ __all__ = [
     "Transform",
     "Transformer",
     "batch_type",
+    "dict_type",
     "split_transform",
 ]
 
@@ -39,15 +41,22 @@ class Transformer:
         options: _core.LoaderOptions,
         convert: Convert,
         with_ids: bool,
+        batch: Callable[..., Any],
     ) -> None:
+        """`batch` makes one of its fields, and of the numbers of its samples."""
         self._python = python
         self._seed = options.seed
-        self._output = Output(convert, with_ids, python.fields)
+        self._output = Output(convert, with_ids, batch if python.are_fields else None)
         options.shared_batches = options.worker_results = python.workers > 0
         options.batches_behind = batches_in_hand_max(python) if python.workers else 0
         self._workers = (
             WorkerProcesses(python, options.seed, self._output) if python.workers else None
         )
+
+    @property
+    def are_fields(self) -> bool:
+        """Whether batches hold the fields of the dataset, and no results of a function."""
+        return self._python.are_fields
 
     def around(self, core: _core.Loader) -> Core:
         """The core loader with the functions applied to its batches."""

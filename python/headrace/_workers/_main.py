@@ -22,7 +22,7 @@ from headrace._workers._decode import decoded_columns
 from headrace._workers._known import KnownLayout
 from headrace._workers._protocol import InputField, Task
 from headrace._workers._rows import Columns, ResultError, storage_dtype
-from headrace._workers._sample import make_samples, sample_type
+from headrace._workers._sample import call_hint, make_samples, sample_hint, sample_type
 from headrace.errors import DataLossError
 from headrace.formats._files.nested import Nesting, RowError
 
@@ -233,7 +233,10 @@ def traceback_text(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE:
         trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+    text = "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+    # Without a frame of the user's function: it could not be called.
+    hint = sample_hint(error) if trace is not None else call_hint(error)
+    return text if hint is None else f"{text}\n{hint}"
 
 
 def _pickled(error: BaseException) -> bytes:

@@ -37,8 +37,8 @@ class WorkerOptions:
     ragged: str
     decoded: tuple[str, ...] = ()
     """Fields whose encoded images are decoded for the functions."""
-    fields: tuple[str, ...] = ()
-    """Names of a result's members, if they are the sample's fields in their order."""
+    are_fields: bool = False
+    """Whether a result's members are the sample's fields in their order."""
 
 
 def split_transform(
@@ -112,7 +112,7 @@ def split_transform(
         pool.start,
         ragged,
         decoded,
-        tuple(fields) if library is not None and collate_fn is None else (),
+        library is not None and collate_fn is None,
     )
 
 

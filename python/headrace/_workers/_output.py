@@ -31,6 +31,11 @@ def batch_type(names: Sequence[str]) -> Callable[..., Any]:
     return kind
 
 
+def dict_type(names: Sequence[str]) -> Callable[..., dict[str, Any]]:
+    """Makes a dict of the fields, with these names."""
+    return lambda *fields: dict(zip(names, fields, strict=True))
+
+
 @functools.cache
 def _named_tuple(names: tuple[str, ...]) -> Any:
     named: Callable[..., Any] = namedtuple
@@ -67,11 +72,13 @@ class Padded(NamedTuple):
 class Output:
     """Makes the user's batches from arrays."""
 
-    def __init__(self, convert: Convert, with_ids: bool, fields: Sequence[str] = ()) -> None:
-        """`fields`: names of a result's members, if they are a sample's fields."""
+    def __init__(
+        self, convert: Convert, with_ids: bool, batch: Callable[..., Any] | None = None
+    ) -> None:
+        """`batch`: of a result's members, if they are a sample's fields, and the numbers."""
         self._convert = convert
         self._with_ids = with_ids
-        self._batch = batch_type([*fields, *["sample_id"] * with_ids]) if fields else None
+        self._batch = batch
         self._tree = b""
         self._skeleton: Skeleton = None  # of `_tree`
 

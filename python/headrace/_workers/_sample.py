@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -71,6 +72,25 @@ class Sample:
             self._rng = generator(self._origin.seed, self._origin.epoch, self._id)
             return self._rng
 
+    if not TYPE_CHECKING:  # Type checkers must not see every attribute.
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") and not name.startswith("__array"):
+                raise AttributeError(name, name=name, obj=self)
+            raise AttributeError(
+                f"a sample has no {name!r}; {self._way_out()}", name=name, obj=self
+            )
+
+        def _way_out(self) -> str:
+            has = f"it has the fields {', '.join(self.fields)}"
+            first = next((each for each in self.fields if each.isidentifier()), None)
+            if first is None:
+                return f"{has}; use sample[{self.fields[0]!r}]"
+            value = getattr(self, first)
+            is_image = getattr(value, "dtype", None) == np.uint8 and value.ndim == 3
+            pillow = f", an array, or PIL.Image.fromarray(sample.{first})" if is_image else ""
+            return f"{has}: use sample.{first}{pillow}"
+
     def __getitem__(self, field: str | int) -> Any:
         try:
             return self._values[field]  # type: ignore[index]
@@ -94,6 +114,26 @@ class Sample:
     def __repr__(self) -> str:
         parts = (f"{name}={_brief(value)}" for name, value in zip(self.fields, self, strict=True))
         return f"<Sample {self.id} of epoch {self.epoch}: {', '.join(parts)}>"
+
+
+def sample_hint(error: BaseException) -> str | None:
+    """What to do about an error that names the type of a sample; None: it does not."""
+    if not isinstance(error, (TypeError, ValueError)) or not re.search(r"\bSample\b", str(error)):
+        return None
+    return (
+        "a transform gets a headrace.Sample: give a function for images sample.image, an array, or "
+        "PIL.Image.fromarray(sample.image) (`headrace docs workers`)"
+    )
+
+
+def call_hint(error: BaseException) -> str | None:
+    """What to do about the error of a function that cannot be called with one sample."""
+    if not isinstance(error, TypeError) or "positional argument" not in str(error):
+        return None
+    return (
+        "a transform is called with one headrace.Sample, which has the fields: `def "
+        "transform(sample): image, label = sample` (`headrace docs workers`)"
+    )
 
 
 def generator(seed: int, epoch: int, sample: int) -> np.random.Generator:

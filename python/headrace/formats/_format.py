@@ -8,7 +8,7 @@ import logging
 import os
 import shlex
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,6 +29,7 @@ from headrace.formats._indexing.recorded import is_current
 
 if TYPE_CHECKING:
     from headrace.formats._builder import Builder, Decodes, Progress
+    from headrace.formats._fields.order import FieldType
     from headrace.formats._indexing.elsewhere import Elsewhere
 
 FORMAT, SOURCE, OPTIONS, KEY = "format", "source", "options", "object"
@@ -143,6 +144,9 @@ class Format(metaclass=_NamedOptions):
 
     has_class_folders: ClassVar[bool] = False
     """Whether the folders in a folder are its classes."""
+
+    chooses: ClassVar[tuple[str, ...]] = ("columns",)
+    """The options that name fields in the order in which they are wanted."""
 
     @abstractmethod
     def recognises(self, path: str) -> bool:
@@ -271,6 +275,19 @@ class Format(metaclass=_NamedOptions):
         """The folder in which every added file becomes a sample; None if there is none."""
         return None
 
+    def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
+        """The names of the fields in the order in which samples are to have them.
+
+        `fields`: in the order of the index. That is the order of a schema, or the one that somebody
+        chose. A format where nobody did returns `data_first(fields)`.
+        """
+        return [each.name for each in fields]
+
+    def chose_fields(self, index: _core.Index) -> bool:
+        """Whether whoever opened the dataset named its fields, in their order."""
+        options = options_of(index)
+        return any(options.get(name) is not None for name in self.chooses)
+
     def file_fault(
         self, index: _core.Index, number: int, read: Callable[[int, int], bytes | bytearray]
     ) -> str | None:
@@ -283,6 +300,11 @@ class Format(metaclass=_NamedOptions):
     def hint(self, suffixes: Set[str]) -> str:
         """Advice for a folder that is not a dataset and has files with these suffixes."""
         return ""
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether its code comes with headrace."""
+        return type(self).__module__.startswith(_OWN_MODULES)
 
     def _options_text(self) -> str:
         try:
@@ -356,7 +378,7 @@ class Format(metaclass=_NamedOptions):
 
     def _continues(self, given: Given) -> str | None:
         """What the parts of an index that was not finished must be of, to be used."""
-        if not type(self).__module__.startswith(_OWN_MODULES):
+        if not self.is_built_in:
             return None  # The code of a format of the user's may have changed since.
         parts = [_core.version, self.name, given.title, given.key, self._options_text()]
         return json.dumps(parts)

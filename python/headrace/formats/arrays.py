@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder
+from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.npy import check_native, read_npy_header
 from headrace.formats._files.npz import npz_members
 from headrace.formats._files.patterns import expand
@@ -19,6 +22,7 @@ from headrace.formats._files.reading import file_reader
 from headrace.formats._format import Format, Sample
 
 _ROWS_AT_ONCE = 2**20
+_BY_PLACE = re.compile(r"arr_\d+")  # names that numpy.savez gives
 _INLINE_BYTES_MAX = 16  # of a row of a .npz member that the index holds
 
 Raw = tuple[str, str] | tuple[str, str, tuple[int, ...]]
@@ -138,6 +142,12 @@ class Arrays(_Rows):
             header = read_npy_header(read, size, path)
         return _columns_of(path, "value", header.dtype, header.shape, header.data_offset)
 
+    def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
+        names = [each.name for each in fields]
+        if not index.object(0)[0].endswith(".npz") or all(map(_BY_PLACE.fullmatch, names)):
+            return names
+        return data_first(fields)  # Arrays of a .npz are taken by their names.
+
     def _own_samples(self, path: str) -> Iterator[Sample]:
         loaded = np.load(path, mmap_mode="r")
         if path.endswith(".npz"):
@@ -157,6 +167,7 @@ class Records(_Rows):
 
     name: ClassVar[str] = "records"
     opens: ClassVar[str] = "raw files of records (with format=)"
+    chooses: ClassVar[tuple[str, ...]] = ("dtype",)
 
     dtype: str | tuple[Raw, ...] = ()
     """As NumPy's: of the fields of a record, end to end; or of one number, the field `value`."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import threading
@@ -37,7 +38,7 @@ from headrace.formats._packing.partial import PartialPack
 from headrace.formats._packing.plan import U64, PackParameters, PackPlan, make_plan
 from headrace.formats._packing.shard import Shard
 from headrace.formats._packing.work import PackWork, WriteShards, free_bytes, writing_threads
-from headrace.formats.pack_format import PACK_INDEX_NAME, pack_attributes
+from headrace.formats.pack_format import FIELD_ORDER, PACK_INDEX_NAME, pack_attributes
 
 __all__ = ["PackParameters", "PackResult", "write_pack"]
 
@@ -366,6 +367,9 @@ class _Packer:
         for key in ("classes", "report"):
             if key in self._source.index.attributes:
                 attributes[key] = self._source.index.attributes[key]
+        fields = self._source.fields
+        if fields != self._source.nesting.stored_names:
+            attributes[FIELD_ORDER] = json.dumps(fields)
         return attributes
 
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any, ClassVar
 
 import numpy as np
 
 from headrace import _core
-from headrace.errors import InvalidArgumentError
+from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._fields.order import FieldType
 from headrace.formats._format import Format, Opened, Sample, Wanted, refuse_skip
 
 PACK_INDEX_NAME = "pack.hri"
 _DIGEST_PIECE_BYTES = 4 * 2**20  # `headrace docs pack-format`
 PARAMETERS = "pack"
 """The attribute of a pack's index that records, in JSON, how it was made."""
+FIELD_ORDER = "fields"
+"""The attribute that has, in JSON, the order in which samples have their fields, where it is not
+that of the index."""
 
 
 class Pack(Format):
@@ -37,6 +41,20 @@ class Pack(Format):
                 f"its own ({PACK_INDEX_NAME}); leave index out"
             )
         return Opened(_core.Index.open(os.path.join(path, PACK_INDEX_NAME)))
+
+    def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
+        names = [each.name for each in fields]
+        if FIELD_ORDER not in index.attributes:
+            return names
+        try:
+            chosen: Any = json.loads(index.attributes[FIELD_ORDER])
+        except ValueError:
+            chosen = None
+        if not isinstance(chosen, list) or sorted(map(str, chosen)) != sorted(names):
+            raise DataLossError(
+                f"opening {index.root}: its list of fields is damaged; {self.remedy(index)}"
+            )
+        return chosen
 
     def remedy(self, index: _core.Index) -> str:
         return "copy or create the pack again"

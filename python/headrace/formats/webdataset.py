@@ -15,8 +15,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder, FieldCoding
+from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.gzipped import decoded_front, decoded_size
 from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
@@ -154,6 +156,10 @@ class WebDataset(Format):
             else:
                 fields.append(_Field(name, each, "bytes", coding))
         return fields
+
+    def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
+        # Writers sort members, or write them as they come.
+        return data_first(fields)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """By Python's tarfile, as webdataset reads them; with the names that fields have here."""

@@ -22,9 +22,10 @@ __all__ = ["dataset"]
 def dataset(loader: Loader[Any], *, signature: Any = None) -> Any:
     """A `tf.data.Dataset` whose elements are the batches of a loader.
 
-    Each iteration of it is the loader's next epoch. A batch is a tuple of tensors; encoded images,
-    bytes and texts are tensors of strings. The loader reads ahead itself: do not call
-    `prefetch`, and ``loader.state_dict()`` is the place of the loop.
+    Each iteration of it is the loader's next epoch. A batch is a tuple of tensors, or a dict if the
+    loader's `fields` are one; encoded images, bytes and texts are tensors of strings. The loader
+    reads ahead itself: do not call `prefetch`, and ``loader.state_dict()`` is the place of the
+    loop.
 
     Args:
         loader: a `headrace.Loader`, best with ``output="numpy"``. The dataset keeps it.
@@ -48,7 +49,7 @@ def dataset(loader: Loader[Any], *, signature: Any = None) -> Any:
     ).with_options(options)
 
 
-def _signature(loader: Loader[Any], tf: Any) -> tuple[Any, ...]:
+def _signature(loader: Loader[Any], tf: Any) -> tuple[Any, ...] | dict[str, Any]:
     """The tensors of a batch."""
     feed = feed_of(loader)
     delivers = feed.delivers
@@ -72,6 +73,8 @@ def _signature(loader: Loader[Any], tf: Any) -> tuple[Any, ...]:
             )
     if delivers.ids:
         made.append(tf.TensorSpec((size,), tf.int64))
+    if delivers.keys is not None:
+        return dict(zip([*delivers.keys, *["sample_id"] * delivers.ids], made, strict=True))
     return tuple(made)
 
 

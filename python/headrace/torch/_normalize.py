@@ -10,6 +10,7 @@ import torch
 from headrace._arguments import choice, items, shown
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
+from headrace.image import check_of_pixels
 
 _LAYOUTS = ("NCHW", "NHWC")
 
@@ -56,6 +57,8 @@ class Normalize:
             raise InvalidArgumentError(
                 f"mean={mean!r}, std={std!r}: must be as many as channels, and std above 0"
             )
+        for name, given_values in (("mean", mean), ("std", std)):
+            check_of_pixels(name, given_values)
         given_dtype: Any = dtype
         if not isinstance(given_dtype, torch.dtype) or not dtype.is_floating_point:
             raise InvalidArgumentError(

@@ -20,11 +20,11 @@ from headrace import errors
 from headrace._arguments import flag, integer
 from headrace._loader import Loader, feed_of
 from headrace._signature import named_arguments
-from headrace._workers import Sample, batch_type
+from headrace._workers import Sample, batch_type, dict_type
 from headrace._workers._decode import decoded_columns
 from headrace._workers._options import check_was_made, for_function
 from headrace._workers._protocol import InputField
-from headrace._workers._sample import Origin, list_rows, make_samples, sample_type
+from headrace._workers._sample import Origin, list_rows, make_samples, sample_hint, sample_type
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -55,9 +55,10 @@ class SampleStream(IterableDataset[Any]):
     Each ``iter()`` of the DataLoader is an epoch of the loader, as ``iter(loader)`` is.
 
     Without `transform` a sample is a named tuple of the loader's fields, tensors and numbers, with
-    `sample_id` if it has ``ids=True``. The Loader decides everything else: order, seed, rank, image
-    transforms, tiers, a sampler, `node_process`; ``loader.stats()`` reports it. Do not set
-    DataLoader's own `shuffle` and `sampler`, as with any IterableDataset.
+    `sample_id` if it has ``ids=True``; a dict if its `fields` are one. The Loader decides
+    everything else: order, seed, rank, image transforms, tiers, a sampler, `node_process`;
+    ``loader.stats()`` reports it. Do not set DataLoader's own `shuffle` and `sampler`, as with any
+    IterableDataset.
 
     Thread safety: for one thread. Call `set_epoch` and `load_state_dict` of the stream, not of its
     loader, and do not iterate the loader. `close`, or dropping the stream, ends it; the loader
@@ -110,6 +111,7 @@ class SampleStream(IterableDataset[Any]):
             library or transform,
             server.address,
             decoded,
+            feed.delivers.keys,
         )
 
     def __iter__(self) -> Iterator[Any]:
@@ -231,12 +233,15 @@ class _Reader:
     address: str
     decoded: tuple[str, ...]
     """Fields whose images are decoded for the transform."""
+    keys: Sequence[str] | None
+    """The names of the fields in samples that are dicts; None: these are named tuples."""
 
     def samples(self, batches: Iterable[Batch]) -> Iterator[Any]:
         nesting = Nesting([field.name for field in self.fields])
         names = nesting.names
         if self.transform is None:
-            make = batch_type([*names, *["sample_id"] * self.ids])
+            members = [*(self.keys or names), *["sample_id"] * self.ids]
+            make = batch_type(members) if self.keys is None else dict_type(members)
             for _, _, ids, stored in batches:
                 columns = _joined(nesting, stored, ids)
                 given = [*columns, np.array(ids, np.int64)] if self.ids else columns
@@ -257,6 +262,9 @@ class _Reader:
                     if isinstance(error, SystemExit):
                         raise TransformError(f"{where}: SystemExit: {error}") from error
                     error.add_note(where)
+                    hint = sample_hint(error)
+                    if hint is not None:
+                        error.add_note(hint)
                     raise
                 yield made
 

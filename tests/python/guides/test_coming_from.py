@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +46,6 @@ def theirs(
     """A folder with the data of all packages, and what each package's code trains on."""
     folder = tmp_path_factory.mktemp("theirs")
     shutil.copytree(numbered, folder / "images")
-    _write_tars(folder)
     given = [(block.title, block.text) for block in code() if block.title in RUN]
     both = environment(packages)
     both["PYTHONPATH"] += f":{real_packages('trainers')}"
@@ -61,19 +58,6 @@ def theirs(
     )
     assert done.returncode == 0, done.stderr
     return folder, json.loads(done.stdout.splitlines()[-1])
-
-
-def _write_tars(folder: Path) -> None:
-    (folder / "shards").mkdir()
-    files = sorted((folder / "images").glob("*/*.jpg"))
-    for shard in range(4):
-        with tarfile.open(folder / "shards" / f"train-{shard:06}.tar", "w") as tar:
-            for number in range(shard, COUNT, 4):
-                label = str(LABELS[number]).encode()
-                for kind, data in (("jpg", files[number].read_bytes()), ("cls", label)):
-                    member = tarfile.TarInfo(f"{number:06}.{kind}")
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
 
 
 def test_every_block_is_of_a_package_that_the_page_names() -> None:

@@ -1,9 +1,9 @@
 """Runs the code of docs/guides/coming-from.md that is of other packages, on data in their formats.
 
 Usage: python their_loaders.py FOLDER <BLOCKS >RESULTS, with the packages of tools/envs/loaders.txt
-and trainers.txt. FOLDER/images has class folders; their samples are written to FOLDER/mds, chunks
-and saved. BLOCKS is JSON, [[TITLE, CODE], ...]; RESULTS has for each the samples that it trained
-on, in order: the grey of each image, and its label.
+and trainers.txt. FOLDER/images has class folders; their samples are written to FOLDER/mds, chunks,
+shards and saved. BLOCKS is JSON, [[TITLE, CODE], ...]; RESULTS has for each the samples that it
+trained on, in order: the grey of each image, and its label.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ for name in ("", ".datasets", ".transforms", ".transforms.functional"):
     sys.modules[module.__name__] = module
 
 import datasets  # noqa: E402
+import webdataset as wds  # noqa: E402
 from litdata.streaming import serializers  # noqa: E402
 from litdata.streaming.writer import BinaryWriter  # noqa: E402
 from streaming import MDSWriter  # noqa: E402
@@ -50,6 +51,11 @@ def write() -> None:
         writer.add_item(number, {"image": Image.open(io.BytesIO(encoded)), "label": label})
     writer.done()
     writer.merge(1)
+    Path("shards").mkdir()
+    for shard in range(4):
+        with wds.TarWriter(f"shards/train-{shard:06}.tar") as tar:
+            for number, (encoded, label) in list(enumerate(samples()))[shard::4]:
+                tar.write({"__key__": f"{number:06}", "jpg": encoded, "cls": label})
     images, labels = zip(*samples(), strict=True)
     rows = {"image": [{"bytes": encoded, "path": None} for encoded in images], "label": labels}
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})

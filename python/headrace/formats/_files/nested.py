@@ -7,6 +7,7 @@ orders, tiers, packs and workers see fields as any other, and batches put them t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -84,7 +85,16 @@ class Nesting:
         """The positions of the fields that the user sees."""
         self.names: tuple[str, ...] = tuple(names[number] for number in self.visible)
         """Their names."""
+        self.stored_names = self.names
+        """Their names in the order of the fields."""
         self._by_values = {each.values: each for each in self.fields}
+
+    def in_order(self, names: Sequence[str]) -> Nesting:
+        """The same fields at the same positions; the user sees them in this order."""
+        made = copy(self)
+        by_name = dict(zip(self.names, self.visible, strict=True))
+        made.names, made.visible = tuple(names), tuple(by_name[name] for name in names)
+        return made
 
     def field_at(self, position: int) -> NestedField | None:
         """The nested field whose values are at this position."""

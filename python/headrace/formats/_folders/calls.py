@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
-from headrace.formats._format import Format
-
-_OWN = "headrace.formats."
+from headrace.formats._format import Format, written
 
 
 def open_call(path: str, row: Format | None = None, split: str | None = None) -> str:
@@ -16,16 +13,6 @@ def open_call(path: str, row: Format | None = None, split: str | None = None) ->
     if split is not None:
         parts.append(f"split={split!r}")
     if row is not None:
-        parts.append(f"format={_expression(row)}")
+        known = row.is_built_in and dataclasses.is_dataclass(row)
+        parts.append(f"format={written(row) if known else repr(row.name)}")
     return f"hr.open({', '.join(parts)})"
-
-
-def _expression(row: Any) -> str:
-    if not type(row).__module__.startswith(_OWN) or not dataclasses.is_dataclass(row):
-        return repr(row.name)  # As it is registered.
-    given = [
-        f"{each.name}={getattr(row, each.name)!r}"
-        for each in dataclasses.fields(row)
-        if getattr(row, each.name) != each.default
-    ]
-    return f"hr.formats.{type(row).__name__}({', '.join(given)})"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from headrace import _core
 from headrace._arguments import choice, items, shown
 from headrace.errors import InvalidArgumentError
 from headrace.formats._builder import Builder
+from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.patterns import expand, files_at
 from headrace.formats._format import Format, Sample
 from headrace.formats._hdf5.layout import (
@@ -129,6 +131,11 @@ class Hdf5(Format):
             f"indexing {files[0]}: its datasets differ in their numbers of rows: {counts}; choose "
             'those with equally many with columns=, or say sample="file" if the file is one sample'
         )
+
+    def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
+        # The datasets of a file have no order: the index has their names sorted.
+        chosen = self.chose_fields(index)
+        return super().field_order(index, fields) if chosen else data_first(fields)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """By h5py."""

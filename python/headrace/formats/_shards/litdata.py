@@ -72,6 +72,7 @@ class LitData(Format):
 
     name: ClassVar[str] = "litdata"
     opens: ClassVar[str] = "a folder of LitData chunks"
+    chooses: ClassVar[tuple[str, ...]] = ()
 
     columns: tuple[str, ...] | None = None
     """The parts of a sample to take; None: all."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from headrace import _core
 from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
+from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.npy import NAMES
 from headrace.formats._format import Format, Sample
 from headrace.formats._shards.columns import Arrays, Column, Digits, Extents, Headed, Numbers
@@ -72,6 +74,9 @@ class MDS(Format):
         found = _Dataset(path)
         chosen = choose(found.index, found.stored, self.columns, self.raw, _column)
         add_samples(found.shards, found.widths, chosen, builder)
+
+    def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
+        return data_first(fields)  # MDSWriter sorts the names of columns.
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """Sample by sample, as Streaming's MDSReader does."""

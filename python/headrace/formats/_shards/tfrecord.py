@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
 from headrace.formats._builder import Builder
+from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._format import Format, Sample
@@ -34,6 +36,7 @@ class TFRecord(Format):
 
     name: ClassVar[str] = "tfrecord"
     opens: ClassVar[str] = "TFRecord files"
+    chooses: ClassVar[tuple[str, ...]] = ("features",)
 
     examples: bool = False
     """Whether records are tf.train.Example, whose features become fields, as the first has them."""
@@ -126,6 +129,11 @@ class TFRecord(Format):
                 f"indexing {source.path}: byte {at}: the first record has no features"
             )
         return [FeatureColumn.of(source, at, name, kind, found) for name, kind in wanted.items()]
+
+    def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
+        # The features of an example have no order: the index has their names sorted.
+        chosen = self.chose_fields(index)
+        return super().field_order(index, fields) if chosen else data_first(fields)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """Record by record, as the specification has them."""

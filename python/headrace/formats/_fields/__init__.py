@@ -1,0 +1,1 @@
+"""What the fields of a sample are to a training loop, as far as names and types tell."""

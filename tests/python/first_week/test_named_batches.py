@@ -1,0 +1,154 @@
+"""Batches as dicts, and the errors of those who expect them, or samples by number."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from loader_data import LABELS
+from rank_scripts import environment, real_packages
+from test_image_transforms import torchvision
+
+import headrace as hr
+from headrace.errors import InvalidArgumentError
+
+__all__ = ["torchvision"]  # a fixture
+
+NAMES = {"pixel_values": "image", "labels": "label"}
+SIZE = hr.image.resize(8, dtype="uint8")
+
+
+def check(batch: dict[str, Any]) -> int:
+    assert list(batch) == ["pixel_values", "labels", "sample_id"]
+    ids = [int(each) for each in batch["sample_id"]]
+    assert [int(each) for each in batch["labels"]] == [int(LABELS[i]) for i in ids]
+    assert batch["pixel_values"].shape == (len(ids), 3, 8, 8)
+    return len(ids)
+
+
+@pytest.mark.parametrize("output", ["torch", "numpy"])
+def test_a_dict_of_fields_makes_batches_dicts(numbered: Path, output: Any) -> None:
+    options: dict[str, Any] = {"transform": SIZE, "output": output, "ids": True}
+    with hr.Loader(numbered, 9, fields=NAMES, **options) as loader:
+        assert sum(map(check, loader)) == len(hr.open(numbered))
+        state = loader.state_dict()
+    with hr.Loader(numbered, 9, fields={"x": "label"}, transform=None, output=output) as loader:
+        loader.load_state_dict(state)  # It does not depend on the fields.
+        assert list(next(iter(loader))) == ["x"]
+
+
+def test_they_are_those_of_named_tuples(numbered: Path) -> None:
+    plain = hr.Loader(numbered, 9, transform=SIZE)
+    with plain, hr.Loader(numbered, 9, fields=NAMES, transform=SIZE) as ours:
+        for mine, (images, labels) in zip(ours, plain, strict=True):
+            assert np.array_equal(mine["pixel_values"], images)
+            assert np.array_equal(mine["labels"], labels)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_library_s_transform_keeps_the_names(
+    numbered: Path, workers: int, torchvision: Any
+) -> None:
+    crop = torchvision.transforms.v2.CenterCrop(8)
+    options: dict[str, Any] = {"transform": crop, "workers": workers, "ids": True}
+    with hr.Loader(numbered, 9, fields=NAMES, **options) as loader:
+        assert sum(map(check, loader)) == len(hr.open(numbered))
+
+
+def test_streams_give_samples_as_dicts(numbered: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from headrace.torch import SampleStream
+
+    with hr.Loader(numbered, 9, fields=NAMES, transform=SIZE, ids=True) as loader:
+        for workers in (0, 1):
+            stream = SampleStream(loader)
+            batches = torch.utils.data.DataLoader(stream, batch_size=9, num_workers=workers)
+            assert sum(map(check, batches)) == len(hr.open(numbered))
+
+
+def pair(sample: hr.Sample) -> tuple[Any, Any]:
+    return sample.image, sample.label
+
+
+def test_names_that_cannot_be_are_refused(numbered: Path) -> None:
+    for fields, options, message in (
+        (
+            {1: "image"},
+            {},
+            r"must be the field of each name that a batch is to have, as fields={'p",
+        ),
+        ({"sample_id": "label"}, {"ids": True}, "sample_id is the name that ids=True gives"),
+        ({"x": "images"}, {}, "fields: got 'images'; the dataset has image, label"),
+        ({"x": "label", "y": "label"}, {}, "must be names, each once"),
+        (NAMES, {"transform": pair}, "return a dict from the function, and write fields="),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            hr.Loader(numbered, 9, fields=fields, **options)  # type: ignore[arg-type]
+
+
+def test_samples_by_number_are_those_of_the_dataset(numbered: Path) -> None:
+    torch = pytest.importorskip("torch")
+    with hr.Loader(numbered, 9) as loader:
+        with pytest.raises(
+            TypeError, match="gives batches to a loop, not samples by number: iterate"
+        ):
+            next(iter(torch.utils.data.DataLoader(loader)))
+        assert len(list(loader)) == len(loader)
+
+
+# Hugging Face's Trainer.
+
+SCRIPT = """
+import sys
+from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
+import headrace as hr
+
+class Images(Trainer):
+    def get_train_dataloader(self):
+        return loader
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        return hr.Loader(sys.argv[1], 8, transform=hr.image.evaluate(32), fields=NAMES)
+
+NAMES = {"pixel_values": "image", "labels": "label"}
+loader = hr.Loader(sys.argv[1], 8, transform=hr.image.train(32), **eval(sys.argv[3]))
+sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+sizes |= {"intermediate_size": 32, "image_size": 32, "patch_size": 8, "num_labels": 10}
+arguments = TrainingArguments(
+    sys.argv[2], num_train_epochs=2, per_device_train_batch_size=8, report_to=[], use_cpu=True,
+    save_strategy="no", disable_tqdm=True, eval_strategy="epoch",
+)
+model = ViTForImageClassification(ViTConfig(**sizes))
+made = Images(model, arguments, eval_dataset=[0]).train()
+print("steps", made.global_step)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ("{'fields': NAMES}", 0, "steps 26"),
+        (
+            "{}",
+            1,
+            "as fields={'pixel_values': 'image', 'labels': 'label'}, or by a Python function",
+        ),
+        (
+            "{'fields': ['label', 'image']}",
+            1,
+            "iterating a headrace.Loader in Hugging Face's Trainer",
+        ),
+    ],
+)
+def test_a_trainer_takes_a_loader_of_dicts(
+    numbered: Path, tmp_path: Path, options: str, code: int, said: str
+) -> None:
+    env = environment(real_packages("trainers"))
+    command = [sys.executable, "-c", SCRIPT, str(numbered), str(tmp_path / "run"), options]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == code, done.stderr
+    assert said in (done.stderr.splitlines()[-1] if code else done.stdout)
