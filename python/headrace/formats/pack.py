@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shlex
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import _core
-from headrace._arguments import choice, given_path, integer
+from headrace._arguments import choice, given_path, integer, refuse_url
 from headrace._dataset import Dataset, find_dataset, image_folder
 from headrace._text import os_reason
 from headrace._units import format_bytes
@@ -86,6 +87,7 @@ def write_pack(
     """
     parameters = parameters or PackParameters()
     write = _writing(workers, on)
+    refuse_url("packing to", target, f"headrace pack {shlex.quote(source.path)}")
     where = Path(os.path.abspath(given_path("packing into", target)))
     _check_source(source)
     _check_target(where, overwrite)
