@@ -35,7 +35,8 @@ def progress(found):
 print("ready", flush=True)
 sys.stdin.readline()
 dataset = hr.open(sys.argv[1], format=row, progress=progress if stops else None)
-with hr.Loader(dataset, 5, order="exact", seed=1, ids=True, memory="64MiB", output="numpy") as loader:
+options = {"order": "exact", "seed": 1, "ids": True, "memory": "64MiB", "output": "numpy"}
+with hr.Loader(dataset, 5, **options) as loader:
     ids = [int(number) for batch in loader for number in batch.sample_id]
 print(json.dumps([dataset.fingerprint, len(dataset), ids]), flush=True)
 """
