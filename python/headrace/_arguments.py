@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
+import re
+import shlex
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
@@ -74,6 +76,48 @@ def given_path(doing: str, path: Any) -> str:
             f"{doing} {text!r}: the path is empty; the current folder is written '.'"
         )
     return text
+
+
+_URL = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]+://"
+    # pathlib makes one "/" of two.
+    r"|(s3|gs|gcs|az|abfss?|wasbs?|hdfs|https?|ftp|file|oss|r2|hf|dbfs):/"
+)
+_COPY = {"s3": "aws s3 cp --recursive", "gs": "gcloud storage cp --recursive"}
+
+
+def refuse_url(doing: str, path: Any, command: str = "") -> None:
+    """Raises if `path`, to be written, is a URL. `command`: writes what is wanted, at a name that
+    follows."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        return  # The user of the path names it.
+    if not _URL.match(text):
+        return
+    scheme, _, rest = text.partition(":")
+    rest = rest.lstrip("/")
+    if scheme == "file":
+        raise InvalidArgumentError(
+            f"{doing} {shown(text)}: this is a URL; write the path alone: {shown('/' + rest)}"
+        )
+    name = os.path.basename(rest.rstrip("/")) or "data"
+    way = f"name one, such as {shown(name)}, and copy what is written there to the URL"
+    if command:
+        copied = ""
+        if scheme in _COPY:
+            copied = f" && {_COPY[scheme]} {shlex.quote(name)} {scheme}://{shlex.quote(rest)}"
+        way = f"write to a disk and copy from there: `{command} {shlex.quote(name)}{copied}`"
+    raise InvalidArgumentError(
+        f"{doing} {shown(text)}: this is a URL, and headrace writes to local paths, which may be "
+        f"those of a mounted storage (s3fs, gcsfuse, rclone mount, NFS); {way}"
+    )
+
+
+def written_path(doing: str, path: Any) -> str:
+    """`path`, to be written, as `given_path` has it; it is no URL."""
+    refuse_url(doing, path)
+    return given_path(doing, path)
 
 
 def flag(name: str, value: Any) -> bool:

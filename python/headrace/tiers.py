@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 
 from headrace import _core
 from headrace import profile as machines
-from headrace._arguments import given_path, integer, items, memory_bytes, shown
+from headrace._arguments import given_path, integer, items, memory_bytes, shown, written_path
 from headrace._signature import named_arguments, named_fields
 from headrace._text import os_reason
 from headrace._units import format_bytes, parse_share_or_bytes
@@ -148,7 +148,7 @@ def _check_capacity(capacity: Any, name: str) -> None:
 
 def _folder(number: int, given: Any) -> str:
     """The absolute path of a tier's folder, which may not exist yet."""
-    path = os.path.abspath(given_path(f"tiers[{number}]: folder", given))
+    path = os.path.abspath(written_path(f"tiers[{number}]: folder", given))
     for there in (path, _there(path)):
         if os.path.lexists(there) and not os.path.isdir(there):
             is_link = os.path.islink(there)

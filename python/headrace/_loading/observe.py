@@ -143,8 +143,8 @@ class Observed:
     def report(self, path: str | os.PathLike[str]) -> None:
         """Draws times of batches, waits and sources of bytes: ``report("x.png")``."""
         self._feed.check_open()
+        check_outside("writing the chart", path, image_folder(self.dataset))
         chart = Path(given_path("writing the chart", path))
-        check_outside("writing the chart", chart, image_folder(self.dataset))
         plot.check(chart)
         plot.draw(chart, self._observation())
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace._arguments import refuse_url
 from headrace._text import os_reason
 from headrace.errors import InvalidArgumentError
 
@@ -56,6 +57,7 @@ def merge_traces(paths: Sequence[Path]) -> dict[str, Any]:
 
 def write_merged(paths: Sequence[Path], output: Path) -> int:
     """Writes merge_traces() as JSON; returns the number of events."""
+    refuse_url("writing the trace", output)
     merged = merge_traces(paths)
     try:
         with output.open("w", encoding="utf-8") as file:

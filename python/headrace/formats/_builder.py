@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
-from headrace._arguments import choice, given_path, integer
+from headrace._arguments import choice, given_path, integer, written_path
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.formats._field import (
     Column,
@@ -110,7 +110,7 @@ class Builder:
         headrace.
         """
         self._root = os.path.abspath(given_path("builder root", root))
-        self._path = os.path.abspath(given_path("index file", path))
+        self._path = os.path.abspath(written_path("index file", path))
         if not isinstance(decodes, bool):
             choice("builder decodes", decodes, ("groups",))
         self._decodes = decodes is True

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 
 from headrace import _core
-from headrace._arguments import given_path
+from headrace._arguments import written_path
 from headrace._text import os_reason
 from headrace.errors import (
     DataLossError,
@@ -71,7 +71,7 @@ def index_target(path: str | os.PathLike[str], images: str | None = None) -> str
 
     `images`: the dataset, if it is a folder of images.
     """
-    target = os.path.abspath(given_path("index file", path))
+    target = os.path.abspath(written_path("index file", path))
     if not target.endswith(INDEX_SUFFIX):
         raise InvalidArgumentError(
             f"index file {target}: its name must end with {INDEX_SUFFIX}, to be known as one"

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from headrace._arguments import refuse_url
 from headrace.errors import InvalidArgumentError
 
 
@@ -13,8 +14,9 @@ def check_outside(doing: str, path: Any, root: str | None, *, is_folder: bool = 
     """Refuses to write to `path` if an index of the folder of images `root` would find it.
 
     Every folder in `root`, also a link to one, is a class; every image below it is a sample. Files
-    beside the class folders are neither.
+    beside the class folders are neither. Refuses URLs, too.
     """
+    refuse_url(doing, path)
     if root is None:
         return
     try:

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import resource
+import shlex
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import _core
-from headrace._arguments import choice, given_path, integer
+from headrace._arguments import choice, given_path, integer, refuse_url
 from headrace._dataset import Dataset, find_dataset, image_folder, left_out_of
 from headrace._dataset.left_out import hash_of
 from headrace._text import os_reason
@@ -88,6 +89,7 @@ def write_pack(
     """
     parameters = parameters or PackParameters()
     write = _writing(workers, on)
+    refuse_url("packing to", target, f"headrace pack {shlex.quote(source.path)}")
     where = Path(os.path.abspath(given_path("packing into", target)))
     _check_source(source)
     _check_target(where, overwrite)

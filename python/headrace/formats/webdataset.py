@@ -98,7 +98,9 @@ class WebDataset(Format):
                     if not all(each.missing for each in self._taken(found).values()):
                         return self._fields(tar, key, found)
         if first is None:
-            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+            raise InvalidArgumentError(
+                f"indexing {path}: it holds no samples; name tars whose members are KEY.EXTENSION"
+            )
         shard, key, found = first
         for each in self._taken(found).values():
             raise without_bytes(shard, key, each)

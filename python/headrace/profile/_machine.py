@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
-from headrace._arguments import given_path
+from headrace._arguments import given_path, written_path
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.profile._table import Table
@@ -254,7 +254,7 @@ class MachineProfile:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file atomically. Replaces only another profile."""
-        target = Path(given_path("writing profile", path))
+        target = Path(written_path("writing profile", path))
         check_target(target)
         handle, partial = tempfile.mkstemp(
             prefix=f".{target.name}.", suffix=".partial", dir=target.parent

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -424,3 +426,15 @@ def test_a_format_of_a_user_s_keeps_nothing(paths: list[str], tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         hr.open(tmp_path / "data", format=Named(describe=describe))
     assert not list((tmp_path / "cache").rglob("*.unfinished"))
+
+
+def test_a_part_with_a_number_that_is_none_is_dropped(tmp_path: Path) -> None:
+    index = tmp_path / "a.hri"
+    about = {"what": "x"}
+    text = b'[["/a", 1, 1e999], [], 0]'
+    head = unfinished._HEAD.pack(unfinished._MARK, len(text), 0, zlib.crc32(text))
+    first = (json.dumps(about, sort_keys=True) + "\n").encode()
+    Path(f"{index}{unfinished.SUFFIX}").write_bytes(first + head + text)
+    kept = Unfinished(str(index), about)
+    assert kept.find(("/a", 1, 0)) is None
+    kept.close()

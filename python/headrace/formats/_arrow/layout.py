@@ -24,6 +24,7 @@ from headrace.formats._arrow.tables import reading
 from headrace.formats._builder import Builder
 from headrace.formats._field import Kind
 from headrace.formats._files.sounds import check_sounds
+from headrace.formats._parquet.tensors import IN_ORDER, Tensor, permutation_of, tensor_of
 
 _METADATA = b"huggingface"
 _NUMBERS = {
@@ -97,7 +98,12 @@ def leaves_of(
     with reading(what, "its columns"):
         for field in schema:
             of = features.get(field.name) if isinstance(features, dict) else None
-            found.extend(_leaves(field.name, field.name, (), field.type, of))
+            tensor = tensor_of(field, of)
+            if tensor is None:
+                found.extend(_leaves(field.name, field.name, (), field.type, of))
+            else:
+                reader = _nested(_storage(field.type), tensor)
+                found.append(Leaf(field.name, field.name, (), reader))
     names = [each.name for each in found]
     if len(set(names)) != len(names) or not names:
         raise InvalidArgumentError(
@@ -196,8 +202,10 @@ def _reader(type: Any, feature: Feature) -> Reader | str:
     import pyarrow as pa
 
     if isinstance(type, pa.FixedShapeTensorType):
-        shape = tuple(type.shape)
-        return _listed(type.storage_type, shape) if type.permutation is None else _no(type)
+        permutation = permutation_of(type)
+        if permutation is not None:
+            return f"its dimensions are permuted in memory as {list(permutation)}; {IN_ORDER}"
+        return _listed(type.storage_type, tuple(type.shape))
     stored = _storage(type)
     number = _number(stored)
     if number is not None:
@@ -220,7 +228,8 @@ def _reader(type: Any, feature: Feature) -> Reader | str:
     if types.is_dictionary(stored):
         return Dictionary() if _is_text(stored.value_type) else _no(type)
     if _kind_of(feature) in _ARRAYS and isinstance(feature.get("shape"), (list, tuple)):
-        return _nested(stored, tuple(feature["shape"]))
+        shape = tuple(feature["shape"])
+        return _nested(stored, Tensor(shape, shape))
     return _inner_lists(stored) or _listed(stored, None)
 
 
@@ -317,13 +326,16 @@ def _widths(type: Any) -> tuple[tuple[int, ...], str | None]:
     return widths, _number(type)
 
 
-def _nested(type: Any, shape: tuple[Any, ...]) -> Reader | str:
+def _nested(type: Any, tensor: Tensor) -> Reader | str:
     import pyarrow as pa
 
-    inner = type
-    for _ in shape:
-        if not pa.types.is_list(inner):
-            return f"{_short(type)}: not stored as lists of {len(shape)} dimensions; save it again"
+    inner, shape = type, tensor.shape
+    for _ in tensor.lists:
+        if not pa.types.is_list(inner) and not pa.types.is_large_list(inner):
+            return (
+                f"{_short(type)}: not stored as lists of {len(tensor.lists)} dimensions; save it "
+                "again"
+            )
         inner = inner.value_type
     number = _number(inner)
     is_shape = all(isinstance(each, int) and each > 0 for each in shape[1:])
@@ -334,7 +346,9 @@ def _nested(type: Any, shape: tuple[Any, ...]) -> Reader | str:
         return f"bools of shape {list(shape)} are no field; cast them to int8"
     if first is not None and not isinstance(first, int):
         return f"its shape is {list(shape)!r}; save it again"
-    return Nested(dtype=number, shape=shape, stored=number, inline=number == "bool")
+    return Nested(
+        dtype=number, shape=shape, stored=number, inline=number == "bool", lists=tensor.lists
+    )
 
 
 def _no(type: Any) -> str:

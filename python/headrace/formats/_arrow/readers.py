@@ -189,21 +189,23 @@ def entries(name: str, values: Any, ends: Rows, rows: Rows, chunk: Chunk) -> Any
 
 @dataclass(frozen=True, kw_only=True)
 class Nested(Reader):
-    """Arrays that are stored as lists of lists, which all must have this shape."""
+    """Arrays that are stored as lists of lists, which all must have these lengths."""
 
     stored: str
+    lists: tuple[int | None, ...]
+    """From the outside; None: any."""
 
     def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
         count, near = len(array), array.buffers()[1]
         chunk.check_room(name, 32 * count, near)
         bounds = np.arange(count + 1, dtype=np.int64)  # of the rows, in entries of this level
-        for level, expected in enumerate(self.shape):
+        for level, expected in enumerate(self.lists):
             first, last = int(bounds[0]), int(bounds[-1])
             if last > len(array):
                 raise chunk.damaged(name, f"its lists end at entry {last} of {len(array)}")
             part = array.slice(first, last - first)
             chunk.refuse_nulls(name, part, bounds - first if level else None)
-            ends = chunk.offsets(name, part, "int32")
+            ends = chunk.offsets(name, part, "int64" if "large" in str(part.type) else "int32")
             if expected is not None and (wrong := np.flatnonzero(np.diff(ends) != expected)).size:
                 at = int(wrong[0])
                 row = int(np.searchsorted(bounds - first, at, "right")) - 1

@@ -6,6 +6,7 @@ import errno
 import glob
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def dataset_path(doing: str, path: Any) -> str:
             "disk, or mount the storage as a file system (s3fs, gcsfuse, rclone mount, NFS), and "
             "name the path"
         )
-    where = os.path.abspath(os.path.expanduser(text))
+    where = spelled(os.path.abspath(os.path.expanduser(text)))
     if not os.path.exists(where) and not is_pattern(where):
         raise _not_found(f"{doing} {where}", where)
     found = expand(where) if glob.has_magic(where) else []
@@ -99,6 +100,28 @@ def _absent(path: str) -> str:
     if str(missing) == path:
         return "no such file or folder"
     return f"no such file or folder (the path exists as far as {missing.parent})"
+
+
+def spelled(path: str) -> str:
+    """An absolute path as it is there: where there is nothing at it, in another Unicode form.
+
+    "é" is one character or two (NFC, NFD): systems and programs differ in which they write.
+    """
+    if path.isascii() or "\0" in path:
+        return path
+    at = "/"
+    try:
+        if os.path.lexists(path):
+            return path
+        for part in filter(None, path.split("/")):
+            forms = (part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD")))
+            tried = (os.path.join(at, each) for each in forms)
+            at = next((each for each in tried if os.path.lexists(each)), "")
+            if not at:
+                return path
+    except UnicodeEncodeError:
+        return path  # Half a surrogate pair.
+    return at
 
 
 def are_below(folder: str, paths: Sequence[str]) -> bool:

@@ -26,6 +26,7 @@ _WHOLE = re.compile(r"-?0*[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")
 _SHOWN = 3
 _ROWS_AT_ONCE = 65_536
 _DEPTH_MAX = 32  # of partitions
+_BESIDE_MAX = 1000  # files that may lie beside them
 _READ_BY_PYARROW = {
     ".csv": "csv",
     ".jsonl": "json",
@@ -178,16 +179,22 @@ def first_files(folder: str) -> list[str]:
     """The files in the first partition of a folder that holds partitions; none: it does not."""
     at = folder
     for _ in range(_DEPTH_MAX):
+        first, files = "", []
         with os.scandir(at) as entries:
-            visible = sorted(
-                (each.name, each.is_dir()) for each in entries if each.name[0] not in "._"
-            )
-        inside = [name for name, is_folder in visible if is_folder]
-        if not inside:
-            return [name for name, _ in visible] if at != folder else []
-        if at == folder and not all(name.find("=") > 0 for name in inside):
-            return []
-        at = os.path.join(at, inside[0])
+            for each in entries:
+                if each.name.startswith((".", "_")):
+                    continue
+                if not each.is_dir():
+                    files.append(each.name)
+                elif at == folder and each.name.find("=") <= 0:
+                    return []
+                else:
+                    first = min(first or each.name, each.name)
+                if at == folder and not first and len(files) > _BESIDE_MAX:
+                    return []  # A folder of files, of which there may be millions.
+        if not first:
+            return sorted(files) if at != folder else []
+        at = os.path.join(at, first)
     return []
 
 

@@ -199,7 +199,7 @@ def _place_at(fd: int, at: int, size: int) -> _Place | None:
             _state(each)
         int(told)
         return _Place(_state(state), offset, json_bytes, calls_bytes, checksum)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
 
 

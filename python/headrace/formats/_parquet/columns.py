@@ -12,6 +12,13 @@ import numpy as np
 from headrace.errors import InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._parquet.files import arrow
+from headrace.formats._parquet.tensors import (
+    IN_ORDER,
+    Tensor,
+    is_swap,
+    permutation_of,
+    tensor_of,
+)
 from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 
 if TYPE_CHECKING:
@@ -34,6 +41,10 @@ class Column:
     """The value of rows that have none, as JSON."""
     is_optional: bool = False
     """Whether another field says which rows have a value."""
+    lists: tuple[int | None, ...] = ()
+    """Of an array that is stored as lists, their lengths from the outside; None: any."""
+    permutation: tuple[int, ...] | None = None
+    """The stored dimension of each of an array's; None: the same."""
 
     @property
     def path(self) -> str:
@@ -106,7 +117,7 @@ def columns_of(path: str, schema: pa.Schema, wanted: Sequence[str] | None) -> li
                 f"indexing {path}: column {name!r}: it has {has}; its columns are "
                 f"{', '.join(names)}: choose with columns=(...)"
             )
-        columns.append(_column(path, name, schema.field(name).type, _is_image(features.get(name))))
+        columns.append(_column(path, schema.field(name), features.get(name)))
     if not columns:
         raise InvalidArgumentError(f"indexing {path}: it has no columns")
     return columns
@@ -139,7 +150,13 @@ def classes_of(schema: pa.Schema, columns: Sequence[Column]) -> list[str] | None
     return next(iter(found.values()), None)
 
 
-def _column(path: str, name: str, found: pa.DataType, is_image: bool) -> Column:
+def _column(path: str, field: pa.Field, feature: Any) -> Column:
+    name, found, is_image = field.name, field.type, _is_image(feature)
+    tensor = tensor_of(field, feature)
+    if tensor is not None:
+        return _tensor(path, name, plain_type(found), tensor)
+    if isinstance(found, arrow().FixedShapeTensorType):
+        return _fixed_tensor(path, name, found)
     types = arrow().types
     found = plain_type(found)
     if types.is_struct(found):
@@ -151,7 +168,7 @@ def _column(path: str, name: str, found: pa.DataType, is_image: bool) -> Column:
     elif _is_binary(found):
         return Column(name, "bytes", is_media=is_image)
     elif _is_list(found):
-        inner = _inner(plain_type(found.value_type))
+        inner = _inner(found.value_type)
         if inner is not None:
             return Column(name, "array", inner[0], (None, *inner[1]))
         lists = _inner_lists(name, plain_type(found.value_type))
@@ -161,10 +178,49 @@ def _column(path: str, name: str, found: pa.DataType, is_image: bool) -> Column:
         inner = _inner(found)
         if inner is not None:
             return Column(name, "array", inner[0], inner[1])
-    raise InvalidArgumentError(
+    raise _refused(path, name, found)
+
+
+def _refused(path: str, name: str, found: pa.DataType) -> InvalidArgumentError:
+    return InvalidArgumentError(
         f"indexing {path}: column {name!r} is of type {found}, which samples cannot hold; "
         "leave it out: name the others with columns=(...)"
     )
+
+
+def _tensor(path: str, name: str, found: pa.DataType, tensor: Tensor) -> Column:
+    """An array that is stored as lists, of which a row has a shape that it does not say."""
+    inner = found
+    for _ in tensor.lists:
+        if not _is_list(inner):
+            raise _refused(path, name, found)
+        inner = plain_type(inner.value_type)
+    of = _inner(inner)
+    are_sizes = all(type(each) is int and each > 0 for each in tensor.shape[1:])
+    first = tensor.shape[0] if tensor.shape else 0
+    if (
+        of is None
+        or of[1]
+        or not are_sizes
+        or not (first is None or (type(first) is int and first))
+    ):
+        raise _refused(path, name, found)
+    return Column(name, "array", of[0], tensor.shape, lists=tensor.lists)
+
+
+def _fixed_tensor(path: str, name: str, found: Any) -> Column:
+    of = _inner(found.value_type)
+    permutation = permutation_of(found)
+    if of is None or 0 in found.shape:
+        raise _refused(path, name, found)
+    if permutation is not None and not is_swap(permutation):
+        raise InvalidArgumentError(
+            f"indexing {path}: column {name!r}: its dimensions are permuted as "
+            f"{list(permutation)}, of which writers and readers disagree what it means; "
+            f"{IN_ORDER}, or leave it out: name the others with columns=(...)"
+        )
+    shape = tuple(found.shape[each] for each in permutation or range(len(found.shape)))
+    return Column(name, "array", of[0], shape, permutation=permutation)
 
 
 def _inner_lists(name: str, lists: pa.DataType) -> Column | None:
@@ -180,7 +236,7 @@ def _inner_lists(name: str, lists: pa.DataType) -> Column | None:
         return Column(name, "text" if _is_text(lists) else "bytes", shape=(None,))
     if not _is_list(lists):
         return None
-    inner = _inner(plain_type(lists.value_type))
+    inner = _inner(lists.value_type)
     return None if inner is None else Column(name, "array", inner[0], (None, None, *inner[1]))
 
 
@@ -198,11 +254,21 @@ def plain_type(found: pa.DataType) -> pa.DataType:
 
 def _inner(found: pa.DataType) -> tuple[str, tuple[int, ...]] | None:
     """dtype and shape of values of one length; None if they are no numbers."""
-    types = arrow().types
+    pa = arrow()
+    types = pa.types
     shape: list[int] = []
-    while types.is_fixed_size_list(found):
-        shape.append(found.list_size)
-        found = plain_type(found.value_type)
+    while True:
+        if isinstance(found, pa.FixedShapeTensorType):
+            if permutation_of(found) is not None:
+                return None
+            shape.extend(found.shape)
+            found = found.value_type
+        elif types.is_fixed_size_list(plain := plain_type(found)):
+            shape.append(plain.list_size)
+            found = plain.value_type
+        else:
+            found = plain
+            break
     if 0 in shape:
         return None
     if types.is_uint64(found):  # Batches have no such type.

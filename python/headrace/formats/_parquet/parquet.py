@@ -271,6 +271,10 @@ def _own_value(row: dict[str, Any], column: Column) -> Any:
         return value
     inner = [1 if each is None else each for each in column.shape[1:]]
     shape = (-1, *inner) if column.is_variable else column.shape
+    if column.permutation is not None:  # Its own inverse.
+        stored = np.asarray(value, column.dtype)
+        stored = stored.reshape([column.shape[each] or 0 for each in column.permutation])
+        return stored.transpose(column.permutation)
     return np.asarray(value, column.dtype).reshape(shape)
 
 

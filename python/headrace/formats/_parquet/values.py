@@ -75,9 +75,12 @@ def values_of(
             inside = inside or found.null_count == 0
             nulls += _nulls_in(found)
         if nulls == 0:
-            values = (
-                _values(found, column) if lists is None else _inner_values(lists, found, column)
-            )
+            if column.lists:
+                values = _tensor_values(path, group, seen - len(found), found, column)
+            elif lists is None:
+                values = _values(found, column)
+            else:
+                values = _inner_values(lists, found, column)
             yield values if valid is None else replace(values, valid=valid)
     if nulls:
         raise InvalidArgumentError(
@@ -195,7 +198,48 @@ def _values(found: pa.Array, column: Column) -> Values:
     if pa.types.is_temporal(found.type):
         found = found.view(f"int{found.type.bit_width}")
     data = np.ascontiguousarray(found.to_numpy(zero_copy_only=False))
-    return Values(data.astype(str(column.dtype), copy=False), lengths)
+    data = data.astype(str(column.dtype), copy=False)
+    return Values(_in_order(data, column), lengths)
+
+
+def _tensor_values(path: str, group: int, first: int, found: pa.Array, column: Column) -> Values:
+    """Of arrays that are stored as lists, which must have the lengths that their type says."""
+    rows = len(found)
+    bounds = np.arange(rows + 1, dtype=np.int64)  # of the rows, in entries of this level
+    counts = bounds[1:]
+    for level, expected in enumerate(column.lists):
+        lengths = _lengths_of(found)
+        wrong = np.flatnonzero(lengths != expected) if expected is not None else lengths[:0]
+        if wrong.size:
+            row = int(np.searchsorted(bounds, wrong[0], "right")) - 1
+            raise InvalidArgumentError(
+                f"indexing {path}: row group {group}: column {column.name!r}: row {first + row:,} "
+                f"has {lengths[wrong[0]]:,} entries in dimension {level}, its type says "
+                f"{expected:,}; write it with the type that it has, or leave it out: columns=(...)"
+            )
+        if level == 0:
+            counts = lengths
+        bounds = np.append(0, np.cumsum(lengths))[bounds]
+        found = _plain(found.flatten())
+    inside = _values(found, replace(column, shape=(), lists=()))
+    if column.is_variable:
+        return Values(inside.data, counts * column.entry_bytes)
+    return Values(inside.data, np.full(rows, column.entry_bytes, np.int64))
+
+
+def _plain(found: pa.Array) -> pa.Array:
+    return found.storage if isinstance(found, arrow().ExtensionArray) else found
+
+
+def _in_order(data: npt.NDArray[Any], column: Column) -> npt.NDArray[Any]:
+    """The numbers of arrays whose dimensions are stored in another order."""
+    if column.permutation is None:
+        return data
+    stored = [0] * len(column.permutation)
+    for each, size in zip(column.permutation, column.shape, strict=True):
+        stored[each] = size or 0
+    axes = [0, *(1 + each for each in column.permutation)]
+    return np.ascontiguousarray(data.reshape(-1, *stored).transpose(axes)).reshape(-1)
 
 
 def _inner_values(lists: pa.Array, found: pa.Array, column: Column) -> Values:

@@ -21,6 +21,7 @@ from headrace.errors import (
 )
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
+from headrace.formats._files.paths import spelled
 from headrace.formats._files.reading import file_reader
 from headrace.formats._files.sounds import Undecoded
 from headrace.formats._findings import ANNOTATION_MEMBER, callers_level
@@ -86,7 +87,7 @@ class Coco(Format):
             )
         tried = _neighbours(path)
         for folder in tried:
-            if any(is_file(path_of(folder, each)) for each in names):
+            if any(is_file(spelled(path_of(folder, each))) for each in names):
                 return folder
         raise NotFoundError(
             f"indexing {path}: its images, such as {names[:1]!s:.200}, are not in "

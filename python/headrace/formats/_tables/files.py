@@ -15,7 +15,7 @@ import numpy.typing as npt
 from headrace import _core
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
-from headrace.formats._files.paths import are_below
+from headrace.formats._files.paths import are_below, spelled
 from headrace.formats._files.sounds import Undecoded
 from headrace.formats._indexing.in_order import JOBS
 
@@ -98,6 +98,20 @@ def _find(folder: str, names: Sequence[str]) -> Found:
         return Found(paths, np.array(sizes), np.array(times))
 
 
+def _in_other_forms(found: Found) -> Found:
+    """With the files that are there under names in another Unicode form."""
+    missing = np.flatnonzero(~found.are_there).tolist()
+    there = {row: spelled(found.paths[row]) for row in missing}
+    other = {row: path for row, path in there.items() if path != found.paths[row]}
+    if not other:
+        return found
+    again = _find("/", list(other.values()))
+    paths, sizes, times = list(found.paths), found.sizes.copy(), found.times.copy()
+    for at, (row, path) in enumerate(other.items()):
+        paths[row], sizes[row], times[row] = path, again.sizes[at], again.times[at]
+    return Found(paths, sizes, times)
+
+
 def _are_plain(names: Sequence[str]) -> bool:
     """Whether each name is its path below the folder as it stands: relative, without "." parts."""
     text = "\0".join(names)
@@ -124,7 +138,7 @@ class Files:
 
     def look_up(self, names: Sequence[str], where: Callable[[int], str]) -> Found:
         """The files of these names; `where(i)`: where name i is."""
-        found = _find(self._folder, names)
+        found = _in_other_forms(_find(self._folder, names))
         for position in np.flatnonzero(~found.are_there)[:_EXAMPLES].tolist():
             name = names[position]
             if not self._first:

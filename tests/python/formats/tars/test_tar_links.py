@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from format_checks import check_rows, write_with_packages
+from format_checks import check_orders, check_rows, write_with_packages
 
 import headrace as hr
 from headrace import errors
+from headrace.formats.pack import PackParameters, write_pack
 
 Entry = tuple[str, bytes | str]
 """A name, and bytes; or what it links to: "=x" hard, "->x" by name; or "|", a pipe."""
@@ -255,3 +256,14 @@ def test_the_links_of_a_folder_that_webdataset_wrote_and_hard_links_joined(tmp_p
     assert len(joined) == len(whole) == 12
     for mine, theirs in zip(joined, whole, strict=True):
         assert (bytes(mine["txt"]), mine["label"]) == (bytes(theirs["txt"]), theirs["label"])
+
+
+def test_links_are_read_in_every_order_and_packed(tmp_path: Path) -> None:
+    entries: list[Entry] = []
+    for number in range(40):
+        target = f"{number * 7 % 10:02}.txt"
+        entries.append((f"{number:02}.txt", b"%d" % number * 90 if number < 10 else f"={target}"))
+    dataset, own = check_rows(write(tmp_path / "a.tar", entries))
+    check_orders(dataset, own, tmp_path)
+    write_pack(dataset, tmp_path / "pack", PackParameters(order="source"))
+    assert texts(hr.open(tmp_path / "pack")) == texts(dataset)
