@@ -74,6 +74,12 @@ def advice_on_files(
             calls.append(open_call(where, None if recognise(where) else row.example()))
     if calls:
         return f"name the files of one dataset: {' or '.join(calls[:_SHOWN])}"
+    for name in sorted(names):
+        row = recognise(os.path.join(path, name)) if name.endswith(".json") else None
+        if row is not None and len(calls) < _SHOWN:  # COCO's
+            calls.append(open_call(os.path.join(path, name)))
+    if calls:
+        return f"open one of its tables of images: {' or '.join(calls)}"
     media = _advice_on_media(path, names, recognise)
     if media:
         return media

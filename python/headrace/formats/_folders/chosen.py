@@ -165,8 +165,11 @@ class Chooser:
         return None if _is_folder(known) and self._look(where, ()) is not None else known
 
     def _opens(self, found: Splits) -> bool:
-        """Whether a part is of a known format."""
-        return bool(found) and self.recognise(found.path_of(found.first)) is not None
+        """Whether a part is of a known format, or is files of one."""
+        if not found:
+            return False
+        path = found.path_of(found.first)
+        return self.recognise(path) is not None or self._would_open(path) is not None
 
     def _files_of(self, path: str, row: Format | None) -> str | None:
         """The files of a folder that no format takes as a whole; None: it is to be taken so.

@@ -240,6 +240,8 @@ def test_a_folder_of_coco_is_named(tmp_path: Path) -> None:
     assert "instances_train2017.json" in call
     assert "boxes" in eval(call).fields
     assert hr.open(tmp_path, split="val").fields == ("image",)
+    found = [eval(each) for each in calls(refusal(tmp_path / "annotations"))]
+    assert ["boxes" in each.fields for each in found] == [True, True]
 
 
 def test_class_folders_are_opened_as_before(tmp_path: Path) -> None:
