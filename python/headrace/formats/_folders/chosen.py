@@ -14,6 +14,7 @@ from headrace._arguments import shown
 from headrace._text import os_reason
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
 from headrace.formats._files.patterns import expand, is_pattern
+from headrace.formats._folders.advice import advice_on_files
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.contents import (
     Contents,
@@ -125,7 +126,7 @@ class Chooser:
                 enough = len(found) > 1 or (found and wanted is not None)
                 if enough and (not folders or each.name != "manifest" or self._opens(found)):
                     return found
-        return below if wanted is not None or self._opens(below) else Splits(path, {})
+        return below
 
     def _refuse_coco(self, path: str, skip: Sequence[str]) -> None:
         """Raises for a folder of COCO, whose folders have names of splits."""
@@ -166,9 +167,9 @@ class Chooser:
 
     def _opens(self, found: Splits) -> bool:
         """Whether a part is of a known format, or is files of one."""
-        if not found:
-            return False
-        path = found.path_of(found.first)
+        return bool(found) and self._opens_as_it_is(found.path_of(found.first))
+
+    def _opens_as_it_is(self, path: str) -> bool:
         return self.recognise(path) is not None or self._would_open(path) is not None
 
     def _files_of(self, path: str, row: Format | None) -> str | None:
@@ -195,7 +196,7 @@ class Chooser:
     def _several(self, path: str, row: Format | None, found: Splits) -> InvalidArgumentError:
         first = found.first
         part = found.path_of(first)
-        look = self._look(part, ()) if row is None else None
+        look = self._look_at_part(part) if row is None and os.path.isdir(part) else None
         if look is not None:
             return InvalidArgumentError(
                 f"opening dataset {path}: it holds several splits: {found.names}; {part}: {look}"
@@ -210,6 +211,14 @@ class Chooser:
             f"opening dataset {path}: it holds several splits: {found.names}; open one: {call} (in "
             f"commands --split {first}), which is {other}{classes}"
         )
+
+    def _look_at_part(self, path: str) -> str | None:
+        """What to type for a folder of a split that does not open as it is."""
+        look = self._look(path, ())
+        if look is not None or self._opens_as_it_is(path):
+            return look
+        advice = advice_on_files(path, _files_in(path), self._formats, self.recognise)
+        return advice or "no format opens this folder; name one that has data"
 
     def _to_name(self, part: str, file: str) -> Format | None:
         """The format that has to be given, as nothing tells it."""

@@ -255,3 +255,50 @@ def test_class_folders_are_opened_as_before(tmp_path: Path) -> None:
     for name in ("gif", "other"):
         images(tmp_path / "gifs" / name, "a.gif")
     assert "headrace does not decode GIF" in refusal(tmp_path / "gifs")
+
+
+def test_images_with_the_file_of_coco_are_named(tmp_path: Path) -> None:
+    """As Roboflow exports them."""
+    for split in ("train", "valid"):
+        images(tmp_path / split, "a.png", "b.png")
+        found = [{"id": i, "file_name": name} for i, name in enumerate(("a.png", "b.png"))]
+        content = {"images": found, "annotations": [], "categories": []}
+        (tmp_path / split / "_annotations.coco.json").write_text(json.dumps(content))
+    for path in (tmp_path, tmp_path / "train"):
+        message = refusal(path)
+        (call,) = calls(message)
+        assert "train/_annotations.coco.json" in call
+        assert len(eval(call)) == 2
+        assert ("several splits: train, valid" in message) == (path == tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.mp3", "does not decode MP3; convert the sounds to WAV or FLAC"),
+        ("a.mp4", "does not decode video; name the files in a table"),
+        ("a.heic", "does not decode HEIC; convert the images"),
+        ("train.zip", "does not decode ZIP; unpack it"),
+    ],
+)
+def test_what_is_not_decoded_is_named(name: str, text: str, tmp_path: Path) -> None:
+    images(tmp_path / "flat", name)
+    images(tmp_path / "classes/ant", name)
+    images(tmp_path / "classes/bee", name)
+    for path in (tmp_path / "flat", tmp_path / "flat" / name, tmp_path / "classes"):
+        assert text in refusal(path)
+
+
+def test_files_of_systems_and_sums_are_no_data(tmp_path: Path) -> None:
+    folder = images(tmp_path / "data", "a.png", "b.png")
+    for name in ("Thumbs.db", "desktop.ini", "sums.md5", "README.rst", ".DS_Store"):
+        (folder / name).write_text("x")
+    assert len(hr.open(folder)) == 2
+
+
+def test_splits_of_nothing_that_opens_are_named(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        images(tmp_path / split, "a.xyz")
+    message = refusal(tmp_path)
+    assert "several splits: test, train" in message
+    assert "no format opens this folder" in message
