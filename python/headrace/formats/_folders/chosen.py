@@ -110,6 +110,8 @@ class Chooser:
         known = row or self.recognise(path)
         if known is None or (row is None and _has_classes(known)):
             return self._unnamed(path, files, folders, wanted)
+        if "split" in known.options() and known.recognises(path):
+            return Splits(path, {})  # It says itself which there are.
         found = splits_of_files(path, files, known.takes)
         if found or (wanted is None and (_has_classes(known) or known.recognises(path))):
             return found  # With format="folder" each folder is a class, whatever its name.
@@ -162,8 +164,7 @@ class Chooser:
             where, _ = self.chosen(path, None, None, ())
         except HeadraceError:
             return None
-        known = self.recognise(where)
-        return None if _is_folder(known) and self._look(where, ()) is not None else known
+        return self.recognise(where)
 
     def _opens(self, found: Splits) -> bool:
         """Whether a part is of a known format, or is files of one."""

@@ -277,3 +277,14 @@ def test_a_parquet_file_beside_those_of_a_split_belongs_to_none(tmp_path: Path) 
         parquet(tmp_path / f"{name}.parquet", [number])
     assert [int(row["n"]) for row in hr.open(tmp_path)] == [0, 1]
     assert [int(row["n"]) for row in hr.open(tmp_path, split="train")] == [1]
+
+
+def test_lists_of_splits_beside_a_manifest_are_no_splits(tmp_path: Path) -> None:
+    (tmp_path / "data/img").mkdir(parents=True)
+    for name in ("a.png", "b.png"):
+        (tmp_path / "data/img" / name).write_bytes(picture(1))
+    (tmp_path / "data/metadata.csv").write_text("file_name,n\nimg/a.png,1\nimg/b.png,2\n")
+    for name in ("train", "test"):
+        (tmp_path / f"data/{name}.csv").write_text("file_name,n\nimg/a.png,1\n")
+    assert hr.open(tmp_path / "data").format == "manifest"
+    assert len(hr.open(tmp_path / "data")) == 2
