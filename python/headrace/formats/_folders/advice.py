@@ -6,14 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from headrace.formats._folders.calls import open_call
-from headrace.formats._folders.contents import contents_of, path_of_files, taker
+from headrace.formats._folders.contents import UNLIKE, contents_of, path_of_files, taker
 from headrace.formats._folders.media import is_media
 from headrace.formats._format import Format
 
 Recognise = Callable[[str], Format | None]
 
 _SHOWN = 3
-_UNLIKE = (".npy", ".npz", ".bin")  # of one folder they are often the parts of a sample
 _PICTURE = (
     "convert the images to JPEG, PNG or WebP (magick mogrify -format png), or name them in a "
     "table, whose files a Python transform decodes (headrace docs formats/manifests)"
@@ -88,7 +87,7 @@ def advice_on_files(
     found = contents_of(path, names, formats)
     calls = []
     for suffix, files in found.kinds.items():
-        taken = files[:1] if suffix in _UNLIKE else files
+        taken = files[:1] if suffix in UNLIKE else files
         where = path_of_files(path, taken, suffix=suffix)
         row = taker(files[0], formats)
         if where is not None and row is not None and not row.hint({suffix}):

@@ -17,6 +17,7 @@ from headrace.formats._files.patterns import expand, is_pattern
 from headrace.formats._folders.advice import advice_on_files
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.contents import (
+    UNLIKE,
     Contents,
     are_numbered,
     contents_of,
@@ -78,6 +79,9 @@ class Chooser:
         part = found.chosen(wanted)
         if part is None:
             raise _no_such(path, row, wanted, found)
+        names = found.parts[part]
+        if names[0].endswith(UNLIKE) and not are_numbered(names):
+            raise _unlike(found, part, row)
         if row is not None and _own_split(row) is not None:
             row = with_split(row, None)
         return found.path_of(part), row
@@ -145,7 +149,7 @@ class Chooser:
         folders = [each for each in folders if not each.startswith(".")]
         return (
             pair_look(path, folders, self.recognise)
-            or table_look(path, files, folders, self.recognise)
+            or table_look(path, files, folders)
             or self._splits_below(path, folders)
             or nested_look(path, folders, self._would_open, self._formats)
         )
@@ -197,6 +201,9 @@ class Chooser:
     def _several(self, path: str, row: Format | None, found: Splits) -> InvalidArgumentError:
         first = found.first
         part = found.path_of(first)
+        names = found.parts[first]
+        if names[0].endswith(UNLIKE) and not are_numbered(names):
+            return _unlike(found, first, row)
         look = self._look_at_part(part) if row is None and os.path.isdir(part) else None
         if look is not None:
             return InvalidArgumentError(
@@ -254,6 +261,18 @@ def _unfinished(found: Contents, row: Format | None) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"opening dataset {found.folder}: {found.unfinished[0]} is a download that has not ended; "
         f"finish it, or open the files that are there: {call}"
+    )
+
+
+def _unlike(found: Splits, part: str, row: Format | None) -> InvalidArgumentError:
+    """The error for arrays of one split, which may be parts of a sample, or rows of one array."""
+    names = found.parts[part]
+    path = os.path.join(found.folder, names[0])
+    return InvalidArgumentError(
+        f"opening dataset {found.folder}: its split {part!r} is several files, "
+        f"{', '.join(names[:5])}, which are not joined, as they may be the parts of a sample; open "
+        f"one, {open_call(path, row)}, save them as the arrays of one .npz (numpy.savez), or join "
+        "them by a pattern or a list of files"
     )
 
 

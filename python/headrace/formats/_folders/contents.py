@@ -18,6 +18,8 @@ _NOTES = (
 )
 """Of files that say something about the data beside them."""
 _OF_SYSTEMS = ("thumbs.db", "desktop.ini")
+UNLIKE = (".npy", ".npz", ".bin")
+"""Of files that, in one folder, may be the parts of a sample: x.npy and y.npy."""
 _UNFINISHED = (".part", ".partial", ".tmp", ".incomplete", ".crdownload", ".aria2")
 
 

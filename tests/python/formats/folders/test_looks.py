@@ -156,23 +156,37 @@ def test_the_one_folder_with_data_is_named(tmp_path: Path) -> None:
     assert [numbers_of(each, kind) for each in found] == [rows["train"]] * len(found)
 
 
+@pytest.mark.parametrize("below", ["img/", ""])
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
-def test_a_table_beside_the_folder_of_its_files_is_named(suffix: str, tmp_path: Path) -> None:
+def test_a_table_beside_the_folder_of_its_files_is_named(
+    suffix: str, below: str, tmp_path: Path
+) -> None:
     names = [f"{i}.png" for i in range(4)]
     images(tmp_path / "img", *names)
     with (tmp_path / f"items{suffix}").open("w", newline="") as file:
         if suffix == ".jsonl":
-            file.writelines(json.dumps({"file": f"img/{x}", "n": 5}) + "\n" for x in names)
+            file.writelines(json.dumps({"file": below + x, "n": 5}) + "\n" for x in names)
         else:
             writer = csv.writer(file, delimiter="," if suffix == ".csv" else "\t")
-            writer.writerows([("file", "n"), *((f"img/{x}", 5) for x in names)])
+            writer.writerows([("file", "n"), *((below + x, 5) for x in names)])
     message = refusal(tmp_path)
     assert "a table and the folder of its files" in message
     (call,) = calls(message)
+    assert ("folder='img'" in call) == (below == "")
     assert [int(row["n"]) for row in eval(call)] == [5] * 4
     assert hr.open(tmp_path, format="folder").classes == ("img",)
     images(tmp_path / "img2", *names)  # Then they may be classes, beside a list of files.
     assert hr.open(tmp_path).classes == ("img", "img2")
+
+
+def test_a_table_without_names_beside_sounds_leaves_them(tmp_path: Path) -> None:
+    """As LJSpeech lies on disk."""
+    for number in range(3):
+        sound(tmp_path / "data/wavs" / f"LJ00{number}.wav", number)
+    text = "".join(f"LJ00{i}|a text|the text\n" for i in range(3))
+    (tmp_path / "data/metadata.csv").write_text(text)
+    (call,) = calls(refusal(tmp_path / "data"))
+    assert len(eval(call)) == 3
 
 
 # Images, and files about each.

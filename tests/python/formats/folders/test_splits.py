@@ -115,7 +115,7 @@ def test_a_pattern_is_what_the_user_says_and_its_split_may_be_chosen(tmp_path: P
 
 @pytest.mark.parametrize("name", ["[x] y", "{a", 'it\'s "so"', "ü *"])
 def test_folders_of_odd_names(name: str, tmp_path: Path) -> None:
-    for case in ("tar", "npy of two names", "hub"):
+    for case in ("tar", "tar of two names", "hub"):
         kind, names = NAMES[case]
         rows = write(tmp_path / name / case, kind, names)
         for call in calls(refusal(tmp_path / name / case)):
@@ -333,3 +333,14 @@ def test_an_index_file_of_a_split_is_that_of_its_files(tmp_path: Path) -> None:
     pattern = tmp_path / "data/train-*.tar"
     assert hr.open(pattern, index=index).fingerprint == made.fingerprint
     assert "is one of" in refusal(tmp_path / "data", split="val", index=index)
+
+
+def test_arrays_of_a_split_are_not_joined_unasked(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for name in ("x", "y"):
+            np.save(tmp_path / f"{name}_{split}.npy", np.arange(4))
+    for message in (refusal(tmp_path), refusal(tmp_path, split="train")):
+        assert "its split 'train' is several files, x_train.npy, y_train.npy" in message
+        (call,) = calls(message)
+        assert len(eval(call)) == 4
+    assert len(hr.open([tmp_path / "x_train.npy", tmp_path / "y_train.npy"])) == 8
