@@ -6,26 +6,49 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from headrace.formats._folders.calls import open_call
-from headrace.formats._folders.contents import contents_of, path_of_files, taker
+from headrace.formats._folders.contents import UNLIKE, contents_of, path_of_files, taker
 from headrace.formats._folders.media import is_media
 from headrace.formats._format import Format
 
 Recognise = Callable[[str], Format | None]
 
 _SHOWN = 3
-_UNLIKE = (".npy", ".npz", ".bin")  # of one folder they are often the parts of a sample
+_PICTURE = (
+    "convert the images to JPEG, PNG or WebP (magick mogrify -format png), or name them in a "
+    "table, whose files a Python transform decodes (headrace docs formats/manifests)"
+)
+_SOUND = "convert the sounds to WAV or FLAC of 16 bits (ffmpeg -i a.mp3 a.flac)"
+_VIDEO = (
+    "name the files in a table, which gives their bytes to a Python transform (headrace docs "
+    "formats/manifests)"
+)
+_ARCHIVE = "unpack it (unzip, 7z x), and open the folder"
 _UNDECODED = {
-    ".gif": "GIF",
-    ".avif": "AVIF",
-    ".heic": "HEIC",
-    ".heif": "HEIF",
-    ".jp2": "JPEG 2000",
-    ".j2k": "JPEG 2000",
-    ".ico": "ICO",
-    ".jxl": "JPEG XL",
-    ".psd": "PSD",
-    ".svg": "SVG",
+    ".gif": ("GIF", _PICTURE),
+    ".avif": ("AVIF", _PICTURE),
+    ".heic": ("HEIC", _PICTURE),
+    ".heif": ("HEIF", _PICTURE),
+    ".jp2": ("JPEG 2000", _PICTURE),
+    ".j2k": ("JPEG 2000", _PICTURE),
+    ".ico": ("ICO", _PICTURE),
+    ".jxl": ("JPEG XL", _PICTURE),
+    ".psd": ("PSD", _PICTURE),
+    ".svg": ("SVG", _PICTURE),
+    ".mp3": ("MP3", _SOUND),
+    ".ogg": ("Ogg", _SOUND),
+    ".opus": ("Opus", _SOUND),
+    ".m4a": ("AAC", _SOUND),
+    ".aiff": ("AIFF", _SOUND),
+    ".mp4": ("video", _VIDEO),
+    ".avi": ("video", _VIDEO),
+    ".mkv": ("video", _VIDEO),
+    ".mov": ("video", _VIDEO),
+    ".webm": ("video", _VIDEO),
+    ".zip": ("ZIP", _ARCHIVE),
+    ".7z": ("7z", _ARCHIVE),
+    ".rar": ("RAR", _ARCHIVE),
 }
+"""By suffix, what headrace does not decode, and what to do about it."""
 
 
 def advice_on_file(path: str, formats: Sequence[Format]) -> str:
@@ -46,18 +69,15 @@ def advice_on_file(path: str, formats: Sequence[Format]) -> str:
 
 
 def undecoded_suffixes(suffixes: Iterable[str]) -> set[str]:
-    """Those of images that headrace has no decoder for."""
+    """Those of files that headrace has no decoder for."""
     return {each for each in suffixes if each in _UNDECODED}
 
 
 def undecoded_advice(suffixes: set[str]) -> str:
-    """For images of formats that headrace has no decoder for."""
-    names = sorted({_UNDECODED[each] for each in suffixes})
-    return (
-        f"headrace does not decode {', '.join(names)}; convert the images to JPEG, PNG or WebP "
-        "(magick mogrify -format png), or name them in a table, whose files a Python transform "
-        "decodes (headrace docs formats/manifests)"
-    )
+    """For files that headrace has no decoder for."""
+    names = sorted({_UNDECODED[each][0] for each in suffixes})
+    ways = sorted({_UNDECODED[each][1] for each in suffixes})
+    return f"headrace does not decode {', '.join(names)}; {'; '.join(ways)}"
 
 
 def advice_on_files(
@@ -67,13 +87,19 @@ def advice_on_files(
     found = contents_of(path, names, formats)
     calls = []
     for suffix, files in found.kinds.items():
-        taken = files[:1] if suffix in _UNLIKE else files
+        taken = files[:1] if suffix in UNLIKE else files
         where = path_of_files(path, taken, suffix=suffix)
         row = taker(files[0], formats)
         if where is not None and row is not None and not row.hint({suffix}):
             calls.append(open_call(where, None if recognise(where) else row.example()))
     if calls:
         return f"name the files of one dataset: {' or '.join(calls[:_SHOWN])}"
+    for name in sorted(names):
+        row = recognise(os.path.join(path, name)) if name.endswith(".json") else None
+        if row is not None and len(calls) < _SHOWN:  # COCO's
+            calls.append(open_call(os.path.join(path, name)))
+    if calls:
+        return f"open one of its tables of images: {' or '.join(calls)}"
     media = _advice_on_media(path, names, recognise)
     if media:
         return media

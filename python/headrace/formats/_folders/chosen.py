@@ -14,8 +14,10 @@ from headrace._arguments import shown
 from headrace._text import os_reason
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
 from headrace.formats._files.patterns import expand, is_pattern
+from headrace.formats._folders.advice import advice_on_files
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.contents import (
+    UNLIKE,
     Contents,
     are_numbered,
     contents_of,
@@ -78,6 +80,9 @@ class Chooser:
         part = found.chosen(wanted)
         if part is None:
             raise _no_such(path, row, wanted, found)
+        names = found.parts[part]
+        if names[0].endswith(UNLIKE) and not are_numbered(names):
+            raise _unlike(found, part, row)
         if row is not None and _own_split(row) is not None:
             row = with_split(row, None)
         return found.path_of(part), row
@@ -110,6 +115,8 @@ class Chooser:
         known = row or self.recognise(path)
         if known is None or (row is None and _has_classes(known)):
             return self._unnamed(path, files, folders, wanted)
+        if "split" in known.options() and known.recognises(path):
+            return Splits(path, {})  # It says itself which there are.
         found = splits_of_files(path, files, known.takes)
         if found or (wanted is None and (_has_classes(known) or known.recognises(path))):
             return found  # With format="folder" each folder is a class, whatever its name.
@@ -126,7 +133,7 @@ class Chooser:
                 enough = len(found) > 1 or (found and wanted is not None)
                 if enough and (not folders or each.name != "manifest" or self._opens(found)):
                     return found
-        return below if wanted is not None or self._opens(below) else Splits(path, {})
+        return below
 
     def _refuse_coco(self, path: str, skip: Sequence[str]) -> None:
         """Raises for a folder of COCO, whose folders have names of splits."""
@@ -144,7 +151,7 @@ class Chooser:
         folders = [each for each in folders if not each.startswith(".")]
         return (
             pair_look(path, folders, self.recognise)
-            or table_look(path, files, folders, self.recognise)
+            or table_look(path, files, folders)
             or self._splits_below(path, folders)
             or nested_look(path, folders, self._would_open, self._formats)
         )
@@ -163,12 +170,14 @@ class Chooser:
             where, _ = self.chosen(path, None, None, ())
         except HeadraceError:
             return None
-        known = self.recognise(where)
-        return None if _is_folder(known) and self._look(where, ()) is not None else known
+        return self.recognise(where)
 
     def _opens(self, found: Splits) -> bool:
-        """Whether a part is of a known format."""
-        return bool(found) and self.recognise(found.path_of(found.first)) is not None
+        """Whether a part is of a known format, or is files of one."""
+        return bool(found) and self._opens_as_it_is(found.path_of(found.first))
+
+    def _opens_as_it_is(self, path: str) -> bool:
+        return self.recognise(path) is not None or self._would_open(path) is not None
 
     def _files_of(self, path: str, row: Format | None) -> str | None:
         """The files of a folder that no format takes as a whole; None: it is to be taken so.
@@ -194,7 +203,10 @@ class Chooser:
     def _several(self, path: str, row: Format | None, found: Splits) -> InvalidArgumentError:
         first = found.first
         part = found.path_of(first)
-        look = self._look(part, ()) if row is None else None
+        names = found.parts[first]
+        if names[0].endswith(UNLIKE) and not are_numbered(names):
+            return _unlike(found, first, row)
+        look = self._look_at_part(part) if row is None and os.path.isdir(part) else None
         if look is not None:
             return InvalidArgumentError(
                 f"opening dataset {path}: it holds several splits: {found.names}; {part}: {look}"
@@ -209,6 +221,14 @@ class Chooser:
             f"opening dataset {path}: it holds several splits: {found.names}; open one: {call} (in "
             f"commands --split {first}), which is {other}{classes}"
         )
+
+    def _look_at_part(self, path: str) -> str | None:
+        """What to type for a folder of a split that does not open as it is."""
+        look = self._look(path, ())
+        if look is not None or self._opens_as_it_is(path):
+            return look
+        advice = advice_on_files(path, _files_in(path), self._formats, self.recognise)
+        return advice or "no format opens this folder; name one that has data"
 
     def _to_name(self, part: str, file: str) -> Format | None:
         """The format that has to be given, as nothing tells it."""
@@ -243,6 +263,18 @@ def _unfinished(found: Contents, row: Format | None) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"opening dataset {found.folder}: {found.unfinished[0]} is a download that has not ended; "
         f"finish it, or open the files that are there: {call}"
+    )
+
+
+def _unlike(found: Splits, part: str, row: Format | None) -> InvalidArgumentError:
+    """The error for arrays of one split, which may be parts of a sample, or rows of one array."""
+    names = found.parts[part]
+    path = os.path.join(found.folder, names[0])
+    return InvalidArgumentError(
+        f"opening dataset {found.folder}: its split {part!r} is several files, "
+        f"{', '.join(names[:5])}, which are not joined, as they may be the parts of a sample; open "
+        f"one, {open_call(path, row)}, save them as the arrays of one .npz (numpy.savez), or join "
+        "them by a pattern or a list of files"
     )
 
 

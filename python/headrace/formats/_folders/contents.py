@@ -12,8 +12,14 @@ from fnmatch import fnmatchcase
 from headrace.formats._files.patterns import expand
 from headrace.formats._format import Format
 
-_NOTES = ("", ".md", ".txt", ".json", ".yaml", ".yml", ".py", ".crc", ".idx", ".pkl", ".log")
+_NOTES = (
+    *("", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".py", ".sh"),
+    *(".crc", ".md5", ".sha1", ".sha256", ".idx", ".pkl", ".log", ".lock"),
+)
 """Of files that say something about the data beside them."""
+_OF_SYSTEMS = ("thumbs.db", "desktop.ini")
+UNLIKE = (".npy", ".npz", ".bin")
+"""Of files that, in one folder, may be the parts of a sample: x.npy and y.npy."""
 _UNFINISHED = (".part", ".partial", ".tmp", ".incomplete", ".crdownload", ".aria2")
 
 
@@ -50,7 +56,7 @@ def contents_of(folder: str, names: Iterable[str], formats: Sequence[Format]) ->
 
 def is_note(name: str) -> bool:
     """Whether a file says something about the data beside it, by its name."""
-    return os.path.splitext(name)[1].lower() in _NOTES
+    return os.path.splitext(name)[1].lower() in _NOTES or name.lower() in _OF_SYSTEMS
 
 
 def taker(name: str, formats: Sequence[Format]) -> Format | None:

@@ -10,9 +10,10 @@ from itertools import islice
 
 from headrace.formats._folders.advice import undecoded_advice, undecoded_suffixes
 from headrace.formats._folders.calls import open_call
-from headrace.formats._folders.contents import taker
+from headrace.formats._folders.contents import UNLIKE, are_numbered, taker
 from headrace.formats._folders.media import IMAGES
 from headrace.formats._format import Format
+from headrace.formats._tables.manifest import Manifest, names_files
 
 Opens = Callable[[str], Format | None]
 """The format by which `hr.open` opens a path; None: it refuses it."""
@@ -71,19 +72,20 @@ def pair_look(path: str, folders: Sequence[str], opens: Opens) -> str | None:
     )
 
 
-def table_look(path: str, files: Sequence[str], folders: Sequence[str], opens: Opens) -> str | None:
+def table_look(path: str, files: Sequence[str], folders: Sequence[str]) -> str | None:
     """What to type where a table that names files lies beside the one folder of them."""
     if len(folders) > 1:
         return None
-    tables = []
-    for each in sorted(files)[:_TABLES_LOOKED_AT]:
-        row = opens(os.path.join(path, each)) if each.lower().endswith(_TABLES) else None
-        if row is not None and row.name == "manifest":
-            tables.append(each)
-    if not tables:
+    calls = []
+    for each in [x for x in sorted(files) if x.lower().endswith(_TABLES)][:_TABLES_LOOKED_AT]:
+        table = os.path.join(path, each)
+        if names_files(table, path):
+            calls.append(open_call(table))
+        elif any(names_files(table, os.path.join(path, below)) for below in folders):
+            calls.append(open_call(table, Manifest(folder=folders[0])))
+    if not calls:
         return None
-    calls = " or ".join(open_call(os.path.join(path, each)) for each in tables[:_SHOWN])
-    return f"it looks like a table and the folder of its files: {calls}"
+    return f"it looks like a table and the folder of its files: {' or '.join(calls[:_SHOWN])}"
 
 
 def nested_look(
@@ -105,7 +107,8 @@ def nested_look(
             return f"its data lie below: {open_call(os.path.join(path, below))}"
     calls = []
     for kind, files in found.items():
-        pattern = _pattern(path, kind, files)
+        alike = are_numbered([os.path.basename(each) for each in files])
+        pattern = _pattern(path, kind, files[:1] if kind in UNLIKE and not alike else files)
         row = opens(pattern)
         own = None if row is not None else taker(os.path.basename(files[0]), formats)
         calls.append(open_call(pattern, None if own is None else own.example()))

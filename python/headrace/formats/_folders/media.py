@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headrace.errors import InvalidArgumentError
+from headrace.errors import HeadraceError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
@@ -18,6 +18,7 @@ from headrace.formats._files.sounds import Undecoded, sound_bytes
 from headrace.formats._folders.contents import is_note
 from headrace.formats._format import Format, Sample
 from headrace.formats._indexing.recorded import file_state
+from headrace.formats._tables.annotations import is_annotations
 
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 SOUNDS = (".wav", ".flac")
@@ -51,7 +52,12 @@ class Media(Format):
             return False
         others = set(files).difference(media)
         stems = {os.path.splitext(each)[0] for each in media} if others else set()
-        return all(is_note(each) and os.path.splitext(each)[0] not in stems for each in others)
+        return all(
+            is_note(each)
+            and os.path.splitext(each)[0] not in stems
+            and not _is_coco(os.path.join(path, each))
+            for each in others
+        )
 
     def fill(self, path: str, builder: Builder) -> None:
         classes = _visible(path)[1] if os.path.isdir(path) else []
@@ -91,6 +97,13 @@ class Media(Format):
             with open(each, "rb") as file:
                 sample: Sample = {"audio" if _is_sound(each) else "image": file.read()}
             yield sample | ({"label": np.int64(label)} if classes else {})
+
+
+def _is_coco(path: str) -> bool:
+    """Whether a file says of each image what is in it."""
+    with suppress(HeadraceError):
+        return path.endswith(".json") and is_annotations(path)
+    return False
 
 
 def is_media(name: str) -> bool:

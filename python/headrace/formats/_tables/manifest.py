@@ -12,6 +12,7 @@ from headrace._arguments import choice, items, shown
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
+    HeadraceError,
     InvalidArgumentError,
     NotFoundError,
 )
@@ -201,6 +202,14 @@ class Manifest(Format):
         plan = self._plan(tables, lambda found: None)
         for table in tables:
             yield from own_rows(table, self.root(path), plan, self._options(), self._cells())
+
+
+def names_files(table: str, folder: str) -> bool:
+    """Whether the first rows of a table name files that are below a folder."""
+    try:
+        return have_files(_head(table), folder)
+    except HeadraceError:
+        return False
 
 
 def _head(path: str) -> Piece | None:

@@ -156,23 +156,37 @@ def test_the_one_folder_with_data_is_named(tmp_path: Path) -> None:
     assert [numbers_of(each, kind) for each in found] == [rows["train"]] * len(found)
 
 
+@pytest.mark.parametrize("below", ["img/", ""])
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
-def test_a_table_beside_the_folder_of_its_files_is_named(suffix: str, tmp_path: Path) -> None:
+def test_a_table_beside_the_folder_of_its_files_is_named(
+    suffix: str, below: str, tmp_path: Path
+) -> None:
     names = [f"{i}.png" for i in range(4)]
     images(tmp_path / "img", *names)
     with (tmp_path / f"items{suffix}").open("w", newline="") as file:
         if suffix == ".jsonl":
-            file.writelines(json.dumps({"file": f"img/{x}", "n": 5}) + "\n" for x in names)
+            file.writelines(json.dumps({"file": below + x, "n": 5}) + "\n" for x in names)
         else:
             writer = csv.writer(file, delimiter="," if suffix == ".csv" else "\t")
-            writer.writerows([("file", "n"), *((f"img/{x}", 5) for x in names)])
+            writer.writerows([("file", "n"), *((below + x, 5) for x in names)])
     message = refusal(tmp_path)
     assert "a table and the folder of its files" in message
     (call,) = calls(message)
+    assert ("folder='img'" in call) == (below == "")
     assert [int(row["n"]) for row in eval(call)] == [5] * 4
     assert hr.open(tmp_path, format="folder").classes == ("img",)
     images(tmp_path / "img2", *names)  # Then they may be classes, beside a list of files.
     assert hr.open(tmp_path).classes == ("img", "img2")
+
+
+def test_a_table_without_names_beside_sounds_leaves_them(tmp_path: Path) -> None:
+    """As LJSpeech lies on disk."""
+    for number in range(3):
+        sound(tmp_path / "data/wavs" / f"LJ00{number}.wav", number)
+    text = "".join(f"LJ00{i}|a text|the text\n" for i in range(3))
+    (tmp_path / "data/metadata.csv").write_text(text)
+    (call,) = calls(refusal(tmp_path / "data"))
+    assert len(eval(call)) == 3
 
 
 # Images, and files about each.
@@ -240,6 +254,8 @@ def test_a_folder_of_coco_is_named(tmp_path: Path) -> None:
     assert "instances_train2017.json" in call
     assert "boxes" in eval(call).fields
     assert hr.open(tmp_path, split="val").fields == ("image",)
+    found = [eval(each) for each in calls(refusal(tmp_path / "annotations"))]
+    assert ["boxes" in each.fields for each in found] == [True, True]
 
 
 def test_class_folders_are_opened_as_before(tmp_path: Path) -> None:
@@ -253,3 +269,50 @@ def test_class_folders_are_opened_as_before(tmp_path: Path) -> None:
     for name in ("gif", "other"):
         images(tmp_path / "gifs" / name, "a.gif")
     assert "headrace does not decode GIF" in refusal(tmp_path / "gifs")
+
+
+def test_images_with_the_file_of_coco_are_named(tmp_path: Path) -> None:
+    """As Roboflow exports them."""
+    for split in ("train", "valid"):
+        images(tmp_path / split, "a.png", "b.png")
+        found = [{"id": i, "file_name": name} for i, name in enumerate(("a.png", "b.png"))]
+        content = {"images": found, "annotations": [], "categories": []}
+        (tmp_path / split / "_annotations.coco.json").write_text(json.dumps(content))
+    for path in (tmp_path, tmp_path / "train"):
+        message = refusal(path)
+        (call,) = calls(message)
+        assert "train/_annotations.coco.json" in call
+        assert len(eval(call)) == 2
+        assert ("several splits: train, valid" in message) == (path == tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.mp3", "does not decode MP3; convert the sounds to WAV or FLAC"),
+        ("a.mp4", "does not decode video; name the files in a table"),
+        ("a.heic", "does not decode HEIC; convert the images"),
+        ("train.zip", "does not decode ZIP; unpack it"),
+    ],
+)
+def test_what_is_not_decoded_is_named(name: str, text: str, tmp_path: Path) -> None:
+    images(tmp_path / "flat", name)
+    images(tmp_path / "classes/ant", name)
+    images(tmp_path / "classes/bee", name)
+    for path in (tmp_path / "flat", tmp_path / "flat" / name, tmp_path / "classes"):
+        assert text in refusal(path)
+
+
+def test_files_of_systems_and_sums_are_no_data(tmp_path: Path) -> None:
+    folder = images(tmp_path / "data", "a.png", "b.png")
+    for name in ("Thumbs.db", "desktop.ini", "sums.md5", "README.rst", ".DS_Store"):
+        (folder / name).write_text("x")
+    assert len(hr.open(folder)) == 2
+
+
+def test_splits_of_nothing_that_opens_are_named(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        images(tmp_path / split, "a.xyz")
+    message = refusal(tmp_path)
+    assert "several splits: test, train" in message
+    assert "no format opens this folder" in message

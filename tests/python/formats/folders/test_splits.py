@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -31,7 +31,8 @@ from split_data import (
 
 import headrace as hr
 from headrace import errors
-from headrace.formats import HuggingFace, Manifest, Tokens, WebDataset
+from headrace.formats import Builder, Format, HuggingFace, Manifest, Tokens, WebDataset, table
+from headrace.formats._files.patterns import expand
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +115,7 @@ def test_a_pattern_is_what_the_user_says_and_its_split_may_be_chosen(tmp_path: P
 
 @pytest.mark.parametrize("name", ["[x] y", "{a", 'it\'s "so"', "ü *"])
 def test_folders_of_odd_names(name: str, tmp_path: Path) -> None:
-    for case in ("tar", "npy of two names", "hub"):
+    for case in ("tar", "tar of two names", "hub"):
         kind, names = NAMES[case]
         rows = write(tmp_path / name / case, kind, names)
         for call in calls(refusal(tmp_path / name / case)):
@@ -176,12 +177,11 @@ def test_folders_of_each_format_are_splits(case: str, tmp_path: Path) -> None:
         split: write(tmp_path / "data" / split, kind, {split: files})[split]
         for split, files in data.items()
     }
-    if kind in ("npy", "csv"):  # A folder of such files is no dataset, but split= is passed on.
-        return
     message = refusal(tmp_path / "data")
     for call in calls(message):
         assert numbers_of(eval(call), kind) == rows["train"]
-    assert numbers_of(hr.open(tmp_path / "data", split="test"), kind) == rows["test"]
+    if kind != "csv":  # Of those the table in a folder has to be named.
+        assert numbers_of(hr.open(tmp_path / "data", split="test"), kind) == rows["test"]
 
 
 def test_folders_of_shards_are_splits(tmp_path: Path) -> None:
@@ -278,3 +278,69 @@ def test_a_parquet_file_beside_those_of_a_split_belongs_to_none(tmp_path: Path) 
         parquet(tmp_path / f"{name}.parquet", [number])
     assert [int(row["n"]) for row in hr.open(tmp_path)] == [0, 1]
     assert [int(row["n"]) for row in hr.open(tmp_path, split="train")] == [1]
+
+
+def test_lists_of_splits_beside_a_manifest_are_no_splits(tmp_path: Path) -> None:
+    (tmp_path / "data/img").mkdir(parents=True)
+    for name in ("a.png", "b.png"):
+        (tmp_path / "data/img" / name).write_bytes(picture(1))
+    (tmp_path / "data/metadata.csv").write_text("file_name,n\nimg/a.png,1\nimg/b.png,2\n")
+    for name in ("train", "test"):
+        (tmp_path / f"data/{name}.csv").write_text("file_name,n\nimg/a.png,1\n")
+    assert hr.open(tmp_path / "data").format == "manifest"
+    assert len(hr.open(tmp_path / "data")) == 2
+
+
+class Lines(Format):
+    name: ClassVar[str] = "lines-of-splits"
+    opens: ClassVar[str] = "files of lines"
+
+    def recognises(self, path: str) -> bool:
+        return expand(path)[0].endswith(".lines")
+
+    def takes(self, name: str) -> bool:
+        return name.endswith(".lines")
+
+    def fill(self, path: str, builder: Builder) -> None:
+        builder.add_field("n", "array", "int64", inline=True)
+        for each in expand(path):
+            builder.add_file(each)
+            builder.add_values("n", np.loadtxt(each, np.int64, ndmin=1))
+
+
+def test_a_format_of_the_user_has_splits_by_one_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "FORMATS", (*table.FORMATS, Lines()))
+    for number, name in enumerate(("train-0", "train-1", "test-0")):
+        (tmp_path / f"{name}.lines").write_text(f"{number}\n")
+    (tmp_path / "README").write_text("x")
+    for call in calls(refusal(tmp_path)):
+        assert [int(row["n"]) for row in eval(call)] == [0, 1]
+    assert [int(row["n"]) for row in hr.open(tmp_path, split="test")] == [2]
+    message = refusal(tmp_path, format=Lines())
+    assert "format='lines-of-splits'" in message
+    for call in calls(message):
+        assert [int(row["n"]) for row in eval(call)] == [0, 1]
+
+
+def test_an_index_file_of_a_split_is_that_of_its_files(tmp_path: Path) -> None:
+    kind, names = NAMES["tar"]
+    rows = write(tmp_path / "data", kind, names)
+    index = tmp_path / "train.hri"
+    made = hr.open(tmp_path / "data", split="train", index=index)
+    assert numbers_of(hr.open(index), kind) == rows["train"]
+    pattern = tmp_path / "data/train-*.tar"
+    assert hr.open(pattern, index=index).fingerprint == made.fingerprint
+    assert "is one of" in refusal(tmp_path / "data", split="val", index=index)
+
+
+def test_arrays_of_a_split_are_not_joined_unasked(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for name in ("x", "y"):
+            np.save(tmp_path / f"{name}_{split}.npy", np.arange(4))
+    for message in (refusal(tmp_path), refusal(tmp_path, split="train")):
+        assert "its split 'train' is several files, x_train.npy, y_train.npy" in message
+        (call,) = calls(message)
+        assert len(eval(call)) == 4
+    assert len(hr.open([tmp_path / "x_train.npy", tmp_path / "y_train.npy"])) == 8

@@ -205,6 +205,9 @@ def objects(ds: Dataset, dd: DatasetDict) -> dict[str, str]:
     found["columns of a format"] = " ".join(some.fields)
     split = hr.open(dd, format=HuggingFace(split="test", columns=("text", "label")))
     found["split of a dict"] = f"{len(split)} {' '.join(split.fields)} {' '.join(split.classes)}"
+    same = hr.open(dd, split="test", format=HuggingFace(columns=("text", "label")))
+    found["the same by an argument"] = "same" if same.fingerprint == split.fingerprint else "other"
+    found["split="] = told(lambda: compare(hr.open(dd, split="train"), dd["train"]))
     found["index of a name"] = told(
         lambda: compare(hr.open(shuffled, index=FOLDER / "named.hri"), shuffled)
     )
