@@ -100,6 +100,25 @@ def test_samples_by_number_are_those_of_the_dataset(numbered: Path) -> None:
         assert len(list(loader)) == len(loader)
 
 
+TENSORFLOW = """
+import sys
+import headrace as hr, headrace.tensorflow
+
+fields = {"pixel_values": "image", "labels": "label"}
+loader = hr.Loader(sys.argv[1], 9, transform=hr.image.resize(8), fields=fields, output="numpy")
+for batch in headrace.tensorflow.dataset(loader):
+    assert batch["pixel_values"].shape[1:] == (3, 8, 8), batch
+    assert list(batch) == list(fields), batch
+"""
+
+
+def test_tensorflow_gets_dicts(numbered: Path) -> None:
+    env = environment(real_packages("tensorflow"))
+    command = [sys.executable, "-c", TENSORFLOW, str(numbered)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+
+
 # Hugging Face's Trainer.
 
 SCRIPT = """
@@ -136,11 +155,6 @@ print("steps", made.global_step)
             "{}",
             1,
             "as fields={'pixel_values': 'image', 'labels': 'label'}, or by a Python function",
-        ),
-        (
-            "{'fields': ['label', 'image']}",
-            1,
-            "iterating a headrace.Loader in Hugging Face's Trainer",
         ),
     ],
 )
