@@ -34,6 +34,7 @@ from headrace._options.flat import loader_arguments
 from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group
 from headrace._process.tracebacks import release
 from headrace._workers import Transform, Transformer, batch_type, split_transform
+from headrace._workers._output import SAMPLE_ID, check_ids
 from headrace.formats._files.nested import Nesting
 from headrace.orders import Order, as_order
 from headrace.tiers import Tier
@@ -158,6 +159,8 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
             check_sampler_fits(order, place)
             source = sampler_source(sampler, batch_sampler, options, drop_last, samples=len(found))
         ids = flag("ids", ids)
+        if ids:
+            check_ids(found.path, kinds if python is None else python.fields)
         self._convert = converter(output)
         self._padded = padded_fields(kinds, ragged if python is None else "list")
         self._transformer = Transformer(python, options, self._convert, ids) if python else None
@@ -169,7 +172,7 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         data = data_facts(found, kinds, native, python, options.substitute, sampled)
         super().__init__(feed, data, engine.profile)
         self._nesting = Nesting([name for name, *_ in delivers.schema])
-        self._batch = batch_type([*kinds, *(["sample_id"] if ids else [])])
+        self._batch = batch_type([*kinds, *([SAMPLE_ID] if ids else [])])
         try:
             warn_of_data(found, feed.core, options, on_error, python)
             self._monitor = watch(self, engine.monitor, session.job)

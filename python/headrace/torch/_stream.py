@@ -23,6 +23,7 @@ from headrace._signature import named_arguments
 from headrace._workers import Sample, batch_type
 from headrace._workers._decode import decoded_columns
 from headrace._workers._options import check_was_made, for_function
+from headrace._workers._output import SAMPLE_ID
 from headrace._workers._protocol import InputField
 from headrace._workers._sample import Origin, list_rows, make_samples, sample_type
 from headrace.errors import (
@@ -236,7 +237,7 @@ class _Reader:
         nesting = Nesting([field.name for field in self.fields])
         names = nesting.names
         if self.transform is None:
-            make = batch_type([*names, *["sample_id"] * self.ids])
+            make = batch_type([*names, *[SAMPLE_ID] * self.ids])
             for _, _, ids, stored in batches:
                 columns = _joined(nesting, stored, ids)
                 given = [*columns, np.array(ids, np.int64)] if self.ids else columns
