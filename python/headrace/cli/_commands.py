@@ -66,14 +66,21 @@ Skip = Annotated[
 
 FormatName = Annotated[
     str | None,
-    typer.Option("--format", help="The format of the data; default: as it is recognised."),
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="The format of the data: "
+        + ", ".join(each.name for each in table.FORMATS if each.option_names())
+        + "; default: as it is recognised. `headrace docs` lists the page of each.",
+    ),
 ]
 FormatOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
         metavar="NAME=VALUE",
-        help="An option of the format, as window=1024; may be repeated.",
+        help="An option of the format, as window=1024 or columns=image,label; other values are "
+        "JSON; may be repeated.",
     ),
 ]
 
@@ -125,7 +132,7 @@ def index(
         tasks = IndexingTasks("headrace index --on ray", jobs)
     with _counting(f"listing {root}") as progress:
         dataset, path = _dataset.index_folder(
-            root, output, progress, skip or (), format_row(format, options), jobs, tasks
+            root, output, progress, skip or (), format_row(format, options, root), jobs, tasks
         )
     if tasks is not None and not tasks.was_used:
         _tell(f"{root} was indexed by this process alone: it is one file, or its files are listed")
@@ -322,9 +329,9 @@ def verify(
         raise typer.Exit(1)
 
 
-def format_row(format: str | None, options: list[str] | None) -> Format | None:
-    """The format of --format with each --option; None: it is recognised."""
-    return table.with_options(format, options or []) if format or options else None
+def format_row(format: str | None, options: list[str] | None, path: str | None) -> Format | None:
+    """The format of --format with each --option, by default that of `path`; None: neither."""
+    return table.with_options(format, options or [], path) if format or options else None
 
 
 def _open(
@@ -333,7 +340,7 @@ def _open(
     format: str | None = None,
     options: list[str] | None = None,
 ) -> _dataset.Dataset:
-    row = format_row(format, options)
+    row = format_row(format, options, path)
     with _counting(f"listing {path}") as progress:
         dataset = _dataset.find_dataset(path, skip=skip, progress=progress, row=row)
     _tell_unmatched_skip(dataset, skip)

@@ -95,7 +95,7 @@ def order(
     Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
     """
     source, given = open_source(
-        dataset, settings, samples, block_samples, format_row(format, options)
+        dataset, settings, samples, block_samples, format_row(format, options, dataset)
     )
     planned = _orders.make_planned(
         source,

@@ -105,7 +105,7 @@ def plan(
     Example: [bold]headrace plan /data/images --ram 8GiB --placement coordinated
     --profile machine.toml[/bold]
     """
-    source = _dataset.find_dataset(dataset, row=format_row(format, format_options))
+    source = _dataset.find_dataset(dataset, row=format_row(format, format_options, dataset))
     integer("--epochs", epochs, 1, 2**24)
     machine = None if profile is None else load(profile)
     images = _dataset.image_folder(source)
