@@ -106,7 +106,9 @@ class Parquet(GroupFormat):
             _refuse_splits(path, files)
             warn_of_others(path, files)
         if not files:
-            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+            raise InvalidArgumentError(
+                f"indexing {path}: it holds no samples; open files that have rows"
+            )
         columns, classes = self._described_by(files[0])
         release_unused()
         for column in columns:
@@ -126,7 +128,9 @@ class Parquet(GroupFormat):
                         release_unused()
 
         if builder.add_parts(files, describe) == 0:
-            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+            raise InvalidArgumentError(
+                f"indexing {path}: it holds no samples; open files that have rows"
+            )
 
     def _described_by(self, first: str) -> tuple[list[Column], list[str] | None]:
         """The columns by the first file, and the names of classes.

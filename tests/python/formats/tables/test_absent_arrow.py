@@ -104,6 +104,30 @@ def test_orders_and_workers(tmp_path: Path) -> None:
     check_workers(*check_rows(path, row))
 
 
+def hidden(values: Any, absent: list[int]) -> Any:
+    """The array, where some rows are null whose values stay in the buffers."""
+    bits = np.packbits([i not in absent for i in range(len(values))], bitorder="little")
+    buffers = [pa.py_buffer(bits.tobytes()), *values.buffers()[1:]]
+    children = [values.values] if pa.types.is_nested(values.type) else None
+    own = buffers[: 2 if children else 3]
+    return pa.Array.from_buffers(values.type, len(values), own, children=children)
+
+
+def test_null_rows_whose_values_are_in_the_file(tmp_path: Path) -> None:
+    columns = {
+        "t": hidden(pa.array(["a", "secret", "c"]), [1]),
+        "v": hidden(pa.array([[1], [2, 3], [4]]), [1]),
+        "n": hidden(pa.array([1, 2, 3]), [1]),
+    }
+    path = write(tmp_path / "a.arrow", pa.table(columns))
+    dataset, _ = check_rows(path, HuggingFace(optional=("t", "v", "n")))
+    assert (column(dataset, "t"), column(dataset, "v")) == (["a", "", "c"], [[1], [], [4]])
+    assert column(dataset, "n") == [1, 0, 3]
+    values = {"x": [1, 2], "b": hidden(pa.array([[True], [False]]), [1])}
+    path = write(tmp_path / "b.arrow", pa.table(values))
+    assert "null rows have entries" in refusal(path, HuggingFace(optional=("b",)))
+
+
 @pytest.mark.parametrize("absent", [(), tuple(range(ROWS))])
 def test_no_nulls_and_nulls_only(tmp_path: Path, absent: tuple[int, ...]) -> None:
     path = written(tmp_path / "a.arrow", list(COLUMNS), absent)
