@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
+import re
+import shlex
 import threading
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -54,6 +57,7 @@ FORMATS: tuple[Format, ...] = (
 """The last one that recognises a path is used, so the most specific comes last."""
 
 
+_ADVICE = re.compile(r"format=(hr\.formats\.\w+\()")
 _BUILT_IN = FORMATS
 _registering = threading.Lock()
 
@@ -159,6 +163,45 @@ def _option_value(option: str, kind: str, text: str) -> Any:
             f"--option {option}: {given} is a JSON object: --option '{given}={example}'"
         )
     return value
+
+
+def for_commands(message: str) -> str:
+    """A message, whose advice "format=hr.formats.NAME(...)" becomes options of a command."""
+    made, at = "", 0
+    for match in _ADVICE.finditer(message):
+        ends = (each.end() for each in re.finditer(r"\)", message) if each.start() >= match.end())
+        call = next(filter(None, (_call(message[match.start(1) : end]) for end in ends)), None)
+        row = next((x for x in FORMATS if call and type(x).__name__ == call[0]), None)
+        if call is None or row is None or match.start() < at:
+            continue
+        words = ["--format", row.name]
+        for name, value in call[1].items():
+            words += ["--option", f"{name}={_option_text(value)}"]
+        made += message[at : match.start()] + shlex.join(words)
+        at = match.start(1) + call[2]
+    return made + message[at:]
+
+
+def _call(text: str) -> tuple[str, dict[str, Any], int] | None:
+    """The name of a class, the options that it is called with, and the size of the text."""
+    try:
+        call = ast.parse(text, mode="eval").body
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            given = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+            json.dumps(given)  # Else it is no value to type: "window=...".
+            return call.func.attr, given, len(text)
+    except (SyntaxError, ValueError, TypeError):
+        pass
+    return None
+
+
+def _option_text(value: Any) -> str:
+    """What `_option_value` takes for the value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple) and value and not any("," in each for each in value):
+        return ",".join(value)
+    return json.dumps(value)
 
 
 def import_named(modules: str) -> None:

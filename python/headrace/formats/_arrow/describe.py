@@ -153,7 +153,9 @@ def _filled(leaf: Leaf, array: Any, valid: Any, chunk: Chunk, picks: Rows | None
         return replace(part, sizes=np.where(absent, np.uint64(0), part.sizes))
     lengths = part.lengths.lengths if isinstance(part, Inner) else part.lengths
     if lengths[absent].any():
-        error = NullRowsError(f"indexing {chunk.what}: column {leaf.name!r}: null rows have entries")
+        error = NullRowsError(
+            f"indexing {chunk.what}: column {leaf.name!r}: null rows have entries"
+        )
         error.inside = True
         raise error
     return part

@@ -21,7 +21,7 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from headrace.formats._format import Format
+from headrace.formats._format import Format, written
 from headrace.formats._tables.cells import Cells, Oddities, check_delimiter, column_names
 from headrace.formats._tables.piece import Piece
 
@@ -238,7 +238,7 @@ def _csv_pieces(
         try:
             first = next(reader, None)
         except csv.Error as error:
-            raise _not_csv(path, 1, 0, error, cells) from error
+            raise _not_csv(path, 1, 0, error, _or_no_quotes(cells, row)) from error
         if first and cells.delimiter is None:
             check_delimiter(path, first, lines.next_text(), row)
         header = column_names(path, _stripped([first or []], cells)[0])
@@ -264,12 +264,13 @@ def _csv_pieces(
                         if lines.number > place:
                             odd.note_lines(found, delimiter, place)
                     elif found:  # Otherwise a line without anything.
-                        raise _of_other_width(path, place, offset, len(found), width, cells)
+                        advice = _or_no_quotes(cells, row)
+                        raise _of_other_width(path, place, offset, len(found), width, advice)
                     place, offset = lines.number + 1, lines.end
                     if len(rows) == (rows_at_once or _ROWS_AT_ONCE) or offset >= last:
                         break
             except csv.Error as error:
-                raise _not_csv(path, place, offset, error, cells) from error
+                raise _not_csv(path, place, offset, error, _or_no_quotes(cells, row)) from error
             if not rows:
                 if lines.end < last:
                     return
@@ -279,29 +280,29 @@ def _csv_pieces(
             yield Piece(path, columns, places, offsets, typed=False)
 
 
-def _not_csv(path: str, line: int, offset: int, error: csv.Error, cells: Cells) -> DataLossError:
+def _not_csv(path: str, line: int, offset: int, error: csv.Error, advice: str) -> DataLossError:
     ends = "unexpected end" in str(error)
     why = "a quote that begins in this row is not closed" if ends else str(error)
     return DataLossError(
         f"indexing {path}: line {line:,} (byte {offset:,}): {why}; quote cells as RFC 4180 says: "
-        f"in double quotes, which are doubled inside{_or_no_quotes(cells)}"
+        f"in double quotes, which are doubled inside{advice}"
     )
 
 
 def _of_other_width(
-    path: str, line: int, offset: int, found: int, width: int, cells: Cells
+    path: str, line: int, offset: int, found: int, width: int, advice: str
 ) -> DataLossError:
     return DataLossError(
         f"indexing {path}: line {line:,} (byte {offset:,}) has {counted(found, 'cell')}, the "
         f"header {width:,}; put cells with commas, quotes or line feeds in double quotes"
-        f"{_or_no_quotes(cells)}"
+        f"{advice}"
     )
 
 
-def _or_no_quotes(cells: Cells) -> str:
-    if cells.quote is None:
+def _or_no_quotes(cells: Cells, row: Format | None) -> str:
+    if cells.quote is None or row is None:
         return ""
-    return "; if quotes are part of the text: format=hr.formats.Manifest(quote=None)"
+    return f"; if quotes are part of the text: format={written(row, quote=None)}"
 
 
 def _json_pieces(path: str, rows_at_once: int) -> Iterator[Piece]:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import run_json
+from commands import run, run_json
 
 import headrace as hr
 from headrace import errors
@@ -80,6 +80,47 @@ def test_lists_in_commands_without_a_format(path: Path) -> None:
     shown = run_json("inspect", path, "--option", "split=2020", "--option", "columns=id")
     assert shown["samples"] == 1
     run_json("index", path, "--option", 'fill={"n": 0}')
+
+
+def test_advice_in_commands_is_options(path: Path, tmp_path: Path) -> None:
+    def advised(path: Path, code: int = 2) -> list[list[str]]:
+        said = run("inspect", path, code=code).stderr
+        assert "format=hr" not in said
+        found = re.findall(r"--format \w+(?: --option (?:'[^']*'|[^ ,;]+(?:,[^ ,;]+)*))*", said)
+        return [shlex.split(each) for each in found]
+
+    filled, optional, without = advised(path)
+    assert [each["name"] for each in run_json("inspect", path, *without)["fields"]] == [
+        "id", "text", "split",
+    ]  # fmt: skip
+    assert run_json("inspect", path, *filled)["samples"] == 3
+    assert len(run_json("inspect", path, *optional)["fields"]) == 5
+    other = tmp_path / "b.csv"
+    other.write_text("a;b\n1;2\n")
+    assert len(run_json("inspect", other, *advised(other)[0])["fields"]) == 2
+    other.write_text('a,b\n1,"2\n')
+    assert run_json("inspect", other, *advised(other, code=1)[0])["samples"] == 1
+
+
+FILL = "format=hr.formats.Manifest(fill={'a': ')', 'b': [1.5]}, text=('a', 'b'), split='c')"
+TYPED = """--format manifest --option 'fill={"a": ")", "b": [1.5]}' --option text=a,b"""
+NOT_TYPED = (
+    "format=hr.formats.Tokens(window=...), format=hr.formats.Nope(a=1), format=hr.formats.Parq"
+)
+
+
+@pytest.mark.parametrize(
+    ("python", "command"),
+    [
+        ("format=hr.formats.Parquet()", "--format parquet"),
+        ("x (format=hr.formats.Manifest(quote=None)) y", None),
+        (f"{FILL}, z", f"{TYPED} --option split=c, z"),
+        (NOT_TYPED, NOT_TYPED),
+    ],
+)
+def test_advice_as_options(python: str, command: str | None) -> None:
+    wanted = command or "x (--format manifest --option quote=null) y"
+    assert table.for_commands(python) == wanted
 
 
 def test_a_wrong_option_names_those_of_the_format(path: Path) -> None:
