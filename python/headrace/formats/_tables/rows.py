@@ -281,11 +281,16 @@ def _csv_pieces(
 
 
 def _not_csv(path: str, line: int, offset: int, error: csv.Error, advice: str) -> DataLossError:
-    ends = "unexpected end" in str(error)
-    why = "a quote that begins in this row is not closed" if ends else str(error)
+    why, remedy = (
+        str(error),
+        "quote cells as RFC 4180 says: in double quotes, which are doubled inside",
+    )
+    if "unexpected end" in why:
+        why = "a quote that begins in this row is not closed"
+    elif "field limit" in why:
+        remedy = "if the cell is so long, call csv.field_size_limit(2**27) before"
     return DataLossError(
-        f"indexing {path}: line {line:,} (byte {offset:,}): {why}; quote cells as RFC 4180 says: "
-        f"in double quotes, which are doubled inside{advice}"
+        f"indexing {path}: line {line:,} (byte {offset:,}): {why}; {remedy}{advice}"
     )
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from advice import column, formats_in, opened_by_advice, refusal
 from format_checks import check_orders, check_rows, check_workers
@@ -155,6 +157,32 @@ def test_rows_without_a_file(tmp_path: Path, name: str) -> None:
     assert filled.kind("image") == skipping.kind("image") == "image"
     (skipping,) = opened_by_advice(path, Manifest(optional=("path",)))
     assert len(skipping) == 2
+
+
+def test_a_parquet_table_that_names_files(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "data")
+    columns = {
+        "path": [f"images/{i}.jpg" for i in range(4)],
+        "n": pa.array([1, None, 3, 4], pa.int16()),
+        "x": pa.array([None, 0.5, 1, 2], pa.float32()),
+        "t": ["a", "b", None, ""],
+        "box": pa.array([[1], None, [], [2, 3]], pa.list_(pa.int8())),
+    }
+    path = folder / "a.parquet"
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    message = refusal(path)
+    for each in formats_in(message):
+        check_rows(path, each)
+    assert len(formats_in(message)) == 3
+    row = Manifest(fill={"n": -1, "x": float("nan"), "t": "-", "box": [9]}, optional=("n",))
+    dataset, _ = check_rows(path, row)
+    assert (column(dataset, "n"), column(dataset, "t")) == ([1, -1, 3, 4], ["a", "b", "-", ""])
+    assert [dataset[1][name].dtype.name for name in ("n", "x", "box")] == [
+        "int16", "float32", "int8",
+    ]  # fmt: skip
+    for wrong in (1.5, 40_000):
+        row = Manifest(columns=("path", "n"), fill={"n": wrong})
+        assert "the column holds int16" in refusal(path, row)
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -150,6 +151,24 @@ def test_other_quotes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", rows, quotechar="'")
     dataset, _ = check_rows(path, Manifest(quote="'"))
     assert column(dataset, "text") == ["it's, so", '"']
+
+
+def test_long_cells(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", [["id", "text"], [1, 'a "b"' + "x" * 200_000], [2, "c"]])
+    message = refusal(path)
+    assert "field larger than field limit" in message
+    (call,) = re.findall(r"csv\.field_size_limit\((.*?)\)", message)
+    before = csv.field_size_limit(eval(call))
+    try:
+        assert len(hr.open(path)[0]["text"]) == 200_005
+    finally:
+        csv.field_size_limit(before)
+    lines = [f"{i},plain {i}" for i in range(20_000)]
+    lines[5] = '5,"not closed'
+    path = tmp_path / "b.csv"
+    path.write_text("id,text\n" + "\n".join(lines) + "\n")
+    (whole,) = opened_by_advice(path)
+    assert (len(whole), whole[5]["text"]) == (20_000, '"not closed')
 
 
 # Headers.
