@@ -155,10 +155,6 @@ class Format(metaclass=_NamedOptions):
         """
         raise InvalidArgumentError(f"indexing {path}: {self.opens} cannot be indexed")
 
-    def describe(self, path: str, builder: Builder) -> None:
-        """Calls `fill()`; a format that has an option of that name has its description here."""
-        self.fill(path, builder)
-
     def of_object(self, given: object) -> Given | None:
         """How to index an object that is given instead of a path; None: not one of this format.
 
@@ -273,6 +269,10 @@ class Format(metaclass=_NamedOptions):
         """Advice for a folder that is not a dataset and has files with these suffixes."""
         return ""
 
+    def _index_into(self, path: str, builder: Builder) -> None:
+        """As `fill()`; of formats that have an option of that name."""
+        self.fill(path, builder)
+
     def _options_text(self) -> str:
         try:
             return json.dumps(self.options(), sort_keys=True)
@@ -305,7 +305,7 @@ class Format(metaclass=_NamedOptions):
             )
 
     def _given(self, path: str) -> Given:
-        return Given(path, "", self.root(path), lambda builder: self.describe(path, builder))
+        return Given(path, "", self.root(path), lambda builder: self._index_into(path, builder))
 
     def _build(self, given: Given, target: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """The index, and where it is: `target`, unless that is in the cache and has no room."""

@@ -66,7 +66,7 @@ class HuggingFace(Format):
         outside = has_files(leaves, _chunks_of(first))
         return "/" if outside else super().root(path)
 
-    def describe(self, path: str, builder: Builder) -> None:
+    def _index_into(self, path: str, builder: Builder) -> None:
         pyarrow()
         saved = saved_at(path, self.split)
         for each in saved.beside:

@@ -99,7 +99,7 @@ class Parquet(GroupFormat):
             with file_reader(path) as (read, size):
                 return are_plain(path, read, size, file, stored)
 
-    def describe(self, path: str, builder: Builder) -> None:
+    def _index_into(self, path: str, builder: Builder) -> None:
         files = files_of(path)
         if os.path.isdir(path):
             builder.depends_on(path)

@@ -106,7 +106,7 @@ class Manifest(Format):
             )
         return [table]
 
-    def describe(self, path: str, builder: Builder) -> None:
+    def _index_into(self, path: str, builder: Builder) -> None:
         self._check_options()
         tables = self._tables(path)
         states = [file_state(each) for each in tables]
