@@ -88,7 +88,7 @@ class Coco(Format):
                 f"indexing {path}: it changed while it was read; index it again when nothing "
                 "writes to it"
             )
-        files.end(len(found.ids), path, self.missing == "skip")
+        files.end(len(found.ids), path, self)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """By json, as torchvision's CocoDetection orders them."""

@@ -393,7 +393,7 @@ class Writer:
     def end(self, table: str, odd: Oddities) -> None:
         """Refuses missing files, if they are not to be left out; notes what is odd."""
         odd.report(self._undecoded)
-        self._files.end(self._rows, table, self._options.skips, self._undecoded)
+        self._files.end(self._rows, table, self._options.row, self._undecoded)
 
 
 def _sound(path: str, size: int) -> tuple[Read, int, str]:

@@ -159,6 +159,22 @@ def test_rows_without_a_file(tmp_path: Path, name: str) -> None:
     assert len(skipping) == 2
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_files_in_a_folder_beside_the_table(tmp_path: Path, name: str) -> None:
+    folder = make_folder(tmp_path / "data")
+    (folder / "a_first").mkdir()
+    path = write(folder / name, [{"filename": f"{i}.jpg", "n": i} for i in range(4)])
+    assert "'0.jpg' is in images" in refusal(path)
+    (found,) = opened_by_advice(path)
+    assert [bytes(each["image"]) for each in found] == [
+        (folder / f"images/{i}.jpg").read_bytes() for i in range(4)
+    ]
+    files = ["images/0.jpg", "images/1.jpg", "images/no.jpg"]
+    path = write(folder / name, [{"filename": each, "n": i} for i, each in enumerate(files)])
+    (found,) = opened_by_advice(path)
+    assert column(found, "n") == [0, 1]
+
+
 def test_a_parquet_table_that_names_files(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "data")
     columns = {
