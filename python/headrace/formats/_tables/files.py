@@ -198,11 +198,18 @@ class Files:
                 f'{self._option}"/" if all are absolute)'
             )
 
-    def end(self, rows: int, table: str, row: Any, undecoded: Undecoded | None = None) -> None:
+    def end(
+        self,
+        rows: int,
+        table: str,
+        row: Any,
+        undecoded: Undecoded | None = None,
+        as_text: str | None = None,
+    ) -> None:
         """Refuses missing files, or notes how many rows were left out. `rows`: of the table.
 
         `row`: the format, which has the options `folder` and `missing`. `undecoded`: sounds, which
-        are noted, too.
+        are noted, too. `as_text`: what takes the names of files as text.
         """
         skips = row.missing == "skip"
         undecoded = undecoded or Undecoded()
@@ -214,11 +221,15 @@ class Files:
         if near is not None:
             name = f"{self._names[0]!r:.200} is in {near}: format={written(row, folder=near)}"
         if not skips:
-            all_but = self.missing < rows
-            skip = f"leave the rows out, format={written(row, missing='skip')}, " if all_but else ""
+            ways = [name]
+            if self.missing < rows:
+                ways.append(f"leave the rows out, format={written(row, missing='skip')}")
+            elif as_text is not None:
+                ways.append(f"keep the names as text, format={as_text}")
+            ways.append("say which columns name files with paths=")
             raise NotFoundError(
                 f"{self._first}; {self.missing:,} of {rows:,} rows name files that are not there; "
-                f"{name}, {skip}or say which columns name files with paths="
+                f"{', or '.join(ways)}"
             )
         if self.missing == rows:
             raise InvalidArgumentError(

@@ -165,7 +165,8 @@ def test_files_in_a_folder_beside_the_table(tmp_path: Path, name: str) -> None:
     (folder / "a_first").mkdir()
     path = write(folder / name, [{"filename": f"{i}.jpg", "n": i} for i in range(4)])
     assert "'0.jpg' is in images" in refusal(path)
-    (found,) = opened_by_advice(path)
+    found, as_text = opened_by_advice(path)
+    assert as_text.fields == ("filename", "n")
     assert [bytes(each["image"]) for each in found] == [
         (folder / f"images/{i}.jpg").read_bytes() for i in range(4)
     ]
@@ -205,6 +206,19 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"a": None, "a_valid": 1}, {"a": 1, "a_valid": 0}])
     assert "'a' adds the field 'a_valid'" in refusal(path, Manifest(optional=("a",)))
     assert len(hr.open(path, format=Manifest(fill={"a": 0}))) == 2
+
+
+def test_names_of_files_that_are_elsewhere_may_be_text(tmp_path: Path) -> None:
+    rows = [{"path": f"src/{i}.py", "content": f"code {i}"} for i in range(4)]
+    path = write(tmp_path / "a.jsonl", rows)
+    (as_text,) = opened_by_advice(path)
+    assert [dict(each) for each in as_text] == rows
+    folder = make_folder(tmp_path / "data")
+    path = write(folder / "a.jsonl", [{"image_path": "images/1.jpg", "mask_path": "no/1.png"}])
+    (as_text,) = opened_by_advice(path)
+    assert as_text.fields == ("image_path", "mask_path")
+    kept = hr.open(path, format=Manifest(text=("mask_path",)))
+    assert (kept.kind("image"), kept[0]["mask_path"]) == ("image", "no/1.png")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".ndjson"])
