@@ -59,7 +59,9 @@ class Finding:
     kind: str
     """An extension (".bmp": a format that headrace does not decode), "empty" (zero bytes),
     "broken_link", "special" (a pipe, socket or device), "unreadable"; or "hidden", "loop" (a link
-    to a folder that contains it, not followed), "skipped" (left out by `skip=`)."""
+    to a folder that contains it, not followed), "skipped" (left out by `skip=`). Of a table no
+    files, but "blanks", "rows_in_quotes", "infinite", "spellings": `headrace docs
+    formats/manifests`."""
     count: int
     examples: tuple[str, ...]
     """The first few, as paths below the dataset's folder."""

@@ -20,6 +20,7 @@ from headrace.formats._format import Format, written
 _DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 _EXAMPLES = 5
+_HEADER_SHOWN = 1000  # characters
 _LONG_LINES = 10  # of a quoted value, of which most are like rows
 
 
@@ -65,7 +66,7 @@ class Cells:
         return csv.reader(lines, delimiter=delimiter, quotechar=self.quote, strict=True)
 
 
-def column_names(path: str, header: list[str]) -> list[str]:
+def column_names(path: str, header: list[str], delimiter: str) -> list[str]:
     """The names of the columns: those of the header; where a cell is empty, by its number.
 
     pandas writes its index so; where its columns have no names either, their numbers follow.
@@ -87,10 +88,11 @@ def column_names(path: str, header: list[str]) -> list[str]:
             )
     for position, name in enumerate(names, 1):
         if _NUMBER.fullmatch(name):
-            example = ",".join(f"column{number}" for number in range(1, len(names) + 1))
+            example = delimiter.join(f"column{number}" for number in range(1, len(names) + 1))
             raise InvalidArgumentError(
-                f"indexing {path}: line 1 must name the columns; cell {position} is {name!r}; "
-                f"add a header: a line in front of it, such as {example[:200]}"
+                f"indexing {path}: line 1 must name the columns; cell {position} is {name!r}; if "
+                f"it is a name, write it with a letter, as 'y{name}'; otherwise add a header: a "
+                f"line in front of it, such as {example[:_HEADER_SHOWN]}"
             )
     return names
 

@@ -241,7 +241,7 @@ def _csv_pieces(
             raise _not_csv(path, 1, 0, error, _or_no_quotes(cells, row)) from error
         if first and cells.delimiter is None:
             check_delimiter(path, first, lines.next_text(), row)
-        header = column_names(path, _stripped([first or []], cells)[0])
+        header = column_names(path, _stripped([first or []], cells)[0], delimiter)
         odd.note_header(header)
         while True:
             if rows_at_once is None:

@@ -184,15 +184,16 @@ def test_columns_without_a_name_have_their_number(tmp_path: Path) -> None:
 
 
 def test_a_table_without_a_header_is_refused_with_one(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", [["a.jpg", 1, 2], ["b.jpg", 3, 4]])
-    message = refusal(path)
-    assert "cell 2 is '1'" in message
-    header = message.rpartition("such as ")[2]
-    path.write_text(header + "\n" + path.read_text())
-    assert hr.open(path, format=Manifest(columns=("column2", "column3"))).fields == (
-        "column2",
-        "column3",
-    )
+    for name, delimiter in (("a.csv", ","), ("a.tsv", "\t")):
+        rows = [["a", 1, 2], ["b", 3, 4]]
+        path = write(tmp_path / name, rows, delimiter=delimiter)
+        message = refusal(path)
+        assert "cell 2 is '1'; if it is a name, write it with a letter, as 'y1'" in message
+        header = message.rpartition("such as ")[2]
+        path.write_text(header + "\n" + path.read_text())
+        dataset, _ = check_rows(path)
+        assert dataset.fields == ("column1", "column2", "column3")
+        assert column(dataset, "column3") == [2, 4]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
