@@ -31,6 +31,10 @@ _NO_FAULT = {  # of one file, and of several
         "quoted value over lines that look like rows",
         "quoted values over lines that look like rows",
     ),
+    "numbers_as_text": (
+        "word for no value, which makes a column of numbers text",
+        "words for no value, which make columns of numbers text",
+    ),
     "infinite": (
         "number that float64 cannot hold, which became infinite",
         "numbers that float64 cannot hold, which became infinite",
@@ -60,8 +64,8 @@ class Finding:
     """An extension (".bmp": a format that headrace does not decode), "empty" (zero bytes),
     "broken_link", "special" (a pipe, socket or device), "unreadable"; or "hidden", "loop" (a link
     to a folder that contains it, not followed), "skipped" (left out by `skip=`). Of a table no
-    files, but "blanks", "rows_in_quotes", "infinite", "spellings": `headrace docs
-    formats/manifests`."""
+    files, but "blanks", "rows_in_quotes", "infinite", "spellings", "numbers_as_text":
+    `headrace docs formats/manifests`."""
     count: int
     examples: tuple[str, ...]
     """The first few, as paths below the dataset's folder."""

@@ -152,12 +152,8 @@ def _piece_of_block(path: str, lines: _Lines, header: list[str], cells: Cells) -
         return None
     places, begin = range(lines.number + 1, lines.number + 1 + len(found[0])), lines.end
     lines.took(len(places), len(block))
-    columns = dict(zip(header, _stripped(found, cells), strict=True))
+    columns = dict(zip(header, cells.taken(found), strict=True))
     return Piece(path, columns, places, _Offsets(block, begin), typed=False)
-
-
-def _stripped(columns: list[list[str]], cells: Cells) -> list[list[str]]:
-    return [[each.strip() for each in x] for x in columns] if cells.strip else columns
 
 
 def _columns_of_plain(block: bytes, path: str, cells: Cells, width: int) -> list[list[str]] | None:
@@ -241,7 +237,7 @@ def _csv_pieces(
             raise _not_csv(path, 1, 0, error, _or_no_quotes(cells, row)) from error
         if first and cells.delimiter is None:
             check_delimiter(path, first, lines.next_text(), row)
-        header = column_names(path, _stripped([first or []], cells)[0], delimiter)
+        header = column_names(path, _header_of(first or [], cells), delimiter)
         odd.note_header(header)
         while True:
             if rows_at_once is None:
@@ -275,9 +271,13 @@ def _csv_pieces(
                 if lines.end < last:
                     return
                 continue
-            found_columns = _stripped(list(map(list, zip(*rows, strict=True))), cells)
+            found_columns = cells.taken(list(map(list, zip(*rows, strict=True))))
             columns = dict(zip(header, found_columns, strict=True))
             yield Piece(path, columns, places, offsets, typed=False)
+
+
+def _header_of(cells: list[str], how: Cells) -> list[str]:
+    return [each.strip() for each in cells] if how.strip else cells
 
 
 def _not_csv(path: str, line: int, offset: int, error: csv.Error, advice: str) -> DataLossError:

@@ -252,6 +252,23 @@ def test_numbers_that_are_spelled_twice_are_counted(tmp_path: Path, name: str) -
     assert (column(dataset, name), said) == (cells, "")
 
 
+@pytest.mark.parametrize("word", ["NA", "null", "None", "-"])
+def test_words_for_no_value_among_numbers_are_counted(tmp_path: Path, word: str) -> None:
+    rows = [["n", "t", "m"], [1, word, 0.5], [word, "b", 1], [3, "c", word]]
+    path = write(tmp_path / "a.csv", rows)
+    dataset, said = opened(path)
+    assert column(dataset, "n") == ["1", word, "3"]
+    assert kinds(dataset) == {"numbers_as_text": 2}
+    assert f"'{word} in column " in said.replace('"', "'")
+    (advised,) = formats_in(said)
+    filled, *_ = opened_by_advice(path, advised)
+    assert (column(filled, "n"), column(filled, "m")) == ([1, 0, 3], [0.5, 1, 0])
+    check_rows(path, filled.format_row)
+    rows = [["n", "t"], ["07030", "NA"], ["10001", "x"], ["y", "z"]]
+    dataset, said = opened(write(tmp_path / "b.csv", rows))
+    assert (said, column(dataset, "t")) == ("", ["NA", "x", "z"])
+
+
 def test_numbers_of_one_width_are_no_finding(tmp_path: Path) -> None:
     cells = ["1.10", "1.25", "3.00", "0.50", "100.00"]
     dataset, said = opened(write(tmp_path / "a.csv", [["n", "t"], *([c, "x"] for c in cells)]))
