@@ -38,6 +38,7 @@ from headrace._options.flat import loader_arguments
 from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group
 from headrace._process.tracebacks import release
 from headrace._workers import Transform, Transformer, batch_type, dict_type, split_transform
+from headrace._workers._output import SAMPLE_ID, check_ids
 from headrace.formats._files.nested import Nesting
 from headrace.orders import Order, as_order
 from headrace.tiers import Tier
@@ -166,9 +167,11 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         if sampled:
             check_sampler_fits(order, place)
             source = sampler_source(sampler, batch_sampler, options, drop_last, samples=len(found))
+        if ids and (python is None or python.are_fields):
+            check_ids(found.path, keys or kinds)
         self._convert = converter(output)
         self._padded = padded_fields(kinds, ragged if python is None else "list")
-        in_batches = [*(keys or kinds), *(["sample_id"] if ids else [])]
+        in_batches = [*(keys or kinds), *([SAMPLE_ID] if ids else [])]
         self._batch = batch_type(in_batches) if keys is None else dict_type(in_batches)
         self._transformer = (
             Transformer(python, options, self._convert, ids, self._batch) if python else None

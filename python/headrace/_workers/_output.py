@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import pickle
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +15,24 @@ from headrace import _core
 from headrace._workers import _protocol as protocol
 from headrace._workers._rows import BFLOAT16, storage_dtype
 from headrace._workers._tree import Skeleton, load_skeleton, unflatten
+from headrace.errors import InvalidArgumentError
 
 Convert = Callable[[Any], Any]
+
+
+SAMPLE_ID = "sample_id"
+"""The name of the samples' numbers in a batch, with `ids=True`."""
+
+
+def check_ids(path: str, fields: Collection[str]) -> None:
+    """Raises if a batch has a field of the name that the samples' numbers have."""
+    if SAMPLE_ID in fields:
+        others = tuple(each for each in fields if each != SAMPLE_ID)
+        leave_out = f"leave it out, fields={others!r}, or " if others else ""
+        raise InvalidArgumentError(
+            f"ids=True: {path} has a field {SAMPLE_ID!r}, which is the name of the samples' "
+            f"numbers in a batch; {leave_out}give ids=False"
+        )
 
 
 def batch_type(names: Sequence[str]) -> Callable[..., Any]:
@@ -100,7 +116,12 @@ class Output:
             return self._batch(*batch) if self._batch is not None else batch
         ids = self.array("int64", samples.astype(np.int64))
         if isinstance(batch, dict):
-            return batch | {"sample_id": ids}
+            if SAMPLE_ID in batch:
+                raise InvalidArgumentError(
+                    f"ids=True: the transform's dict has {SAMPLE_ID!r}, which is the name of the "
+                    "samples' numbers in a batch; rename it in the transform, or give ids=False"
+                )
+            return batch | {SAMPLE_ID: ids}
         if type(batch) is tuple:
             return self._batch(*batch, ids) if self._batch is not None else (*batch, ids)
         return batch, ids

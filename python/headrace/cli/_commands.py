@@ -69,14 +69,21 @@ Failures = Annotated[
 
 FormatName = Annotated[
     str | None,
-    typer.Option("--format", help="The format of the data; default: as it is recognised."),
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="The format of the data: "
+        + ", ".join(each.name for each in table.FORMATS if each.option_names())
+        + "; default: as it is recognised. `headrace docs` lists the page of each.",
+    ),
 ]
 FormatOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
         metavar="NAME=VALUE",
-        help="An option of the format, as window=1024; may be repeated.",
+        help="An option of the format, as window=1024 or columns=image,label; other values are "
+        "JSON; may be repeated.",
     ),
 ]
 
@@ -138,7 +145,14 @@ def index(
         tasks = IndexingTasks("headrace index --on ray", jobs)
     with counting(f"listing {root}") as progress:
         dataset, path = _dataset.index_folder(
-            root, output, progress, skip or (), format_row(format, options), jobs, tasks, split
+            root,
+            output,
+            progress,
+            skip or (),
+            format_row(format, options, root),
+            jobs,
+            tasks,
+            split,
         )
     if tasks is not None and not tasks.was_used:
         _tell(f"{root} was indexed by this process alone: it is one file, or its files are listed")
@@ -379,9 +393,9 @@ def verify(
         raise typer.Exit(1)
 
 
-def format_row(format: str | None, options: list[str] | None) -> Format | None:
-    """The format of --format with each --option; None: it is recognised."""
-    return table.with_options(format, options or []) if format or options else None
+def format_row(format: str | None, options: list[str] | None, path: str | None) -> Format | None:
+    """The format of --format with each --option, by default that of `path`; None: neither."""
+    return table.with_options(format, options or [], path) if format or options else None
 
 
 def _open(
@@ -391,7 +405,7 @@ def _open(
     options: list[str] | None = None,
     split: str | None = None,
 ) -> _dataset.Dataset:
-    row = format_row(format, options)
+    row = format_row(format, options, path)
     with counting(f"listing {path}") as progress:
         dataset = _dataset.find_dataset(path, skip=skip, progress=progress, row=row, split=split)
     _tell_unmatched_skip(dataset, skip)

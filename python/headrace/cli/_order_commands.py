@@ -101,7 +101,7 @@ def order(
     Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
     """
     source, given = open_source(
-        dataset, settings, samples, block_samples, format_row(format, options), split
+        dataset, settings, samples, block_samples, format_row(format, options, dataset), split
     )
     planned = _orders.make_planned(
         source,

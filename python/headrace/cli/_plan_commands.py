@@ -106,7 +106,8 @@ def plan(
     Example: [bold]headrace plan /data/images --ram 8GiB --placement coordinated
     --profile machine.toml[/bold]
     """
-    source = _dataset.find_dataset(dataset, row=format_row(format, format_options), split=split)
+    row = format_row(format, format_options, dataset)
+    source = _dataset.find_dataset(dataset, row=row, split=split)
     _dataset.check_has_samples("planning dataset", source)
     integer("--epochs", epochs, 1, 2**24)
     machine = None if profile is None else load(profile)

@@ -54,7 +54,7 @@ def quality(
     """
     if plot is not None and plot.suffix.lower() != ".png":
         raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
-    row = format_row(format, format_options)
+    row = format_row(format, format_options, dataset)
     source, given = options.open_source(dataset, settings, samples, block_samples, row, split)
     if plot is not None and source.dataset is not None:
         check_outside("--plot", plot, image_folder(source.dataset))

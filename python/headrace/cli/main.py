@@ -62,7 +62,7 @@ def _said(error: Exception) -> str:
     """The text of an error; of a plain OSError with a remedy if it is a lack of permission."""
     if isinstance(error, PermissionError) and isinstance(error.filename, str | bytes):
         return f"{os.fsdecode(error.filename)}: {os_reason(error)}"
-    return str(error)
+    return table.for_commands(str(error))
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:

@@ -48,6 +48,10 @@ _NO_FAULT = {  # of one file, and of several
         "quoted value over lines that look like rows",
         "quoted values over lines that look like rows",
     ),
+    "numbers_as_text": (
+        "word for no value, which makes a column of numbers text",
+        "words for no value, which make columns of numbers text",
+    ),
     "infinite": (
         "number that float64 cannot hold, which became infinite",
         "numbers that float64 cannot hold, which became infinite",
@@ -79,7 +83,9 @@ class Finding:
     to a folder that contains it, not followed), "skipped" (left out by `skip=`). In tars "tar_link"
     (a link to what is no file there) and "tar_special" (a pipe or device), which are left out, and
     "tar_twice" (a sample whose key an earlier one of its tar has), which is read. In COCO files
-    "annotation_member" (a member of annotations that is left out)."""
+    "annotation_member" (a member of annotations that is left out). Of a table no files, but
+    "blanks", "rows_in_quotes", "infinite", "spellings", "numbers_as_text":
+    `headrace docs formats/manifests`."""
     count: int
     examples: tuple[str, ...]
     """The first few, as paths below the dataset's folder."""

@@ -170,10 +170,6 @@ class Format(metaclass=_NamedOptions):
         """
         raise InvalidArgumentError(f"indexing {path}: {self.opens} cannot be indexed")
 
-    def _fill(self, path: str, builder: Builder) -> None:
-        """Calls `fill()`; formats whose option has that name describe the dataset here."""
-        self.fill(path, builder)
-
     def of_object(self, given: object) -> Given | None:
         """How to index an object that is given instead of a path; None: not one of this format.
 
@@ -306,6 +302,10 @@ class Format(metaclass=_NamedOptions):
         """Whether its code comes with headrace."""
         return type(self).__module__.startswith(_OWN_MODULES)
 
+    def _index_into(self, path: str, builder: Builder) -> None:
+        """As `fill()`; of formats that have an option of that name."""
+        self.fill(path, builder)
+
     def _options_text(self) -> str:
         try:
             return json.dumps(dict(self.options()), sort_keys=True)
@@ -338,7 +338,7 @@ class Format(metaclass=_NamedOptions):
             )
 
     def _given(self, path: str) -> Given:
-        return Given(path, "", self.root(path), lambda builder: self._fill(path, builder))
+        return Given(path, "", self.root(path), lambda builder: self._index_into(path, builder))
 
     def _build(self, given: Given, target: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """The index, and where it is: `target`, unless that is in the cache and has no room."""

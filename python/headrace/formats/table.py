@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
+import re
+import shlex
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 from headrace import _core
@@ -58,6 +61,7 @@ FORMATS: tuple[Format, ...] = (
 """The last one that recognises a path is used, so the most specific comes last."""
 
 
+_ADVICE = re.compile(r"format=(hr\.formats\.\w+\()")
 _BUILT_IN = FORMATS
 _registering = threading.Lock()
 
@@ -109,25 +113,99 @@ def named(name: str) -> Format:
     raise InvalidArgumentError(f"format {name!r}: there are {names}")
 
 
-def with_options(name: str | None, texts: Sequence[str]) -> Format:
-    """The format of that name with these options, each "NAME=VALUE"; VALUE is JSON or a text."""
-    if name is None:
-        raise InvalidArgumentError("--option: say the format, too: --format NAME")
-    row = named(name)
+def with_options(name: str | None, texts: Sequence[str], path: str | None = None) -> Format:
+    """The format of that name with these options, each "NAME=VALUE"; without a name that of `path`.
+
+    VALUE is JSON or a text; of an option that is a list also names with commas between them.
+    """
+    row = _recognised_or_none(path) if name is None else named(name)
+    if row is None:
+        names = ", ".join(each.name for each in FORMATS)
+        raise InvalidArgumentError(f"--option: say the format, too, --format NAME, of {names}")
+    given: Any = row
+    kinds = {each.name: str(each.type) for each in (fields(given) if row.option_names() else ())}
     values: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        if not equals or key not in row.option_names():
+        if not equals or key not in kinds:
             known = ", ".join(row.option_names()) or "none"
             raise InvalidArgumentError(
-                f"--option {text}: format {name!r} has these options: {known}; write NAME=VALUE"
+                f"--option {text}: format {row.name!r} has these options: {known}; write NAME=VALUE"
             )
-        try:
-            values[key] = json.loads(value)
-        except ValueError:
-            values[key] = value
+        values[key] = _option_value(text, kinds[key], value)
     made: Format = replace(cast(Any, row), **values) if values else row
     return made
+
+
+def _recognised_or_none(path: str | None) -> Format | None:
+    try:
+        return recognise(os.path.abspath(os.path.expanduser(path))) if path else None
+    except OSError:
+        return None  # Opening it says why.
+
+
+def _option_value(option: str, kind: str, text: str) -> Any:
+    """The value of an option of this type, as the format declares it."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if kind.startswith("tuple[str"):
+        if isinstance(value, list):
+            return tuple(value)
+        names = value if isinstance(value, str) else text
+        return None if value is None else tuple(each.strip() for each in names.split(","))
+    if kind.startswith("str") and not isinstance(value, (str, list)) and value is not None:
+        return text  # A name of digits.
+    if kind == "bool" and text in ("True", "False"):
+        return text == "True"
+    if kind.startswith("Mapping") and not isinstance(value, dict) and value is not None:
+        given = option.partition("=")[0]
+        first, _, rest = text.partition("=")
+        example = json.dumps({first or "NAME": rest or "VALUE"})
+        raise InvalidArgumentError(
+            f"--option {option}: {given} is a JSON object: --option '{given}={example}'"
+        )
+    return value
+
+
+def for_commands(message: str) -> str:
+    """A message, whose advice "format=hr.formats.NAME(...)" becomes options of a command."""
+    made, at = "", 0
+    for match in _ADVICE.finditer(message):
+        ends = (each.end() for each in re.finditer(r"\)", message) if each.start() >= match.end())
+        call = next(filter(None, (_call(message[match.start(1) : end]) for end in ends)), None)
+        row = next((x for x in FORMATS if call and type(x).__name__ == call[0]), None)
+        if call is None or row is None or match.start() < at:
+            continue
+        words = ["--format", row.name]
+        for name, value in call[1].items():
+            words += ["--option", f"{name}={_option_text(value)}"]
+        made += message[at : match.start()] + shlex.join(words)
+        at = match.start(1) + call[2]
+    return made + message[at:]
+
+
+def _call(text: str) -> tuple[str, dict[str, Any], int] | None:
+    """The name of a class, the options that it is called with, and the size of the text."""
+    try:
+        call = ast.parse(text, mode="eval").body
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            given = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+            json.dumps(given)  # Else it is no value to type: "window=...".
+            return call.func.attr, given, len(text)
+    except (SyntaxError, ValueError, TypeError):
+        pass
+    return None
+
+
+def _option_text(value: Any) -> str:
+    """What `_option_value` takes for the value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple) and value and not any("," in each for each in value):
+        return ",".join(value)
+    return json.dumps(value)
 
 
 def import_named(modules: str) -> None:

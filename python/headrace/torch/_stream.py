@@ -23,6 +23,7 @@ from headrace._signature import named_arguments
 from headrace._workers import Sample, batch_type, dict_type
 from headrace._workers._decode import decoded_columns
 from headrace._workers._options import check_was_made, for_function
+from headrace._workers._output import SAMPLE_ID
 from headrace._workers._protocol import InputField
 from headrace._workers._sample import Origin, list_rows, make_samples, sample_hint, sample_type
 from headrace.errors import (
@@ -240,7 +241,7 @@ class _Reader:
         nesting = Nesting([field.name for field in self.fields])
         names = nesting.names
         if self.transform is None:
-            members = [*(self.keys or names), *["sample_id"] * self.ids]
+            members = [*(self.keys or names), *[SAMPLE_ID] * self.ids]
             make = batch_type(members) if self.keys is None else dict_type(members)
             for _, _, ids, stored in batches:
                 columns = _joined(nesting, stored, ids)

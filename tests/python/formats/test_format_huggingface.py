@@ -185,7 +185,7 @@ def test_images_in_files_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("type", "values", "message"),
     [
-        (pa.int64(), [1, None, None], r"'a': 2 of 3 rows are null, the first in row 1; fill"),
+        (pa.int64(), [1, None, None], r"'a': 2 of 3 rows are null, the first in row 1; say"),
         (pa.string(), [None, "", "x"], "1 of 3 rows are null, the first in row 0"),
         (pa.list_(pa.int8()), [[1], [], [2, None]], "1 of 3 entries .* null, the first in row 2"),
         (pa.list_(pa.int8(), 2), [[1, 1], [1, None], [2, 2]], "null, the first in row 1"),

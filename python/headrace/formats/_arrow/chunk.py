@@ -14,7 +14,12 @@ from headrace.formats._arrow.places import Places
 from headrace.formats._builder import Builder
 from headrace.formats._files.sounds import Undecoded
 
-_LEAVE_OUT = "leave the column out with columns=(...)"
+
+class NullRowsError(InvalidArgumentError):
+    """Rows of a column are null. Whoever knows the options says what to do."""
+
+    inside = False
+    """Whether it is values inside of rows."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,12 @@ class Chunk:
         if ends is not None:
             first = int(np.searchsorted(ends, first, "right")) - 1
         what = "entries of its lists" if ends is not None else "rows"
-        raise self.refused(
-            column,
-            f"{missing.size:,} of {len(array):,} {what} are null, the first in row "
-            f"{self.first_row + first:,}",
-            f"fill or filter them, or {_LEAVE_OUT}",
+        error = NullRowsError(
+            f"indexing {self.what}: column {column!r}: {missing.size:,} of {len(array):,} {what} "
+            f"are null, the first in row {self.first_row + first:,}"
         )
+        error.inside = ends is not None
+        raise error
 
     def extents(
         self,

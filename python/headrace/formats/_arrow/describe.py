@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from headrace.errors import DataLossError
-from headrace.formats._arrow.chunk import Chunk
+from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._arrow.chunk import Chunk, NullRowsError
 from headrace.formats._arrow.layout import Leaf
-from headrace.formats._arrow.parts import Extents, Inner, Part, Rows, joined
+from headrace.formats._arrow.parts import Extents, Inner, Part, Rows, Values, joined
 from headrace.formats._arrow.places import MappedFile
-from headrace.formats._arrow.readers import Media, Reader
+from headrace.formats._arrow.readers import Dictionary, Media, Reader
+from headrace.formats._arrow.tables import pyarrow
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read as ReadBytes
 from headrace.formats._files.reading import file_reader
 from headrace.formats._files.sounds import sound_sizes
+from headrace.formats._tables.absent import valid_field
 
 _BLOCK_BYTES = 2**20  # record batches are joined to blocks up to this size
 _BLOCK_BYTES_MAX = 16 * 2**20  # of a record batch that is a block
@@ -45,10 +47,10 @@ def add_in_order(leaves: Sequence[Leaf], chunks: Iterable[Chunk], builder: Build
         rows = chunk.batch.num_rows
         if rows == 0:
             continue
-        parts = [_read(leaf, chunk, None) for leaf in leaves]
-        for leaf, part in zip(leaves, parts, strict=True):
-            part.add(leaf.name, builder)
-        blocks.add(rows, parts)
+        parts = [each for leaf in leaves for each in _read(leaf, chunk, None)]
+        for name, part in parts:
+            part.add(name, builder)
+        blocks.add(rows, [part for _, part in parts])
         count += rows
         builder.tell(count)
     blocks.pass_on(builder)
@@ -69,20 +71,20 @@ def add_mapped(
     for rows in _pieces(mapping):
         order = np.argsort(rows, kind="stable")
         ascending = rows[order]
-        found: list[list[Part]] = [[] for _ in leaves]
+        found: dict[str, list[Part]] = {}
         for chunk in chunks():
             ends = chunk.first_row, chunk.first_row + chunk.batch.num_rows
             first, last = np.searchsorted(ascending, ends)
             if first == last:
                 continue
             picks = ascending[first:last] - chunk.first_row
-            for leaf, parts in zip(leaves, found, strict=True):
-                parts.append(_read(leaf, chunk, picks))
+            for leaf in leaves:
+                for name, part in _read(leaf, chunk, picks):
+                    found.setdefault(name, []).append(part)
         back = np.empty_like(order)
         back[order] = np.arange(order.size)
-        for leaf, parts in zip(leaves, found, strict=True):
-            part = joined(parts)
-            part.take(back).add(leaf.name, builder)
+        for name, parts in found.items():
+            joined(parts).take(back).add(name, builder)
         count += rows.size
         builder.tell(count)
     return count
@@ -101,13 +103,84 @@ def _pieces(mapping: Iterable[Rows]) -> Iterator[Rows]:
         yield np.concatenate(waiting)
 
 
-def _read(leaf: Leaf, chunk: Chunk, picks: Rows | None) -> Part:
+def _read(leaf: Leaf, chunk: Chunk, picks: Rows | None) -> list[tuple[str, Part]]:
+    """The field's rows, and those of the field that says which have a value."""
+    array = leaf.array(chunk.batch)
+    try:
+        if not leaf.has_stand_in:
+            for around in leaf.structs(chunk.batch):
+                chunk.refuse_nulls(leaf.name, around)
+            return [(leaf.name, _rows(leaf, array, chunk, picks))]
+        valid = np.ones(len(array), np.bool_)
+        for each in (*leaf.structs(chunk.batch), array):
+            valid[chunk.missing(leaf.name, each)] = False
+        part = _filled(leaf, array, valid, chunk, picks)
+    except NullRowsError as error:
+        raise InvalidArgumentError(f"{error}; {leaf.advice[error.inside]}") from None
+    found = [(leaf.name, part)]
+    if leaf.is_optional:
+        values = valid if picks is None else valid[picks]
+        found.append((valid_field(leaf.name), Values(values)))
+    return found
+
+
+def _filled(leaf: Leaf, array: Any, valid: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    """The rows, where `stand_in` stands for those that are null."""
+    if valid.all():
+        return _rows(leaf, array, chunk, picks)
+    pa = pyarrow()
+    absent = ~valid if picks is None else ~valid[picks]
+    if isinstance(leaf.reader, Dictionary):
+        texts = array.cast(array.type.value_type)
+        one = pa.array([leaf.stand_in], texts.type)
+        rows = np.where(valid, np.arange(len(array)), len(array))
+        filled = pa.concat_arrays([texts, one]).take(pa.array(rows)).dictionary_encode()
+        return _rows(leaf, filled, chunk, picks)
+    bare = pa.Array.from_buffers(
+        array.type,
+        len(array),
+        [None, *array.buffers()[1 : 1 + _own_buffers(array)]],
+        null_count=0,
+        offset=array.offset,
+        children=[array.values] if pa.types.is_nested(array.type) else None,
+    )
+    part = _rows(leaf, bare, chunk, picks)
+    if isinstance(part, Values):
+        values = part.values.copy()
+        values[absent] = leaf.stand_in
+        return Values(values)
+    if isinstance(part, Extents):
+        return replace(part, sizes=np.where(absent, np.uint64(0), part.sizes))
+    lengths = part.lengths.lengths if isinstance(part, Inner) else part.lengths
+    if lengths[absent].any():
+        error = NullRowsError(
+            f"indexing {chunk.what}: column {leaf.name!r}: null rows have entries"
+        )
+        error.inside = True
+        raise error
+    return part
+
+
+def _own_buffers(array: Any) -> int:
+    """The number of buffers of the array itself, without validity and those of its children."""
+    types = pyarrow().types
+    if types.is_string_view(array.type) or types.is_binary_view(array.type):
+        return len(array.buffers()) - 1
+    is_of_bytes = any(
+        check(array.type)
+        for check in (
+            types.is_string,
+            types.is_large_string,
+            types.is_binary,
+            types.is_large_binary,
+        )
+    )
+    return 2 if is_of_bytes else 1
+
+
+def _rows(leaf: Leaf, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
     reader = leaf.reader
     assert isinstance(reader, Reader)
-    array: Any = None
-    for around in leaf.structs(chunk.batch):
-        chunk.refuse_nulls(leaf.name, around)
-    array = leaf.array(chunk.batch)
     if len(array) != chunk.batch.num_rows:
         raise DataLossError(
             f"indexing {chunk.what}: column {leaf.name!r} has {len(array)} rows, the record batch "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,14 +12,21 @@ from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._arrow import objects
 from headrace.formats._arrow.chunk import Chunk
 from headrace.formats._arrow.describe import add_in_order, add_mapped, has_files
-from headrace.formats._arrow.layout import Leaf, add_fields, features_in, leaves_of, with_sounds
+from headrace.formats._arrow.layout import (
+    Leaf,
+    add_fields,
+    features_in,
+    leaves_of,
+    with_sounds,
+    with_stand_ins,
+)
 from headrace.formats._arrow.own import own_rows
 from headrace.formats._arrow.places import Places
 from headrace.formats._arrow.saved import SUFFIXES, is_saved, saved_at
 from headrace.formats._arrow.tables import ArrowFile, pyarrow
 from headrace.formats._builder import Builder
 from headrace.formats._files.sounds import Undecoded
-from headrace.formats._format import Format, Given, Sample
+from headrace.formats._format import Format, Given, Sample, later_option
 
 _OBJECT = "datasets.Dataset"
 
@@ -40,6 +47,12 @@ class HuggingFace(Format):
     """The columns to take, in this order; None: all."""
     sounds: tuple[str, ...] = ()
     """Columns of WAV and FLAC whose lengths the index is to know, for `headrace.audio.whole`."""
+    fill: Mapping[str, Any] | None = later_option(None, hash=False)  # type: ignore[assignment]
+    """By column the value of rows that are null; of text and lists, which lie in the file, an empty
+    one."""
+    optional: tuple[str, ...] = later_option(())
+    """Columns that may be null: a field more, NAME_valid, says which rows have a value. The others
+    have that of `fill`, or 0, or nothing."""
 
     def recognises(self, path: str) -> bool:
         return is_saved(path)
@@ -56,7 +69,7 @@ class HuggingFace(Format):
         outside = has_files(leaves, _chunks_of(first))
         return "/" if outside else super().root(path)
 
-    def fill(self, path: str, builder: Builder) -> None:
+    def _index_into(self, path: str, builder: Builder) -> None:
         pyarrow()
         saved = saved_at(path, self.split)
         for each in saved.beside:
@@ -110,6 +123,7 @@ class HuggingFace(Format):
     def _leaves_of(self, table: objects.ObjectTable, dataset: Any) -> list[Leaf]:
         columns = self.columns or objects.columns_of(dataset)
         leaves = leaves_of(table.schema, dataset.features.to_dict(), columns, f"a {_OBJECT}")
+        leaves = with_stand_ins(leaves, self, f"a {_OBJECT}")
         return with_sounds(leaves, self.sounds, f"a {_OBJECT}")
 
     def _fill_from(self, dataset: Any, builder: Builder) -> None:
@@ -138,7 +152,7 @@ class HuggingFace(Format):
 
     def _leaves(self, schema: Any, features: Any, what: str) -> list[Leaf]:
         found = leaves_of(schema, features or features_in(schema, what), self.columns, what)
-        return with_sounds(found, self.sounds, what)
+        return with_sounds(with_stand_ins(found, self, what), self.sounds, what)
 
 
 def _chunks_of(

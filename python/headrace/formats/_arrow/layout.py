@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._arrow.inner import InnerLists, Offsets
 from headrace.formats._arrow.readers import (
@@ -25,6 +27,14 @@ from headrace.formats._builder import Builder
 from headrace.formats._field import Kind
 from headrace.formats._files.sounds import check_sounds
 from headrace.formats._parquet.tensors import IN_ORDER, Tensor, permutation_of, tensor_of
+from headrace.formats._tables.absent import (
+    NOT_GIVEN,
+    check_absent,
+    check_known,
+    left_out,
+    valid_field,
+    ways_out,
+)
 
 _METADATA = b"huggingface"
 _NUMBERS = {
@@ -59,6 +69,17 @@ class Leaf:
     classes: tuple[str, ...] = ()
     is_sound: bool = False
     """Whether the index is to know what its sounds decode to."""
+    stand_in: Any = NOT_GIVEN
+    """The value of rows that are null."""
+    is_optional: bool = False
+    """Whether another field says which rows have a value."""
+    advice: tuple[str, str] = ("fill or filter them", "fill or filter them")
+    """What to do about rows that are null, and about values in rows."""
+
+    @property
+    def has_stand_in(self) -> bool:
+        """Whether rows may be null."""
+        return self.stand_in is not NOT_GIVEN
 
     def array(self, batch: Any) -> Any:
         """The values of a record batch, without the type's extension."""
@@ -142,6 +163,63 @@ def with_sounds(leaves: Sequence[Leaf], sounds: Sequence[str], what: str) -> lis
     return [replace(each, is_sound=each.name in sounds) for each in leaves]
 
 
+def with_stand_ins(leaves: Sequence[Leaf], row: Any, what: str) -> list[Leaf]:
+    """The fields, of which some may be null, as the options of `row` say."""
+    names = [each.name for each in leaves]
+    fill = row.fill or {}
+    check_absent("huggingface", row.fill, row.optional)
+    check_known(what, fill, row.optional, names)
+    made = []
+    for leaf in leaves:
+        zero = _zero(leaf.reader)
+        left = left_out(row, [leaf.name], names)
+        advice = inside = f"fill or filter them{left}"
+        if zero is not NOT_GIVEN:
+            advice = ways_out(row, {leaf.name: zero}, names)
+        leaf = replace(leaf, advice=(advice, inside))
+        if leaf.name in fill or leaf.name in row.optional:
+            stand_in = fill.get(leaf.name, zero)
+            why = _no_stand_in(leaf.reader, stand_in, zero)
+            if why:
+                raise InvalidArgumentError(
+                    f"indexing {what}: column {leaf.name!r}: {why}; {advice}"
+                )
+            leaf = replace(leaf, stand_in=stand_in, is_optional=leaf.name in row.optional)
+        made.append(leaf)
+    return made
+
+
+def _zero(reader: Reader | str) -> Any:
+    """What may stand for a null row; NOT_GIVEN: nothing, as rows lie in the file as they are."""
+    if isinstance(reader, Numbers):
+        return np.zeros((), reader.dtype).item()
+    if isinstance(reader, (Binary, Views, FixedBinary, Dictionary)):
+        return ""
+    if isinstance(reader, Lists) and reader.offsets is not None:
+        return []
+    is_list = isinstance(reader, InnerLists) and isinstance(reader.outer, str)
+    return [] if is_list else NOT_GIVEN
+
+
+def _no_stand_in(reader: Reader | str, stand_in: Any, zero: Any) -> str:
+    """Why a value cannot stand for null rows of a column; empty: it can."""
+    if zero is NOT_GIVEN:
+        return "its rows have bytes of the file, so nothing stands for those that are null"
+    if isinstance(reader, Numbers):
+        kind = np.dtype(reader.dtype).kind
+        types = {"b": (bool,), "f": (int, float)}.get(kind, (int,))
+        fits = type(stand_in) in types
+        if fits and kind in "iu":
+            limits = np.iinfo(str(reader.dtype))
+            fits = limits.min <= stand_in <= limits.max
+        return "" if fits else f"fill: got {stand_in!r:.80}, it holds {reader.dtype}"
+    if isinstance(reader, Dictionary):
+        return "" if isinstance(stand_in, str) else f"fill: got {stand_in!r:.80}, it holds text"
+    if stand_in != zero or type(stand_in) is not type(zero):
+        return f"fill: got {stand_in!r:.80}, but its bytes lie in the file: only {zero!r} can be"
+    return ""
+
+
 def add_fields(leaves: Sequence[Leaf], builder: Builder, what: str) -> None:
     """Describes the fields, and the classes of the label."""
     for leaf in leaves:
@@ -156,6 +234,8 @@ def add_fields(leaves: Sequence[Leaf], builder: Builder, what: str) -> None:
                 inline=reader.inline,
                 decoded_sizes=leaf.is_sound,
             )
+            if leaf.is_optional:
+                builder.add_field(valid_field(leaf.name), "array", "bool", inline=True)
         except InvalidArgumentError as error:  # For example, a name with a NUL.
             raise InvalidArgumentError(f"indexing {what}: column {leaf.name!r}: {error}") from error
     labels = [each for each in leaves if each.classes]

@@ -15,6 +15,7 @@ from headrace.formats._arrow.layout import Leaf
 from headrace.formats._arrow.readers import Media, Reader
 from headrace.formats._arrow.saved import Saved
 from headrace.formats._arrow.tables import pyarrow
+from headrace.formats._tables.absent import valid_field
 
 Row = dict[str, Any]
 
@@ -24,7 +25,13 @@ def own_rows(path: str, saved: Saved, leaves: Sequence[Leaf]) -> Iterator[Row]:
     for batch in _batches(path, saved):
         for number in range(batch.num_rows):
             row = batch.slice(number, 1)
-            yield {leaf.name: _value(leaf, row) for leaf in leaves}
+            sample = {}
+            for leaf in leaves:
+                is_there = _is_there(leaf, row)
+                sample[leaf.name] = _value(leaf, row) if is_there else _stand_in(leaf)
+                if leaf.is_optional:
+                    sample[valid_field(leaf.name)] = np.bool_(is_there)
+            yield sample
 
 
 def _batches(path: str, saved: Saved) -> Iterator[Any]:
@@ -43,6 +50,22 @@ def _batches(path: str, saved: Saved) -> Iterator[Any]:
             is_file = front == b"ARROW1"
             reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
             yield from reader.read_all().to_batches()
+
+
+def _is_there(leaf: Leaf, row: Any) -> bool:
+    arrays = [*leaf.structs(row), leaf.array(row)]
+    return not leaf.has_stand_in or not any(each.null_count for each in arrays)
+
+
+def _stand_in(leaf: Leaf) -> Any:
+    reader = leaf.reader
+    assert isinstance(reader, Reader)
+    if isinstance(reader, InnerLists):
+        return []
+    if reader.kind == "array":
+        shape = [-1 if e is None else e for e in reader.shape]
+        return np.array(leaf.stand_in, reader.dtype).reshape(shape)
+    return leaf.stand_in.encode() if reader.kind == "bytes" else leaf.stand_in
 
 
 def _value(leaf: Leaf, row: Any) -> Any:

@@ -283,7 +283,10 @@ class Dictionary(Reader):
         try:
             array.validate(full=True)
             chunk.refuse_nulls(name, array)
-            chunk.refuse_nulls(name, array.dictionary)
+            if array.dictionary.null_count:
+                raise chunk.refused(
+                    name, "its dictionary holds null", "cast the column to a string"
+                )
             texts = array.dictionary.to_pylist()
             codes = array.indices.to_numpy(zero_copy_only=False)
         except HeadraceError:

@@ -136,7 +136,7 @@ class Parquet(GroupFormat):
             with file_reader(path) as (read, size):
                 return are_plain(path, read, size, file, stored)
 
-    def _fill(self, path: str, builder: Builder) -> None:
+    def _index_into(self, path: str, builder: Builder) -> None:
         files = files_of(path)
         if os.path.isdir(path) and is_partitioned(path):
             for folder in {path, *(up for each in files for up in folders_between(path, each))}:
@@ -145,7 +145,9 @@ class Parquet(GroupFormat):
             builder.depends_on(path)
             warn_of_others(path, files)
         if not files:
-            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+            raise InvalidArgumentError(
+                f"indexing {path}: it holds no samples; open files that have rows"
+            )
         wanted = self._in_files(path, files)
         columns, classes, has = self._described_by(files[0], wanted)
         release_unused()
@@ -167,7 +169,9 @@ class Parquet(GroupFormat):
                         release_unused()
 
         if builder.add_parts(files, describe) == 0:
-            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+            raise InvalidArgumentError(
+                f"indexing {path}: it holds no samples; open files that have rows"
+            )
 
     def _described_by(
         self, first: str, wanted: Sequence[str] | None

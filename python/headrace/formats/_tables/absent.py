@@ -63,11 +63,13 @@ def ways_out(row: Format, lacking: Mapping[str, Any], taken: Sequence[str]) -> s
     short = {name: each for name, each in lacking.items() if each is not None}
     fill = {**(options.fill or {}), **short}
     optional = (*options.optional, *(each for each in lacking if each not in options.optional))
+    kept = {name: each for name, each in (options.fill or {}).items() if name not in lacking}
     said = ", ".join(map(repr, map(valid_field, lacking)))
+    masked = written(row, optional=optional, fill=kept or None)
     filled = f"say what stands for it, format={written(row, fill=fill)}, or " if short else ""
     return (
         f"{filled}have {said} say which rows "
-        f"have one, format={written(row, optional=optional)}{left_out(row, list(lacking), taken)}"
+        f"have one, format={masked}{left_out(row, list(lacking), taken)}"
     )
 
 

@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isinf
 from typing import Any
 
 from headrace._arguments import shown
@@ -20,6 +21,10 @@ from headrace.formats._format import Format, written
 _DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 _EXAMPLES = 5
+_DIGITS_MAX = 300  # that any float64 with a fraction can have without an exponent
+ABSENT_WORDS = {"NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "none", "nil", "-", "?"}
+"""Cells that stand for no value in tables of other programs."""
+_HEADER_SHOWN = 1000  # characters
 _LONG_LINES = 10  # of a quoted value, of which most are like rows
 
 
@@ -31,6 +36,7 @@ class Cells:
     """None: by the suffix."""
     quote: str | None = '"'
     strip: bool = False
+    absent: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raises InvalidArgumentError for values that cannot be."""
@@ -51,6 +57,15 @@ class Cells:
                 f"manifest strip: got {shown(self.strip)}, must be True or False"
             )
 
+    def taken(self, columns: list[list[str]]) -> list[list[str]]:
+        """Cells as they count: without blanks, and empty where they say so."""
+        if self.strip:
+            columns = [[each.strip() for each in cells] for cells in columns]
+        if self.absent:
+            none = set(self.absent)
+            columns = [["" if each in none else each for each in cells] for cells in columns]
+        return columns
+
     def delimiter_of(self, path: str) -> str:
         """What divides the cells of this table."""
         if self.delimiter is not None:
@@ -65,7 +80,7 @@ class Cells:
         return csv.reader(lines, delimiter=delimiter, quotechar=self.quote, strict=True)
 
 
-def column_names(path: str, header: list[str]) -> list[str]:
+def column_names(path: str, header: list[str], delimiter: str) -> list[str]:
     """The names of the columns: those of the header; where a cell is empty, by its number.
 
     pandas writes its index so; where its columns have no names either, their numbers follow.
@@ -87,10 +102,11 @@ def column_names(path: str, header: list[str]) -> list[str]:
             )
     for position, name in enumerate(names, 1):
         if _NUMBER.fullmatch(name):
-            example = ",".join(f"column{number}" for number in range(1, len(names) + 1))
+            example = delimiter.join(f"column{number}" for number in range(1, len(names) + 1))
             raise InvalidArgumentError(
-                f"indexing {path}: line 1 must name the columns; cell {position} is {name!r}; "
-                f"add a header: a line in front of it, such as {example[:200]}"
+                f"indexing {path}: line 1 must name the columns; cell {position} is {name!r}; if "
+                f"it is a name, write it with a letter, as 'y{name}'; otherwise add a header: a "
+                f"line in front of it, such as {example[:_HEADER_SHOWN]}"
             )
     return names
 
@@ -151,11 +167,15 @@ class Oddities:
         """One warning, with what to type."""
         said = []
         for kind, (count, examples) in self.found.items():
-            texts = (*row.text, *self.columns.get(kind, ()))
-            way_out = {
-                "blanks": lambda: written(row, strip=True),
-                "rows_in_quotes": lambda: written(row, quote=None),
-            }.get(kind, lambda texts=texts: written(row, text=texts))()
+            given = tuple(self.columns.get(kind, ()))
+            if kind == "blanks":
+                way_out = written(row, strip=True)
+            elif kind == "rows_in_quotes":
+                way_out = written(row, quote=None)
+            elif kind == "numbers_as_text":
+                way_out = written(row, absent=(*row.absent, *given))
+            else:
+                way_out = written(row, text=(*row.text, *given))
             finding = Finding(kind, count, tuple(examples))
             said.append(f"{finding}; {_WHY[kind]}: format={way_out}")
         if said:
@@ -170,6 +190,7 @@ _WHY = {
     "blanks": "to take blanks off names and cells",
     "rows_in_quotes": "if the quotes are part of the text",
     "infinite": "to keep the column as text",
+    "numbers_as_text": "if these cells have no value",
     "spellings": "if they are different names, keep the column as text",
 }
 """By kind of finding what the way out is for."""
@@ -184,3 +205,19 @@ def _is_like_rows(cell: str, delimiter: str, at: int, width: int) -> bool:
     if counts[0] == width - 1 - at and counts[-1] == at and inner == len(counts) - 2:
         return sum(counts) > 0
     return len(counts) > _LONG_LINES and inner > 0.8 * len(counts)
+
+
+def infinite_rows(cells: list[str]) -> list[int]:
+    """The rows whose numbers are written in digits and became infinite."""
+    text = "".join(cells)
+    if "e" not in text and "E" not in text and max(map(len, cells)) < _DIGITS_MAX:
+        return []  # Looking at each takes longer.
+    digits = ((row, each) for row, each in enumerate(cells) if each[-1:].isdigit())
+    return [row for row, each in digits if isinf(float(each))]
+
+
+def bare_number(cell: str) -> str | None:
+    """A number without zeros at its end; None of one without a fraction, or with an exponent."""
+    whole, point, fraction = cell.partition(".")
+    short = fraction.rstrip("0")
+    return f"{whole}.{short}" if point and short.isdigit() else None

@@ -123,7 +123,7 @@ class Coco(Format):
                 RuntimeWarning,
                 stacklevel=callers_level(),
             )
-        files.end(len(found.ids), path, self.missing == "skip", report)
+        files.end(len(found.ids), path, self, report)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """By json, as torchvision's CocoDetection orders them."""

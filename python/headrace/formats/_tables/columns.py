@@ -15,7 +15,7 @@ import numpy as np
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._tables.absent import NOT_GIVEN, valid_field
-from headrace.formats._tables.cells import Oddities
+from headrace.formats._tables.cells import ABSENT_WORDS, Oddities, bare_number, infinite_rows
 from headrace.formats._tables.piece import Piece
 
 CLASSES_MAX = 100_000
@@ -29,8 +29,6 @@ _REAL = re.compile(
     r"-?(?:(?:(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?:0|[1-9][0-9]*)[eE][+-]?[0-9]+"
     r"|nan|NaN|inf|-?Infinity)"
 ).fullmatch
-
-_DIGITS_MAX = 300  # that any float64 with a fraction can have without an exponent
 
 _NAMES = {
     "NoneType": "null", "bool": "bool", "int": "integer", "float": "float", "str": "text",
@@ -67,6 +65,7 @@ class Scanned:
     leaves: set[str] = field(default_factory=set)  # types in lists
     classes: set[str] = field(default_factory=set)
     typed: bool = True
+    absent_words: dict[str, None] = field(default_factory=dict)
     cells: set[str] = field(default_factory=set)  # that were compared, by their texts
     spelled: dict[str, str] = field(default_factory=dict)
     twice: set[str] = field(default_factory=set)
@@ -90,6 +89,7 @@ class Scanned:
             text = next((row for row, x in enumerate(values) if _kind_of_cell(x) == "text"), None)
             if text is not None:  # Then it is text, whatever the others are.
                 self.first["text"] = piece.where(text)
+                self._note_absent_words(values)
                 if "" in values and "empty" not in self.first:
                     self.first["empty"] = piece.where(values.index(""))
                 return
@@ -104,15 +104,27 @@ class Scanned:
         if "list" in present:
             self._note_lists(piece, values, kinds)
 
+    def _note_absent_words(self, values: list[str]) -> None:
+        """Notes cells such as NA that make a column of numbers text."""
+        others = set(values) - ABSENT_WORDS - {""}
+        if all(_kind_of_cell(each) != "text" for each in others) and (
+            others or self.first.keys() & {"integer", "float"}
+        ):
+            self.absent_words = dict.fromkeys(sorted(ABSENT_WORDS.intersection(values)))
+
     def note_odd(self, piece: Piece, values: list[Any], odd: Oddities) -> None:
         """Notes numbers that became others; after `add`."""
+        if not self.as_text:
+            for word in self.absent_words:
+                odd.add("numbers_as_text", f"{word} in column {self.name!r}", word)
+            self.absent_words = {}
         if self.as_text or "float" not in self.first or ("text" in self.first and not piece.typed):
             return
         if piece.typed:
             infinite = [row for row, x in enumerate(values) if type(x) is float and isinf(x)]
             infinite = [row for row in infinite if not piece.says_infinity(row)]
         else:
-            infinite = _large(values)
+            infinite = infinite_rows(values)
             self._note_spellings(values, odd)
         for row in infinite:
             place = piece.where(row).removeprefix("indexing ")
@@ -125,7 +137,7 @@ class Scanned:
         new = set(values) - self.cells
         self.cells |= new
         for cell in new:
-            if (bare := _bare(cell)) is None:
+            if (bare := bare_number(cell)) is None:
                 continue
             known = self.spelled.setdefault(bare, cell)
             if known != cell and bare not in self.twice:
@@ -428,22 +440,6 @@ def _numbers(values: list[Any], dtype: str) -> np.ndarray[Any, Any]:
         kind = float if dtype.startswith("float") else int
         return np.array([kind(each) for each in values], dtype)
     return np.array(values, dtype)
-
-
-def _large(cells: list[str]) -> list[int]:
-    """The rows whose numbers are written in digits and became infinite."""
-    text = "".join(cells)
-    if "e" not in text and "E" not in text and max(map(len, cells)) < _DIGITS_MAX:
-        return []  # Looking at each takes longer.
-    digits = ((row, each) for row, each in enumerate(cells) if each[-1:].isdigit())
-    return [row for row, each in digits if isinf(float(each))]
-
-
-def _bare(cell: str) -> str | None:
-    """A number without zeros at its end; None of one without a fraction, or with an exponent."""
-    whole, point, fraction = cell.partition(".")
-    short = fraction.rstrip("0")
-    return f"{whole}.{short}" if point and short.isdigit() else None
 
 
 def _is_unicode(value: Any) -> bool:

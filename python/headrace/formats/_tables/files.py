@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
 from headrace.formats._files.paths import are_below, spelled
 from headrace.formats._files.sounds import Undecoded
+from headrace.formats._format import written
 from headrace.formats._indexing.in_order import JOBS
 
 IMAGES = (*(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),)
@@ -24,6 +26,7 @@ IMAGES = (*(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".
 
 _REMEMBERED_MAX = 50_000  # files that other rows may name again
 _EXAMPLES = 5
+_FOLDERS_MAX = 100  # that are searched for files that are not there
 _ODD = re.compile(r"/[./]|/$|\.{1,2}/")
 _ODDS = ("//", "/.", "./", "/\0", "\0/")  # in names that a zero byte separates
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -155,6 +158,23 @@ class Files:
             return f"{name!r:.200} is a folder, not a file"
         return f"{name!r:.200}: there is no such file below {self._folder}"
 
+    def _folder_near(self, base: str, names: Sequence[str]) -> str | None:
+        """A folder in `base`, relative to it, that has the files of these names."""
+        relative = [
+            each for each in names if each and not each.startswith("/") and "\0" not in each
+        ]
+        if not relative:
+            return None
+        try:
+            with os.scandir(base) as entries:
+                folders = sorted(each.name for each in entries if each.is_dir())[:_FOLDERS_MAX]
+        except OSError:
+            return None
+        for folder in folders:
+            if all(is_file(path_of(os.path.join(base, folder), each)) for each in relative):
+                return folder
+        return None
+
     def add(self, files: Found) -> tuple[I64, I64]:
         """Adds files, which are there, and returns the number and the size of each."""
         known = self._known
@@ -192,25 +212,42 @@ class Files:
                 f'{self._option}"/" if all are absolute)'
             )
 
-    def end(self, rows: int, table: str, skips: bool, undecoded: Undecoded | None = None) -> None:
+    def end(
+        self,
+        rows: int,
+        table: str,
+        row: Any,
+        undecoded: Undecoded | None = None,
+        as_text: str | None = None,
+    ) -> None:
         """Refuses missing files, or notes how many rows were left out. `rows`: of the table.
 
-        `undecoded`: sounds, which are noted, too.
+        `row`: the format, which has the options `folder` and `missing`. `undecoded`: sounds, which
+        are noted, too. `as_text`: what takes the names of files as text.
         """
+        skips = row.missing == "skip"
         undecoded = undecoded or Undecoded()
         if not self.missing:
             undecoded.report(self._builder)
             return
+        near = self._folder_near(os.path.dirname(table), self._names)
+        name = f"name their folder with {self._option}"
+        if near is not None:
+            name = f"{self._names[0]!r:.200} is in {near}: format={written(row, folder=near)}"
         if not skips:
+            ways = [name]
+            if self.missing < rows:
+                ways.append(f"leave the rows out, format={written(row, missing='skip')}")
+            elif as_text is not None:
+                ways.append(f"keep the names as text, format={as_text}")
+            ways.append("say which columns name files with paths=")
             raise NotFoundError(
                 f"{self._first}; {self.missing:,} of {rows:,} rows name files that are not there; "
-                f'name their folder with {self._option}, leave the rows out with missing="skip", '
-                "or say which columns name files with paths="
+                f"{', or '.join(ways)}"
             )
         if self.missing == rows:
             raise InvalidArgumentError(
-                f"{self._first}; all {rows:,} rows of {table} name files that are not there; name "
-                f"their folder with {self._option}"
+                f"{self._first}; all {rows:,} rows of {table} name files that are not there; {name}"
             )
         # As a folder notes files that skip= left out: Dataset.report has them.
         undecoded.found["skipped"] = self.missing, self._names

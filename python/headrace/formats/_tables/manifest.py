@@ -68,6 +68,8 @@ class Manifest(Format):
     optional: tuple[str, ...] = later_option(())
     """Columns that rows may lack: a field more, NAME_valid, says which rows have a value. The
     others have that of `fill`, or 0, or nothing."""
+    absent: tuple[str, ...] = later_option(())
+    """Cells of CSV and TSV that count as empty, such as "NA"."""
     delimiter: str | None = later_option(None)
     """What divides the cells; None: commas, of .tsv tabs."""
     quote: str | None = later_option('"')
@@ -110,7 +112,7 @@ class Manifest(Format):
             )
         return [table]
 
-    def _fill(self, path: str, builder: Builder) -> None:
+    def _index_into(self, path: str, builder: Builder) -> None:
         self._check_options()
         tables = self._tables(path)
         states = [file_state(each) for each in tables]
@@ -139,7 +141,7 @@ class Manifest(Format):
         choice("manifest floats", self.floats, ("float64", "float32"))
         check_absent("manifest", self.fill, self.optional)
         self._cells().check()
-        for name in ("columns", "text"):
+        for name in ("columns", "text", "absent"):
             given: Any = getattr(self, name)
             if given is not None and not all(isinstance(x, str) for x in items(name, given, "str")):
                 raise InvalidArgumentError(f"manifest {name}: got {shown(given)}, must be names")
@@ -171,7 +173,7 @@ class Manifest(Format):
         )
 
     def _cells(self) -> Cells:
-        return Cells(self.delimiter, self.quote, self.strip)
+        return Cells(self.delimiter, self.quote, self.strip, tuple(self.absent))
 
     def _pieces(self, table: str, odd: Oddities | None = None) -> Iterator[Piece]:
         return read_pieces(table, None, tuple(self.text), self._cells(), odd, self)

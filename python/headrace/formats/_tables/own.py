@@ -71,6 +71,7 @@ def _rows(table: str, cells: Cells) -> Iterator[Row]:
                 pair = [names, row]
                 if cells.strip:
                     pair = [[each.strip() for each in x] for x in pair]
+                pair[1] = ["" if each in cells.absent else each for each in pair[1]]
                 yield dict(zip(*pair, strict=True))
 
 

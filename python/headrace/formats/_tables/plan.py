@@ -122,7 +122,8 @@ class Scan:
         self._present = head.columns.keys()
         self._columns = self._wanted(head)
         if options.paths is None:
-            self._paths = [each for each in path_columns(head, folder) if each in self._columns]
+            taken = [each for each in self._columns if each not in options.text]
+            self._paths = [each for each in path_columns(head, folder) if each in taken]
             is_parquet = head.path.lower().endswith(".parquet")
             if not self._paths and (options.folder is not None or is_parquet):
                 raise self._no_paths(head, folder)
@@ -393,7 +394,10 @@ class Writer:
     def end(self, table: str, odd: Oddities) -> None:
         """Refuses missing files, if they are not to be left out; notes what is odd."""
         odd.report(self._undecoded)
-        self._files.end(self._rows, table, self._options.skips, self._undecoded)
+        row: Any = self._options.row
+        columns = self._plan.files.values() if self._options.paths is None else ()
+        as_text = written(row, text=(*row.text, *columns)) if columns else None
+        self._files.end(self._rows, table, row, self._undecoded, as_text)
 
 
 def _sound(path: str, size: int) -> tuple[Read, int, str]:

@@ -21,7 +21,7 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from headrace.formats._format import Format
+from headrace.formats._format import Format, written
 from headrace.formats._tables.cells import Cells, Oddities, check_delimiter, column_names
 from headrace.formats._tables.piece import Piece
 
@@ -152,12 +152,8 @@ def _piece_of_block(path: str, lines: _Lines, header: list[str], cells: Cells) -
         return None
     places, begin = range(lines.number + 1, lines.number + 1 + len(found[0])), lines.end
     lines.took(len(places), len(block))
-    columns = dict(zip(header, _stripped(found, cells), strict=True))
+    columns = dict(zip(header, cells.taken(found), strict=True))
     return Piece(path, columns, places, _Offsets(block, begin), typed=False)
-
-
-def _stripped(columns: list[list[str]], cells: Cells) -> list[list[str]]:
-    return [[each.strip() for each in x] for x in columns] if cells.strip else columns
 
 
 def _columns_of_plain(block: bytes, path: str, cells: Cells, width: int) -> list[list[str]] | None:
@@ -238,10 +234,10 @@ def _csv_pieces(
         try:
             first = next(reader, None)
         except csv.Error as error:
-            raise _not_csv(path, 1, 0, error, cells) from error
+            raise _not_csv(path, 1, 0, error, _or_no_quotes(cells, row)) from error
         if first and cells.delimiter is None:
             check_delimiter(path, first, lines.next_text(), row)
-        header = column_names(path, _stripped([first or []], cells)[0])
+        header = column_names(path, _header_of(first or [], cells), delimiter)
         odd.note_header(header)
         while True:
             if rows_at_once is None:
@@ -264,44 +260,54 @@ def _csv_pieces(
                         if lines.number > place:
                             odd.note_lines(found, delimiter, place)
                     elif found:  # Otherwise a line without anything.
-                        raise _of_other_width(path, place, offset, len(found), width, cells)
+                        advice = _or_no_quotes(cells, row)
+                        raise _of_other_width(path, place, offset, len(found), width, advice)
                     place, offset = lines.number + 1, lines.end
                     if len(rows) == (rows_at_once or _ROWS_AT_ONCE) or offset >= last:
                         break
             except csv.Error as error:
-                raise _not_csv(path, place, offset, error, cells) from error
+                raise _not_csv(path, place, offset, error, _or_no_quotes(cells, row)) from error
             if not rows:
                 if lines.end < last:
                     return
                 continue
-            found_columns = _stripped(list(map(list, zip(*rows, strict=True))), cells)
+            found_columns = cells.taken(list(map(list, zip(*rows, strict=True))))
             columns = dict(zip(header, found_columns, strict=True))
             yield Piece(path, columns, places, offsets, typed=False)
 
 
-def _not_csv(path: str, line: int, offset: int, error: csv.Error, cells: Cells) -> DataLossError:
-    ends = "unexpected end" in str(error)
-    why = "a quote that begins in this row is not closed" if ends else str(error)
+def _header_of(cells: list[str], how: Cells) -> list[str]:
+    return [each.strip() for each in cells] if how.strip else cells
+
+
+def _not_csv(path: str, line: int, offset: int, error: csv.Error, advice: str) -> DataLossError:
+    why, remedy = (
+        str(error),
+        "quote cells as RFC 4180 says: in double quotes, which are doubled inside",
+    )
+    if "unexpected end" in why:
+        why = "a quote that begins in this row is not closed"
+    elif "field limit" in why:
+        remedy = "if the cell is so long, call csv.field_size_limit(2**27) before"
     return DataLossError(
-        f"indexing {path}: line {line:,} (byte {offset:,}): {why}; quote cells as RFC 4180 says: "
-        f"in double quotes, which are doubled inside{_or_no_quotes(cells)}"
+        f"indexing {path}: line {line:,} (byte {offset:,}): {why}; {remedy}{advice}"
     )
 
 
 def _of_other_width(
-    path: str, line: int, offset: int, found: int, width: int, cells: Cells
+    path: str, line: int, offset: int, found: int, width: int, advice: str
 ) -> DataLossError:
     return DataLossError(
         f"indexing {path}: line {line:,} (byte {offset:,}) has {counted(found, 'cell')}, the "
         f"header {width:,}; put cells with commas, quotes or line feeds in double quotes"
-        f"{_or_no_quotes(cells)}"
+        f"{advice}"
     )
 
 
-def _or_no_quotes(cells: Cells) -> str:
-    if cells.quote is None:
+def _or_no_quotes(cells: Cells, row: Format | None) -> str:
+    if cells.quote is None or row is None:
         return ""
-    return "; if quotes are part of the text: format=hr.formats.Manifest(quote=None)"
+    return f"; if quotes are part of the text: format={written(row, quote=None)}"
 
 
 def _json_pieces(path: str, rows_at_once: int) -> Iterator[Piece]:

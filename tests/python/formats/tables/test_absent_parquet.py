@@ -133,6 +133,16 @@ def test_workers(tmp_path: Path) -> None:
     check_workers(*check_rows(path, Parquet(fill={"text": "no text"}, optional=("int8",))))
 
 
+def test_sounds_that_have_a_path_alone(tmp_path: Path) -> None:
+    values = [{"bytes": b"a", "path": None}, {"bytes": None, "path": "x.wav"}, None]
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table({"x": range(3), "a": pa.array(values, MEDIA)}), path)
+    assert "embed_external_files=True" in refusal(path)
+    dataset, own = check_rows(path, Parquet(optional=("a",)))
+    assert column(dataset, "a_valid") == [True, False, False]
+    assert [each["a"] for each in own] == [b"a", b"", b""]
+
+
 def test_one_file_of_several_has_nulls(tmp_path: Path) -> None:
     written(tmp_path / "a-0.parquet", ["text", "int8"], "plain", absent=())
     written(tmp_path / "a-1.parquet", ["text", "int8"], "plain", absent=tuple(range(ROWS)))

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from advice import column, formats_in, opened_by_advice, refusal
 from format_checks import check_orders, check_rows, check_workers
@@ -157,10 +159,66 @@ def test_rows_without_a_file(tmp_path: Path, name: str) -> None:
     assert len(skipping) == 2
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_files_in_a_folder_beside_the_table(tmp_path: Path, name: str) -> None:
+    folder = make_folder(tmp_path / "data")
+    (folder / "a_first").mkdir()
+    path = write(folder / name, [{"filename": f"{i}.jpg", "n": i} for i in range(4)])
+    assert "'0.jpg' is in images" in refusal(path)
+    found, as_text = opened_by_advice(path)
+    assert as_text.fields == ("filename", "n")
+    assert [bytes(each["image"]) for each in found] == [
+        (folder / f"images/{i}.jpg").read_bytes() for i in range(4)
+    ]
+    files = ["images/0.jpg", "images/1.jpg", "images/no.jpg"]
+    path = write(folder / name, [{"filename": each, "n": i} for i, each in enumerate(files)])
+    (found,) = opened_by_advice(path)
+    assert column(found, "n") == [0, 1]
+
+
+def test_a_parquet_table_that_names_files(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "data")
+    columns = {
+        "path": [f"images/{i}.jpg" for i in range(4)],
+        "n": pa.array([1, None, 3, 4], pa.int16()),
+        "x": pa.array([None, 0.5, 1, 2], pa.float32()),
+        "t": ["a", "b", None, ""],
+        "box": pa.array([[1], None, [], [2, 3]], pa.list_(pa.int8())),
+    }
+    path = folder / "a.parquet"
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    message = refusal(path)
+    for each in formats_in(message):
+        check_rows(path, each)
+    assert len(formats_in(message)) == 3
+    row = Manifest(fill={"n": -1, "x": float("nan"), "t": "-", "box": [9]}, optional=("n",))
+    dataset, _ = check_rows(path, row)
+    assert (column(dataset, "n"), column(dataset, "t")) == ([1, -1, 3, 4], ["a", "b", "-", ""])
+    assert [dataset[1][name].dtype.name for name in ("n", "x", "box")] == [
+        "int16", "float32", "int8",
+    ]  # fmt: skip
+    for wrong in (1.5, 40_000):
+        row = Manifest(columns=("path", "n"), fill={"n": wrong})
+        assert "the column holds int16" in refusal(path, row)
+
+
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"a": None, "a_valid": 1}, {"a": 1, "a_valid": 0}])
     assert "'a' adds the field 'a_valid'" in refusal(path, Manifest(optional=("a",)))
     assert len(hr.open(path, format=Manifest(fill={"a": 0}))) == 2
+
+
+def test_names_of_files_that_are_elsewhere_may_be_text(tmp_path: Path) -> None:
+    rows = [{"path": f"src/{i}.py", "content": f"code {i}"} for i in range(4)]
+    path = write(tmp_path / "a.jsonl", rows)
+    (as_text,) = opened_by_advice(path)
+    assert [dict(each) for each in as_text] == rows
+    folder = make_folder(tmp_path / "data")
+    path = write(folder / "a.jsonl", [{"image_path": "images/1.jpg", "mask_path": "no/1.png"}])
+    (as_text,) = opened_by_advice(path)
+    assert as_text.fields == ("image_path", "mask_path")
+    kept = hr.open(path, format=Manifest(text=("mask_path",)))
+    assert (kept.kind("image"), kept[0]["mask_path"]) == ("image", "no/1.png")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".ndjson"])

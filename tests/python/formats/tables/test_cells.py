@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -152,6 +153,24 @@ def test_other_quotes(tmp_path: Path) -> None:
     assert column(dataset, "text") == ["it's, so", '"']
 
 
+def test_long_cells(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", [["id", "text"], [1, 'a "b"' + "x" * 200_000], [2, "c"]])
+    message = refusal(path)
+    assert "field larger than field limit" in message
+    (call,) = re.findall(r"csv\.field_size_limit\((.*?)\)", message)
+    before = csv.field_size_limit(eval(call))
+    try:
+        assert len(hr.open(path)[0]["text"]) == 200_005
+    finally:
+        csv.field_size_limit(before)
+    lines = [f"{i},plain {i}" for i in range(20_000)]
+    lines[5] = '5,"not closed'
+    path = tmp_path / "b.csv"
+    path.write_text("id,text\n" + "\n".join(lines) + "\n")
+    (whole,) = opened_by_advice(path)
+    assert (len(whole), whole[5]["text"]) == (20_000, '"not closed')
+
+
 # Headers.
 
 
@@ -165,15 +184,16 @@ def test_columns_without_a_name_have_their_number(tmp_path: Path) -> None:
 
 
 def test_a_table_without_a_header_is_refused_with_one(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", [["a.jpg", 1, 2], ["b.jpg", 3, 4]])
-    message = refusal(path)
-    assert "cell 2 is '1'" in message
-    header = message.rpartition("such as ")[2]
-    path.write_text(header + "\n" + path.read_text())
-    assert hr.open(path, format=Manifest(columns=("column2", "column3"))).fields == (
-        "column2",
-        "column3",
-    )
+    for name, delimiter in (("a.csv", ","), ("a.tsv", "\t")):
+        rows = [["a", 1, 2], ["b", 3, 4]]
+        path = write(tmp_path / name, rows, delimiter=delimiter)
+        message = refusal(path)
+        assert "cell 2 is '1'; if it is a name, write it with a letter, as 'y1'" in message
+        header = message.rpartition("such as ")[2]
+        path.write_text(header + "\n" + path.read_text())
+        dataset, _ = check_rows(path)
+        assert dataset.fields == ("column1", "column2", "column3")
+        assert column(dataset, "column3") == [2, 4]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
@@ -230,6 +250,23 @@ def test_numbers_that_are_spelled_twice_are_counted(tmp_path: Path, name: str) -
     (advised,) = formats_in(said)
     dataset, said = opened(path, advised)  # type: ignore[arg-type]
     assert (column(dataset, name), said) == (cells, "")
+
+
+@pytest.mark.parametrize("word", ["NA", "null", "None", "-"])
+def test_words_for_no_value_among_numbers_are_counted(tmp_path: Path, word: str) -> None:
+    rows = [["n", "t", "m"], [1, word, 0.5], [word, "b", 1], [3, "c", word]]
+    path = write(tmp_path / "a.csv", rows)
+    dataset, said = opened(path)
+    assert column(dataset, "n") == ["1", word, "3"]
+    assert kinds(dataset) == {"numbers_as_text": 2}
+    assert f"'{word} in column " in said.replace('"', "'")
+    (advised,) = formats_in(said)
+    filled, *_ = opened_by_advice(path, advised)
+    assert (column(filled, "n"), column(filled, "m")) == ([1, 0, 3], [0.5, 1, 0])
+    check_rows(path, filled.format_row)
+    rows = [["n", "t"], ["07030", "NA"], ["10001", "x"], ["y", "z"]]
+    dataset, said = opened(write(tmp_path / "b.csv", rows))
+    assert (said, column(dataset, "t")) == ("", ["NA", "x", "z"])
 
 
 def test_numbers_of_one_width_are_no_finding(tmp_path: Path) -> None:
