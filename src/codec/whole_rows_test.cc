@@ -5,10 +5,12 @@
 #include <malloc.h>
 #include <tiff.h>
 
-#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,10 +95,11 @@ void AddTiffs(const test::RgbImage& image, const std::vector<Way>& ways,
   const auto add = [&](const std::string& name, const test::TiffOptions& options) {
     inputs.push_back({"TIFF " + name, test::EncodeTiff(image, options), ways});
   };
-  for (const unsigned compression :
-       {COMPRESSION_NONE, COMPRESSION_LZW, COMPRESSION_ADOBE_DEFLATE, COMPRESSION_PACKBITS}) {
+  for (const unsigned compression : std::array<unsigned, 4>{
+           COMPRESSION_NONE, COMPRESSION_LZW, COMPRESSION_ADOBE_DEFLATE, COMPRESSION_PACKBITS}) {
     const std::string name = "compression " + std::to_string(compression);
-    const bool can_differ = compression == COMPRESSION_LZW || compression == 8;
+    const bool can_differ =
+        compression == COMPRESSION_LZW || compression == COMPRESSION_ADOBE_DEFLATE;
     add(name, {.compression = compression, .differences = can_differ});
     add(name + ", whole strips", {.compression = compression, .whole_strips = true});
     add(name + ", planes of 16 bits",
@@ -105,8 +108,8 @@ void AddTiffs(const test::RgbImage& image, const std::vector<Way>& ways,
         {.samples = 4, .compression = compression, .tile_width = 16, .tile_height = 16});
     add(name + ", a palette", {.photometric = 3, .samples = 1, .compression = compression});
   }
-  for (const unsigned compression :
-       {COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX3, COMPRESSION_CCITTFAX4}) {
+  for (const unsigned compression : std::array<unsigned, 3>{
+           COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX3, COMPRESSION_CCITTFAX4}) {
     add("fax " + std::to_string(compression),
         {.photometric = 0, .samples = 1, .bits = 1, .compression = compression});
   }

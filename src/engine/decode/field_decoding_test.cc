@@ -6,6 +6,7 @@
 
 #include "base/coding/decompress.h"
 #include "base/coding/testing/encoded.h"
+#include "base/prng.h"
 #include "codec/bytes_codec.h"
 #include "codec/image/scratch_memory.h"
 #include "codec/widen_codec.h"
@@ -55,8 +56,9 @@ class ReversingWithScratch final : public FieldCodec {
 class FieldDecodingTest : public ::testing::Test {
  protected:
   // Decodes `stored`, of which the index says that it is `content_bytes` bytes.
-  Result<std::string> Decode(const std::string& stored, std::uint64_t content_bytes) {
-    std::string row(field_.codec->RowBytes(content_bytes), '?');
+  Result<std::string> Decode(const std::string& stored, std::uint64_t content_bytes,
+                             char before_it = '?') {
+    std::string row(field_.codec->RowBytes(content_bytes), before_it);
     ThreadScratchUse().bytes_peak = ThreadScratchUse().bytes;
     const std::size_t before = ThreadScratchUse().bytes;
     HEADRACE_RETURN_IF_ERROR(DecodeField(field_, {std::as_bytes(std::span(stored)), content_bytes},
@@ -128,6 +130,32 @@ TEST_F(FieldDecodingTest, AnotherSizeThanTheIndexSaysIsDataLoss) {
       const Status status = Decode(Encoded(coding, Text(3000)), size).status();
       EXPECT_EQ(status.code(), StatusCode::kDataLoss);
       EXPECT_THAT(status.ToString(), HasSubstr(std::to_string(size)));
+    }
+  }
+}
+
+// Rows and scratch memory held other bytes before: none of them is in a row.
+TEST_F(FieldDecodingTest, DamageGivesTheSameInEveryMemory) {
+  const std::string text = Text(900);
+  Prng draw(2, 9, RandomStream::kOrder);
+  for (const Coding coding : kCodings) {
+    for (const bool copies : {false, true}) {
+      field_ = {.name = "x", .ragged = true, .coding = coding, .shuffled_bytes = 2};
+      field_.codec = copies ? MakeBytesCodec() : std::make_unique<ReversingWithScratch>();
+      field_.header_bytes = 7;
+      const std::string good = Encoded(coding, "header " + Shuffled(text));
+      for (int round = 0; round < 1000; ++round) {
+        std::string bad = good;
+        if (round > 0) bad[draw.Below(bad.size())] = static_cast<char>(draw.Below(256));
+        ThreadScratchUse().fill = std::byte{0x5A};
+        const Result<std::string> one = Decode(bad, text.size(), '\0');
+        ThreadScratchUse().fill = std::byte{0xC3};
+        const Result<std::string> other = Decode(bad, text.size(), '\xA5');
+        ThreadScratchUse().fill.reset();
+        ASSERT_EQ(one.status().ToString(), other.status().ToString()) << CodingName(coding);
+        ASSERT_TRUE(!one.ok() || one.value() == other.value()) << CodingName(coding) << round;
+        ASSERT_TRUE(round > 0 || one.ok());
+      }
     }
   }
 }

@@ -190,6 +190,47 @@ def test_damage_is_refused_by_name_or_read_as_pyarrow_reads_it(
     assert len(refusals) > 200
 
 
+def test_no_byte_of_a_footer_ends_the_process(tmp_path: Path) -> None:
+    """What it says of columns, which pyarrow's RowGroupMetaData.column() does not survive."""
+    path = tmp_path / "a.parquet"
+    for plain in (True, False):
+        options = PLAIN if plain else {"compression": "zstd"}
+        good = write(path, flat(6), **options, store_schema=False).read_bytes()
+        footer = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+        data = good[footer:-8]
+        assert list(thrift.structs_in(data, 4, 1)) == thrift.read_struct(data)[0][4][0][1]
+        name = footer + data.index(b"blob")  # of a column in the schema, behind its type
+        draw = random.Random(8)
+        changes = [(at, 1 << bit) for at in range(name - 6, name) for bit in range(8)]
+        changes += [(draw.randrange(footer, len(good)), 1 << draw.randrange(8)) for _ in range(52)]
+        for number, (at, bit) in enumerate(changes):
+            changed = bytearray(good)
+            changed[at] ^= bit
+            (tmp_path / f"{plain}-{number}.parquet").write_bytes(changed)
+    path.unlink()
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN_ALL, str(tmp_path)], capture_output=True, text=True, timeout=280
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    said = done.stdout.splitlines()
+    refused = [each for each in said if not each.startswith("good: ")]
+    assert len(said) == 200
+    assert len(refused) > 50
+
+
+OPEN_ALL = """
+import pathlib, sys
+import headrace as hr
+
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*.parquet")):
+    try:
+        print("good:", len(hr.open(path)), flush=True)
+    except hr.errors.HeadraceError as error:
+        assert path.name in str(error), error
+        print(str(error).replace("\\n", " "), flush=True)
+"""
+
+
 def check_places(path: Path, dataset: hr.Dataset) -> None:
     """Row groups decode to the sizes of the index; plain values are those that pyarrow reads."""
     if dataset.index.root.startswith("/"):

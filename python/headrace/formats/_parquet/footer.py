@@ -1,16 +1,25 @@
 """What the footer of a file says of each column of each row group.
 
-pyarrow has the same, but ends the process where a damaged file names an unknown encoding.
+pyarrow has the same, but ends the process where a damaged file names an unknown encoding, or a
+type or counts of levels unlike its schema: so no `RowGroupMetaData.column()` is called.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import DataLossError
 from headrace.formats._files.npy import Read
-from headrace.formats._parquet.thrift import MalformedError, Struct, TruncatedError, read_struct
+from headrace.formats._parquet.thrift import (
+    MalformedError,
+    Struct,
+    TruncatedError,
+    read_struct,
+    structs_in,
+)
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's size, and _MAGIC
@@ -34,12 +43,9 @@ Chunks = dict[tuple[int, str], Chunk]
 
 def chunks_of(path: str, read: Read, size: int) -> Chunks:
     """All of them. Memory: that of the footer, ten times."""
-    tail = read(size - _TAIL_BYTES, _TAIL_BYTES) if size >= _TAIL_BYTES else b""
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != _MAGIC or length > size - _TAIL_BYTES:
-        raise DataLossError(f"indexing {path}: it does not end as a Parquet file: it was cut")
+    data = _footer(path, read, size)
     try:
-        footer, _ = read_struct(read(size - _TAIL_BYTES - length, length))
+        footer, _ = read_struct(data)
         return {
             (number, _path(each)): _chunk(each)
             for number, group in enumerate(_part(footer, 4, list))
@@ -47,9 +53,24 @@ def chunks_of(path: str, read: Read, size: int) -> Chunks:
         }
     except (TruncatedError, MalformedError) as error:
         raise DataLossError(
-            f"indexing {path}: its footer of {length:,} bytes is damaged: "
+            f"indexing {path}: its footer of {len(data):,} bytes is damaged: "
             f"{str(error) or 'it ends early'}; copy or write it again"
         ) from error
+
+
+def first_chunks(path: str, read: Read, size: int) -> Iterator[tuple[str, Chunk]]:
+    """Those of the first row group with their paths; up to where the footer is damaged."""
+    with suppress(TruncatedError, MalformedError):
+        for each in structs_in(_footer(path, read, size), 4, 1):
+            yield _path(each), _chunk(each)
+
+
+def _footer(path: str, read: Read, size: int) -> bytes:
+    tail = read(size - _TAIL_BYTES, _TAIL_BYTES) if size >= _TAIL_BYTES else b""
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length > size - _TAIL_BYTES:
+        raise DataLossError(f"indexing {path}: it does not end as a Parquet file: it was cut")
+    return read(size - _TAIL_BYTES - length, length)
 
 
 def _path(column: Any) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from headrace.errors import DataLossError
 from headrace.formats._files.npy import Read
 from headrace.formats._parquet.columns import Column
-from headrace.formats._parquet.footer import Chunk, Chunks, chunks_of
+from headrace.formats._parquet.footer import Chunk, Chunks, chunks_of, first_chunks
 from headrace.formats._parquet.thrift import MalformedError, Struct, TruncatedError, read_struct
 
 if TYPE_CHECKING:
@@ -45,14 +45,9 @@ def are_plain(
 ) -> bool:
     """Whether the footer says that the values of all these columns lie in pages as they are."""
     paths = {each.path for each in columns}
-    groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-    for about in groups:  # First what needs no reading of the footer.
-        for chunk in map(about.column, range(about.num_columns)):
-            if chunk.path_in_schema in paths and (
-                chunk.has_dictionary_page
-                or chunk.total_compressed_size < chunk.total_uncompressed_size
-            ):
-                return False
+    for name, chunk in first_chunks(path, read, size):  # Mostly one column of one group decides.
+        if name in paths and not _is_plain(chunk):
+            return False
     chunks = chunks_of(path, read, size)
     return all(
         _is_plain(chunks.get((group, each)))

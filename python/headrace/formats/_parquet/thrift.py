@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 Struct = dict[int, Any]
@@ -27,6 +28,22 @@ def read_struct(data: bytes) -> tuple[Struct, int]:
     return reader.struct(0), reader.at
 
 
+def structs_in(data: bytes, *numbers: int) -> Iterator[Struct]:
+    """The structs of a list, one after another, without what comes behind them.
+
+    `numbers`: of the fields that lead to it. All of them are lists of structs, of which the first
+    has the next field.
+    """
+    reader = _Reader(data)
+    count = 0
+    for number in numbers:
+        count = reader.enter(number)
+        if count == 0:
+            return
+    for _ in range(count):
+        yield reader.struct(len(numbers))
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -38,12 +55,37 @@ class _Reader:
         fields: Struct = {}
         number = 0
         while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else self._signed()
-            if number in fields or not 0 < number < 2**15:
+            number = self._number(head, number)
+            if number in fields:
                 raise MalformedError(f"field {number}")
             kind = head & 15
             fields[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
         return fields
+
+    def enter(self, wanted: int) -> int:
+        """Goes to the first entry of a list of structs, a field of the struct that begins here.
+
+        Returns how many entries it has.
+        """
+        number = 0
+        while head := self._byte():
+            number = self._number(head, number)
+            kind = head & 15
+            if number == wanted:
+                count, entries = self._list_head()
+                if kind != _LIST or (count > 0 and entries != _STRUCT):
+                    break
+                return count
+            if kind not in (_TRUE, _FALSE):
+                self._value(kind, 0)
+        raise MalformedError(f"no field {wanted}")
+
+    def _number(self, head: int, before: int) -> int:
+        """Of a field, by its first byte and the number of the field before it."""
+        number = before + (head >> 4) if head >> 4 else self._signed()
+        if not 0 < number < 2**15:
+            raise MalformedError(f"field {number}")
+        return number
 
     def _value(self, kind: int, depth: int) -> Any:
         if kind in _INTEGERS:
@@ -60,12 +102,16 @@ class _Reader:
             return self._list(depth)
         raise MalformedError(f"a value of type {kind}")
 
-    def _list(self, depth: int) -> list[Any]:
+    def _list_head(self) -> tuple[int, int]:
+        """How many entries a list has, and of which type."""
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._unsigned()
-        kind = head & 15
         if count > len(self._data) - self.at:  # Each entry takes a byte or more.
             raise TruncatedError
+        return count, head & 15
+
+    def _list(self, depth: int) -> list[Any]:
+        count, kind = self._list_head()
         if depth > _DEPTH_MAX:
             raise MalformedError("lists in lists")
         if kind in (_TRUE, _FALSE):
