@@ -99,8 +99,7 @@ def nested_look(
         if suffix in IMAGES:
             return None
         if taker(name, formats) is not None:
-            kind = "" if suffix[-1:].isdigit() else suffix
-            found.setdefault(kind, []).append(os.path.join(folder, name))
+            found.setdefault(_kind_of(suffix), []).append(os.path.join(folder, name))
         suffixes.add(suffix)
     for below in sorted(folders):
         if len(folders) == 1 and opens(os.path.join(path, below)) is not None:
@@ -118,13 +117,35 @@ def nested_look(
     return undecoded_advice(undecoded) if undecoded else None
 
 
+def below_look(path: str, folders: Sequence[str], row: Format) -> str | None:
+    """What to type where the files of a format that was given lie in folders below."""
+    found: dict[str, list[str]] = {}
+    for folder, name in islice(_files_below(path, folders), _LOOKED_AT):
+        if row.takes(name):
+            kind = _kind_of(os.path.splitext(name)[1].lower())
+            found.setdefault(kind, []).append(os.path.join(folder, name))
+    calls = []
+    for kind, files in found.items():
+        one = kind in UNLIKE and not are_numbered([os.path.basename(each) for each in files])
+        calls.append(open_call(_pattern(path, kind, files[:1] if one else files), row))
+    if not calls:
+        return None
+    return f"its files lie in folders below: {' or '.join(calls[:_SHOWN])}"
+
+
+def _kind_of(suffix: str) -> str:
+    """What files of one kind have in common: not the number of `.tfrecord-00000-of-00010`."""
+    return "" if "-of-" in suffix else suffix
+
+
 def _pattern(path: str, kind: str, files: Sequence[str]) -> str:
     """A pattern of all files below of one kind."""
     if len(files) == 1:
         return files[0]
     depths = {each.removeprefix(path).count("/") - 1 for each in files}
     between = "/".join(["*"] * depths.pop()) if len(depths) == 1 else "**"
-    name = f"*{kind}" if kind else "*"
+    numbered = all("-of-" in os.path.basename(each) for each in files)  # `*` takes folders, too.
+    name = "*-of-*" if numbered and not kind else f"*{kind}"
     return os.path.join(glob.escape(path), between, name)
 
 
