@@ -20,6 +20,8 @@ Opens = Callable[[str], Format | None]
 
 _LOOKED_AT = 2_000  # entries
 _TABLES_LOOKED_AT = 20
+_PICTURED = ("media", "folder")
+"""Formats of images and sounds."""
 _DEPTH_MAX = 6
 _SHOWN = 3
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
@@ -111,10 +113,19 @@ def nested_look(
         row = opens(pattern)
         own = None if row is not None else taker(os.path.basename(files[0]), formats)
         calls.append(open_call(pattern, None if own is None else own.example()))
+    for each in () if calls else _datasets_below(path, folders, opens):
+        calls.append(open_call(each))
     if calls:
         return f"its folders hold other data than images: {' or '.join(calls[:_SHOWN])}"
     undecoded = undecoded_suffixes(suffixes)
     return undecoded_advice(undecoded) if undecoded else None
+
+
+def _datasets_below(path: str, folders: Sequence[str], opens: Opens) -> list[str]:
+    """Folders below that are datasets, such as MDS, but no images and sounds."""
+    where = dict.fromkeys(each for each, _ in islice(_files_below(path, folders), _LOOKED_AT))
+    rows = ((each, opens(each)) for each in islice(where, _TABLES_LOOKED_AT))
+    return [each for each, row in rows if row is not None and row.name not in _PICTURED]
 
 
 def below_look(path: str, folders: Sequence[str], row: Format) -> str | None:
@@ -178,4 +189,4 @@ def _folders_in(path: str) -> list[str]:
 
 def _opens_alone(path: str, opens: Opens) -> bool:
     row = opens(path)
-    return row is not None and row.name in ("media", "folder")
+    return row is not None and row.name in _PICTURED

@@ -168,7 +168,9 @@ def _(format: str, at: Path) -> Iterator[Case]:
         rows = [row | {"label": np.int64(0)} for row in rows]
         yield Case("in classes", at, rows)
     else:
-        yield Case("the folder", at, None, [at])
+        yield Case("one folder", at, None, [at, f"hr.open('{at}/x/y')"])
+        WRITES[format](at / "z", NUMBERS)
+        yield Case("folders", at, None, [at, f"hr.open('{at}/x/y')", f"hr.open('{at}/z')"])
 
 
 @cell("folder", oddity="headers")
