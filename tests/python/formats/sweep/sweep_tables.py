@@ -179,7 +179,7 @@ def _(format: str, at: Path) -> Iterator[Case]:
     else:
         yield Case("metadata that are no JSON", path, rows)
     path = _write(at / f"b{suffix}", pa.table({"": [1], "text": ["a"]}))
-    yield Case("a column without a name", path, None, [path, "''"])
+    yield Case("a column without a name", path, None, [path, "column 1", "columns=('text',)"])
     path = _write(at / f"c{suffix}", table)
     path.write_bytes(path.read_bytes()[:-5])
     yield Case("cut", path, None, [path])
@@ -223,6 +223,11 @@ def _(format: str, at: Path) -> Iterator[Case]:
 
 @cell("Parquet", "Arrow", oddity="aliases")
 def _(format: str, at: Path) -> Iterator[Case]:
-    table = pa.table([pa.array([1, 2]), pa.array([3, 4])], names=["x", "x"])
-    path = _write(at / f"b{KINDS[format].suffix}", table)
-    yield Case("columns of one name", path, None, [path, "x, x"])
+    x = pa.array([1, 2])
+    for name, others in (("alone", []), ("with others", ["y"])):
+        table = pa.table([x] * (2 + len(others)), names=["x", "x", *others])
+        path = _write(at / f"{name}{KINDS[format].suffix}", table)
+        yield Case("columns of one name", path, None, [path, "2 columns are named 'x'"])
+    row = Parquet if format == "Parquet" else HuggingFace
+    rows = [{"y": np.int64(each)} for each in (1, 2)]
+    yield Case("the others", path, rows, options={"format": row(columns=("y",))})
