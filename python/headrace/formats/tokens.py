@@ -132,6 +132,10 @@ class Tokens(Format):
 
     def _check_some(self, path: str, largest: int) -> None:
         """Raises if no file has a window."""
+        if not largest:
+            raise InvalidArgumentError(
+                f"indexing {path}: it holds no samples: it has no tokens; copy or write it again"
+            )
         if self._windows(largest) == 0:
             target = ", and the one behind them" if self.targets else ""
             raise InvalidArgumentError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -65,6 +65,11 @@ class MDS(Format):
 
     def recognises(self, path: str) -> bool:
         return begins_with(os.path.join(path, _INDEX), _BEGIN)
+
+    def hint(self, suffixes: Set[str]) -> str:
+        if ".mds" not in suffixes:
+            return ""
+        return f"; its shards of MDS need {_INDEX}, which is missing or damaged: copy all again"
 
     def decodes(self, path: str) -> bool:
         return any(each.coding != "stored" for each in _Dataset(path).shards)

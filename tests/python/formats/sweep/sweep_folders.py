@@ -217,7 +217,7 @@ def _(format: str, at: Path) -> Iterator[Case]:
     yield Case("another format", at / "c", None, [at / "c"])
     write_mds(at / "d", NUMBERS)
     (at / "d" / "index.json").write_text("{")
-    yield Case("no JSON", at / "d", None, [at / "d"])
+    yield Case("no JSON", at / "d", None, [at / "d", "index.json"])
     write_mds(at / "e", NUMBERS)
     shard = at / "e" / "shard.00000.mds"
     shard.write_bytes(shard.read_bytes()[:-1])

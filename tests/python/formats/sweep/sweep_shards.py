@@ -155,6 +155,10 @@ def _(format: str, at: Path) -> Iterator[Case]:
     header[2] = 99
     path.write_bytes(header.tobytes() + raw.read_bytes())
     yield Case("another count", path, None, [path], {"format": Tokens(window=2)})
+    path = at / "none.bin"
+    header[2] = 0
+    path.write_bytes(header.tobytes())
+    yield Case("no tokens", path, None, [path, "it has no tokens"], {"format": Tokens(window=2)})
     path = at / "odd.bin"
     path.write_bytes(raw.read_bytes() + b"\0")
     yield Case("half a token", path, None, [path], {"format": KINDS["tokens"].format})
