@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -185,3 +187,38 @@ def _refusal(open_it: Callable[[], hr.Dataset]) -> str | None:
     except (errors.DataLossError, errors.InvalidArgumentError) as error:
         return str(error)
     return None
+
+
+def calls(message: str) -> list[str]:
+    """The calls of `hr.open` in a message, which end where their brackets do."""
+    found = []
+    for at in (each.start() for each in re.finditer(r"hr\.open\(", message)):
+        end = message.index("(", at)
+        depth = 0
+        while True:
+            depth += {"(": 1, ")": -1}.get(message[end], 0)
+            end += 1
+            if depth == 0:
+                break
+        found.append(message[at:end])
+    return found
+
+
+def formats_in(message: str) -> list[Format]:
+    """Each `format=hr.formats.NAME(...)` of the message, as it stands."""
+    found = []
+    for match in re.finditer(r"format=(hr\.formats\.\w+\()", message):
+        text = message[match.start(1) :]
+        for end in range(len(text)):
+            if text[end] == ")" and _is_python(text[: end + 1]):
+                found.append(eval(text[: end + 1], {"hr": hr, "nan": float("nan")}))
+                break
+    return found
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text, mode="eval")
+    except SyntaxError:
+        return False
+    return True

@@ -25,6 +25,7 @@ from headrace.formats._arrow.readers import (
 from headrace.formats._arrow.tables import reading
 from headrace.formats._builder import Builder
 from headrace.formats._field import Kind
+from headrace.formats._fields.column_names import check_column_names
 from headrace.formats._files.sounds import check_sounds
 from headrace.formats._parquet.tensors import IN_ORDER, Tensor, permutation_of, tensor_of
 from headrace.formats._tables.absent import (
@@ -126,12 +127,11 @@ def leaves_of(
                 reader = _nested(_storage(field.type), tensor)
                 found.append(Leaf(field.name, field.name, (), reader))
     names = [each.name for each in found]
-    if len(set(names)) != len(names) or not names:
-        raise InvalidArgumentError(
-            f"indexing {what}: its columns are {', '.join(names) or 'none'}; names must differ"
-        )
+    if not names:
+        raise InvalidArgumentError(f"indexing {what}: it has no columns; open files that have some")
     if columns is not None:
         found = [leaf for name in columns for leaf in _named(found, name, what)]
+    check_column_names(what, [each.name for each in found], names, "HuggingFace")
     for leaf in found:
         if isinstance(leaf.reader, str):
             good = ", ".join(repr(e.name) for e in found if not isinstance(e.reader, str))

@@ -97,6 +97,7 @@ def check_native(dtype: np.dtype[Any], what: str) -> None:
         if base.name not in NAMES:
             raise InvalidArgumentError(
                 f"reading {what}: its values{of} have dtype {base}; batches hold {', '.join(NAMES)}"
+                ": convert them to one of these (numpy.ndarray.astype)"
             )
 
 

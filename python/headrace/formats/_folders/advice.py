@@ -53,6 +53,8 @@ _UNDECODED = {
 
 def advice_on_file(path: str, formats: Sequence[Format]) -> str:
     """For a file that no format recognises; empty: there is none."""
+    if not os.path.getsize(path):
+        return "copy or write it again"
     name = os.path.basename(path)
     if name.endswith(".bin"):
         tokens = next(each.example() for each in formats if each.name == "tokens")

@@ -24,7 +24,13 @@ from headrace.formats._folders.contents import (
     path_of_files,
     taker,
 )
-from headrace.formats._folders.looks import coco_look, nested_look, pair_look, table_look
+from headrace.formats._folders.looks import (
+    below_look,
+    coco_look,
+    nested_look,
+    pair_look,
+    table_look,
+)
 from headrace.formats._folders.splits import Splits, splits_of_files, splits_of_folders
 from headrace.formats._format import Format
 from headrace.formats._hive.partitions import refuse_other_partitions
@@ -53,10 +59,9 @@ class Chooser:
             raise InvalidArgumentError(f"split: got {shown(split)}, must be a name, as 'train'")
         try:
             path, row = self._chosen(path, row, split, skip)
-            if row is None:
-                look = self._look(path, skip)
-                if look is not None:
-                    raise InvalidArgumentError(f"opening dataset {path}: {look}")
+            look = self._look(path, skip) if row is None else self._look_below(path, row, skip)
+            if look is not None:
+                raise InvalidArgumentError(f"opening dataset {path}: {look}")
             return self._files_of(path, row) or path, row
         except OSError as error:
             if isinstance(error, HeadraceError):
@@ -155,6 +160,13 @@ class Chooser:
             or self._splits_below(path, folders)
             or nested_look(path, folders, self._would_open, self._formats)
         )
+
+    def _look_below(self, path: str, row: Format, skip: Sequence[str]) -> str | None:
+        """What to type for a folder that has no files of the given format itself."""
+        if not os.path.isdir(path) or row.has_class_folders or row.recognises(path):
+            return None
+        files, folders = _entries(path, skip)
+        return None if any(map(row.takes, files)) else below_look(path, folders, row)
 
     def _splits_below(self, path: str, folders: Sequence[str]) -> str | None:
         """What to type where the one folder has several splits."""

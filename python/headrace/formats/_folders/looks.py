@@ -20,6 +20,8 @@ Opens = Callable[[str], Format | None]
 
 _LOOKED_AT = 2_000  # entries
 _TABLES_LOOKED_AT = 20
+_PICTURED = ("media", "folder")
+"""Formats of images and sounds."""
 _DEPTH_MAX = 6
 _SHOWN = 3
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
@@ -99,8 +101,7 @@ def nested_look(
         if suffix in IMAGES:
             return None
         if taker(name, formats) is not None:
-            kind = "" if suffix[-1:].isdigit() else suffix
-            found.setdefault(kind, []).append(os.path.join(folder, name))
+            found.setdefault(_kind_of(suffix), []).append(os.path.join(folder, name))
         suffixes.add(suffix)
     for below in sorted(folders):
         if len(folders) == 1 and opens(os.path.join(path, below)) is not None:
@@ -112,10 +113,40 @@ def nested_look(
         row = opens(pattern)
         own = None if row is not None else taker(os.path.basename(files[0]), formats)
         calls.append(open_call(pattern, None if own is None else own.example()))
+    for each in () if calls else _datasets_below(path, folders, opens):
+        calls.append(open_call(each))
     if calls:
         return f"its folders hold other data than images: {' or '.join(calls[:_SHOWN])}"
     undecoded = undecoded_suffixes(suffixes)
     return undecoded_advice(undecoded) if undecoded else None
+
+
+def _datasets_below(path: str, folders: Sequence[str], opens: Opens) -> list[str]:
+    """Folders below that are datasets, such as MDS, but no images and sounds."""
+    where = dict.fromkeys(each for each, _ in islice(_files_below(path, folders), _LOOKED_AT))
+    rows = ((each, opens(each)) for each in islice(where, _TABLES_LOOKED_AT))
+    return [each for each, row in rows if row is not None and row.name not in _PICTURED]
+
+
+def below_look(path: str, folders: Sequence[str], row: Format) -> str | None:
+    """What to type where the files of a format that was given lie in folders below."""
+    found: dict[str, list[str]] = {}
+    for folder, name in islice(_files_below(path, folders), _LOOKED_AT):
+        if row.takes(name):
+            kind = _kind_of(os.path.splitext(name)[1].lower())
+            found.setdefault(kind, []).append(os.path.join(folder, name))
+    calls = []
+    for kind, files in found.items():
+        one = kind in UNLIKE and not are_numbered([os.path.basename(each) for each in files])
+        calls.append(open_call(_pattern(path, kind, files[:1] if one else files), row))
+    if not calls:
+        return None
+    return f"its files lie in folders below: {' or '.join(calls[:_SHOWN])}"
+
+
+def _kind_of(suffix: str) -> str:
+    """What files of one kind have in common: not the number of `.tfrecord-00000-of-00010`."""
+    return "" if "-of-" in suffix else suffix
 
 
 def _pattern(path: str, kind: str, files: Sequence[str]) -> str:
@@ -124,7 +155,8 @@ def _pattern(path: str, kind: str, files: Sequence[str]) -> str:
         return files[0]
     depths = {each.removeprefix(path).count("/") - 1 for each in files}
     between = "/".join(["*"] * depths.pop()) if len(depths) == 1 else "**"
-    name = f"*{kind}" if kind else "*"
+    numbered = all("-of-" in os.path.basename(each) for each in files)  # `*` takes folders, too.
+    name = "*-of-*" if numbered and not kind else f"*{kind}"
     return os.path.join(glob.escape(path), between, name)
 
 
@@ -157,4 +189,4 @@ def _folders_in(path: str) -> list[str]:
 
 def _opens_alone(path: str, opens: Opens) -> bool:
     row = opens(path)
-    return row is not None and row.name in ("media", "folder")
+    return row is not None and row.name in _PICTURED

@@ -63,7 +63,9 @@ class Media(Format):
         classes = _visible(path)[1] if os.path.isdir(path) else []
         found = list(_found(path, classes, builder.depends_on))
         if not found:
-            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+            raise InvalidArgumentError(
+                f"indexing {path}: it holds no samples; open a folder that has some"
+            )
         are_sounds = _is_sound(found[0][0])
         other = next((each for each, _ in found if _is_sound(each) != are_sounds), None)
         if other is not None:

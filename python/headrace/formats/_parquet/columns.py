@@ -11,6 +11,7 @@ import numpy as np
 
 from headrace.errors import InvalidArgumentError
 from headrace.formats._builder import Builder
+from headrace.formats._fields.column_names import check_column_names
 from headrace.formats._parquet.files import arrow
 from headrace.formats._parquet.tensors import (
     IN_ORDER,
@@ -111,12 +112,12 @@ def columns_of(path: str, schema: pa.Schema, wanted: Sequence[str] | None) -> li
     features = _features(schema)
     columns = []
     for name in names if wanted is None else wanted:
-        if names.count(name) != 1:
-            has = "no such column" if name not in names else "several columns of that name"
+        if name not in names:
             raise InvalidArgumentError(
-                f"indexing {path}: column {name!r}: it has {has}; its columns are "
+                f"indexing {path}: column {name!r}: it has no such column; its columns are "
                 f"{', '.join(names)}: choose with columns=(...)"
             )
+        check_column_names(path, [name], names, "Parquet")
         columns.append(_column(path, schema.field(name), features.get(name)))
     if not columns:
         raise InvalidArgumentError(f"indexing {path}: it has no columns")

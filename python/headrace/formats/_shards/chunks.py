@@ -61,7 +61,9 @@ class Chunks:
                 f"({type(error).__name__}: {error!s:.100})"
             ) from error
         if not sum(each.samples for each in self.shards):
-            raise InvalidArgumentError(f"indexing {folder}: it holds no samples")
+            raise InvalidArgumentError(
+                f"indexing {folder}: it holds no samples; open a folder that has some"
+            )
 
     def add_file(self, shard: ShardFile, builder: Builder) -> int:
         """Adds a chunk to the index; returns its number."""

@@ -124,7 +124,9 @@ class _Dataset:
                 f"({type(error).__name__}: {error!s:.100})"
             ) from error
         if not sum(each.samples for each in self.shards):
-            raise InvalidArgumentError(f"indexing {folder}: it holds no samples")
+            raise InvalidArgumentError(
+                f"indexing {folder}: it holds no samples; open a folder that has some"
+            )
 
     def _damaged(self, why: str) -> DataLossError:
         return DataLossError(f"indexing {self.index}: {why}; {AGAIN}")

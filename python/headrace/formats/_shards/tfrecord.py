@@ -70,7 +70,9 @@ class TFRecord(Format):
         files = _files(path)
         first = self._first(files)
         if first is None:
-            raise InvalidArgumentError(f"indexing {path}: it holds no samples")
+            raise InvalidArgumentError(
+                f"indexing {path}: it holds no samples; open files that have records"
+            )
         for column in first.columns or ():
             column.declare(builder)
         if first.columns is None:

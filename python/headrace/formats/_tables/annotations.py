@@ -174,7 +174,8 @@ class _Reader:
         values = found if isinstance(found, list) else [found]
         wanted = {"bbox": 4, "area": 1, "keypoints": self._keypoints or len(values)}[name]
         if len(values) != wanted or not all(type(each) in (int, float) for each in values):
-            raise wrong(self._path, element, f"its {name} is {found!r:.80}, no {wanted} numbers")
+            why = f"its {name} is {found!r:.80}, no {wanted} numbers; correct the file"
+            raise wrong(self._path, element, why)
         if name == "keypoints":
             if wanted % 3 or not wanted:
                 raise wrong(self._path, element, f"its {wanted} keypoint numbers are no triples")

@@ -260,7 +260,9 @@ def _csv_pieces(
                         if lines.number > place:
                             odd.note_lines(found, delimiter, place)
                     elif found:  # Otherwise a line without anything.
-                        advice = _or_no_quotes(cells, row)
+                        file.seek(offset)
+                        text = file.read(min(lines.end - offset, _LINE_BYTES_MAX))
+                        advice = _or_no_quotes(cells, row, text)
                         raise _of_other_width(path, place, offset, len(found), width, advice)
                     place, offset = lines.number + 1, lines.end
                     if len(rows) == (rows_at_once or _ROWS_AT_ONCE) or offset >= last:
@@ -304,8 +306,11 @@ def _of_other_width(
     )
 
 
-def _or_no_quotes(cells: Cells, row: Format | None) -> str:
+def _or_no_quotes(cells: Cells, row: Format | None, text: bytes | None = None) -> str:
+    """`text`: of the row, which may have no quotes."""
     if cells.quote is None or row is None:
+        return ""
+    if text is not None and cells.quote.encode() not in text:
         return ""
     return f"; if quotes are part of the text: format={written(row, quote=None)}"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import struct
 import tarfile
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from format_checks import calls as calls
 from PIL import Image
 
 import headrace as hr
@@ -178,18 +178,3 @@ def refusal(path: object, **options: Any) -> str:
     message = str(caught.value)
     assert "\n" not in message
     return message
-
-
-def calls(message: str) -> list[str]:
-    """The calls in a message, which end where their brackets do."""
-    found = []
-    for at in (each.start() for each in re.finditer(r"hr\.open\(", message)):
-        end = message.index("(", at)
-        depth = 0
-        while True:
-            depth += {"(": 1, ")": -1}.get(message[end], 0)
-            end += 1
-            if depth == 0:
-                break
-        found.append(message[at:end])
-    return found

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from commands import run_json
 from format_checks import check_rows
-from split_data import KINDS, NAMES, calls, numbers_of, picture, refusal, write
+from split_data import KINDS, NAMES, WINDOWS, calls, numbers_of, picture, refusal, write
 
 import headrace as hr
 from headrace import errors
+from headrace.formats import Arrays, Format, HuggingFace, Parquet, TFRecord, WebDataset
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +134,31 @@ def test_data_in_folders_are_named(case: str, tmp_path: Path) -> None:
         return
     (call,) = calls(refusal(tmp_path / "data"))
     assert numbers_of(eval(call), kind) == rows
+
+
+@pytest.mark.parametrize(
+    ("case", "row"),
+    [
+        ("tar", WebDataset(members=("cls",))),
+        ("tfds", TFRecord()),
+        ("parquet", Parquet()),
+        ("arrow", HuggingFace()),
+        ("npz", Arrays()),
+        ("bin", WINDOWS),
+    ],
+)
+def test_files_below_of_a_given_format_are_named(case: str, row: Format, tmp_path: Path) -> None:
+    kind, names = NAMES[case]
+    rows: list[int] = []
+    for part in ("a", "b/c"):
+        rows += write(tmp_path / "data" / part, kind, {"train": names["train"]})["train"]
+    message = refusal(tmp_path / "data", format=row)
+    (call,) = calls(message)
+    assert "**" in call
+    assert sorted(numbers_of(eval(call), kind)) == sorted(rows)
+    (tmp_path / "none/a").mkdir(parents=True)
+    with pytest.raises(errors.HeadraceError):
+        hr.open(tmp_path / "none", format=row)
 
 
 def test_data_at_several_depths_are_named(tmp_path: Path) -> None:

@@ -82,6 +82,16 @@ def test_data_without_samples_are_named(name: str, tmp_path: Path) -> None:
     check(tmp_path / name, row)
 
 
+@pytest.mark.parametrize("name", ["a.h5", "a.bin", "a.xyz"])
+def test_a_file_of_no_bytes_is_not_taken_for_another_format(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"")
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        hr.open(path)
+    assert f"{path}: this is a file of 0 bytes" in str(caught.value)
+    assert str(caught.value).endswith("; copy or write it again")
+
+
 def test_an_hdf5_dataset_without_rows_is_named(h5py: Any, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"] = np.zeros((0, 30))

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from format_checks import formats_in as formats_in
 
 import headrace as hr
 from headrace import errors
 from headrace.formats import Format
-
-
-def formats_in(message: str) -> list[Format]:
-    """Each `format=hr.formats.NAME(...)` of the message, as it stands."""
-    found = []
-    for match in re.finditer(r"format=(hr\.formats\.\w+\()", message):
-        text = message[match.start(1) :]
-        for end in range(len(text)):
-            if text[end] == ")" and _is_python(text[: end + 1]):
-                found.append(eval(text[: end + 1], {"hr": hr, "nan": float("nan")}))
-                break
-    return found
-
-
-def _is_python(text: str) -> bool:
-    try:
-        ast.parse(text, mode="eval")
-    except SyntaxError:
-        return False
-    return True
 
 
 def refusal(path: Path, row: Format | str | None = None) -> str:

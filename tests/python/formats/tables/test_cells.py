@@ -133,6 +133,18 @@ def test_quotes_that_end_wrongly_are_refused_with_advice(
     assert column(whole, "text") == texts
 
 
+@pytest.mark.parametrize(("name", "cut"), [("a.tsv", "\t"), ("a.csv", ",")])
+def test_rows_of_other_cells_without_quotes_are_not_advised_about_them(
+    tmp_path: Path, name: str, cut: str
+) -> None:
+    path = tmp_path / name
+    for row in ("3", f"3{cut}c{cut}d"):
+        path.write_text(f'x{cut}text\n1{cut}"a"\n{row}\n')
+        message = refusal(path)
+        assert "line 3 (byte " in message
+        assert "quote=None" not in message
+
+
 def test_many_swallowed_rows_and_values_of_several_lines(tmp_path: Path) -> None:
     texts = [f"row {i}" for i in range(50)]
     texts[7], texts[30] = '"seven', 'thirty"'
