@@ -42,7 +42,6 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "prefetch": ("default", "1"),
     "io": ("auto", "threads"),
     "on_error": ("raise", "substitute"),
-    "skip": ("none", "listed"),
     "verify": ("yes", "no"),
     "profile": ("none", "storage"),
 }
@@ -61,11 +60,14 @@ NODE_FACTORS: dict[str, tuple[str, ...]] = {
         factor: FACTORS[factor]
         for factor in (
             *("tiers", "workers", "drop_last", "ids", "transform", "output", "run", "epochs"),
-            *("prefetch", "io", "on_error", "skip", "verify", "profile"),
+            *("prefetch", "io", "on_error", "verify", "profile"),
         )
     },
 }
 """The factors of jobs of two nodes. What is no factor here has its default."""
+
+LISTED = {"skip": "listed"}
+"""Of a cell whose dataset leaves samples out by number: see `listed_cells`."""
 
 BASE = ("order", "draw", "fields", "format", "ranks")
 """Every cell of these, whatever is refused, in each `make check`; see `base_cells`."""
@@ -128,12 +130,6 @@ REFUSALS: tuple[Refusal, ...] = (
         {"placement": ("belady", "lru"), "tiers": ("none",)},
         "Cache(placement='{placement}') without tiers=: there is nothing to place; say what may be "
         'used, as tiers=[headrace.tiers.Ram("4GiB")]',
-    ),
-    Refusal(
-        {"skip": ("listed",), "tiers": ("ram", "ssd", "both")},
-        "tiers of a dataset that leaves out 13 samples: tiers keep blocks with all their samples; "
-        "leave tiers= out, or open the dataset without skip= and give the loader "
-        "on_error='substitute'",
     ),
     Refusal(
         {"draw": _SAMPLERS, "order": _RELAXED},
@@ -209,12 +205,18 @@ def refusal(cell: Mapping[str, str]) -> Refusal | None:
     return next((row for row in rows if row.applies(cell)), None)
 
 
+def leaves_out(cell: Mapping[str, str]) -> bool:
+    """Whether its dataset leaves samples out by number."""
+    return LISTED.items() <= cell.items()
+
+
 def whole(part: Mapping[str, str]) -> Cell:
     """A cell of these values, the other factors at their defaults."""
     table = FACTORS
     if part.get("order") in NODE_FACTORS["order"]:
         table = FACTORS | NODE_FACTORS
-    return {factor: part.get(factor, values[0]) for factor, values in table.items()}
+    cell = {factor: part.get(factor, values[0]) for factor, values in table.items()}
+    return cell | LISTED if leaves_out(part) else cell
 
 
 def words(cell: Mapping[str, str]) -> str:
@@ -227,6 +229,8 @@ def parse(arguments: Iterable[str]) -> Cell:
     of_nodes = part.get("order") in NODE_FACTORS["order"]
     table = FACTORS | NODE_FACTORS if of_nodes else FACTORS
     for factor, value in part.items():
+        if (factor, value) in LISTED.items():
+            continue
         is_jax = (factor, value) == ("output", "jax")  # where JAX can be imported
         if value not in table.get(factor, ()) and not is_jax:
             raise ValueError(f"{factor}={value}: the factors are {table}")
@@ -341,6 +345,18 @@ def node_cells() -> Iterator[Cell]:
         *(cell for row in NODE_REFUSALS for cell in _refused_by(row)),
     ]
     yield from (dict(each) for each in dict.fromkeys(tuple(whole(cell).items()) for cell in cells))
+
+
+def listed_cells() -> Iterator[Cell]:
+    """Of datasets that leave samples out: every combination of two factors' values, without tiers,
+    which they refuse; and of two nodes that send each other samples."""
+    table = FACTORS | {"tiers": ("none",), "placement": ("coordinated",)}
+    sent = {"order": EXCHANGING, "isolation": ("shared",)} | {
+        factor: NODE_FACTORS[factor] for factor in ("format", "ranks", "drop_last", "run")
+    }
+    for cell in (*covering_cells(table, REFUSALS, 2), *covering_cells(sent, NODE_REFUSALS, 2)):
+        if refusal(cell) is None:
+            yield whole(cell | LISTED)
 
 
 def _refused_by(row: Refusal) -> Iterator[Cell]:

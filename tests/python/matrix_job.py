@@ -21,7 +21,7 @@ import batch_model
 import numpy as np
 import order_model
 from loader_data import COUNT, flat
-from matrix_cells import NODES, Cell, exchanges, is_of_nodes, world_of
+from matrix_cells import NODES, Cell, exchanges, is_of_nodes, leaves_out, world_of
 from node_ranks import PATIENCE_S, addresses
 
 import headrace as hr
@@ -34,7 +34,7 @@ CUT = 3  # batches before a run is left, or saved
 LIST_SIZES = (9, 4, 7)  # of a batch sampler's batches, in turn
 
 LEFT_OUT = (0, 1, 2, 3, 4, 9, 17, 18, 30, 31, 44, 57, COUNT - 1)
-"""Samples that a cell of `skip=listed` leaves out, the first block among them."""
+"""Samples that a cell of `LISTED` leaves out, the first block among them."""
 
 Ids = list[list[list[int]]]
 """Of each epoch, of each batch: the numbers of its samples."""
@@ -77,7 +77,7 @@ def epochs_of(cell: Cell) -> int:
 
 def samples_of(cell: Cell) -> list[int]:
     """The samples of an epoch, by number."""
-    left_out = LEFT_OUT if cell["skip"] == "listed" else ()
+    left_out = LEFT_OUT if leaves_out(cell) else ()
     return [sample for sample in range(COUNT) if sample not in left_out]
 
 
@@ -146,7 +146,7 @@ def planned(cell: Cell, rank: int, loader: hr.Loader) -> Ids:
             )
             for epoch in epochs
         ]
-    if cell["skip"] == "listed":
+    if leaves_out(cell):
         return _planned_without(cell, rank, loader)
     return _planned_by_core(cell, rank, loader, job)
 

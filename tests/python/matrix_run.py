@@ -7,6 +7,7 @@ ROOT.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import itertools
 import json
@@ -17,14 +18,14 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import matrix_data
 import numpy as np
 from loader_data import COUNT, FLAT, made_profile
-from matrix_cells import Cell, exchanges, is_of_nodes, parse, refusal, world_of
+from matrix_cells import Cell, exchanges, is_of_nodes, leaves_out, parse, refusal, world_of
 from matrix_data import ARRAYS, FIELDS, HAVE_IMAGES, NESTED, RAGGED, SIDE, Data
 from matrix_job import (
     CUT,
@@ -99,9 +100,16 @@ def profile_of(cell: Cell, folder: Path) -> Path | None:
     """Of a machine whose storage is faster than all tiers."""
     if cell["profile"] == "none":
         return None
-    path = folder / "machine.toml"
-    if not path.exists():
-        made_profile(folder, storage=1e9, ram=1e6, disk=1e6).save(path)
+    made = made_profile(folder, storage=1e9, ram=1e6, disk=1e6)
+    return written_once(folder / "machine.toml", made.save)
+
+
+def written_once(path: Path, write: Callable[[Path], object]) -> Path:
+    """The file as the first of the ranks has written it: each may have a process of its own."""
+    own = path.with_name(f"{os.getpid()}-{path.name}")
+    write(own)
+    with contextlib.suppress(FileExistsError):
+        os.link(own, path)
     return path
 
 
@@ -171,12 +179,14 @@ def make(
         given["nodes"] = hr.Nodes(addresses=job.addresses[again])
     node = rank // here if exchanges(cell) else None
     path = data.path(cell["fields"], cell["format"], node)
-    if cell["skip"] == "none":
+    if not leaves_out(cell):
         return hr.Loader(path, **given)
     if path.name == "images":  # Of a folder files are left out by name: they have no numbers then.
         path = data.root / "plain.hri"
-    listed = folder / "listed.txt"
-    listed.write_text("".join(f"{sample}\n" for sample in LEFT_OUT))
+    listed = written_once(
+        folder / "listed.txt",
+        lambda own: own.write_text("".join(f"{sample}\n" for sample in LEFT_OUT)),
+    )
     return hr.Loader(hr.open(path, skip=f"@{listed}"), **given)
 
 

@@ -322,7 +322,7 @@ def test_when_no_stand_in_can_be_delivered_the_step_says_how_many_were_tried(
     says = (
         rf"^epoch 0 step 0 sample \d+ .*; this is the last of {model.CANDIDATES} samples drawn to "
         rf'replace sample \d+ of {COUNT}, the most that on_error="substitute" draws, and all '
-        "failed: run `headrace verify`"
+        "failed: run `headrace verify --decode`"
     )
     options: dict[str, Any] = {"transform": FLAT, "on_error": "substitute", "order": order}
     with (

@@ -38,6 +38,7 @@ from matrix_cells import (
     base_cells,
     covering_cells,
     exchanges,
+    listed_cells,
     node_cells,
     page_rows,
     parts_of,
@@ -334,6 +335,10 @@ def test_the_cells_have_every_combination_of_three_values() -> None:
         is_refused = any(row.applies(dict(triple)) for row in REFUSALS)
         assert triple in (refused if is_refused else accepted), triple
     assert len(cells) < 600
+
+
+def test_what_leaves_samples_out_is_crossed_with_all_factors(data: Data) -> None:
+    run_all(Cells(listed_cells()), data)
 
 
 def test_a_small_table_is_covered_by_what_its_largest_factors_need() -> None:

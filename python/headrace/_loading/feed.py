@@ -26,7 +26,7 @@ from headrace._process.tracebacks import release
 from headrace._workers import Core
 from headrace._workers._options import Native
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
-from headrace.formats._files.images import name_format
+from headrace.formats._files.images import advise_on_decoding
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ class Iteration(Iterator[Any]):
         except StopIteration:
             raise
         except BaseException as error:
-            name_format(error)
+            advise_on_decoding(error, self._feed.dataset.path)
             release(error)
             del self  # The traceback keeps this frame.
             raise

@@ -361,7 +361,7 @@ Status TiffDecoder::LoadDeflated(std::uint32_t cell, std::uint32_t rows, std::ui
   }
   DeflateCell layout = pixels_.CellOf(tiff_.get(), cell_width_);
   layout.rest_bytes_max = 2 * cell_row_bytes_ * cell_height_;
-  const Status status = DecodeDeflateCell(stored, layout, {to, cell_row_bytes_ * rows});
+  Status status = DecodeDeflateCell(stored, layout, {to, cell_row_bytes_ * rows});
   if (status.code() != StatusCode::kDataLoss) return status;
   return Error(fmt::format("{} {}: {}", cell_name(), cell, status.message()));
 }

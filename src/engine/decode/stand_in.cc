@@ -37,7 +37,8 @@ Status WithoutStandIn(const Status& last, SampleId wanted, std::uint32_t draws,
       last.code(),
       std::string(last.message()) +
           fmt::format("; this is the last of {} drawn to replace sample {} of {}, the most that "
-                      "on_error=\"substitute\" draws, and all failed: run `headrace verify` on the "
+                      "on_error=\"substitute\" draws, and all failed: run `headrace verify "
+                      "--decode` on the "
                       "dataset, which lists what is damaged, and leave that out with skip=",
                       Counted(draws, "sample"), Raw(wanted), sample_count));
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
+import shlex
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -319,3 +321,31 @@ def test_good_data_is_good(tmp_path: Path) -> None:
     run("verify", tar, "--decode", "--failures", listed)
     with loader_of(hr.open(tar, skip=f"@{listed}"), shuffle=False) as loader:
         assert [number for number, _ in epoch_of(loader)] == [*range(SAMPLES)]
+
+
+def look(sample: hr.Sample) -> Any:
+    return sample.image[:1, :1]
+
+
+@pytest.mark.parametrize("python", [None, 0, 1])
+def test_an_error_of_decoding_names_what_helps(
+    tar: Path, tmp_path: Path, python: int | None
+) -> None:
+    """The advice is typed as it stands, with a file and a path."""
+    way: dict[str, Any] = {"transform": TRANSFORM}
+    if python is not None:
+        way = {"transform": look, "workers": python}
+    with (
+        hr.Loader(tar, 4, fields=("image",), output="numpy", **way) as loader,
+        pytest.raises((errors.DataLossError, errors.TransformError)) as caught,
+    ):
+        list(loader)
+    advice = re.search(r"`headrace (verify .*?)` finds all such", str(caught.value))
+    assert advice is not None
+    assert 'Loader(on_error="substitute") replaces them' in str(caught.value)
+    listed = tmp_path / "listed.txt"
+    run(*shlex.split(advice[1].replace("FILE", str(listed))), code=1)
+    with hr.Loader(
+        hr.open(tar, skip=f"@{listed}"), 4, fields=("image",), output="numpy", **way
+    ) as loader:
+        assert sum(len(batch if python is not None else batch[0]) for batch in loader) == len(LEFT)
