@@ -118,7 +118,12 @@ def columns_of(path: str, schema: pa.Schema, wanted: Sequence[str] | None) -> li
                 f"{', '.join(names)}: choose with columns=(...)"
             )
         check_column_names(path, [name], names, "Parquet")
-        columns.append(_column(path, schema.field(name), features.get(name)))
+        try:
+            columns.append(_column(path, schema.field(name), features.get(name)))
+        except InvalidArgumentError as error:
+            others = tuple(each for each in names if _fits(schema, each, features.get(each)))
+            way = f"; leave it out, format=hr.formats.Parquet(columns={others!r})" if others else ""
+            raise InvalidArgumentError(f"{error}{way}") from error
     if not columns:
         raise InvalidArgumentError(f"indexing {path}: it has no columns")
     return columns
@@ -185,8 +190,19 @@ def _column(path: str, field: pa.Field, feature: Any) -> Column:
 def _refused(path: str, name: str, found: pa.DataType) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"indexing {path}: column {name!r} is of type {found}, which samples cannot hold; "
-        "leave it out: name the others with columns=(...)"
+        "write the file with another type"
     )
+
+
+def _fits(schema: pa.Schema, name: str, feature: Any) -> bool:
+    """Whether the column can be a field."""
+    if not name or schema.names.count(name) != 1:
+        return False
+    try:
+        _column("", schema.field(name), feature)
+    except InvalidArgumentError:
+        return False
+    return True
 
 
 def _tensor(path: str, name: str, found: pa.DataType, tensor: Tensor) -> Column:
@@ -218,7 +234,7 @@ def _fixed_tensor(path: str, name: str, found: Any) -> Column:
         raise InvalidArgumentError(
             f"indexing {path}: column {name!r}: its dimensions are permuted as "
             f"{list(permutation)}, of which writers and readers disagree what it means; "
-            f"{IN_ORDER}, or leave it out: name the others with columns=(...)"
+            f"{IN_ORDER}"
         )
     shape = tuple(found.shape[each] for each in permutation or range(len(found.shape)))
     return Column(name, "array", of[0], shape, permutation=permutation)
