@@ -52,7 +52,7 @@ struct Input {
   std::vector<Way> ways;
 };
 
-Way WayOf(std::shared_ptr<FieldCodec> codec, std::uint64_t row_bytes = 0) {
+Way WayOf(const std::shared_ptr<FieldCodec>& codec, std::uint64_t row_bytes = 0) {
   return [=](const Stored& stored, const Poison& poison) {
     Row row;
     row.bytes.assign(row_bytes != 0 ? row_bytes : codec->RowBytes(stored.size()), poison.row);
@@ -193,8 +193,10 @@ std::vector<Input> Arrays() {
 // What decoders take from malloc() holds `byte`, too, where the C library can do so.
 void PoisonHeap([[maybe_unused]] std::byte byte) {
 #ifdef M_PERTURB
+  // NOLINTBEGIN(concurrency-mt-unsafe): one thread.
   mallopt(M_MMAP_MAX, 0);  // Mapped blocks are zeroed.
   mallopt(M_PERTURB, ~std::to_integer<int>(byte) & 0xFF);
+  // NOLINTEND(concurrency-mt-unsafe)
 #endif
 }
 

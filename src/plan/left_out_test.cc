@@ -21,18 +21,18 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pointee;
 
-SampleTable Table(std::vector<std::uint32_t> numbers) {
+SampleTable NumbersTable(std::vector<std::uint32_t> numbers) {
   return std::make_shared<const std::vector<std::uint32_t>>(std::move(numbers));
 }
 
 // A dataset, some of its samples that are left out, and what is left of it, found one by one.
-struct Case {
+struct LeftCase {
   std::shared_ptr<const OddBlocks> blocks;
   std::shared_ptr<const LeftOut> left_out;
   std::vector<std::uint64_t> left;
 };
 
-Case RandomCase(std::uint64_t seed) {
+LeftCase RandomLeftCase(std::uint64_t seed) {
   Prng prng(seed, 0, RandomStream::kAugment);
   const std::uint64_t samples = 2 + prng.Below(150);
   std::vector<std::uint32_t> counts;
@@ -43,7 +43,7 @@ Case RandomCase(std::uint64_t seed) {
   for (std::uint32_t& each : units) each = static_cast<std::uint32_t>(1 + prng.Below(5));
   const std::uint64_t of_ten = prng.Below(10);
   std::vector<std::uint32_t> out;
-  Case made;
+  LeftCase made;
   for (std::uint32_t i = 0; i < samples; ++i) {
     const bool is_last_chance = i + 1 == samples && made.left.empty();
     if (prng.Below(10) < of_ten && !is_last_chance) {
@@ -53,15 +53,15 @@ Case RandomCase(std::uint64_t seed) {
     }
   }
   made.blocks = std::make_shared<OddBlocks>(counts, std::move(units));
-  made.left_out = LeftOut::Make(Table(std::move(out)), samples).value();
+  made.left_out = LeftOut::Make(NumbersTable(std::move(out)), samples).value();
   return made;
 }
 
-constexpr std::uint64_t kCases = 200;
+constexpr std::uint64_t kLeftCases = 200;
 
 TEST(LeftOutTest, PlacesAreThoseOfASearchOneByOne) {
-  for (std::uint64_t seed = 0; seed < kCases; ++seed) {
-    const Case each = RandomCase(seed);
+  for (std::uint64_t seed = 0; seed < kLeftCases; ++seed) {
+    const LeftCase each = RandomLeftCase(seed);
     ASSERT_EQ(each.left_out->places(), each.left.size());
     for (std::uint64_t place = 0; place < each.left.size(); ++place) {
       ASSERT_EQ(Raw(each.left_out->At(SampleId{place})), each.left[place]) << seed;
@@ -74,8 +74,8 @@ TEST(LeftOutTest, PlacesAreThoseOfASearchOneByOne) {
 }
 
 TEST(LeftOutTest, BlocksHaveTheOtherSamplesOfTheirOwnWithTheirSizes) {
-  for (std::uint64_t seed = 0; seed < kCases; ++seed) {
-    const Case each = RandomCase(seed);
+  for (std::uint64_t seed = 0; seed < kLeftCases; ++seed) {
+    const LeftCase each = RandomLeftCase(seed);
     const auto blocks = BlocksWithout(each.blocks, each.left_out);
     ASSERT_EQ(blocks->sample_count(), each.left.size());
     std::uint64_t next = 0;
@@ -110,8 +110,8 @@ TEST(LeftOutTest, BlocksHaveTheOtherSamplesOfTheirOwnWithTheirSizes) {
 // Every order, on every rank: each epoch has each sample that is left once, and no other; what is
 // delivered is resident, in the memory that the order promises.
 TEST(LeftOutTest, EveryOrderGivesWhatIsLeftOnce) {
-  for (std::uint64_t seed = 0; seed < kCases; ++seed) {
-    const Case each = RandomCase(seed);
+  for (std::uint64_t seed = 0; seed < kLeftCases; ++seed) {
+    const LeftCase each = RandomLeftCase(seed);
     for (const OrderFactory* const factory : Orders().rows()) {
       OrderRequest request{.job = {.sample_count = each.left.size(),
                                    .batch_size = 1 + seed % 7,
@@ -142,16 +142,17 @@ TEST(LeftOutTest, EveryOrderGivesWhatIsLeftOnce) {
 }
 
 TEST(LeftOutTest, ATableKeepsTheRowsOfWhatIsLeft) {
-  const auto left_out = LeftOut::Make(Table({0, 2}), 4).value();
-  EXPECT_THAT(left_out->Without(Table({10, 11, 12, 13})), Pointee(ElementsAre(11, 13)));
-  EXPECT_THAT(left_out->Without(Table({0, 1, 2, 3, 4, 5, 6, 7})), Pointee(ElementsAre(2, 3, 6, 7)));
-  EXPECT_THAT(left_out->Without(Table({1, 2, 3})), Pointee(ElementsAre(1, 2, 3)));
+  const auto left_out = LeftOut::Make(NumbersTable({0, 2}), 4).value();
+  EXPECT_THAT(left_out->Without(NumbersTable({10, 11, 12, 13})), Pointee(ElementsAre(11, 13)));
+  EXPECT_THAT(left_out->Without(NumbersTable({0, 1, 2, 3, 4, 5, 6, 7})),
+              Pointee(ElementsAre(2, 3, 6, 7)));
+  EXPECT_THAT(left_out->Without(NumbersTable({1, 2, 3})), Pointee(ElementsAre(1, 2, 3)));
   EXPECT_EQ(left_out->Without(nullptr), nullptr);
 }
 
 TEST(LeftOutTest, ListsThatCannotBeAreRefused) {
-  const auto error = [](std::vector<std::uint32_t> numbers) {
-    return std::string(LeftOut::Make(Table(std::move(numbers)), 4).status().message());
+  const auto error = [](const std::vector<std::uint32_t>& numbers) {
+    return std::string(LeftOut::Make(NumbersTable(numbers), 4).status().message());
   };
   EXPECT_THAT(error({1, 4}), HasSubstr("leaving out sample 4: the dataset has 4 samples"));
   EXPECT_THAT(error({2, 1}), HasSubstr("1 follows 2; the numbers must ascend"));
@@ -161,8 +162,8 @@ TEST(LeftOutTest, ListsThatCannotBeAreRefused) {
 TEST(LeftOutTest, AListOfSomebodyElseHasNoneOfThem) {
   const ListOrderOptions list{.ids = {SampleId{1}, SampleId{3}}, .batch_ends = {2}};
   EXPECT_TRUE(CheckNoneLeftOut(list, nullptr).ok());
-  EXPECT_TRUE(CheckNoneLeftOut(list, Table({0, 2})).ok());
-  EXPECT_THAT(std::string(CheckNoneLeftOut(list, Table({3})).message()),
+  EXPECT_TRUE(CheckNoneLeftOut(list, NumbersTable({0, 2})).ok());
+  EXPECT_THAT(std::string(CheckNoneLeftOut(list, NumbersTable({3})).message()),
               HasSubstr("sampler position 1: sample 3 is left out"));
 }
 
