@@ -4,6 +4,7 @@ from headrace._dataset.dataset import (
     Dataset,
     FormatArgument,
     Skip,
+    _reopen,
     check_has_samples,
     epoch_samples,
     find_dataset,
@@ -15,6 +16,8 @@ from headrace._dataset.dataset import (
     open_object,
     samples_of,
 )
+
+_reopen = _reopen  # Pickles of earlier versions name it here.
 
 __all__ = [
     "Dataset",

@@ -200,8 +200,9 @@ class Dataset:
         number = self._number("reading", sample)
         if listed.has(self._left_out, number):
             raise FailedPreconditionError(
-                f"reading sample {number} of {self._path}: it is left out (skip=); open the "
-                "dataset without skip= to read it"
+                f"reading sample {number} of {self._path}: it is left out (skip=), as in "
+                "headrace.Loader; give torch's DataLoader a torch.utils.data.Subset of the others, "
+                "or open the dataset without skip= to read it"
             )
         if is_decoded(self._index):
             kept = self._kept.reader(lambda: self.stored_reader(1, _KEPT_BYTES))

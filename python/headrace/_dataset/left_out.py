@@ -133,16 +133,21 @@ def read_listed(path: str) -> Listed:
 
 def write_listed(
     path: str, index: _core.Index, title: str, failures: Mapping[int, str], *, by_name: bool
-) -> None:
-    """Writes the file of samples, each with why it is there. Replaces an older one."""
+) -> list[str]:
+    """Writes the file of samples, each with why it is there. Replaces an older one.
+
+    Returns the names of files that cannot be listed.
+    """
     lines = [
         f"# {counted(len(failures), 'sample')} of {index.sample_count} of {one_line(title)}: "
         f'hr.open(..., skip="@{one_line(path)}") leaves them out',
         f"# content: {index.content()}",
     ]
+    unlisted = []
     for number, why in sorted(failures.items()):
         entry = _file_of(index, number) if by_name else str(number)
         if set("\n\t*?") & set(entry):
+            unlisted.append(entry)
             lines.append(f"# {one_line(entry)} cannot be listed: its name has *, ?, tab or newline")
         else:
             lines.append(f"{entry}\t{one_line(why)}")
@@ -150,6 +155,7 @@ def write_listed(
     with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
         file.write("\n".join(lines) + "\n")
     os.replace(temporary, path)
+    return unlisted
 
 
 def _file_of(index: _core.Index, number: int) -> str:

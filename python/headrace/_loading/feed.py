@@ -344,7 +344,8 @@ class Iteration(Iterator[Any]):
         except StopIteration:
             raise
         except BaseException as error:
-            advise_on_decoding(error, self._feed.dataset.path)
+            dataset = self._feed.dataset
+            advise_on_decoding(error, dataset.format_row.command_words(dataset.path))
             release(error)
             del self  # The traceback keeps this frame.
             raise

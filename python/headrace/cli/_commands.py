@@ -136,7 +136,7 @@ def index(
     Example: [bold]headrace index /data/images[/bold]
     """
     began = time.monotonic()
-    _check_failures(decode, failures)
+    _decoding.check_failures(decode, failures, skip)
     tasks = None
     if on is not None:
         choice("--on", on, ("ray",))
@@ -168,7 +168,7 @@ def index(
         "skip": list(dataset.skip),
         "report": _inspect.report(dataset),
     }
-    problems = _decoded(dataset, failures) if decode else None
+    problems, unlisted = _decoded(dataset, failures) if decode else (None, [])
     if problems is not None:
         result["decoding"] = [dataclasses.asdict(each) for each in problems]
     classes = f" of {counted(len(dataset.classes), 'class', 'classes')}" if dataset.classes else ""
@@ -181,29 +181,23 @@ def index(
     if not as_json:
         _print_findings(dataset)
     if problems is not None and not as_json:
-        _decoding.print_failures(dataset, problems, failures)
+        _decoding.print_failures(dataset, problems, failures, unlisted)
     if problems:
         raise typer.Exit(1)
 
 
-def _check_failures(decode: bool, failures: str | None) -> None:
-    if failures is not None and not decode:
-        raise InvalidArgumentError(
-            "--failures: only --decode finds samples that fail; add --decode"
-        )
-
-
 def _decoded(
     dataset: _dataset.Dataset, failures: str | None, workers: int | None = None
-) -> list[_checks.Problem]:
-    """Decodes every sample, and writes those that fail into the file `failures`."""
+) -> tuple[list[_checks.Problem], list[str]]:
+    """Decodes every sample, and writes those that fail into the file `failures`. Also the names
+    that cannot be written there."""
     if failures is not None:
         check_outside("--failures", failures, _dataset.image_folder(dataset))
     with bar(f"decoding {dataset.path}", in_bytes=False) as progress:
         problems = _decoding.decode(dataset, workers=workers, progress=progress)
-    if failures is not None:
-        _decoding.write_failures(failures, dataset, problems)
-    return problems
+    if failures is None:
+        return problems, []
+    return problems, _decoding.write_failures(failures, dataset, problems)
 
 
 def _print_findings(dataset: _dataset.Dataset) -> None:
@@ -361,7 +355,7 @@ def verify(
     Example: [bold]headrace verify /data/images.pack[/bold]
     Example: [bold]headrace verify /data/images --decode --failures broken.txt[/bold]
     """
-    _check_failures(decode, failures)
+    _decoding.check_failures(decode, failures, skip)
     if decode and home:
         raise InvalidArgumentError(
             "--home: --decode reads all samples; run it where all files are, or leave it out"
@@ -369,7 +363,7 @@ def verify(
     dataset = _open(path, skip, format, options, split)
     with bar(f"verifying {path}", in_bytes=False) as progress:
         report = _checks.verify(dataset, homes=home, workers=workers, progress=progress)
-    problems = _decoded(dataset, failures, workers) if decode else []
+    problems, unlisted = _decoded(dataset, failures, workers) if decode else ([], [])
     if as_json:
         result = {"path": dataset.path, "ok": report.ok and not problems}
         result |= dataclasses.asdict(report)
@@ -388,7 +382,7 @@ def verify(
             print("(the index has no checksums: sizes and times of files were compared)")
         _print_findings(dataset)
     if decode and not as_json:
-        _decoding.print_failures(dataset, problems, failures)
+        _decoding.print_failures(dataset, problems, failures, unlisted)
     if not report.ok or problems:
         raise typer.Exit(1)
 

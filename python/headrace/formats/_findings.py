@@ -18,6 +18,7 @@ from headrace._units import counted
 from headrace.errors import DataLossError, InvalidArgumentError
 
 TAR_LINK, TAR_SPECIAL, TAR_TWICE = "tar_link", "tar_special", "tar_twice"
+TAR_OTHER = "tar_other"
 """Kinds of findings in tars."""
 ANNOTATION_MEMBER = "annotation_member"
 
@@ -40,6 +41,10 @@ _NO_FAULT = {  # of one file, and of several
     TAR_TWICE: (
         "sample with a key that an earlier one of its tar has, read like all others",
         "samples with a key that an earlier one of their tar has, read like all others",
+    ),
+    TAR_OTHER: (
+        "file or sample in a tar with none of members=, left out",
+        "files or samples in tars with none of members=, left out",
     ),
     TAR_SPECIAL: ("pipe or device in a tar, left out", "pipes or devices in tars, left out"),
     # Of a table: what may be a mistake.
@@ -82,7 +87,8 @@ class Finding:
     "broken_link", "special" (a pipe, socket or device), "unreadable"; or "hidden", "loop" (a link
     to a folder that contains it, not followed), "skipped" (left out by `skip=`). In tars "tar_link"
     (a link to what is no file there) and "tar_special" (a pipe or device), which are left out, and
-    "tar_twice" (a sample whose key an earlier one of its tar has), which is read. In COCO files
+    "tar_twice" (a sample whose key an earlier one of its tar has), which is read, and "tar_other"
+    (what has none of `members=`), which is left out. In COCO files
     "annotation_member" (a member of annotations that is left out). Of a table no files, but
     "blanks", "rows_in_quotes", "infinite", "spellings", "numbers_as_text":
     `headrace docs formats/manifests`."""

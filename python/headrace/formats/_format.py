@@ -101,6 +101,11 @@ def _options_of(row: Any) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(row) if dataclasses.is_dataclass(row) else ()
 
 
+def _option_words(options: Mapping[str, Any]) -> list[str]:
+    given = ([f"{key}={json.dumps(value)}"] for key, value in options.items())
+    return [word for each in given for word in ("--option", *each)]
+
+
 class _NamedOptions(ABCMeta):
     """Of classes whose options are the fields of a dataclass: others are refused by an error that
     helps, as `named_arguments` says."""
@@ -195,9 +200,15 @@ class Format(metaclass=_NamedOptions):
         """What to do when a file is gone or is not as it was indexed."""
         path = index.attributes.get(SOURCE, index.root)
         words = ["headrace", "index", path, "--format", self.name]
-        for key, value in options_of(index).items():
-            words += ["--option", f"{key}={json.dumps(value)}"]
+        words += _option_words(options_of(index))
         return f"run `{shlex.join(words)}` to index the data as it is now"
+
+    def command_words(self, path: str) -> str:
+        """What names the dataset at `path` in a command: the format, too, if it has options."""
+        usual = {each.name: each.default for each in _options_of(self)}
+        given = {key: value for key, value in self.options().items() if value != usual.get(key)}
+        words = [path, *(["--format", self.name, *_option_words(given)] if given else [])]
+        return shlex.join(words)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """Yields each sample, read by the format's own library. Tests compare it with headrace."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from headrace import _core
-from headrace._arguments import shown
+from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._fields.order import FieldType, data_first
@@ -202,6 +202,7 @@ class Records(_Rows):
 
     def columns(self, path: str) -> list[Column]:
         element = self.element()
+        integer("records offset", self.offset, 0, 2**62)
         with file_reader(path) as (_, size):
             pass
         left = size - self.offset

@@ -24,7 +24,13 @@ from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
 from headrace.formats._files.sounds import Undecoded, sound_bytes
 from headrace.formats._files.tar import Member, TarReader, open_tar
-from headrace.formats._findings import TAR_LINK, TAR_SPECIAL, TAR_TWICE, callers_level
+from headrace.formats._findings import (
+    TAR_LINK,
+    TAR_OTHER,
+    TAR_SPECIAL,
+    TAR_TWICE,
+    callers_level,
+)
 from headrace.formats._folders.calls import open_call
 from headrace.formats._format import Format, Sample
 from headrace.formats._tars.advice import DEREFERENCE, unlike, without_bytes
@@ -277,7 +283,9 @@ class _Columns:
                 if each.missing:
                     self.findings.add(TAR_LINK if each.is_link else TAR_SPECIAL, each.name)
         if not taken:
-            return  # Also where it has none of members=.
+            if not found:
+                self.findings.add(TAR_OTHER, key)
+            return
         unknown = taken.keys() - self._extensions
         for field in self._fields:
             member = taken.get(field.extension)

@@ -338,7 +338,7 @@ def test_a_dataset_of_several_names_is_one_field(h5py: Any, tmp_path: Path) -> N
     path = write_linked(h5py, tmp_path)
     rows = check_rows(path)[1]
     assert len(rows) == ROWS
-    assert list(hr.open(path)[0]) == ["group_label", "group_vector", "hard"]
+    assert list(hr.open(path)[0]) == ["group_vector", "hard", "group_label"]
     for name in ("images", "hard", "soft", "/soft", "itself"):
         dataset = hr.open(path, format=Hdf5(columns=(name, "soft_group/label")))
         assert list(dataset[0]) == [name.strip("/"), "soft_group_label"]

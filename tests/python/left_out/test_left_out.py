@@ -349,3 +349,45 @@ def test_an_error_of_decoding_names_what_helps(
         hr.open(tar, skip=f"@{listed}"), 4, fields=("image",), output="numpy", **way
     ) as loader:
         assert sum(len(batch if python is not None else batch[0]) for batch in loader) == len(LEFT)
+
+
+def test_a_list_is_not_written_without_what_it_leaves_out(tar: Path, tmp_path: Path) -> None:
+    listed = tmp_path / "broken.txt"
+    found_by_verify(tar, listed)
+    before = listed.read_text()
+    again = ("verify", tar, "--decode", "--skip", f"@{listed}", "--failures", listed)
+    assert "which would not be in the new one" in run(*again, code=2).output
+    assert listed.read_text() == before
+    assert (
+        "55 samples read and decoded"
+        in run("verify", tar, "--decode", "--skip", f"@{listed}").output
+    )
+    nowhere = ("verify", tar, "--decode", "--failures", tmp_path / "no" / "list.txt")
+    assert "no file can be written in" in run(*nowhere, code=2).output
+
+
+def test_names_that_cannot_be_listed_are_said(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "images")
+    (root / "class0" / "0007.jpg").rename(root / "class0" / "0*7.jpg")
+    found = run("verify", root, "--decode", "--failures", tmp_path / "broken.txt", code=1)
+    assert "1 file with *, ?, tab or newline in the name cannot be listed" in found.output
+
+
+def test_the_advice_has_the_options_of_the_format(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "images")
+    table = tmp_path / "images" / "table.csv"
+    table.write_text("a;n\n" + "".join(f"class0/{n:04}.jpg;{n}\n" for n in range(9)))
+    given = hr.formats.Manifest(paths={"image": "a"}, delimiter=";")
+    dataset = hr.open(table, format=given)
+    with (
+        hr.Loader(dataset, 3, fields=("image",), transform={"image": hr.image.resize(8)}) as loader,
+        pytest.raises(errors.DataLossError) as caught,
+    ):
+        list(loader)
+    advice = re.search(r"`headrace (verify .*?)` finds all such", str(caught.value))
+    assert advice is not None
+    listed = tmp_path / "listed.txt"
+    run(*shlex.split(advice[1].replace("FILE", str(listed))), code=1)
+    left = hr.open(table, format=given, skip=f"@{listed}")
+    assert [int(sample["n"]) for sample in left] == [1, 2, 3, 4, 5, 6]
+    assert root.is_dir()

@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace._dataset import Dataset, left_out_of, samples_of
+from headrace._arguments import given_path
+from headrace._dataset import Dataset, epoch_samples, left_out_of, samples_of
 from headrace._dataset.left_out import has, write_listed
 from headrace._text import one_line, printable
 from headrace._units import counted
 from headrace.cli._checks.verify import Problem, Progress
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, InvalidArgumentError
 
 _SAMPLES_A_TASK = 256
+_NAMES_SHOWN = 3
 
 _Bytes = NDArray[np.uint8]
 
@@ -96,20 +98,41 @@ def _decoders(dataset: Dataset) -> list[tuple[str, Callable[[_Bytes], object]]]:
     return found
 
 
-def write_failures(path: str, dataset: Dataset, problems: list[Problem]) -> None:
-    """Writes the samples that failed into a file that `skip="@FILE"` reads."""
+def check_failures(decode: bool, failures: str | None, skip: list[str] | None) -> None:
+    """Before the work: what would be lost at its end."""
+    if failures is None:
+        return
+    if not decode:
+        raise InvalidArgumentError("--failures: what fails is found by --decode; add it")
+    if f"@{failures}" in (skip or ()):
+        raise InvalidArgumentError(
+            f"--failures {failures}: --skip leaves out what this file lists, which would not be in "
+            "the new one; leave --skip out, or name another file"
+        )
+    folder = os.path.dirname(os.path.abspath(given_path("--failures", failures)))
+    if not os.access(folder, os.W_OK):
+        raise InvalidArgumentError(
+            f"--failures {failures}: no file can be written in {folder}; name another folder"
+        )
+
+
+def write_failures(path: str, dataset: Dataset, problems: list[Problem]) -> list[str]:
+    """Writes the samples that failed into a file that `skip="@FILE"` reads; see `write_listed`."""
     found = {each.sample: each.message for each in problems if each.sample is not None}
     by_name = dataset.format_row.follows_skip
-    write_listed(path, dataset.index, dataset.path, found, by_name=by_name)
+    return write_listed(path, dataset.index, dataset.path, found, by_name=by_name)
 
 
-def print_failures(dataset: Dataset, problems: list[Problem], failures: str | None) -> None:
-    """Prints what failed, and what to do about it. `failures`: the file that lists it."""
+def print_failures(
+    dataset: Dataset, problems: list[Problem], failures: str | None, unlisted: list[str]
+) -> None:
+    """Prints what failed, and what to do about it. `failures`: the file that lists it, but for
+    files of the names `unlisted`."""
     for problem in problems:
         print(f"bad: {printable(one_line(problem.message))}", file=sys.stderr)
     print(
-        f"{'BAD' if problems else 'good'}: {counted(len(dataset), 'sample')} read and decoded, "
-        f"{len(problems)} failed"
+        f"{'BAD' if problems else 'good'}: {counted(epoch_samples(dataset), 'sample')} read and "
+        f"decoded, {len(problems)} failed"
     )
     if problems and failures is None:
         print(
@@ -118,3 +141,9 @@ def print_failures(dataset: Dataset, problems: list[Problem], failures: str | No
         )
     elif problems:
         print(f'(they are in {failures}; hr.open(PATH, skip="@{failures}") leaves them out)')
+    if unlisted:
+        names = ", ".join(repr(each) for each in unlisted[:_NAMES_SHOWN])
+        print(
+            f"({counted(len(unlisted), 'file')} with *, ?, tab or newline in the name cannot be "
+            f"listed: {names}; rename these, and run this again)"
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 from headrace.errors import DataLossError
 
@@ -47,9 +46,9 @@ def other_format(begin: bytes) -> str | None:
     return next((name for magic, name in _OTHERS if begin.startswith(magic)), None)
 
 
-def advise_on_decoding(error: BaseException, path: str) -> None:
+def advise_on_decoding(error: BaseException, words: str) -> None:
     """Completes the message of an image or a sound that does not decode: what it is, if it is of a
-    format that headrace knows by name, and what to do. `path`: of the dataset."""
+    format that headrace knows by name, and what to do. `words`: name the dataset in a command."""
     is_loss = isinstance(error, DataLossError) or isinstance(error.__cause__, DataLossError)
     if not is_loss or not error.args or _FINDS_ALL in str(error.args[0]):
         return
@@ -57,15 +56,16 @@ def advise_on_decoding(error: BaseException, path: str) -> None:
     found = _BEGIN_SHOWN.search(text)
     name = None if found is None else other_format(bytes.fromhex(found[1]))
     if name is not None:
-        error.args = (f"{text}: {name}; {OTHER_WAY_OUT}", *error.args[1:])
+        way = f"convert it to JPEG, PNG or WebP; {_ways_out(words)}; what Pillow reads, it decodes"
+        error.args = (f"{text}: {name}; {way} for a Python transform=", *error.args[1:])
     elif _DECODING.search(text):
         lines = "\n" if "\n" in text else "; "  # Behind a traceback of a worker.
-        error.args = (f"{text}{lines}{_ways_out(path)}", *error.args[1:])
+        error.args = (f"{text}{lines}{_ways_out(words)}", *error.args[1:])
 
 
-def _ways_out(path: str) -> str:
+def _ways_out(words: str) -> str:
     return (
-        f"`{_FINDS_ALL} --failures FILE {shlex.quote(path)}` finds all such samples, "
+        f"`{_FINDS_ALL} --failures FILE {words}` finds all such samples, "
         'headrace.open(..., skip="@FILE") leaves them out, and Loader(on_error="substitute") '
         "replaces them"
     )
@@ -73,8 +73,3 @@ def _ways_out(path: str) -> str:
 
 _DECODING = re.compile(r"\bdecoding (\w+ )?(image|sound)")
 _FINDS_ALL = "headrace verify --decode"
-
-OTHER_WAY_OUT = (
-    "convert it to JPEG, PNG or WebP, leave it out of the folder with skip=, or replace it with "
-    'Loader(on_error="substitute"); what Pillow reads, it decodes for a Python transform='
-)

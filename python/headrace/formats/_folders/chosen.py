@@ -83,13 +83,15 @@ class Chooser:
                 raise self._several(path, row, found)
             return path, row
         part = found.chosen(wanted)
+        if part is None and split is None:
+            return path, row  # The format looks for it in what is there.
         if part is None:
             raise _no_such(path, row, wanted, found)
         names = found.parts[part]
         if names[0].endswith(UNLIKE) and not are_numbered(names):
             raise _unlike(found, part, row)
-        if row is not None and _own_split(row) is not None:
-            row = with_split(row, None)
+        if row is not None and split is None:
+            row = with_split(row, None)  # It was that of the folder.
         return found.path_of(part), row
 
     def _with_own(self, path: str, row: Format | None, split: str | None) -> Format | None:

@@ -80,7 +80,6 @@ class Parquet(GroupFormat):
 
     fill: Mapping[str, Any] | None = later_option(None, hash=False)  # type: ignore[assignment]
     """By column the value of rows that have none (null)."""
-
     optional: tuple[str, ...] = later_option(())
     """Columns that may be null: a field more, NAME_valid, says which rows have a value. The others
     have that of `fill`, or 0, or nothing."""
@@ -205,7 +204,7 @@ class Parquet(GroupFormat):
 
     def decode_group(self, path: str, part: str, into: memoryview) -> int:
         """`part`: the number of the row group, and the columns in order."""
-        group, names, stand_ins = _parsed(path, part)
+        group, names, stand_ins, is_permuted = _parsed(path, part)
         at = 0
         with opened(path, "decoding") as file:
             if not 0 <= group < file.metadata.num_row_groups:
@@ -214,6 +213,8 @@ class Parquet(GroupFormat):
                     f"names number {group}; index it again"
                 )
             columns = columns_of(path, file.schema_arrow, names)
+            if not is_permuted:  # An index of before has tensors as they are stored.
+                columns = [replace(each, permutation=None) for each in columns]
             for column in with_stand_ins(columns, stand_ins, ()):
                 for values in values_of(path, file, group, column):
                     data = values.bytes
@@ -398,7 +399,10 @@ class _Filling:
     ) -> None:
         """The extents of values in a row group that a reader decodes, and its block."""
         size = int(sum(each.sum() for each in lengths))
-        about = [group, self._names, *([self._stand_ins] if self._stand_ins else [])]
+        is_permuted = any(each.permutation is not None for each in self._stored)
+        about = [group, self._names, self._stand_ins, is_permuted]
+        while not about[-1]:
+            about.pop()
         part = quote(json.dumps(about, separators=(",", ":")), safe="")
         number = self._builder.add_group(path, part, size, format=self._format)
         at = 0
@@ -447,13 +451,14 @@ def _short(value: Any) -> Any:
     return value if len(repr(value)) <= _TYPED_MAX else None
 
 
-def _parsed(path: str, part: str) -> tuple[int, list[str], dict[str, Any]]:
+def _parsed(path: str, part: str) -> tuple[int, list[str], dict[str, Any], bool]:
     try:
         group, names, *more = json.loads(unquote(part))
         stand_ins = more[0] if more else {}
+        is_permuted = more[1:] == [True]
         are_names = all(isinstance(each, str) for each in (*names, *stand_ins))
         if isinstance(group, int) and are_names and isinstance(stand_ins, dict):
-            return group, names, stand_ins
+            return group, names, stand_ins, is_permuted
     except (ValueError, TypeError):
         pass
     raise DataLossError(f"decoding {path}: the index names no row group by {part!r}")

@@ -77,7 +77,13 @@ class Cells:
         delimiter = self.delimiter_of(path)
         if self.quote is None:
             return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
-        return csv.reader(lines, delimiter=delimiter, quotechar=self.quote, strict=True)
+        return csv.reader(
+            lines,
+            delimiter=delimiter,
+            quotechar=self.quote,
+            strict=True,
+            skipinitialspace=self.strip,
+        )
 
 
 def column_names(path: str, header: list[str], delimiter: str) -> list[str]:

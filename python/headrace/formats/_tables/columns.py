@@ -335,8 +335,10 @@ class Scanned:
         return floats
 
     def _refused(self, kind: str, why: str) -> InvalidArgumentError:
+        # What makes it unfit may be a value of fill=, of no row.
+        where = self.first.get(kind) or next(iter(self.first.values()))
         return InvalidArgumentError(
-            f"{self.first[kind]}: column {self.name!r} {why}; {self.ways_out(self.name)}"
+            f"{where}: column {self.name!r} {why}; {self.ways_out(self.name)}"
         )
 
 

@@ -63,6 +63,7 @@ def _rows(table: str, cells: Cells) -> Iterator[Row]:
                 file,
                 delimiter=cells.delimiter or ("\t" if suffix == ".tsv" else ","),
                 quotechar=cells.quote or '"',
+                skipinitialspace=cells.strip,
                 quoting=csv.QUOTE_NONE if cells.quote is None else csv.QUOTE_MINIMAL,
             )
             header = next(rows)
