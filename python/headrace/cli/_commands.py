@@ -204,7 +204,15 @@ def _print_findings(dataset: _dataset.Dataset) -> None:
     """The findings, and what to do about them; nothing if there are none."""
     for finding in dataset.report:
         print(f"files: {finding}")
-    if any(not finding.can_be_decoded for finding in dataset.report):
+    fail = any(not finding.can_be_decoded for finding in dataset.report)
+    if fail and not dataset.format_row.follows_skip:
+        words = dataset.format_row.command_words(dataset.path)
+        print(
+            "files that cannot be decoded are samples, which fail in training: `headrace verify "
+            f'--decode --failures FILE {words}` lists them, hr.open(..., skip="@FILE") leaves them '
+            'out, and Loader(on_error="substitute") replaces them'
+        )
+    elif fail:
         print(
             "files that cannot be decoded are samples, which fail in training. To train without "
             'them, open the folder with hr.open(path, skip=":undecodable"), or write an index of '

@@ -205,7 +205,9 @@ class Nested(Reader):
                 raise chunk.damaged(name, f"its lists end at entry {last} of {len(array)}")
             part = array.slice(first, last - first)
             chunk.refuse_nulls(name, part, bounds - first if level else None)
-            ends = chunk.offsets(name, part, "int64" if "large" in str(part.type) else "int32")
+            ends = chunk.offsets(
+                name, part, "int64" if str(part.type).startswith("large") else "int32"
+            )
             if expected is not None and (wrong := np.flatnonzero(np.diff(ends) != expected)).size:
                 at = int(wrong[0])
                 row = int(np.searchsorted(bounds - first, at, "right")) - 1

@@ -229,8 +229,10 @@ class Chooser:
         call, other = open_call(path, named, first), open_call(part, named)
         classes = ""
         if row is None and os.path.isdir(part):
-            known = self.recognise(path)
-            classes = f"; format={known.name!r} takes them as classes" if known is not None else ""
+            known, of_part = self.recognise(path), self.recognise(part)
+            are_pictures = of_part is not None and of_part.name in (_FOLDER, "media")
+            if known is not None and are_pictures:
+                classes = f"; format={known.name!r} takes them as classes"
         return InvalidArgumentError(
             f"opening dataset {path}: it holds several splits: {found.names}; open one: {call} (in "
             f"commands --split {first}), which is {other}{classes}"
