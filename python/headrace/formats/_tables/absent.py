@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 from headrace._arguments import items, shown
@@ -10,7 +11,15 @@ from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format, written
 
 _VALID = "_valid"
-NOT_GIVEN: Any = object()
+
+
+class _Nothing(Enum):
+    """One in each process: columns are sent to others."""
+
+    NOT_GIVEN = 0
+
+
+NOT_GIVEN: Any = _Nothing.NOT_GIVEN
 """Where nothing stands for a value that a row lacks."""
 
 

@@ -17,6 +17,7 @@ import pytest
 import headrace as hr
 from headrace import errors
 from headrace.formats import Manifest, Parquet, Records, WebDataset
+from headrace.formats._tables.absent import NOT_GIVEN
 
 
 def test_a_split_of_a_folder_and_one_of_its_tables(tmp_path: Path) -> None:
@@ -94,3 +95,7 @@ def test_blanks_before_quotes_are_taken_off(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('a, "b"\nx, "y, z"\nu,"v"\n')
     dataset = hr.open(tmp_path / "a.csv", format=Manifest(strip=True, text=("a", "b")))
     assert [(each["a"], each["b"]) for each in dataset] == [("x", "y, z"), ("u", "v")]
+
+
+def test_nothing_stands_in_in_other_processes_too() -> None:
+    assert pickle.loads(pickle.dumps(NOT_GIVEN)) is NOT_GIVEN
