@@ -4,7 +4,6 @@ from headrace._dataset.dataset import (
     Dataset,
     FormatArgument,
     Skip,
-    _reopen,
     check_has_samples,
     epoch_samples,
     find_dataset,
@@ -16,8 +15,9 @@ from headrace._dataset.dataset import (
     open_object,
     samples_of,
 )
-
-_reopen = _reopen  # Pickles of earlier versions name it here.
+from headrace._dataset.dataset import (
+    _reopen as _reopen,  # Pickles of earlier versions name it here.
+)
 
 __all__ = [
     "Dataset",

@@ -80,11 +80,11 @@ class Dataset:
                 f"opening {path}: its list of classes is damaged: {error}"
             ) from error
         self._classes: tuple[str, ...] = tuple(classes)
-        self._left_out = left_out if left_out is not None and len(left_out) else None
+        self._left_out = left_out
         self._report = findings_of(index, path)
-        if self._left_out is not None:
-            examples = tuple(f"sample {each}" for each in self._left_out[:3].tolist())
-            self._report += (Finding("skipped", len(self._left_out), examples),)
+        if left_out is not None:
+            examples = tuple(f"sample {each}" for each in left_out[:3].tolist())
+            self._report += (Finding("skipped", len(left_out), examples),)
         self._samples = StoredSamples(index, path, self.format_row, self._nesting)
         self._kept = KeptReader()
         self._homes: _core.Homes | None = None  # found at the first use

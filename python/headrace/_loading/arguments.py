@@ -16,6 +16,7 @@ from headrace._loading.sampling import gives_one_epoch
 from headrace._units import format_bytes
 from headrace._workers._decode import pillow_is_installed
 from headrace._workers._options import FieldTransform, Native, check_was_made
+from headrace._workers._output import SAMPLE_ID
 from headrace.audio import AudioTransform
 from headrace.errors import InvalidArgumentError
 from headrace.formats._fields.order import Role, field_types, is_mask, is_sound, roles
@@ -50,7 +51,7 @@ def warn_of_data(
 def swapped_fields(dataset: Dataset) -> str | None:
     """A warning if a loop over data and labels would get labels and data; else None."""
     fields, row = field_types(dataset.index.fields, dataset.nesting), dataset.format_row
-    if len(fields) != 2 or not row.is_built_in or row.chose_fields(dataset.index):
+    if len(fields) != 2 or not row.comes_with_headrace or row.chose_fields(dataset.index):
         return None
     first, second = fields
     of_first, of_second = roles(fields)
@@ -212,11 +213,11 @@ def wanted_fields(fields: Any, *, ids: bool) -> tuple[Iterable[str] | None, tupl
     if not isinstance(fields, Mapping):
         return fields, None
     keys = tuple(fields)
-    if not all(isinstance(key, str) for key in keys) or (ids and "sample_id" in keys):
+    if not all(isinstance(key, str) for key in keys) or (ids and SAMPLE_ID in keys):
         raise InvalidArgumentError(
             f"fields: got {shown(fields)}, must be the field of each name that a batch is to have, "
             "as fields={'pixel_values': 'image', 'labels': 'label'}"
-            + ("; sample_id is the name that ids=True gives" if ids else "")
+            + (f"; {SAMPLE_ID} is the name that ids=True gives" if ids else "")
         )
     return list(fields.values()), keys
 

@@ -10,12 +10,11 @@ from typing import Any
 from headrace import _core
 from headrace import profile as machines
 from headrace._arguments import choice, flag, given_path, integer, memory_bytes
-from headrace._dataset import Dataset, image_folder, left_out_of
+from headrace._dataset import Dataset, image_folder
 from headrace._loading.arguments import field_names, field_transforms
 from headrace._loading.ranks import Ranks
 from headrace._options.groups import Cache, Engine, group
 from headrace._signature import OnError, words
-from headrace._units import counted
 from headrace._workers._decode import pillow_is_installed
 from headrace._workers._options import Native
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
@@ -102,13 +101,6 @@ def core_options(
         options.memory_bytes = budget.memory
     images = image_folder(dataset)
     wanted = list(budget.tiers) if budget is not None else core_tiers(tiers, images=images)
-    left_out = left_out_of(dataset)
-    if wanted and left_out is not None:
-        raise InvalidArgumentError(
-            f"tiers of a dataset that leaves out {counted(len(left_out), 'sample')}: tiers keep "
-            "blocks with all their samples; leave tiers= out, or open the dataset without skip= "
-            "and give the loader on_error='substitute'"
-        )
     for tier in wanted:
         if tier.path:  # A budget made its tiers without this check.
             check_outside("tiers: folder", tier.path, images, is_folder=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._files.images import other_format
+from headrace.formats._files.images import BEGIN_BYTES, other_format
 
 Pixels = NDArray[np.uint8]
 
@@ -32,10 +32,13 @@ def decode_image(encoded: Pixels) -> Pixels:
     """
     if _core.is_image_of_other_kind(encoded):
         return _by_pillow(encoded, "of a kind that headrace does not decode")
-    other = other_format(encoded[:12].tobytes())
-    if other is not None:
-        return _by_pillow(encoded, f"{other}, which headrace does not decode")
-    return _core.decode_pixels(encoded)
+    try:
+        return _core.decode_pixels(encoded)
+    except DataLossError:
+        other = other_format(encoded[:BEGIN_BYTES].tobytes())
+        if other is None:
+            raise
+    return _by_pillow(encoded, f"{other}, which headrace does not decode")
 
 
 def decoded_sample(sample: dict[str, Any], kind: Callable[[str], str]) -> dict[str, Any]:

@@ -11,16 +11,22 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headrace import _core
 from headrace._arguments import shown
 from headrace._units import counted
 from headrace.errors import DataLossError, InvalidArgumentError
 
+if TYPE_CHECKING:
+    from headrace.formats._builder import Builder
+
 TAR_LINK, TAR_SPECIAL, TAR_TWICE = "tar_link", "tar_special", "tar_twice"
 TAR_OTHER = "tar_other"
 """Kinds of findings in tars."""
 ANNOTATION_MEMBER = "annotation_member"
+
+_EXAMPLES = 5
 
 _HIDDEN = "hidden (a part of the path begins with '.'), read like all others"
 _NO_FAULT = {  # of one file, and of several
@@ -112,6 +118,40 @@ class Finding:
             what = (f"of a format that headrace does not decode ({self.kind})",) * 2
         more = ", ..." if self.count > len(self.examples) else ""
         return f"{counted(self.count, *what)}: {', '.join(map(repr, self.examples))}{more}"
+
+
+class FindingCounts:
+    """Counts what indexing finds by kind, such as the extension of sounds that headrace does not
+    decode, with the first few names."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, tuple[int, list[str]]] = {}
+
+    def add(self, kind: str, name: str) -> None:
+        count, names = self.found.get(kind, (0, []))
+        self.found[kind] = (count + 1, [*names, name][:_EXAMPLES])
+
+    def add_json(self, text: str) -> None:
+        """Adds what another one found, by its `json`."""
+        for kind, more, others in json.loads(text):
+            count, names = self.found.get(kind, (0, []))
+            self.found[kind] = (count + more, [*names, *others][:_EXAMPLES])
+
+    def json(self) -> str:
+        """For the attribute "report", which `Dataset.report` shows."""
+        return json.dumps([[kind, *found] for kind, found in sorted(self.found.items())])
+
+    def as_findings(self) -> list[Finding]:
+        """As `Dataset.report` shows them."""
+        return [
+            Finding(kind, count, tuple(names))
+            for kind, (count, names) in sorted(self.found.items())
+        ]
+
+    def report(self, builder: Builder) -> None:
+        """Sets that attribute, if there are any."""
+        if self.found:
+            builder.set_attribute("report", self.json())
 
 
 def findings_of(index: _core.Index, path: str) -> tuple[Finding, ...]:

@@ -101,9 +101,12 @@ def _options_of(row: Any) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(row) if dataclasses.is_dataclass(row) else ()
 
 
-def _option_words(options: Mapping[str, Any]) -> list[str]:
-    given = ([f"{key}={json.dumps(value)}"] for key, value in options.items())
-    return [word for each in given for word in ("--option", *each)]
+def option_words(options: Mapping[str, Any], text: Callable[[Any], str] = json.dumps) -> list[str]:
+    """The options in a command. `text` writes a value."""
+    words = []
+    for name, value in options.items():
+        words += ["--option", f"{name}={text(value)}"]
+    return words
 
 
 class _NamedOptions(ABCMeta):
@@ -200,14 +203,14 @@ class Format(metaclass=_NamedOptions):
         """What to do when a file is gone or is not as it was indexed."""
         path = index.attributes.get(SOURCE, index.root)
         words = ["headrace", "index", path, "--format", self.name]
-        words += _option_words(options_of(index))
+        words += option_words(options_of(index))
         return f"run `{shlex.join(words)}` to index the data as it is now"
 
     def command_words(self, path: str) -> str:
         """What names the dataset at `path` in a command: the format, too, if it has options."""
         usual = {each.name: each.default for each in _options_of(self)}
         given = {key: value for key, value in self.options().items() if value != usual.get(key)}
-        words = [path, *(["--format", self.name, *_option_words(given)] if given else [])]
+        words = [path, *(["--format", self.name, *option_words(given)] if given else [])]
         return shlex.join(words)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
@@ -309,7 +312,7 @@ class Format(metaclass=_NamedOptions):
         return ""
 
     @property
-    def is_built_in(self) -> bool:
+    def comes_with_headrace(self) -> bool:
         """Whether its code comes with headrace."""
         return type(self).__module__.startswith(_OWN_MODULES)
 
@@ -389,7 +392,7 @@ class Format(metaclass=_NamedOptions):
 
     def _continues(self, given: Given) -> str | None:
         """What the parts of an index that was not finished must be of, to be used."""
-        if not self.is_built_in:
+        if not self.comes_with_headrace:
             return None  # The code of a format of the user's may have changed since.
         parts = [_core.version, self.name, given.title, given.key, self._options_text()]
         return json.dumps(parts)

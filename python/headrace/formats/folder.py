@@ -21,12 +21,12 @@ from headrace.formats._cache import (
     make_folder_of,
     open_current,
 )
+from headrace.formats._files.images import IMAGES
 from headrace.formats._findings import skip_of
 from headrace.formats._format import Format, Opened, Sample, Wanted
 from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
 
 # torchvision.datasets.folder.IMG_EXTENSIONS
-_IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 _log = logging.getLogger("headrace.dataset")
 
@@ -90,7 +90,7 @@ class Folder(Format):
         classes = sorted(each.name for each in os.scandir(path) if each.is_dir())
         for label, name in enumerate(classes):
             for where, _, files in sorted(os.walk(os.path.join(path, name), followlinks=True)):
-                for file in sorted(each for each in files if each.lower().endswith(_IMAGES)):
+                for file in sorted(each for each in files if each.lower().endswith(IMAGES)):
                     with open(os.path.join(where, file), "rb") as image:
                         yield {"image": image.read(), "label": label}
 

@@ -23,7 +23,7 @@ from headrace.formats._files.patterns import expand
 from headrace.formats._folders.advice import advice_on_file, advice_on_files
 from headrace.formats._folders.chosen import Chooser, with_split
 from headrace.formats._folders.media import Media
-from headrace.formats._format import Format, Given
+from headrace.formats._format import Format, Given, option_words
 from headrace.formats._hdf5.hdf5 import Hdf5
 from headrace.formats._parquet.parquet import Parquet
 from headrace.formats._shards.litdata import LitData
@@ -178,9 +178,7 @@ def for_commands(message: str) -> str:
         row = next((x for x in FORMATS if call and type(x).__name__ == call[0]), None)
         if call is None or row is None or match.start() < at:
             continue
-        words = ["--format", row.name]
-        for name, value in call[1].items():
-            words += ["--option", f"{name}={_option_text(value)}"]
+        words = ["--format", row.name, *option_words(call[1], _option_text)]
         made += message[at : match.start()] + shlex.join(words)
         at = match.start(1) + call[2]
     return made + message[at:]

@@ -22,13 +22,14 @@ from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.gzipped import decoded_front, decoded_size
 from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._files.sounds import Undecoded, sound_bytes
+from headrace.formats._files.sounds import sound_bytes
 from headrace.formats._files.tar import Member, TarReader, open_tar
 from headrace.formats._findings import (
     TAR_LINK,
     TAR_OTHER,
     TAR_SPECIAL,
     TAR_TWICE,
+    FindingCounts,
     callers_level,
 )
 from headrace.formats._folders.calls import open_call
@@ -89,7 +90,7 @@ class WebDataset(Format):
                     columns.findings.add(TAR_TWICE, key)
             return columns.findings.json() if columns.findings.found else None
 
-        findings = Undecoded()  # For `Dataset.report`.
+        findings = FindingCounts()  # For `Dataset.report`.
         builder.add_parts(shards, describe, findings.add_json)
         findings.report(builder)
         _warn_of_missing(path, findings)
@@ -274,7 +275,7 @@ class _Columns:
         self._sizes: dict[str, list[int]] = {each.name: [] for each in fields}
         self._decoded: dict[str, list[int]] = {each.name: [] for each in fields}
         self._extensions = {each.extension for each in fields}
-        self.findings = Undecoded()  # Also of what has no bytes in the tar.
+        self.findings = FindingCounts()  # Also of what has no bytes in the tar.
 
     def add(self, tar: TarReader, key: str, found: dict[str, Member]) -> None:
         taken = {each: member for each, member in found.items() if not member.missing}
@@ -381,7 +382,7 @@ class _Columns:
         self._builder.tell(self._samples)
 
 
-def _warn_of_missing(path: str, findings: Undecoded) -> None:
+def _warn_of_missing(path: str, findings: FindingCounts) -> None:
     """Warns of members that have no bytes in their tar."""
     found = [str(each) for each in findings.as_findings() if each.kind in (TAR_LINK, TAR_SPECIAL)]
     if found:

@@ -13,6 +13,7 @@ import numpy as np
 
 from headrace._loader import Loader, feed_of
 from headrace._signature import named_arguments
+from headrace._workers._output import SAMPLE_ID
 from headrace.errors import InvalidArgumentError
 
 __all__ = ["dataset"]
@@ -74,7 +75,7 @@ def _signature(loader: Loader[Any], tf: Any) -> tuple[Any, ...] | dict[str, Any]
     if delivers.ids:
         made.append(tf.TensorSpec((size,), tf.int64))
     if delivers.keys is not None:
-        return dict(zip([*delivers.keys, *["sample_id"] * delivers.ids], made, strict=True))
+        return dict(zip([*delivers.keys, *[SAMPLE_ID] * delivers.ids], made, strict=True))
     return tuple(made)
 
 

@@ -56,14 +56,39 @@ Status DecompressZstd(std::span<const std::byte> encoded, std::span<std::byte> d
   return DataLoss("damaged or truncated: {}", ZSTD_getErrorName(made));
 }
 
-Status DamagedAt(std::size_t byte, const z_stream& stream) {
-  return DataLoss("damaged at byte {}: {}", byte,
-                  stream.msg != nullptr ? stream.msg : "of another format");
-}
-
 // zlib counts in 32 bits.
 uInt Part(std::size_t size) {
   return static_cast<uInt>(std::min<std::size_t>(size, std::numeric_limits<uInt>::max()));
+}
+
+// What a call of inflate() said, read and wrote.
+struct Inflated {
+  int result = Z_OK;
+  std::size_t read = 0;
+  std::size_t written = 0;
+};
+
+Inflated InflateInto(z_stream& stream, std::span<const std::byte> encoded,
+                     std::span<std::byte> room) {
+  // zlib does not write to its input.
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(encoded.data()));
+  stream.avail_in = Part(encoded.size());
+  stream.next_out = reinterpret_cast<Bytef*>(room.data());
+  stream.avail_out = Part(room.size());
+  const uInt in_before = stream.avail_in;
+  const uInt out_before = stream.avail_out;
+  const int result = inflate(&stream, Z_FINISH);  // In one go it needs no window of its own.
+  return {.result = result,
+          .read = in_before - stream.avail_in,
+          .written = out_before - stream.avail_out};
+}
+
+// Whether it may go on, or has ended. `byte`: where it is in what is encoded.
+Status CheckResult(int result, std::size_t byte, const z_stream& stream) {
+  if (result == Z_MEM_ERROR) return NoMemory();
+  if (result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR) return {};
+  return DataLoss("damaged at byte {}: {}", byte,
+                  stream.msg != nullptr ? stream.msg : "of another format");
 }
 
 Status Inflate(int window_bits, std::span<const std::byte> encoded, std::span<std::byte> decoded) {
@@ -85,23 +110,14 @@ Status Inflate(int window_bits, std::span<const std::byte> encoded, std::span<st
       inflateReset(&stream);
     }
     const std::span<std::byte> room = out < decoded.size() ? decoded.subspan(out) : std::span(none);
-    // zlib does not write to its input.
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(encoded.data() + in));
-    stream.avail_in = Part(encoded.size() - in);
-    stream.next_out = reinterpret_cast<Bytef*>(room.data());
-    stream.avail_out = Part(room.size());
-    const uInt in_before = stream.avail_in;
-    const uInt out_before = stream.avail_out;
-    const int result = inflate(&stream, Z_FINISH);  // In one go it needs no window of its own.
-    in += in_before - stream.avail_in;
-    const std::size_t made = out_before - stream.avail_out;
-    if (out == decoded.size() && made != 0) return WrongSize(out + made, decoded.size());
-    out += made;
-    if (result == Z_MEM_ERROR) return NoMemory();
-    if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
-      return DamagedAt(in, stream);
+    const Inflated part = InflateInto(stream, encoded.subspan(in), room);
+    in += part.read;
+    if (out == decoded.size() && part.written != 0) {
+      return WrongSize(out + part.written, decoded.size());
     }
-    ended = result == Z_STREAM_END;
+    out += part.written;
+    HEADRACE_RETURN_IF_ERROR(CheckResult(part.result, in, stream));
+    ended = part.result == Z_STREAM_END;
     if (!ended && in == encoded.size()) break;
   }
   return ended && out == decoded.size() ? Status() : Truncated(out, decoded.size());
@@ -145,26 +161,16 @@ Status DecompressBeginning(std::span<const std::byte> zlib, std::span<std::byte>
   for (;;) {
     const std::span<std::byte> room =
         out < decoded.size() ? decoded.subspan(out) : std::span<std::byte>(dropped);
-    // zlib does not write to its input.
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(zlib.data() + in));
-    stream.avail_in = Part(zlib.size() - in);
-    stream.next_out = reinterpret_cast<Bytef*>(room.data());
-    stream.avail_out = Part(room.size());
-    const uInt in_before = stream.avail_in;
-    const uInt out_before = stream.avail_out;
-    const int result = inflate(&stream, Z_FINISH);  // In one go it needs no window of its own.
-    in += in_before - stream.avail_in;
-    out += out_before - stream.avail_out;
-    if (result == Z_MEM_ERROR) return NoMemory();
-    if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
-      return DamagedAt(in, stream);
-    }
+    const Inflated part = InflateInto(stream, zlib.subspan(in), room);
+    in += part.read;
+    out += part.written;
+    HEADRACE_RETURN_IF_ERROR(CheckResult(part.result, in, stream));
     if (out > decoded.size() && out - decoded.size() > rest_bytes_max) {
       return DataLoss("it decodes to {} bytes or more, expected {} and at most {} behind them", out,
                       decoded.size(), rest_bytes_max);
     }
-    if (result == Z_STREAM_END) break;
-    const bool moved = stream.avail_in != in_before || stream.avail_out != out_before;
+    if (part.result == Z_STREAM_END) break;
+    const bool moved = part.read != 0 || part.written != 0;
     if (!moved && out >= decoded.size()) return DataLoss("its end and its checksum are missing");
     if (!moved) return Truncated(out, decoded.size());
   }

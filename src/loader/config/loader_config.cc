@@ -89,8 +89,8 @@ Status CheckLeftOut(const Index& index, const LoaderOptions& options) {
   }
   if (options.tiers.tiers.empty()) return Status();
   return InvalidArgument(
-      "tiers of a dataset that leaves out {}: tiers keep blocks with all their "
-      "samples; leave one of them out",
+      "tiers of a dataset that leaves out {}: tiers keep blocks with all their samples; leave "
+      "tiers= out, or open the dataset without skip= and give the loader on_error='substitute'",
       Counted(count, "sample"));
 }
 

@@ -12,7 +12,7 @@ from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._arrow.parts import Extents, Rows
 from headrace.formats._arrow.places import Places
 from headrace.formats._builder import Builder
-from headrace.formats._files.sounds import Undecoded
+from headrace.formats._findings import FindingCounts
 
 
 class NullRowsError(InvalidArgumentError):
@@ -36,7 +36,7 @@ class Chunk:
     """Takes the files of images that the table only names."""
     own_files: dict[int, str] = field(default_factory=dict)
     """Their paths, by the numbers that the builder gave."""
-    undecoded: Undecoded = field(default_factory=Undecoded)
+    undecoded: FindingCounts = field(default_factory=FindingCounts)
     """Takes sounds that headrace does not decode."""
 
     def damaged(self, column: str, why: str) -> DataLossError:

@@ -25,7 +25,7 @@ from headrace.formats._arrow.places import Places
 from headrace.formats._arrow.saved import SUFFIXES, is_saved, saved_at
 from headrace.formats._arrow.tables import ArrowFile, pyarrow
 from headrace.formats._builder import Builder
-from headrace.formats._files.sounds import Undecoded
+from headrace.formats._findings import FindingCounts
 from headrace.formats._format import Format, Given, Sample, later_option
 
 _OBJECT = "datasets.Dataset"
@@ -81,7 +81,7 @@ class HuggingFace(Format):
         add_fields(leaves, builder, saved.files[0])
         types, first_path = _types(first, leaves), first.path
 
-        undecoded = Undecoded()
+        undecoded = FindingCounts()
 
         def describe(each: str, part: Builder) -> str | None:
             file = ArrowFile(each)
@@ -91,7 +91,7 @@ class HuggingFace(Format):
                     f"{first_path} {types}; open files of the same columns together"
                 )
             file.file.number = part.add_file(each)
-            own = Undecoded()
+            own = FindingCounts()
             add_in_order(leaves, _chunks_of(file, part, own), part)
             return own.json() if own.found else None
 
@@ -130,7 +130,7 @@ class HuggingFace(Format):
         table = objects.ObjectTable(dataset)
         leaves = self._leaves_of(table, dataset)
         add_fields(leaves, builder, f"a {_OBJECT}")
-        undecoded = Undecoded()
+        undecoded = FindingCounts()
         chunks = table.chunks_for(builder, undecoded)
         mapping = objects.mapping_of(dataset)
         if mapping is None:
@@ -156,11 +156,11 @@ class HuggingFace(Format):
 
 
 def _chunks_of(
-    file: ArrowFile, builder: Builder | None = None, undecoded: Undecoded | None = None
+    file: ArrowFile, builder: Builder | None = None, undecoded: FindingCounts | None = None
 ) -> Iterator[Chunk]:
     rows = 0  # of this file, whose name errors give
     for batch, what in file.batches():
-        yield Chunk(batch, file.places, what, rows, builder, undecoded=undecoded or Undecoded())
+        yield Chunk(batch, file.places, what, rows, builder, undecoded=undecoded or FindingCounts())
         rows += batch.num_rows
 
 

@@ -21,7 +21,7 @@ from headrace.formats._arrow.chunk import Chunk
 from headrace.formats._arrow.parts import Rows
 from headrace.formats._arrow.places import MappedFile, Places
 from headrace.formats._builder import Builder
-from headrace.formats._files.sounds import Undecoded
+from headrace.formats._findings import FindingCounts
 
 _PACKAGE = "datasets"
 _KNOWN = ("Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict")
@@ -146,17 +146,19 @@ class ObjectTable:
         return self._table.schema
 
     def chunks(
-        self, places: Places, builder: Builder | None = None, undecoded: Undecoded | None = None
+        self, places: Places, builder: Builder | None = None, undecoded: FindingCounts | None = None
     ) -> Iterator[Chunk]:
         """Its record batches; `places`: of the files in memory."""
         first = 0
         for batch in self._table.to_reader():
             what = f"{self._what}: rows from {first:,}"
-            sounds = undecoded or Undecoded()
+            sounds = undecoded or FindingCounts()
             yield Chunk(batch, places, what, first, builder, undecoded=sounds)
             first += batch.num_rows
 
-    def chunks_for(self, builder: Builder, undecoded: Undecoded) -> Callable[[], Iterator[Chunk]]:
+    def chunks_for(
+        self, builder: Builder, undecoded: FindingCounts
+    ) -> Callable[[], Iterator[Chunk]]:
         """Adds the files; returns what goes through the record batches, any number of times."""
         files = [MappedFile(path) for path in self._files]
         for file in files:

@@ -1,10 +1,13 @@
-"""How encoded images begin, for formats that do not say which values are images."""
+"""Encoded images: their extensions, how they begin, and why one does not decode."""
 
 from __future__ import annotations
 
 import re
 
 from headrace.errors import DataLossError
+
+IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Extensions of fields of kind image: those of torchvision's ImageFolder."""
 
 BEGIN_BYTES = 12
 """That `is_image` looks at."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,13 +10,11 @@ import numpy.typing as npt
 
 from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError, OutOfRangeError
-from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
-from headrace.formats._findings import OTHER_SOUND, SOUNDS, Finding
+from headrace.formats._findings import OTHER_SOUND, SOUNDS, FindingCounts
 
 _BEGIN_BYTES = 512  # of a file without texts and pictures in front
 _FLOAT_BYTES = 4
-_EXAMPLES = 5
 
 
 def sound_bytes(read: Read, size: int) -> int | None:
@@ -36,7 +33,7 @@ def sound_bytes(read: Read, size: int) -> int | None:
 
 
 def sound_sizes(
-    sounds: Iterable[tuple[Read, int, str]], undecoded: Undecoded
+    sounds: Iterable[tuple[Read, int, str]], undecoded: FindingCounts
 ) -> npt.NDArray[np.uint64]:
     """What each sound decodes to; 0 of one that is not decoded. The texts: names, or places."""
     found = []
@@ -60,37 +57,3 @@ def check_sounds(path: str, sounds: Sequence[str], kinds: Mapping[str, str]) -> 
                 f"indexing {path}: sounds: got {name!r}: {has}; fields of bytes are "
                 f"{', '.join(each for each, kind in kinds.items() if kind == 'bytes') or 'none'}"
             )
-
-
-class Undecoded:
-    """Counts sounds that headrace does not decode, by extension, with the first few names; also
-    other findings, by kind."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, tuple[int, list[str]]] = {}
-
-    def add(self, extension: str, name: str) -> None:
-        count, names = self.found.get(extension, (0, []))
-        self.found[extension] = (count + 1, [*names, name][:_EXAMPLES])
-
-    def add_json(self, text: str) -> None:
-        """Adds what another one found, by its `json`."""
-        for extension, more, others in json.loads(text):
-            count, names = self.found.get(extension, (0, []))
-            self.found[extension] = (count + more, [*names, *others][:_EXAMPLES])
-
-    def json(self) -> str:
-        """For the attribute "report", which `Dataset.report` shows."""
-        return json.dumps([[kind, *found] for kind, found in sorted(self.found.items())])
-
-    def as_findings(self) -> list[Finding]:
-        """As `Dataset.report` shows them."""
-        return [
-            Finding(kind, count, tuple(names))
-            for kind, (count, names) in sorted(self.found.items())
-        ]
-
-    def report(self, builder: Builder) -> None:
-        """Sets that attribute, if there are any."""
-        if self.found:
-            builder.set_attribute("report", self.json())

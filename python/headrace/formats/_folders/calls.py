@@ -13,6 +13,6 @@ def open_call(path: str, row: Format | None = None, split: str | None = None) ->
     if split is not None:
         parts.append(f"split={split!r}")
     if row is not None:
-        known = row.is_built_in and dataclasses.is_dataclass(row)
+        known = row.comes_with_headrace and dataclasses.is_dataclass(row)
         parts.append(f"format={written(row) if known else repr(row.name)}")
     return f"hr.open({', '.join(parts)})"

@@ -21,6 +21,7 @@ from headrace.formats._folders.contents import (
     Contents,
     are_numbered,
     contents_of,
+    entries_of,
     path_of_files,
     taker,
 )
@@ -201,7 +202,7 @@ class Chooser:
         known = row or self.recognise(path)
         if not os.path.isdir(path) or (known is not None and known.recognises(path)):
             return None
-        found = contents_of(path, _files_in(path), (row,) if row is not None else self._formats)
+        found = contents_of(path, entries_of(path)[0], (row,) if row is not None else self._formats)
         if found.unfinished and found.kinds:
             raise _unfinished(found, row)
         if len(found.kinds) != 1 or (row is None and found.others):
@@ -243,7 +244,7 @@ class Chooser:
         look = self._look(path, ())
         if look is not None or self._opens_as_it_is(path):
             return look
-        advice = advice_on_files(path, _files_in(path), self._formats, self.recognise)
+        advice = advice_on_files(path, entries_of(path)[0], self._formats, self.recognise)
         return advice or "no format opens this folder; name one that has data"
 
     def _to_name(self, part: str, file: str) -> Format | None:
@@ -260,16 +261,9 @@ def _takes_any(row: Format | None, suffix: str) -> bool:
 
 
 def _entries(folder: str, skip: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files and the folders in it, without those that `skip=` leaves out."""
-    with os.scandir(folder) as entries:
-        found = {each.name: each.is_dir() for each in entries}
-    files = [each for each in found if not found[each]]
-    return files, [each for each in found if found[each] and not _is_left(each, skip)]
-
-
-def _files_in(folder: str) -> list[str]:
-    with os.scandir(folder) as entries:
-        return [each.name for each in entries if not each.is_dir()]
+    """The files and the folders in it, without folders that `skip=` leaves out."""
+    files, folders = entries_of(folder)
+    return files, [each for each in folders if not _is_left(each, skip)]
 
 
 def _unfinished(found: Contents, row: Format | None) -> InvalidArgumentError:

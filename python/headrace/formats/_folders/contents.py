@@ -36,6 +36,14 @@ class Contents:
     """Downloads that have not ended."""
 
 
+def entries_of(folder: str) -> tuple[list[str], list[str]]:
+    """The files and the folders in it, by name, hidden ones, too. OSError: it cannot be read."""
+    with os.scandir(folder) as entries:
+        found = {each.name: each.is_dir() for each in entries}
+    names = sorted(found)
+    return [each for each in names if not found[each]], [each for each in names if found[each]]
+
+
 def contents_of(folder: str, names: Iterable[str], formats: Sequence[Format]) -> Contents:
     """What these files of a folder are."""
     kinds: dict[str, list[str]] = {}

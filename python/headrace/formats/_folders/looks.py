@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
+from headrace.formats._files.images import IMAGES
 from headrace.formats._folders.advice import undecoded_advice, undecoded_suffixes
 from headrace.formats._folders.calls import open_call
-from headrace.formats._folders.contents import UNLIKE, are_numbered, taker
-from headrace.formats._folders.media import IMAGES
+from headrace.formats._folders.contents import UNLIKE, are_numbered, entries_of, taker
 from headrace.formats._format import Format
 from headrace.formats._tables.manifest import Manifest, names_files
 
@@ -62,7 +62,8 @@ def pair_look(path: str, folders: Sequence[str], opens: Opens) -> str | None:
     if len(pictures) != 1 or not partners:
         return None
     images = os.path.join(path, pictures[0])
-    below = [images, *(os.path.join(images, each) for each in sorted(_folders_in(images)))]
+    folders_below = [each for each in entries_of(images)[1] if not each.startswith(".")]
+    below = [images, *(os.path.join(images, each) for each in folders_below)]
     first = next((each for each in reversed(below) if _opens_alone(each, opens)), None)
     what = f"{_PARTNERS[partners[0].lower()]}: {pictures[0]}/ beside {partners[0]}/"
     alone = "" if first is None else f"; the images alone: {open_call(first)}"
@@ -108,8 +109,7 @@ def nested_look(
             return f"its data lie below: {open_call(os.path.join(path, below))}"
     calls = []
     for kind, files in found.items():
-        alike = are_numbered([os.path.basename(each) for each in files])
-        pattern = _pattern(path, kind, files[:1] if kind in UNLIKE and not alike else files)
+        pattern = _path_below(path, kind, files)
         row = opens(pattern)
         own = None if row is not None else taker(os.path.basename(files[0]), formats)
         calls.append(open_call(pattern, None if own is None else own.example()))
@@ -135,10 +135,7 @@ def below_look(path: str, folders: Sequence[str], row: Format) -> str | None:
         if row.takes(name):
             kind = _kind_of(os.path.splitext(name)[1].lower())
             found.setdefault(kind, []).append(os.path.join(folder, name))
-    calls = []
-    for kind, files in found.items():
-        one = kind in UNLIKE and not are_numbered([os.path.basename(each) for each in files])
-        calls.append(open_call(_pattern(path, kind, files[:1] if one else files), row))
+    calls = [open_call(_path_below(path, *each), row) for each in found.items()]
     if not calls:
         return None
     return f"its files lie in folders below: {' or '.join(calls[:_SHOWN])}"
@@ -149,13 +146,14 @@ def _kind_of(suffix: str) -> str:
     return "" if "-of-" in suffix else suffix
 
 
-def _pattern(path: str, kind: str, files: Sequence[str]) -> str:
-    """A pattern of all files below of one kind."""
-    if len(files) == 1:
+def _path_below(path: str, kind: str, files: Sequence[str]) -> str:
+    """A pattern of all files below of one kind; the first of those that are not to be joined."""
+    names = [os.path.basename(each) for each in files]
+    if len(files) == 1 or (kind in UNLIKE and not are_numbered(names)):
         return files[0]
     depths = {each.removeprefix(path).count("/") - 1 for each in files}
     between = "/".join(["*"] * depths.pop()) if len(depths) == 1 else "**"
-    numbered = all("-of-" in os.path.basename(each) for each in files)  # `*` takes folders, too.
+    numbered = all("-of-" in each for each in names)  # `*` takes folders, too.
     name = "*-of-*" if numbered and not kind else f"*{kind}"
     return os.path.join(glob.escape(path), between, name)
 
@@ -180,11 +178,6 @@ def _files_below(path: str, folders: Sequence[str], depth: int = 0) -> Iterator[
 def _has_image(path: str, folder: str) -> bool:
     some = islice(_files_below(path, [folder]), _LOOKED_AT)
     return any(name.lower().endswith(IMAGES) for _, name in some)
-
-
-def _folders_in(path: str) -> list[str]:
-    with os.scandir(path) as entries:
-        return [each.name for each in entries if each.is_dir() and not each.name.startswith(".")]
 
 
 def _opens_alone(path: str, opens: Opens) -> bool:

@@ -12,15 +12,16 @@ import numpy as np
 
 from headrace.errors import HeadraceError, InvalidArgumentError
 from headrace.formats._builder import Builder
+from headrace.formats._files.images import IMAGES
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._files.sounds import Undecoded, sound_bytes
-from headrace.formats._folders.contents import is_note
+from headrace.formats._files.sounds import sound_bytes
+from headrace.formats._findings import FindingCounts
+from headrace.formats._folders.contents import entries_of, is_note
 from headrace.formats._format import Format, Sample
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.annotations import is_annotations
 
-IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 SOUNDS = (".wav", ".flac")
 _FOLDERS_LOOKED_AT = 20
 _FILES_LOOKED_AT = 50
@@ -78,7 +79,7 @@ class Media(Format):
         if classes:
             builder.add_field("label", "array", "int64", inline=True)
             builder.set_classes(classes)
-        undecoded = Undecoded()
+        undecoded = FindingCounts()
         for first in range(0, len(found), _AT_ONCE):
             paths, labels = zip(*found[first : first + _AT_ONCE], strict=True)
             states = [file_state(each) for each in paths]
@@ -119,12 +120,8 @@ def _is_sound(name: str) -> bool:
 
 def _visible(folder: str) -> tuple[list[str], list[str]]:
     """The files and the folders in it, by name."""
-    with os.scandir(folder) as entries:
-        found = {each.name: each.is_dir() for each in entries if not each.name.startswith(".")}
-    return (
-        sorted(each for each in found if not found[each]),
-        sorted(each for each in found if found[each]),
-    )
+    files, folders = entries_of(folder)
+    return ([x for x in files if x[0] != "."], [x for x in folders if x[0] != "."])
 
 
 def _first_file(folder: str) -> str | None:
@@ -158,7 +155,7 @@ def _found(
                     yield os.path.join(where, each), label
 
 
-def _decoded_bytes(path: str, undecoded: Undecoded) -> int:
+def _decoded_bytes(path: str, undecoded: FindingCounts) -> int:
     """What a sound decodes to; 0 of others, and of sounds that are not decoded."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SOUNDS:

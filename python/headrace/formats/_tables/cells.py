@@ -14,8 +14,7 @@ from typing import Any
 
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
-from headrace.formats._files.sounds import Undecoded
-from headrace.formats._findings import Finding, callers_level
+from headrace.formats._findings import Finding, FindingCounts, callers_level
 from headrace.formats._format import Format, written
 
 _DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
@@ -165,7 +164,7 @@ class Oddities:
             if "\n" in cell and _is_like_rows(cell, delimiter, at, len(row)):
                 self.add("rows_in_quotes", f"line {line:,}")
 
-    def report(self, into: Undecoded) -> None:
+    def report(self, into: FindingCounts) -> None:
         """Has `Dataset.report` name them."""
         into.found.update(self.found)
 

@@ -23,8 +23,7 @@ from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
 from headrace.formats._files.paths import spelled
 from headrace.formats._files.reading import file_reader
-from headrace.formats._files.sounds import Undecoded
-from headrace.formats._findings import ANNOTATION_MEMBER, callers_level
+from headrace.formats._findings import ANNOTATION_MEMBER, FindingCounts, callers_level
 from headrace.formats._format import Format, Sample
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.annotations import (
@@ -112,7 +111,7 @@ class Coco(Format):
                 f"indexing {path}: it changed while it was read; index it again when nothing "
                 "writes to it"
             )
-        report = Undecoded()
+        report = FindingCounts()
         for each in found.left_out:
             report.add(ANNOTATION_MEMBER, each)
         if found.left_out and not found.columns and not found.spans:

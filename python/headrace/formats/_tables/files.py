@@ -16,13 +16,11 @@ import numpy.typing as npt
 from headrace import _core
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.formats._builder import Builder
+from headrace.formats._files.images import IMAGES
 from headrace.formats._files.paths import are_below, spelled
-from headrace.formats._files.sounds import Undecoded
+from headrace.formats._findings import FindingCounts
 from headrace.formats._format import written
 from headrace.formats._indexing.in_order import JOBS
-
-IMAGES = (*(".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"),)
-"""Extensions of fields of kind image: those of torchvision's ImageFolder."""
 
 _REMEMBERED_MAX = 50_000  # files that other rows may name again
 _EXAMPLES = 5
@@ -217,7 +215,7 @@ class Files:
         rows: int,
         table: str,
         row: Any,
-        undecoded: Undecoded | None = None,
+        undecoded: FindingCounts | None = None,
         as_text: str | None = None,
     ) -> None:
         """Refuses missing files, or notes how many rows were left out. `rows`: of the table.
@@ -226,7 +224,7 @@ class Files:
         are noted, too. `as_text`: what takes the names of files as text.
         """
         skips = row.missing == "skip"
-        undecoded = undecoded or Undecoded()
+        undecoded = undecoded or FindingCounts()
         if not self.missing:
             undecoded.report(self._builder)
             return

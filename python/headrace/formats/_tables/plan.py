@@ -15,7 +15,8 @@ from headrace.errors import InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import Read
 from headrace.formats._files.reading import file_reader
-from headrace.formats._files.sounds import Undecoded, sound_sizes
+from headrace.formats._files.sounds import sound_sizes
+from headrace.formats._findings import FindingCounts
 from headrace.formats._format import Format, written
 from headrace.formats._tables.absent import check_known, left_out, ways_out
 from headrace.formats._tables.cells import Oddities
@@ -344,7 +345,7 @@ class Writer:
         self._plan = plan
         self._files = files
         self._options = options
-        self._undecoded = Undecoded()
+        self._undecoded = FindingCounts()
         self._rows = 0
         self._added = 0
         self._numbers = {name: number for number, name in enumerate(plan.classes or ())}
