@@ -31,6 +31,7 @@ from headrace.formats._hive.partitions import (
     partitions_of,
 )
 from headrace.formats._indexing.in_order import in_order
+from headrace.formats._parquet.advice import NullAdvice
 from headrace.formats._parquet.columns import Column, classes_of, columns_of, with_stand_ins
 from headrace.formats._parquet.files import (
     SUFFIXES,
@@ -51,14 +52,12 @@ from headrace.formats._tables.absent import (
     check_known,
     left_out,
     valid_field,
-    ways_out,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_TYPED_MAX = 60  # characters of a value that a message advises to type
 GROUP_BYTES_MAX = 2 << 30  # that a row group may decode to
 
 
@@ -348,7 +347,7 @@ class _Filling:
         for column in self._columns:
             parts = []
             inner: list[Any] = []
-            advice = _Advice(self._row, file, self._columns)
+            advice = NullAdvice(self._row, file, self._columns)
             for values in values_of(path, file, group, column, advice):
                 if values.valid is not None and column.is_optional:
                     self._builder.add_values(valid_field(column.name), values.valid)
@@ -416,39 +415,6 @@ class _Filling:
 def _joined_inner(parts: Sequence[tuple[Any, Any]]) -> Inner:
     lengths, counts = zip(*parts, strict=True)
     return np.concatenate(lengths), np.concatenate(counts)
-
-
-class _Advice:
-    """What to do about nulls of a column."""
-
-    def __init__(self, row: Parquet, file: pq.ParquetFile, columns: Sequence[Column]) -> None:
-        self._row, self._file, self._columns = row, file, columns
-
-    def __call__(self, column: Column, inside: bool) -> str:
-        names = [each.name for each in self._columns]
-        embed = ""
-        if column.child is not None:
-            embed = "if they are files, write their bytes into the table, with datasets: "
-            embed += "embed_external_files=True; or "
-        if inside or column.kind == "image":
-            left = left_out(self._row, [column.name], names)
-            return f"{embed}write the file without{left}"
-        lacking = {x.name: _short(x.zero) for x in self._columns if x is column or self._lacks(x)}
-        return embed + ways_out(self._row, lacking, names)
-
-    def _lacks(self, column: Column) -> bool:
-        """Whether the file says that a column has nulls, and nothing stands for them."""
-        if column.has_stand_in or column.kind == "image" or column.shape or column.child:
-            return False
-        about = self._file.metadata
-        groups = map(about.row_group, range(about.num_row_groups))
-        chunks = (each.column(number) for each in groups for number in range(about.num_columns))
-        own = (each.statistics for each in chunks if each.path_in_schema == column.path)
-        return any(each is not None and each.null_count for each in own)
-
-
-def _short(value: Any) -> Any:
-    return value if len(repr(value)) <= _TYPED_MAX else None
 
 
 def _parsed(path: str, part: str) -> tuple[int, list[str], dict[str, Any], bool]:

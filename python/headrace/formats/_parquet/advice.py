@@ -1,0 +1,70 @@
+"""What to do about nulls in Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.formats._format import Format
+from headrace.formats._parquet.columns import Column
+from headrace.formats._tables.absent import left_out, ways_out
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+_TYPED_MAX = 60  # characters of a value that a message advises to type
+_GROUPS_MAX = 8  # that are looked at
+_ROWS_AT_ONCE = 65_536
+
+
+class NullAdvice:
+    """What to do about nulls of a column, in words behind the error."""
+
+    def __init__(self, row: Format, file: pq.ParquetFile, columns: Sequence[Column]) -> None:
+        self._row, self._file, self._columns = row, file, columns
+
+    def __call__(self, column: Column, inside: bool) -> str:
+        """`inside`: they are in its lists, not in rows."""
+        names = [each.name for each in self._columns]
+        embed = ""
+        if column.child is not None:
+            embed = "if they are files, write their bytes into the table, with datasets: "
+            embed += "embed_external_files=True; or "
+        if inside or column.kind == "image":
+            left = left_out(self._row, [column.name], names)
+            return f"{embed}write the file without{left}"
+        lack = {column.name, *self._others_that_lack(column)}
+        lacking = {x.name: _short(x.zero) for x in self._columns if x.name in lack}
+        return embed + ways_out(self._row, lacking, names)
+
+    def _others_that_lack(self, column: Column) -> set[str]:
+        """The other columns that have nulls in the first row groups, for which nothing stands.
+
+        Their values are read: what pyarrow says of a column of a row group ends the process if the
+        file is damaged (footer.py).
+        """
+        others = [
+            each
+            for each in self._columns
+            if each is not column
+            and not (each.has_stand_in or each.kind == "image" or each.shape or each.child)
+        ]
+        if not others:
+            return set()
+        batches = self._file.iter_batches(
+            batch_size=_ROWS_AT_ONCE,
+            row_groups=range(min(self._file.metadata.num_row_groups, _GROUPS_MAX)),
+            columns=[each.name for each in others],
+            use_threads=False,
+        )
+        found: set[str] = set()
+        for batch in batches:
+            columns = zip(batch.schema.names, batch.columns, strict=True)
+            found.update(name for name, values in columns if values.null_count)
+            if len(found) == len(others):
+                break
+        return found
+
+
+def _short(value: Any) -> Any:
+    return value if len(repr(value)) <= _TYPED_MAX else None
