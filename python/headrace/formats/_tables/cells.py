@@ -19,7 +19,6 @@ from headrace.formats._format import Format, written
 
 _DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
-_EXAMPLES = 5
 _DIGITS_MAX = 300  # that any float64 with a fraction can have without an exponent
 ABSENT_WORDS = {"NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "none", "nil", "-", "?"}
 """Cells that stand for no value in tables of other programs."""
@@ -141,14 +140,13 @@ def _cells_of(line: str, delimiter: str) -> list[str]:
 class Oddities:
     """What in a table may be a mistake, of which a warning tells and `Dataset.report`."""
 
-    found: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+    counts: FindingCounts = field(default_factory=FindingCounts)
     columns: dict[str, dict[str, None]] = field(default_factory=dict)
     """By kind the columns."""
 
-    def add(self, kind: str, example: str, column: str | None = None, count: int = 1) -> None:
+    def add(self, kind: str, example: str, column: str | None = None) -> None:
         """Counts one; the first few are examples."""
-        before, names = self.found.get(kind, (0, []))
-        self.found[kind] = before + count, [*names, example][:_EXAMPLES]
+        self.counts.add(kind, example)
         if column is not None:
             self.columns.setdefault(kind, {})[column] = None
 
@@ -166,12 +164,12 @@ class Oddities:
 
     def report(self, into: FindingCounts) -> None:
         """Has `Dataset.report` name them."""
-        into.found.update(self.found)
+        into.found.update(self.counts.found)
 
     def warn(self, table: str, row: Any) -> None:
         """One warning, with what to type."""
         said = []
-        for kind, (count, examples) in self.found.items():
+        for kind, (count, examples) in self.counts.found.items():
             given = tuple(self.columns.get(kind, ()))
             if kind == "blanks":
                 way_out = written(row, strip=True)
