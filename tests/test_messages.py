@@ -151,6 +151,14 @@ def test_an_error_of_the_core_or_of_another_process_is_known_by_its_text(project
     }
 
 
+def test_text_within_the_text_of_a_caller_is_judged_with_it(project: Path) -> None:
+    inner = "looking for '7': no such file; copy it"
+    outer = "copying 2 files: looking for '8': no such file; copy it"
+    found = recorded(project, [], inner, outer)
+    (texts,) = found.texts.values()
+    assert texts == [outer]
+
+
 def test_a_file_that_changed_since_is_told_by_text_alone(project: Path) -> None:
     line = line_of("raise InvalidArgumentError")
     found = recorded(project, [("reader.py", line)], "opening: the path is empty; give one")

@@ -2,10 +2,16 @@
 // test of ctest, and the program runs what these define, so that each source still has a process of
 // its own.
 //
+// HEADRACE_MESSAGES=build/messages: all messages of errors that a source's tests make go into a
+// file there, unless a filter of the caller's own leaves some out; ctest of the release preset sets
+// it.
+//
 // base_tests --sources=gate_test.cc      what `ctest -R gate_test` runs; any option of GoogleTest
 // besides base_tests                             all tests of the folder
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +19,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "message_recorder.h"
 
 // The names of all sources that have tests of this program, by commas; CMake writes it.
 extern const char kTestSources[];
@@ -62,6 +69,7 @@ std::optional<std::string> FilterOf(const std::vector<std::string_view>& sources
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
   constexpr std::string_view kSources = "--sources=";
+  std::optional<std::filesystem::path> messages;  // where they go
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (!argument.starts_with(kSources)) continue;
@@ -72,7 +80,17 @@ int main(int argc, char** argv) {
       return 2;
     }
     // A filter of the caller's own stays: it asks for less.
-    if (testing::GTEST_FLAG(filter) == "*") testing::GTEST_FLAG(filter) = *filter;
+    if (testing::GTEST_FLAG(filter) != "*") continue;
+    testing::GTEST_FLAG(filter) = *filter;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread runs yet
+    if (const char* folder = std::getenv("HEADRACE_MESSAGES"); folder != nullptr) {
+      messages = headrace::testing::FileOfMessages(folder, argv[0],
+                                                   std::string(argument.substr(kSources.size())));
+    }
   }
-  return RUN_ALL_TESTS();
+  if (!messages) return RUN_ALL_TESTS();
+  headrace::testing::MessageRecorder::OfProcess().Start();
+  const int failed = RUN_ALL_TESTS();
+  headrace::testing::MessageRecorder::OfProcess().Write(*messages);
+  return failed;
 }

@@ -6,7 +6,7 @@ Usage: python tools/messages list [TEXT]   each place: file:line, its kind, what
        python tools/messages open          writes open.txt anew
 
 All read what the last `make test` and `make check` left in build/messages/. A message counts as
-seen if a test made it, or a test has its text: those of the core are known by their text alone.
+seen if a test made it, or has its text; the place of one of the core is known by its text alone.
 """
 
 from __future__ import annotations

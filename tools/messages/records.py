@@ -21,6 +21,8 @@ _LITERALS = re.compile(r'"((?:[^"\\\n]|\\.)*)"(?:\s*"((?:[^"\\\n]|\\.)*)")*')
 _ONE = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 _ALIKE_MAX = 3
 _PART_MAX = 200  # characters
+_COLON = re.compile(": ")
+_DIGITS = re.compile(r"\d+")
 _LEAST = 8  # letters of the part of a message that a test compares with
 
 
@@ -44,7 +46,7 @@ class Seen:
 def seen(
     python: list[Site], core: list[Site], folder: Path = RECORDED, package: Path = PACKAGE
 ) -> Seen:
-    """Of all files that tests/message_recorder.py left in `folder`."""
+    """Of all files that the tests left in `folder`; those of the core leave texts alone."""
     found = Seen()
     of_file: dict[str, list[Site]] = defaultdict(list)
     for site in python:
@@ -67,8 +69,17 @@ def seen(
                             found.add(site, text)
     found.changed -= as_now
     # Of the core, of other processes and of classes that are not headrace's the place is not known.
-    _match(texts, python + core, found)
+    _match(whole(texts), python + core, found)
     return found
+
+
+def whole(texts: set[str]) -> list[str]:
+    """Without those that are the end of another one, by context before it: users read all of it.
+    Numbers are not compared."""
+    ends = {
+        _DIGITS.sub("", text[colon.end() :]) for text in texts for colon in _COLON.finditer(text)
+    }
+    return [text for text in texts if _DIGITS.sub("", text) not in ends]
 
 
 def _digest(path: Path) -> str | None:
