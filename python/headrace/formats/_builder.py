@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from headrace import _core
 from headrace._arguments import choice, given_path, integer, written_path
+from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.formats._field import (
     Column,
@@ -203,7 +204,7 @@ class Builder:
         try:
             status = os.stat(where)
         except OSError as error:
-            raise NotFoundError(f"adding file {where}: {error.strerror}") from error
+            raise NotFoundError(f"adding file {where}: {unread_reason(error)}") from error
         state = (where, status.st_size, status.st_mtime_ns)
         if depends and [state] != self._depends_on[-1:]:  # Once for all parts of a file.
             self._depends_on.append(state)

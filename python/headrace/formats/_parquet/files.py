@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace._text import unread_reason
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -60,7 +61,7 @@ def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
     except FileNotFoundError as error:
         raise NotFoundError(f"{doing} {path}: no such file") from error
     except PermissionError as error:
-        raise FailedPreconditionError(f"{doing} {path}: {error.strerror or error}") from error
+        raise FailedPreconditionError(f"{doing} {path}: {unread_reason(error)}") from error
     except (MemoryError, pa.ArrowMemoryError) as error:
         raise ResourceExhaustedError(f"{doing} {path}: out of memory: {_first(error)}") from error
     except (pa.ArrowException, Exception) as error:
