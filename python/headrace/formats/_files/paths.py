@@ -98,8 +98,11 @@ def _absent(path: str) -> str:
             "is, or name another path"
         )
     if str(missing) == path:
-        return "no such file or folder"
-    return f"no such file or folder (the path exists as far as {missing.parent})"
+        return "no such file or folder; see what is there with ls"
+    return (
+        f"no such file or folder (the path exists as far as {missing.parent}); see what is there "
+        "with ls"
+    )
 
 
 def spelled(path: str) -> str:

@@ -129,7 +129,8 @@ class TFRecord(Format):
         wanted: Mapping[str, str | None] = self.features or dict.fromkeys(sorted(found))
         if not wanted:
             raise InvalidArgumentError(
-                f"indexing {source.path}: byte {at}: the first record has no features"
+                f"indexing {source.path}: byte {at}: the first record has no features; open "
+                "it without examples=, or open files whose records have some"
             )
         return [FeatureColumn.of(source, at, name, kind, found) for name, kind in wanted.items()]
 
