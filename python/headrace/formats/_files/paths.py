@@ -81,7 +81,7 @@ def _not_found(doing: str, path: str) -> HeadraceError:
         return FailedPreconditionError(f"{doing}: {os_reason(error)}")
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            return InvalidArgumentError(f"{doing}: {os_reason(error)}")
+            return InvalidArgumentError(f"{doing}: {os_reason(error)}; shorten the path")
     if glob.has_magic(path):
         return NotFoundError(f"{doing}: no file matches this pattern; see what is there with ls")
     return NotFoundError(f"{doing}: {_absent(path)}")
