@@ -63,7 +63,10 @@ def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
     except PermissionError as error:
         raise FailedPreconditionError(f"{doing} {path}: {unread_reason(error)}") from error
     except (MemoryError, pa.ArrowMemoryError) as error:
-        raise ResourceExhaustedError(f"{doing} {path}: out of memory: {_first(error)}") from error
+        raise ResourceExhaustedError(
+            f"{doing} {path}: out of memory: {_first(error)}; take "
+            "fewer columns with columns=(...), or write it again with a smaller row_group_size="
+        ) from error
     except (pa.ArrowException, Exception) as error:
         raise DataLossError(
             f"{doing} {path}: pyarrow cannot read it: {type(error).__name__}: {_first(error)}; it "
