@@ -169,8 +169,8 @@ def change_between(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> No
             "a.jsonl",
             '{"text": "x", "n": [1, 2]}\n',
             '{"text": "x", "n": [[1], [2]]}\n',
-            "indexing {}: line 1 (byte 0): 'n' is not what it was in a first pass over the table (of "
-            "entries of shape [1], in other rows of []); index it again when nothing writes to it",
+            "indexing {}: line 1 (byte 0): 'n' is not what it was in a first pass over the table "
+            "(of entries of shape [1], in other rows of []); index it again when nothing writes to it",
         ),
         (
             "a.csv",
@@ -203,11 +203,12 @@ def test_texts_that_are_too_many_for_classes(
     path = csv(tmp_path, "text,label\na,x\nb,y\nc,z\n")
     said = refusal(path, Manifest())
     assert said.startswith(
-        f"indexing {path}: line 2 (byte 11): column 'label' has more than 2 different texts, which are not "
-        "classes; "
+        f"indexing {path}: line 2 (byte 11): column 'label' has more than 2 different texts, "
+        "which are not classes; "
     )
-    (row,) = formats_in(said)
-    assert [each["label"] for each in hr.open(path, format=row)] == ["x", "y", "z"]
+    as_text, without = formats_in(said)
+    assert [each["label"] for each in hr.open(path, format=as_text)] == ["x", "y", "z"]
+    assert hr.open(path, format=without).fields == ("text",)
 
 
 def test_a_folder_without_a_table(tmp_path: Path) -> None:
