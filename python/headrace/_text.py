@@ -8,6 +8,7 @@ byte is written as \\xNN, any other surrogate as \\uNNNN. bindings/convert/text.
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import sys
 import unicodedata
@@ -49,6 +50,14 @@ def _numbered(character: str) -> str:
 def os_reason(error: OSError) -> str:
     """The cause of an error of the system, without the path; with a remedy for EACCES."""
     return _core.errno_text(error.errno) if isinstance(error.errno, int) else str(error)
+
+
+def unread_reason(error: OSError) -> str:
+    """As `os_reason`, of what cannot be read: always with a remedy."""
+    reason = os_reason(error)
+    if error.errno == errno.EACCES:
+        return reason
+    return f"{reason}; see what is there with `namei -l PATH`; if its disk fails, copy it again"
 
 
 def print_any_text() -> None:

@@ -73,13 +73,7 @@ class Dataset:
         nesting = Nesting([field.name for field in self._fields])
         order = self.format_row.field_order(index, field_types(self._fields, nesting))
         self._nesting = nesting.in_order(order)
-        try:
-            classes = json.loads(index.attributes.get("classes", "[]"))
-        except ValueError as error:
-            raise DataLossError(
-                f"opening {path}: its list of classes is damaged: {error}"
-            ) from error
-        self._classes: tuple[str, ...] = tuple(classes)
+        self._classes = _classes_of(index, path)
         self._left_out = left_out
         self._report = findings_of(index, path)
         if left_out is not None:
@@ -269,6 +263,20 @@ class Dataset:
 def samples_of(dataset: Dataset) -> StoredSamples:
     """Its samples as they are stored; to be read by a `stored_reader`."""
     return dataset._samples
+
+
+def _classes_of(index: _core.Index, path: str) -> tuple[str, ...]:
+    """The names of the classes that the index has."""
+    try:
+        found = json.loads(index.attributes.get("classes", "[]"))
+        why = f"it is {shown(found)}"
+    except ValueError as error:
+        found, why = None, str(error)
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise DataLossError(
+            f"opening {path}: its list of classes is damaged: {why}; make the index again"
+        )
+    return tuple(found)
 
 
 def left_out_of(dataset: Dataset) -> listed.Numbers | None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from headrace import _core
 from headrace._arguments import choice, given_path, integer, written_path
+from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.formats._field import (
     Column,
@@ -203,7 +204,7 @@ class Builder:
         try:
             status = os.stat(where)
         except OSError as error:
-            raise NotFoundError(f"adding file {where}: {error.strerror}") from error
+            raise NotFoundError(f"adding file {where}: {unread_reason(error)}") from error
         state = (where, status.st_size, status.st_mtime_ns)
         if depends and [state] != self._depends_on[-1:]:  # Once for all parts of a file.
             self._depends_on.append(state)
@@ -244,17 +245,15 @@ class Builder:
         return self._add([name], [decoded_bytes], [mtime_ns])
 
     def add_files(self, paths: Sequence[str], sizes: Column, mtimes_ns: Column) -> int:
-        """Adds files whose sizes and times are known, and returns the number of the first.
-
-        The others have the numbers behind it. A time of 0 is not checked.
-        """
+        """Adds files whose sizes and times are known, and returns the number of the first: the
+        others have those behind it. A time of 0 is not checked."""
         below = self._root.rstrip("/") + "/"
         if are_below(below, paths):
             names = ("\0" + "\0".join(paths)).replace("\0" + below, "\0")[1:].split("\0")
         else:
             names = [self._below_root(path) for path in paths]  # Says which one does not.
         if self._row_groups:
-            raise InvalidArgumentError(f"adding files of {self._root}: add_group() is needed")
+            raise InvalidArgumentError(f"adding files of {self._root}: got files; call add_group()")
         if self._decodes:
             names = [f"stored:{size}/{name}" for size, name in zip(sizes, names, strict=True)]
         return self._add(names, sizes, mtimes_ns)

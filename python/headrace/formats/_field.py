@@ -95,7 +95,7 @@ class Field:
         if self.has_decoded_sizes != is_given:
             raise InvalidArgumentError(
                 f"field {self.name!r}: decoded= was given, but its samples are not compressed, or "
-                "arrays of one shape"
+                "arrays of one shape; leave it out"
                 if is_given
                 else f"field {self.name!r}: decoded= is needed: the bytes that each sample decodes "
                 "to"
@@ -147,7 +147,9 @@ class Field:
         try:
             array = np.asarray(values)
         except ValueError as error:
-            raise InvalidArgumentError(f"field {self.name!r}: {error}") from error
+            raise InvalidArgumentError(
+                f"field {self.name!r}: {error}; give samples of one shape"
+            ) from error
         if array.size and not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise InvalidArgumentError(
                 f"field {self.name!r}: got values of {array.dtype}, it holds {self.dtype}; "
@@ -196,7 +198,10 @@ class Field:
         if is_text != (self.kind == "text") or not isinstance(
             value, (str, bytes, bytearray, memoryview)
         ):
-            raise InvalidArgumentError(f"field {self.name!r} of {self.kind}: got {shown(value)}")
+            raise InvalidArgumentError(
+                f"field {self.name!r} of {self.kind}: got {shown(value)}, must be "
+                f"{'text' if self.kind == 'text' else 'bytes'}"
+            )
         if not isinstance(value, str):
             return bytes(value)
         try:

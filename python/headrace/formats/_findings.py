@@ -163,7 +163,9 @@ def findings_of(index: _core.Index, path: str) -> tuple[Finding, ...]:
             if kind not in _DECODED_SINCE
         )
     except (ValueError, TypeError) as error:
-        raise DataLossError(f"opening {path}: its report is damaged: {error}") from error
+        raise DataLossError(
+            f"opening {path}: its report is damaged: {error}; make the index again"
+        ) from error
 
 
 def skip_of(index: _core.Index) -> tuple[str, ...]:

@@ -176,7 +176,10 @@ class Format(metaclass=_NamedOptions):
 
         An exception stops it, and nothing is left.
         """
-        raise InvalidArgumentError(f"indexing {path}: {self.opens} cannot be indexed")
+        raise InvalidArgumentError(
+            f"indexing {path}: {self.opens} cannot be indexed: format {self.name!r} needs a method "
+            "fill(path, builder)"
+        )
 
     def of_object(self, given: object) -> Given | None:
         """How to index an object that is given instead of a path; None: not one of this format.
@@ -215,7 +218,9 @@ class Format(metaclass=_NamedOptions):
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """Yields each sample, read by the format's own library. Tests compare it with headrace."""
-        raise InvalidArgumentError(f"reading {path}: {self.opens} has no reader of its own")
+        raise InvalidArgumentError(
+            f"reading {path}: {self.opens} has no reader of its own; read hr.open({path!r})"
+        )
 
     def options(self) -> Mapping[str, Any]:
         """The parameters, as JSON values, by name: the fields of a dataclass.
@@ -398,6 +403,13 @@ class Format(metaclass=_NamedOptions):
         return json.dumps(parts)
 
 
+_ADVICE = {
+    "the name is taken": "; each part of a sample has a name of its own: leave one of the two out",
+    "is not a wider type than": "; choose a wider batch_dtype, or leave it out",
+}
+"""What to do, by what the core says."""
+
+
 def _filled(given: Given, builder: Builder, target: str) -> None:
     """Describes the samples; errors name the data, not the index file."""
     try:
@@ -406,8 +418,7 @@ def _filled(given: Given, builder: Builder, target: str) -> None:
         what = str(error).removeprefix(f"writing index {target!r}: ")
         if what == str(error):
             raise
-        taken = "; each part of a sample has a name of its own: leave one of the two out"
-        advice = taken if what.endswith("the name is taken") else ""
+        advice = next((way for end, way in _ADVICE.items() if end in what), "")
         raise InvalidArgumentError(f"indexing {given.title}: {what}{advice}") from error
 
 

@@ -151,7 +151,8 @@ def _check_source(source: Dataset) -> None:
         raise InvalidArgumentError(f"packing {source.path}: it has no samples")
     if all(field.is_inline for field in source.index.fields):
         raise InvalidArgumentError(
-            f"packing {source.path}: all its fields are inline in the index: nothing to pack"
+            f"packing {source.path}: all its fields are inline in the index: nothing to "
+            "pack; open it as it is"
         )
 
 
@@ -200,7 +201,7 @@ def _keep_or_remove(partial: PartialPack, error: BaseException) -> None:
         partial.remove()
 
 
-class _NoRoomError(Exception):
+class _NoRoomError(ResourceExhaustedError):
     """The disk cannot hold the pack: checked before writing."""
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from headrace import _core
 from headrace._arguments import shown
-from headrace._text import os_reason
+from headrace._text import unread_reason
 from headrace._units import format_bytes
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.formats._arrow.huggingface import HuggingFace
@@ -272,7 +272,7 @@ def recognised(path: str) -> Format:
             return row
         names = sorted(os.listdir(path)) if os.path.isdir(path) else None
     except OSError as error:
-        raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error
+        raise FailedPreconditionError(f"opening dataset {path}: {unread_reason(error)}") from error
     if not os.path.exists(path):
         first = expand(path)[0]
         there = "" if os.path.exists(first) else ", which is not there"

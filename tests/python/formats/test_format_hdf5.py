@@ -417,7 +417,7 @@ def test_small_datasets_of_other_files_are_not_copied(h5py: Any, tmp_path: Path,
         ({"columns": ("meta",)}, "no dataset 'meta'"),
         ({"columns": ()}, "columns= names none"),
         ({"columns": "images"}, "must be an iterable"),
-        ({"inline": ("nope",)}, "inline='nope': its datasets are"),
+        ({"inline": ("nope",)}, "inline='nope': there are images"),
         ({"sample": "rows"}, "must be one of 'row', 'file'"),
     ],
 )

@@ -112,7 +112,7 @@ def test_parts_are_chosen_and_kept_as_bytes(written: Path) -> None:
     dataset, own = check_rows(written / "every", row)
     assert dataset.fields == ("str", "scalar")
     assert own[2]["scalar"] == b"\0\0\0\x0e\0\0\0\0\x02\0"
-    with pytest.raises(errors.InvalidArgumentError, match=r"no 'label'; its columns are int, flo"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"no 'label'; there are int, flo"):
         hr.open(written / "every", format=LitData(raw=("label",)))
 
 

@@ -109,7 +109,7 @@ def test_columns_are_chosen_and_kept_as_bytes(mds: Path) -> None:
     assert dataset.fields == ("fixed", "str")
     assert own[2]["fixed"] == np.full((2, 3), 2, np.float32).tobytes()
     for options in ({"columns": ("label",)}, {"raw": ("label",)}):
-        with pytest.raises(errors.InvalidArgumentError, match=r"no 'label'; its columns are any, "):
+        with pytest.raises(errors.InvalidArgumentError, match=r"no 'label'; there are any, "):
             hr.open(mds / "all", format=MDS(**options))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace._text import unread_reason
 from headrace.errors import DataLossError, FailedPreconditionError, NotFoundError
 
 Bytes = npt.NDArray[np.uint8]
@@ -40,7 +41,7 @@ class MappedFile:
         except FileNotFoundError as error:
             raise NotFoundError(f"reading {path}: no such file") from error
         except OSError as error:
-            raise FailedPreconditionError(f"reading {path}: {error.strerror}") from error
+            raise FailedPreconditionError(f"reading {path}: {unread_reason(error)}") from error
         self._map.madvise(mmap.MADV_RANDOM)
         self.bytes: Bytes = np.frombuffer(self._map, np.uint8)
         self.base = int(self.bytes.ctypes.data)
@@ -67,7 +68,9 @@ class MappedFile:
                 if os.preadv(self._fd, [into], at) == 0:
                     return
             except OSError as error:
-                raise FailedPreconditionError(f"reading {self.path}: {error.strerror}") from error
+                raise FailedPreconditionError(
+                    f"reading {self.path}: {unread_reason(error)}"
+                ) from error
 
     def forget(self) -> None:
         """Gives back the memory of pages that were read; they can be read again."""

@@ -287,7 +287,9 @@ class Dictionary(Reader):
             chunk.refuse_nulls(name, array)
             if array.dictionary.null_count:
                 raise chunk.refused(
-                    name, "its dictionary holds null", "cast the column to a string"
+                    name,
+                    "its dictionary holds null",
+                    "cast the column to a string, or leave it out with columns=(...)",
                 )
             texts = array.dictionary.to_pylist()
             codes = array.indices.to_numpy(zero_copy_only=False)

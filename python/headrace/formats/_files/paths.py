@@ -81,7 +81,7 @@ def _not_found(doing: str, path: str) -> HeadraceError:
         return FailedPreconditionError(f"{doing}: {os_reason(error)}")
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            return InvalidArgumentError(f"{doing}: {os_reason(error)}")
+            return InvalidArgumentError(f"{doing}: {os_reason(error)}; shorten the path")
     if glob.has_magic(path):
         return NotFoundError(f"{doing}: no file matches this pattern; see what is there with ls")
     return NotFoundError(f"{doing}: {_absent(path)}")
@@ -98,8 +98,11 @@ def _absent(path: str) -> str:
             "is, or name another path"
         )
     if str(missing) == path:
-        return "no such file or folder"
-    return f"no such file or folder (the path exists as far as {missing.parent})"
+        return "no such file or folder; see what is there with ls"
+    return (
+        f"no such file or folder (the path exists as far as {missing.parent}); see what is there "
+        "with ls"
+    )
 
 
 def spelled(path: str) -> str:

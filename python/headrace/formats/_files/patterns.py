@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -87,7 +88,7 @@ def files_at(path: str, takes: Callable[[str], bool]) -> list[str]:
     try:
         names = sorted(os.listdir(path))
     except OSError as error:
-        raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
+        raise FailedPreconditionError(f"indexing {path}: {unread_reason(error)}") from error
     return [os.path.join(path, each) for each in names if takes(each)]
 
 

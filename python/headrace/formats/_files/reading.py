@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, HeadraceError, NotFoundError
 from headrace.formats._files.npy import Read
 
@@ -28,12 +29,12 @@ def open_file(path: str) -> Iterator[tuple[int, int]]:
     except FileNotFoundError as error:
         raise NotFoundError(f"reading {path}: no such file") from error
     except OSError as error:
-        raise FailedPreconditionError(f"reading {path}: {error.strerror}") from error
+        raise FailedPreconditionError(f"reading {path}: {unread_reason(error)}") from error
     try:
         yield fd, os.fstat(fd).st_size
     except HeadraceError:
         raise  # Some are OSErrors, too.
     except OSError as error:
-        raise FailedPreconditionError(f"reading {path}: {error.strerror}") from error
+        raise FailedPreconditionError(f"reading {path}: {unread_reason(error)}") from error
     finally:
         os.close(fd)

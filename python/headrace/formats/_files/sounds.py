@@ -53,7 +53,9 @@ def check_sounds(path: str, sounds: Sequence[str], kinds: Mapping[str, str]) -> 
     for name in sounds:
         if kinds.get(name) != "bytes":
             has = f"it holds {kinds[name]}" if name in kinds else "there is no such field"
+            fields = [each for each, kind in kinds.items() if kind == "bytes"]
+            there = f"name fields of bytes: {', '.join(fields)}"
             raise InvalidArgumentError(
-                f"indexing {path}: sounds: got {name!r}: {has}; fields of bytes are "
-                f"{', '.join(each for each, kind in kinds.items() if kind == 'bytes') or 'none'}"
+                f"indexing {path}: sounds: got {name!r}: {has}; "
+                f"{there if fields else 'leave sounds out: no field has bytes'}"
             )

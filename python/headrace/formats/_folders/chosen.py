@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, cast
 
 from headrace._arguments import shown
-from headrace._text import os_reason
+from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
 from headrace.formats._files.patterns import expand, is_pattern
 from headrace.formats._folders.advice import advice_on_files
@@ -67,7 +67,9 @@ class Chooser:
         except OSError as error:
             if isinstance(error, HeadraceError):
                 raise
-            raise FailedPreconditionError(f"opening dataset {path}: {os_reason(error)}") from error
+            raise FailedPreconditionError(
+                f"opening dataset {path}: {unread_reason(error)}"
+            ) from error
 
     def _chosen(
         self, path: str, row: Format | None, split: str | None, skip: Sequence[str]

@@ -115,7 +115,7 @@ class Hdf5(Format):
         for name in self.inline:
             if name.strip("/") not in names:
                 raise InvalidArgumentError(
-                    f"indexing {path}: inline={name!r}: its datasets are {', '.join(names)}"
+                    f"indexing {path}: inline={name!r}: there are {', '.join(names)}"
                 )
         return columns_of(path, file, names)
 

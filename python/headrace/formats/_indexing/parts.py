@@ -66,7 +66,10 @@ class Part:
 
     def publish(self) -> NoReturn:
         """Raises: the whole is published."""
-        raise FailedPreconditionError("writing an index: it is that of the whole, not of a part")
+        raise FailedPreconditionError(
+            "writing an index: it is that of the whole, not of a part; call publish() of the "
+            "builder itself"
+        )
 
 
 Described = TypeVar("Described", bound=Part)

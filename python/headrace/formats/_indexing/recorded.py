@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
+from headrace._text import unread_reason
 from headrace.errors import NotFoundError, ResourceExhaustedError, UnavailableError
 
 U64 = npt.NDArray[np.uint64]
@@ -185,7 +186,7 @@ def file_state(path: str) -> State:
     try:
         status = os.stat(path)
     except OSError as error:
-        raise NotFoundError(f"reading the state of {path}: {error.strerror}") from error
+        raise NotFoundError(f"reading the state of {path}: {unread_reason(error)}") from error
     return path, -1 if S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns
 
 

@@ -268,7 +268,10 @@ def _exchange(new: Path, old: Path) -> None:
         return
     code = ctypes.get_errno()
     if code not in (errno.EINVAL, errno.ENOSYS):
-        raise UnavailableError(f"replacing {old}: {os.strerror(code)}")
+        raise UnavailableError(
+            f"replacing {old}: {os.strerror(code)}; see what is there with `ls -la {old.parent}`, "
+            "then run the command again"
+        )
     aside = (
         new.parent / "replaced"
     )  # A file system without exchange: for a moment there is no pack.

@@ -322,7 +322,8 @@ def _locate(fd: int, path: str, size: int, digest: int, written: list[Block]) ->
         file = pa.ipc.open_file(pa.BufferReader(whole))
         if file.num_record_batches != len(written):
             raise DataLossError(
-                f"verifying {path}: {file.num_record_batches} of {len(written)} blocks are there"
+                f"verifying {path}: {file.num_record_batches} of {len(written)} blocks are there; "
+                f"{_SUSPECT}"
             )
         for number, block in enumerate(written):
             batch = file.get_batch(number)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace._text import unread_reason
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -60,9 +61,12 @@ def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
     except FileNotFoundError as error:
         raise NotFoundError(f"{doing} {path}: no such file") from error
     except PermissionError as error:
-        raise FailedPreconditionError(f"{doing} {path}: {error.strerror or error}") from error
+        raise FailedPreconditionError(f"{doing} {path}: {unread_reason(error)}") from error
     except (MemoryError, pa.ArrowMemoryError) as error:
-        raise ResourceExhaustedError(f"{doing} {path}: out of memory: {_first(error)}") from error
+        raise ResourceExhaustedError(
+            f"{doing} {path}: out of memory: {_first(error)}; take "
+            "fewer columns with columns=(...), or write it again with a smaller row_group_size="
+        ) from error
     except (pa.ArrowException, Exception) as error:
         raise DataLossError(
             f"{doing} {path}: pyarrow cannot read it: {type(error).__name__}: {_first(error)}; it "

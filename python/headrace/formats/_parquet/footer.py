@@ -69,7 +69,10 @@ def _footer(path: str, read: Read, size: int) -> bytes:
     tail = read(size - _TAIL_BYTES, _TAIL_BYTES) if size >= _TAIL_BYTES else b""
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or length > size - _TAIL_BYTES:
-        raise DataLossError(f"indexing {path}: it does not end as a Parquet file: it was cut")
+        raise DataLossError(
+            f"indexing {path}: it does not end as a Parquet file: it was cut; copy or "
+            "write it again"
+        )
     return read(size - _TAIL_BYTES - length, length)
 
 
@@ -82,7 +85,7 @@ def _chunk(column: Any) -> Chunk:
     about: Struct = _part(column, 3, dict)
     encodings = _part(about, 2, list)
     if not all(isinstance(each, int) for each in encodings):
-        raise MalformedError("encodings")
+        raise MalformedError("the encodings of a column are no numbers")
     return Chunk(
         _part(about, 1, int),
         frozenset(encodings),
@@ -96,5 +99,5 @@ def _chunk(column: Any) -> Chunk:
 def _part(fields: Any, number: int, kind: type) -> Any:
     found = fields.get(number) if isinstance(fields, dict) else None
     if not isinstance(found, kind) or (isinstance(found, int) and found < 0):
-        raise MalformedError(f"no field {number}")
+        raise MalformedError(f"it has no field {number} of that type")
     return found

@@ -427,7 +427,9 @@ def _parsed(path: str, part: str) -> tuple[int, list[str], dict[str, Any], bool]
             return group, names, stand_ins, is_permuted
     except (ValueError, TypeError):
         pass
-    raise DataLossError(f"decoding {path}: the index names no row group by {part!r}")
+    raise DataLossError(
+        f"decoding {path}: the index names no row group by {part!r}; make the index again"
+    )
 
 
 def _too_large(path: str, group: int, size: int) -> InvalidArgumentError:

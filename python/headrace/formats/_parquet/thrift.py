@@ -57,7 +57,7 @@ class _Reader:
         while head := self._byte():
             number = self._number(head, number)
             if number in fields:
-                raise MalformedError(f"field {number}")
+                raise MalformedError(f"it has field {number} twice")
             kind = head & 15
             fields[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
         return fields
@@ -78,13 +78,13 @@ class _Reader:
                 return count
             if kind not in (_TRUE, _FALSE):
                 self._value(kind, 0)
-        raise MalformedError(f"no field {wanted}")
+        raise MalformedError(f"it has no list of structs in field {wanted}")
 
     def _number(self, head: int, before: int) -> int:
         """Of a field, by its first byte and the number of the field before it."""
         number = before + (head >> 4) if head >> 4 else self._signed()
         if not 0 < number < 2**15:
-            raise MalformedError(f"field {number}")
+            raise MalformedError(f"a field has the number {number}")
         return number
 
     def _value(self, kind: int, depth: int) -> Any:

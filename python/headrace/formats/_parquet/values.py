@@ -117,7 +117,7 @@ def _with_stand_in(
     try:
         is_whole = column.dtype is not None and np.dtype(column.dtype).kind in "iu"
         if value is None or (is_whole and not column.shape and type(value) is not int):
-            raise TypeError(f"{value!r:.80} is none")
+            raise TypeError(f"{value!r:.80} is no such value")
         one = pa.array([value], found.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(

@@ -48,7 +48,9 @@ def answered(body: bytes, memory: memoryview) -> bytes:
         name, path, part = map(os.fsdecode, _strings(body))
         row = table.named(name)
         if not isinstance(row, GroupFormat):
-            raise errors.InvalidArgumentError(f"decoding {path}: format {name!r} has no row groups")
+            raise errors.InvalidArgumentError(
+                f"decoding {path}: format {name!r} has no row groups; make the index again"
+            )
         written = row.decode_group(path, part, memory)
     except Exception as error:
         code = next((_CODES[each] for each in type(error).__mro__ if each in _CODES), _INTERNAL)

@@ -92,7 +92,10 @@ class Chunks:
                 f"it is for {loader!r:.50}, headrace reads PyTreeLoader and TokensLoader; {remedy}"
             )
         elif level not in LEVELS:
-            why = f"its compression_level is {level!r:.50}; headrace reads chunk, batch and sample"
+            why = (
+                f"its compression_level is {level!r:.50}; headrace reads chunk, batch and sample: "
+                "write the dataset with one of these"
+            )
         else:
             return
         raise InvalidArgumentError(f"indexing {self.index}: {why}")

@@ -60,11 +60,12 @@ def choose(
     take; None: all. `raw`: those whose bytes are taken as they are. `make(path, name, how, names)`:
     another one; `names`: those of all columns.
     """
+    check_some(path, columns)
     for option, given in (("columns", columns or ()), ("raw", raw)):
         for name in given:
             if name not in stored:
                 raise InvalidArgumentError(
-                    f"indexing {path}: {option}={given!r}: there is no {name!r}; its columns are "
+                    f"indexing {path}: {option}={given!r}: there is no {name!r}; there are "
                     f"{', '.join(stored)}"
                 )
     chosen: dict[int, Column] = {}
@@ -75,6 +76,14 @@ def choose(
     if not chosen:
         raise InvalidArgumentError(f"indexing {path}: its samples have no columns; write some")
     return chosen
+
+
+def check_some(path: str, columns: tuple[str, ...] | None) -> None:
+    """Raises if there are columns to take, but none."""
+    if columns is not None and not columns:
+        raise InvalidArgumentError(
+            f"indexing {path}: columns=() takes no column; name some, or leave columns out for all"
+        )
 
 
 def refused(path: str, name: str, how: str, why: str, stored: Sequence[str]) -> Exception:

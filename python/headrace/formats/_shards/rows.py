@@ -16,7 +16,7 @@ import numpy as np
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._files.npy import NAMES
-from headrace.formats._shards.filling import add_shards
+from headrace.formats._shards.filling import add_shards, check_some
 from headrace.formats._shards.source import AGAIN, I64, ShardFile
 
 TAIL_BYTES = 12  # the length of the file of Arrow, and a mark
@@ -27,6 +27,7 @@ def add_rows(
     shards: Sequence[ShardFile], columns: tuple[str, ...] | None, builder: Builder
 ) -> None:
     """Adds the fields and the rows of all chunks; `columns`: those to take; None: all."""
+    check_some(shards[0].path, columns)
     with _opened(shards[0]) as (_, reader):
         fields = _taken(shards[0].path, reader, columns)
     for name, kind in fields.items():
@@ -113,7 +114,8 @@ def _batches(shard: ShardFile, reader: Any) -> Iterator[Any]:
         batch = reader.get_batch(position)
         batch.validate()
         rows += batch.num_rows
-        yield batch
+        if batch.num_rows:  # Others may have no offsets.
+            yield batch
     if rows != shard.samples:
         raise DataLossError(
             f"indexing {shard.path}: its table has {rows} rows, index.json says {shard.samples}; "
@@ -166,7 +168,7 @@ def _add(
     width, values = 1, column.buffers()[-1]
     if str(kind) not in _STRINGS:
         width = np.dtype(_inner(kind)).itemsize
-    ends = _ends(path, name, column, str(kind).startswith("large_"))
+    ends = _ends(column, str(kind).startswith("large_"))
     begin = 0 if values is None else values.address - base.address
     total = 0 if values is None else values.size
     if not len(ends) or ends[-1] == ends[0]:
@@ -189,12 +191,7 @@ def _has_null_inside(column: Any) -> bool:
     return bool(getattr(column, "values", None) is not None and column.values.null_count)
 
 
-def _ends(path: str, name: str, column: Any, is_large: bool) -> I64:
+def _ends(column: Any, is_large: bool) -> I64:
     """Where the values of each row end, and where the first begins."""
     offsets = np.frombuffer(column.buffers()[1], np.int64 if is_large else np.int32)
-    ends = offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    if len(ends) != len(column) + 1:
-        raise DataLossError(
-            f"indexing {path}: the offsets of column {name!r} are cut short; {AGAIN}"
-        )
-    return ends
+    return offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from headrace import _core
 from headrace._arguments import shown
+from headrace._text import unread_reason
 from headrace.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._fields.order import FieldType, data_first
@@ -128,7 +129,8 @@ class TFRecord(Format):
         wanted: Mapping[str, str | None] = self.features or dict.fromkeys(sorted(found))
         if not wanted:
             raise InvalidArgumentError(
-                f"indexing {source.path}: byte {at}: the first record has no features"
+                f"indexing {source.path}: byte {at}: the first record has no features; open "
+                "it without examples=, or open files whose records have some"
             )
         return [FeatureColumn.of(source, at, name, kind, found) for name, kind in wanted.items()]
 
@@ -243,4 +245,4 @@ def _files(path: str) -> list[str]:
     try:
         return _files_in(path)
     except OSError as error:
-        raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
+        raise FailedPreconditionError(f"indexing {path}: {unread_reason(error)}") from error

@@ -52,7 +52,7 @@ def check_known(
         for name in names:
             if name not in columns:
                 raise InvalidArgumentError(
-                    f"indexing {path}: {option}=: no column {name!r} is taken; these are: "
+                    f"indexing {path}: {option}=: no column {name!r} is taken; there are "
                     f"{', '.join(map(repr, columns))}"
                 )
     for name in optional:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.errors import InvalidArgumentError
 from headrace.formats._tables.json_stream import Element, elements, wrong
 
 _TELL_EVERY = 10_000
@@ -113,7 +113,7 @@ class _Reader:
         if element.key not in ("images", "annotations", "categories"):
             return
         if not isinstance(element.value, dict):
-            raise wrong(self._path, element, "no object")
+            raise wrong(self._path, element, "no object; correct the file")
         if element.key == "images":
             self._ids.append(self._whole(element, "id"))
             self._names.append(_file_name(self._path, element))
@@ -121,7 +121,8 @@ class _Reader:
         elif element.key == "categories":
             number, name = self._whole(element, "id"), element.value.get("name")
             if not isinstance(name, str) or number in self._categories:
-                raise wrong(self._path, element, f"id {number}, {name!r:.80}: twice, or no name")
+                why = f"id {number}, {name!r:.80}: twice, or no name; give each category its own"
+                raise wrong(self._path, element, why)
             self._categories[number] = name
         else:
             self._annotation(element)
@@ -165,7 +166,7 @@ class _Reader:
 
     def _span(self, element: Element, name: str) -> None:
         if name == "caption" and not isinstance(element.value[name], str):
-            raise wrong(self._path, element, "its caption is no text")
+            raise wrong(self._path, element, "its caption is no text; correct the file")
         begin, end = _member(element, name)
         self._spans[name].extend((begin, end))
 
@@ -178,19 +179,21 @@ class _Reader:
             raise wrong(self._path, element, why)
         if name == "keypoints":
             if wanted % 3 or not wanted:
-                raise wrong(self._path, element, f"its {wanted} keypoint numbers are no triples")
+                why = f"its {wanted} keypoint numbers are no triples; correct the file"
+                raise wrong(self._path, element, why)
             self._keypoints = wanted
         try:
             return [float(each) for each in values]
         except OverflowError:
-            raise wrong(self._path, element, f"its {name} is too large") from None
+            raise wrong(self._path, element, f"its {name} is too large; correct it") from None
 
     def _whole(self, element: Element, name: str) -> int:
         number = element.value.get(name)
         if type(number) is bool and name == "iscrowd":
             return int(number)
         if type(number) is not int or not -_INT64 <= number < _INT64:
-            raise wrong(self._path, element, f"its {name} is {number!r:.80}, no whole number")
+            why = f"its {name} is {number!r:.80}, no whole number of 64 bits; correct the file"
+            raise wrong(self._path, element, why)
         return number
 
     def ended(self) -> Annotations:
@@ -296,8 +299,7 @@ def _member(element: Element, wanted: str) -> tuple[int, int]:
         at = _skip(text, end)
         if text[at] == ",":
             at += 1
-    if found is None:
-        raise DataLossError(f"byte {element.begin}: {wanted!r} is missing")
+    assert found is not None, "the object has the member"
     return found
 
 

@@ -122,10 +122,11 @@ def check_delimiter(path: str, header: Sequence[str], second: str, row: Format |
     for delimiter, name in _DELIMITERS.items():
         widths = {len(_cells_of(each, delimiter)) for each in (header[0], second)}
         if len(widths) == 1 and max(widths) > 1:
+            other = "," if delimiter != "," else "\t"
             raise InvalidArgumentError(
                 f"indexing {path}: line 1, {header[0]!r:.200}, is one cell, but looks as if "
-                f"separated by {name}: format={written(row, delimiter=delimiter)}; if it is one "
-                f"cell: format={written(row, delimiter=',' if delimiter != ',' else chr(9))}"
+                f"separated by {name}: give format={written(row, delimiter=delimiter)}; if it is "
+                f"one cell: give format={written(row, delimiter=other)}"
             )
 
 

@@ -406,7 +406,7 @@ def add_values(
         elif holds.what == "list":
             flat = _flat(values, holds.shape)
             if isinstance(flat, str):
-                raise ValueError(flat)
+                raise _changed(piece, name, flat)
             entries = np.array(flat[0], holds.dtype).reshape(-1, *holds.shape)
             builder.add_ragged(name, entries, list(map(len, values)))
         else:
@@ -418,10 +418,14 @@ def add_values(
             "it, or leave the column out with columns="
         ) from error
     except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
-        raise FailedPreconditionError(
-            f"{piece.where(0)}: {name!r} is not what it was in a first pass over the table "
-            f"({type(error).__name__}); index it again when nothing writes to it"
-        ) from error
+        raise _changed(piece, name, type(error).__name__) from error
+
+
+def _changed(piece: Piece, name: str, why: str) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        f"{piece.where(0)}: {name!r} is not what it was in a first pass over the table ({why}); "
+        "index it again when nothing writes to it"
+    )
 
 
 def _labels(values: list[Any], classes: dict[str, int], holds: Holds) -> np.ndarray[Any, Any]:

@@ -107,8 +107,6 @@ class JsonStream:
             return json.loads(text.encode("latin-1").decode())
         except UnicodeDecodeError as error:
             raise self._damaged("it is not UTF-8", error.start) from error
-        except ValueError as error:
-            raise self._damaged("a value that is no JSON") from error
 
     def _expect(self, character: str) -> None:
         if self._peek() != character:

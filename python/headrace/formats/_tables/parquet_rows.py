@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from headrace._text import unread_reason
 from headrace.errors import DataLossError, FailedPreconditionError, HeadraceError, NotFoundError
 from headrace.formats._tables.piece import Piece
 
@@ -104,7 +105,9 @@ class _reading:  # noqa: N801  # Used as a function.
         if isinstance(error, FileNotFoundError):
             raise NotFoundError(f"indexing {self._path}: no such file") from error
         if isinstance(error, PermissionError):
-            raise FailedPreconditionError(f"indexing {self._path}: {error.strerror}") from error
+            raise FailedPreconditionError(
+                f"indexing {self._path}: {unread_reason(error)}"
+            ) from error
         raise DataLossError(
             f"indexing {self._path}: pyarrow cannot read it: {str(error).splitlines()[0]:.200}; "
             "copy or write the file again"

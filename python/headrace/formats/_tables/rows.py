@@ -13,6 +13,7 @@ from typing import IO, Any, overload
 
 import numpy as np
 
+from headrace._text import unread_reason
 from headrace._units import counted
 from headrace.errors import (
     DataLossError,
@@ -76,7 +77,7 @@ def opened(path: str) -> Iterator[IO[bytes]]:
     except FileNotFoundError as error:
         raise NotFoundError(f"indexing {path}: no such file") from error
     except OSError as error:
-        raise FailedPreconditionError(f"indexing {path}: {error.strerror}") from error
+        raise FailedPreconditionError(f"indexing {path}: {unread_reason(error)}") from error
 
 
 class _Lines:

@@ -192,7 +192,7 @@ def test_images_and_nulls_in_lists_have_no_stand_in(tmp_path: Path) -> None:
 def test_options_name_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", ["int8"], "encoded")
     for row in (Parquet(fill={"no": 1}), Parquet(optional=("no",))):
-        assert "no column 'no' is taken; these are: 'id', 'int8'" in refusal(path, row)
+        assert "no column 'no' is taken; there are 'id', 'int8'" in refusal(path, row)
     assert "parquet fill" in refusal(path, Parquet(fill=3))  # type: ignore[arg-type]
 
 

@@ -123,7 +123,7 @@ def test_a_fill_that_no_column_holds_is_refused(tmp_path: Path, name: str) -> No
     assert len(hr.open(path, format=Manifest(fill=cover))) == 2
     for options in ({"fill": {"no": 1}}, {"optional": ("no",)}):
         message = refusal(path, Manifest(**options))  # type: ignore[arg-type]
-        assert "no column 'no' is taken; these are: 'n', 't'" in message
+        assert "no column 'no' is taken; there are 'n', 't'" in message
     for bad in ({"fill": 3}, {"fill": {1: 2}}, {"optional": "n"}, {"optional": (1,)}):
         with pytest.raises(errors.InvalidArgumentError, match=r"manifest (fill|optional)"):
             hr.open(path, format=Manifest(**bad))  # type: ignore[arg-type]
