@@ -92,7 +92,7 @@ OF_TORCH = {
     "in_order": "batches always come in order, whichever is ready first; leave it out",
 }
 
-_NO_ARGUMENTS = "this takes no arguments"
+_NO_ARGUMENTS = "this takes no arguments; give none"
 
 P = ParamSpec("P")
 R = CoreTypeVar("R")

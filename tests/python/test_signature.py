@@ -132,8 +132,14 @@ def test_every_public_callable_helps_with_a_wrong_name(function: Callable[..., A
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda make: make.Exact(3), "1 argument without a name: this takes no arguments"),
-        (lambda make: make.Exact(a=3), "a=3: unexpected keyword 'a'; this takes no arguments"),
+        (
+            lambda make: make.Exact(3),
+            "1 argument without a name: this takes no arguments; give none",
+        ),
+        (
+            lambda make: make.Exact(a=3),
+            "a=3: unexpected keyword 'a'; this takes no arguments; give none",
+        ),
         (lambda make: make.Batch(1), "1 argument without a name: write all by name, as homes=..."),
     ],
 )

@@ -185,7 +185,10 @@ class LinkProcess:
         code = self._process.wait()
         self._errors.seek(0)
         why = self._errors.read()[-2000:].strip()
-        return UnavailableError(f"measuring links: the process ended with {code}: {why}")
+        return UnavailableError(
+            f"measuring links: the process ended with {code}: {why}; run the command again on all "
+            "nodes"
+        )
 
 
 def _plan(launch: Launch, wanted: Nodes) -> NodePlan:

@@ -80,19 +80,26 @@ def _by_pillow(encoded: Pixels, what: str) -> Pixels:
             image = Image.open(io.BytesIO(encoded.tobytes()))
         with image:
             if image.width * image.height > _PIXELS_MAX:
-                raise Image.DecompressionBombError(f"{image.width} x {image.height} pixels")
+                raise _too_large(doing, f"{image.width} x {image.height} pixels")
             if image.mode == "I" or image.mode.startswith("I;16"):
                 return _upper_bits(np.asarray(image))
             return np.array(image.convert("RGB"))
     except Image.DecompressionBombError as error:
-        raise InvalidArgumentError(
-            f"{doing}: more pixels than are decoded (pixels_max is {_PIXELS_MAX}): {error}; cut or "
-            "resize the file"
-        ) from error
-    except MemoryError:
+        raise _too_large(doing, str(error)) from error
+    except (MemoryError, InvalidArgumentError):
         raise
     except Exception as error:  # For damaged files Pillow raises many types.
-        raise DataLossError(f"{doing}: Pillow says: {error}") from error
+        raise DataLossError(
+            f"{doing}: Pillow says: {error}; replace the file if it is damaged, or convert it to "
+            "JPEG or PNG"
+        ) from error
+
+
+def _too_large(doing: str, why: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{doing}: more pixels than are decoded (pixels_max is {_PIXELS_MAX}): {why}; cut or "
+        "resize the file"
+    )
 
 
 def _upper_bits(grey: NDArray[Any]) -> Pixels:

@@ -313,7 +313,7 @@ class _NodeActor:
                 raise UnavailableError(
                     f"starting a node process on {socket.gethostname()}: "
                     + (f"it ended with {code}" if code is not None else f"not in {_START_S:.0f} s")
-                    + ": the log of its Ray actor may say why"
+                    + "; see the log of its Ray actor"
                 )
             time.sleep(_TRY_EVERY_S)
 
