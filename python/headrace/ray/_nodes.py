@@ -257,7 +257,9 @@ def _failed(ray: Any, doing: str, error: Exception, timeout: int) -> Exception:
             "have been lost; add a node to the cluster, or call start_nodes() again"
         )
     cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, HeadraceError) else UnavailableError(f"{doing}: {error}")
+    if isinstance(cause, HeadraceError):
+        return cause
+    return UnavailableError(f"{doing}: {error}; call start_nodes() again")
 
 
 class _NodeActor:
