@@ -41,12 +41,22 @@ def decode_image(encoded: Pixels) -> Pixels:
     return _by_pillow(encoded, f"{other}, which headrace does not decode")
 
 
-def decoded_sample(sample: dict[str, Any], kind: Callable[[str], str]) -> dict[str, Any]:
-    """A sample as it is stored, with its images decoded. Raises: as `decode_image`."""
-    return {
-        name: decode_image(np.frombuffer(value, np.uint8)) if kind(name) == "image" else value
-        for name, value in sample.items()
-    }
+def decoded_sample(
+    sample: dict[str, Any], kind: Callable[[str], str], reading: Callable[[str], str]
+) -> dict[str, Any]:
+    """A sample as it is stored, with its images decoded.
+
+    Raises: as `decode_image`, with what `reading` says of the field in front.
+    """
+    made = dict(sample)
+    for name, value in sample.items():
+        if kind(name) == "image":
+            try:
+                made[name] = decode_image(np.frombuffer(value, np.uint8))
+            except (DataLossError, InvalidArgumentError) as error:
+                error.args = (f"{reading(name)}: {error}",)
+                raise
+    return made
 
 
 def decoded_columns(
