@@ -98,7 +98,7 @@ OF_OTHERS = {
     name: f"an argument of headrace.open; write hr.Loader(hr.open(path, {name}={{given}}), ...)"
     for name in ("index", "format", "split", "skip", "progress")
 }
-"""What is said of arguments of others that are given to a Loader, by name."""
+"""The advice about arguments of others that a Loader is given, by name."""
 
 _NO_ARGUMENTS = "this takes no arguments; give none"
 

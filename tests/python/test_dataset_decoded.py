@@ -97,8 +97,10 @@ def test_an_image_that_does_not_decode_names_its_file_and_what_to_do(
 def test_an_image_of_another_format_names_its_file(tmp_path: Path) -> None:
     path, _ = write_folder(tmp_path)
     (path / "ant" / "a.bmp").write_bytes(b"BM" + bytes(40))
+    with pytest.warns(RuntimeWarning, match="cannot be decoded"):
+        dataset = hr.open(path)
     with pytest.raises(errors.DataLossError) as raised:
-        hr.open(path).decoded(0)
+        dataset.decoded(0)
     text = str(raised.value)
     assert text.startswith(f"reading {path}/ant/a.bmp: sample 0 field image: decoding image of")
     assert "; replace the file if it is damaged, or convert it to JPEG or PNG; `headrace" in text

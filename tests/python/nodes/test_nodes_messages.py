@@ -1,4 +1,4 @@
-"""What is said where nodes cannot meet: the way out is an option, a variable or a launcher."""
+"""Errors of nodes that cannot meet: the way out is an option, a variable or a launcher."""
 
 from __future__ import annotations
 

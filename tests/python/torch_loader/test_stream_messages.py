@@ -21,7 +21,7 @@ OWN = os.getpid()
 
 
 def told(answer: dict[str, str] | None) -> errors.HeadraceError:
-    """The worker's error if it is told this; None: the other process ends."""
+    """The worker's error if it receives this; None: the other process ends."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with here, there:
         if answer is None:
