@@ -92,7 +92,15 @@ OF_TORCH = {
     "in_order": "batches always come in order, whichever is ready first; leave it out",
 }
 
-_NO_ARGUMENTS = "this takes no arguments"
+OF_OTHERS = {
+    name: f"an argument of torch's DataLoader; here {advice}" for name, advice in OF_TORCH.items()
+} | {
+    name: f"an argument of headrace.open; write hr.Loader(hr.open(path, {name}={{given}}), ...)"
+    for name in ("index", "format", "split", "skip", "progress")
+}
+"""The advice about arguments of others that a Loader is given, by name."""
+
+_NO_ARGUMENTS = "this takes no arguments; give none"
 
 P = ParamSpec("P")
 R = CoreTypeVar("R")
@@ -157,7 +165,7 @@ def _advice(
 ) -> str:
     if name in hints:
         shows = given.get_start_method() if hasattr(given, "get_start_method") else given
-        return f"an argument of torch's DataLoader; here {hints[name].format(given=shown(shows))}"
+        return hints[name].format(given=shown(shows))
     import difflib  # It takes long to import.
 
     near = difflib.get_close_matches(name, [*names, *spellings], n=1)

@@ -129,7 +129,7 @@ def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
         system = os.statvfs(_there(path))
     except OSError as error:
         raise InvalidArgumentError(
-            f"tiers[{number}]: making folder {path}: {os_reason(error)}"
+            f"tiers[{number}]: making folder {path}: {os_reason(error)}; name another folder"
         ) from None
     _check_capacity(tier.capacity, name)
     capacity = tier.capacity
@@ -257,7 +257,8 @@ class Budget:
                     os.makedirs(tier.path, exist_ok=True)
                 except OSError as error:
                     raise InvalidArgumentError(
-                        f"part {name!r}: making folder {tier.path}: {os_reason(error)}"
+                        f"part {name!r}: making folder {tier.path}: {os_reason(error)}; give the "
+                        "part another name, or the budget's tier another folder"
                     ) from None
         self._parts[name] = share
         return Part(name, int(self.memory * share), tiers)

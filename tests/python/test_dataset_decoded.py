@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import run
 from PIL import Image
 
 import headrace as hr
@@ -47,3 +51,56 @@ def test_without_images_it_is_the_stored_sample(tmp_path: Path) -> None:
     dataset = hr.open(tmp_path / "a.npy")
     (name,) = dataset.fields
     assert dataset.decoded(2)[name].tolist() == dataset[2][name].tolist() == [6, 7, 8]
+
+
+def cut_jpeg() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(file, "JPEG")
+    return file.getvalue()[:200]
+
+
+def write_folder(root: Path) -> tuple[Path, Path]:
+    """A dataset with one image, which is cut, and the file of it."""
+    path = root / "images" / "ant" / "x.jpg"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(cut_jpeg())
+    return root / "images", path
+
+
+def write_tar(root: Path) -> tuple[Path, Path]:
+    with tarfile.open(root / "t.tar", "w") as tar:
+        member = tarfile.TarInfo("x.jpg")
+        member.size = len(cut_jpeg())
+        tar.addfile(member, io.BytesIO(cut_jpeg()))
+    return root / "t.tar", root / "t.tar"
+
+
+@pytest.mark.parametrize("write", [write_folder, write_tar])
+@pytest.mark.parametrize("number", [0, -1])
+def test_an_image_that_does_not_decode_names_its_file_and_what_to_do(
+    tmp_path: Path, write: Callable[[Path], tuple[Path, Path]], number: int
+) -> None:
+    path, file = write(tmp_path)
+    with pytest.raises(errors.DataLossError) as raised:
+        hr.open(path).decoded(number)
+    assert str(raised.value) == (
+        f"reading {file}: sample 0 field image: decoding JPEG image: Invalid JPEG file structure: "
+        f"missing SOS marker; `headrace verify --decode --failures FILE {path}` finds all such "
+        'samples, headrace.open(..., skip="@FILE") leaves them out, and '
+        'Loader(on_error="substitute") replaces them'
+    )
+    listed = tmp_path / "failures.txt"
+    done = run("verify", "--decode", "--failures", listed, path, code=1)
+    assert "1 failed" in done.output
+
+
+def test_an_image_of_another_format_names_its_file(tmp_path: Path) -> None:
+    path, _ = write_folder(tmp_path)
+    (path / "ant" / "a.bmp").write_bytes(b"BM" + bytes(40))
+    with pytest.warns(RuntimeWarning, match="cannot be decoded"):
+        dataset = hr.open(path)
+    with pytest.raises(errors.DataLossError) as raised:
+        dataset.decoded(0)
+    text = str(raised.value)
+    assert text.startswith(f"reading {path}/ant/a.bmp: sample 0 field image: decoding image of")
+    assert "; replace the file if it is damaged, or convert it to JPEG or PNG; `headrace" in text

@@ -144,7 +144,7 @@ def test_ctrl_c_leaves_no_file(source_pack: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", STOPPED, *map(str, arguments)], capture_output=True, text=True
     )
     assert done.returncode == 130
-    assert done.stderr == "headrace: stopped\n"
+    assert done.stderr == "headrace: stopped by Ctrl-C\n"
     assert [path.name for path in tmp_path.iterdir()] == ["tier"]
     assert list(tier.iterdir()) == []
 

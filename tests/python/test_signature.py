@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from loader_data import write_numbered
 from torch.utils.data import DataLoader
 
 import headrace as hr
@@ -132,8 +133,14 @@ def test_every_public_callable_helps_with_a_wrong_name(function: Callable[..., A
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda make: make.Exact(3), "1 argument without a name: this takes no arguments"),
-        (lambda make: make.Exact(a=3), "a=3: unexpected keyword 'a'; this takes no arguments"),
+        (
+            lambda make: make.Exact(3),
+            "1 argument without a name: this takes no arguments; give none",
+        ),
+        (
+            lambda make: make.Exact(a=3),
+            "a=3: unexpected keyword 'a'; this takes no arguments; give none",
+        ),
         (lambda make: make.Batch(1), "1 argument without a name: write all by name, as homes=..."),
     ],
 )
@@ -199,3 +206,23 @@ def test_mypy_knows_words_names_and_batches(tmp_path: Path) -> None:
     options = [f"--config-file={config}", f"--cache-dir={tmp_path}", "--no-error-summary"]
     said, problems, code = mypy.api.run([*options, str(HERE / "typed_loader.py")])
     assert (said, problems, code) == ("", "", 0)
+
+
+@pytest.mark.parametrize("name", ["index", "format", "split", "skip", "progress"])
+def test_an_argument_of_open_is_sent_there(numbered: Path, name: str) -> None:
+    given: dict[str, Any] = {name: "train"}
+    with pytest.raises(errors.InvalidArgumentError) as raised:
+        hr.Loader(numbered, **given)
+    assert str(raised.value) == (
+        f"{name}='train': an argument of headrace.open; write hr.Loader(hr.open(path, "
+        f"{name}='train'), ...)"
+    )
+    assert name in inspect.signature(hr.open).parameters
+
+
+def test_a_split_is_opened_as_the_message_says(tmp_path: Path) -> None:
+    for part, count in (("train", 3), ("test", 2)):
+        write_numbered(tmp_path / "data" / part, [count])
+    path = tmp_path / "data"
+    with hr.Loader(hr.open(path, split="train"), 2) as loader:
+        assert sum(len(batch.label) for batch in loader) == 3

@@ -319,7 +319,7 @@ def test_a_script_without_a_guard_ends_in_three_lines_that_say_what_to_add(
         "unguarded.py, and came to the line that starts processes",
         first,
     )
-    assert middle == "In unguarded.py put the code that makes and uses loaders under this line:"
+    assert middle == "In unguarded.py, put the code that makes and uses loaders under this line:"
     assert done.stderr.count("Traceback") == 1  # Its own, none of a worker.
     # Typed as it stands, it helps.
     guarded = guard.strip() + code.replace("\n", "\n    ") + "\n"

@@ -23,6 +23,7 @@ from headrace.errors import (
     OutOfRangeError,
 )
 from headrace.formats._fields.order import field_types
+from headrace.formats._files.images import advise_on_decoding
 from headrace.formats._files.nested import Nesting
 from headrace.formats._files.objects import is_decoded
 from headrace.formats._files.paths import dataset_path
@@ -206,7 +207,15 @@ class Dataset:
 
     def decoded(self, sample: SupportsIndex) -> dict[str, Any]:
         """As ``dataset[i]``, with images as pixels: what a Python transform of a loader gets."""
-        return decoded_sample(self[sample], self.kind)
+        stored = self[sample]
+        number = range(len(self))[sample]
+        try:
+            return decoded_sample(
+                stored, self.kind, lambda name: self._samples.reading(name, number)
+            )
+        except DataLossError as error:
+            advise_on_decoding(error, self.format_row.command_words(self._path))
+            raise
 
     def stored_reader(self, threads: int = 0, decoded_bytes: int = 0) -> _core.StoredReader:
         """Reads stored bytes through a store, as a loader does; private to headrace.

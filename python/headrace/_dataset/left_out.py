@@ -97,6 +97,12 @@ def has(numbers: Numbers | None, number: int) -> bool:
     return at < len(numbers) and int(numbers[at]) == number
 
 
+def others(count: int, numbers: Numbers | None) -> npt.NDArray[np.uint64]:
+    """Of so many samples the numbers of those that are not left out, ascending."""
+    every = np.arange(count, dtype=np.uint64)
+    return every if numbers is None else np.delete(every, numbers)
+
+
 def read_listed(path: str) -> Listed:
     """What a file lists."""
     doing = f"skip='@{path}'"

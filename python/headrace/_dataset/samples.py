@@ -38,14 +38,19 @@ class StoredSamples:
                     value = self._inner(nested, value, lengths, number)
                 sample[field.name] = value
             except UnicodeDecodeError as error:
-                where = f"dataset {self._path}"
-                if not field.is_inline:
-                    where = object_path(self._index, self._index.extents(position, number, 1)[0][0])
                 raise DataLossError(
-                    f"reading {where}: sample {number} field {field.name}: its text is not UTF-8 "
-                    f"({error}); write it as UTF-8"
+                    f"{self.reading(field.name, number)}: its text is not UTF-8 ({error}); write "
+                    "it as UTF-8"
                 ) from error
         return sample
+
+    def reading(self, name: str, number: int) -> str:
+        """What is read of a sample, and where from, for messages."""
+        position = next(at for at, field in enumerate(self._fields) if field.name == name)
+        where = f"dataset {self._path}"
+        if not self._fields[position].is_inline:
+            where = object_path(self._index, self._index.extents(position, number, 1)[0][0])
+        return f"reading {where}: sample {number} field {name}"
 
     def _inner(self, nested: NestedField, values: Any, lengths: Any, sample: int) -> list[Any]:
         try:

@@ -25,7 +25,7 @@ from headrace._process.interrupts import interrupt_soon
 from headrace._process.tracebacks import release
 from headrace._workers import Core
 from headrace._workers._options import Native
-from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.errors import FailedPreconditionError, InternalError, InvalidArgumentError
 from headrace.formats._files.images import advise_on_decoding
 
 
@@ -195,7 +195,7 @@ class EpochFeed:
             self.cursor.lose_supply()
             raise
         if batch is None:
-            raise FailedPreconditionError("the plan of the loader has ended")
+            raise InternalError("the run ended before its last epoch")
         self.cursor.gave(batch.epoch, batch.step, batch.ends_epoch)
         if batch.beyond_budget and not self._warned:
             self._warned = True
@@ -275,7 +275,8 @@ class EpochFeed:
             )
         if self.source is None and step >= self.order.steps:
             raise InvalidArgumentError(
-                f"state: step {step} of epoch {epoch}, but an epoch has {self.order.steps}"
+                f"state: step {step} of epoch {epoch}, but an epoch has {self.order.steps} steps: "
+                "give what state_dict() gave, unchanged"
             )
         self._adopt(order_parameters_to_adopt(state, self.order.given, self.order.parameters))
         self.cursor.restore(epoch, step)

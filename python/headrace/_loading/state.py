@@ -28,6 +28,9 @@ _CONTENT = ("content", "sampled", "dataset")  # Older states have the fingerprin
 _GENERATORS = "sampler_generators"  # After an epoch that was left early only.
 _LEFT_OUT = "left_out"  # A hash; of a dataset that leaves samples out only.
 
+_GIVE_SAMPLER = "give it the sampler= or batch_sampler= of the run that saved the state"
+_LEAVE_SAMPLER = "leave sampler= and batch_sampler= out"
+_UNCHANGED = "give what state_dict() gave, unchanged"
 _NEWER = "a newer headrace saved it: restore it with that version"
 
 
@@ -117,7 +120,8 @@ def check_state(
     if with_sampler != ("sampler_step" in state):
         saved, now = ("with", "without") if "sampler_step" in state else ("without", "with")
         raise FailedPreconditionError(
-            f"state: saved {saved} a sampler, restored in a loader {now} one"
+            f"state: saved {saved} a sampler, restored in a loader {now} one: "
+            + (_GIVE_SAMPLER if saved == "with" else _LEAVE_SAMPLER)
         )
     _check_unknown(
         state,
@@ -136,7 +140,7 @@ def check_state(
         if not _same(state[key], value):
             raise FailedPreconditionError(
                 f"state: saved with {key} {shown(state[key])}, restored in a loader with {value!r}"
-                + _remedy(key)
+                + _remedy(key, state[key])
             )
     if not isinstance(state["order_parameters"], Mapping):
         raise InvalidArgumentError(
@@ -162,7 +166,7 @@ def check_state(
     if rest:
         raise InvalidArgumentError(
             f"state: samples {samples} is no multiple of the global batch "
-            f"{expected['global_batch']}"
+            f"{expected['global_batch']}: {_UNCHANGED}"
         )
     return epoch, step
 
@@ -181,7 +185,7 @@ def order_parameters_to_adopt(
             what = "is missing" if key in known else "is none of them"
             raise InvalidArgumentError(
                 f"state: order_parameters: {shown(key)} {what}; a state of order {order!r} has "
-                f"{', '.join(known) or 'none'}: give what state_dict() gave, unchanged"
+                f"{', '.join(known) or 'none'}: {_UNCHANGED}"
                 + (f"; or {_NEWER}" if key not in known else "")
             )
     for key, value in saved.items():
@@ -214,7 +218,7 @@ def _same(saved: Any, value: Any) -> bool:
 def _check_keys(state: Mapping[str, Any], keys: Iterable[str]) -> None:
     for key in keys:
         if key not in state:
-            raise InvalidArgumentError(f"state: {key!r} is missing")
+            raise InvalidArgumentError(f"state: {key!r} is missing: {_UNCHANGED}")
 
 
 def _check_unknown(state: Mapping[str, Any], known: Collection[str]) -> None:
@@ -222,8 +226,8 @@ def _check_unknown(state: Mapping[str, Any], known: Collection[str]) -> None:
     unknown = [key for key in state if key not in known]
     if unknown:
         raise InvalidArgumentError(
-            f"state: {shown(unknown[0])} is not a part of a state that this headrace knows: give "
-            f"what state_dict() gave, unchanged; or {_NEWER}"
+            f"state: {shown(unknown[0])} is not a part of a state that this headrace knows: "
+            f"{_UNCHANGED}; or {_NEWER}"
         )
 
 
@@ -258,6 +262,8 @@ def _check_dataset(
             "; if sample numbers mean the same there, continue with "
             "load_state_dict(state, strict=False)"
         )
+    else:
+        why += "; open the dataset that the state was saved with, or start anew without the state"
     raise FailedPreconditionError(
         f"state: saved with fingerprint {shown(state['fingerprint'])}, restored in a loader of "
         f"{dataset.path} with {dataset.fingerprint!r}: {why}"
@@ -308,7 +314,9 @@ def _why_other_bytes(saved: Any, now: str | None) -> str | None:
     return "all names and sizes are equal, but bytes of files differ: one of them has changed"
 
 
-def _remedy(key: str) -> str:
+def _remedy(key: str, saved: Any) -> str:
+    if saved is None:  # A batch sampler decides it.
+        return "; give it the batch_sampler= of the run that saved the state"
     if key == "global_batch":
-        return ": on another number of ranks choose batch_size so that batch_size x ranks is equal"
-    return ""
+        return f"; choose batch_size so that batch_size x ranks is {shown(saved)}"
+    return f"; make the loader with {key}={shown(saved)}"

@@ -84,12 +84,13 @@ class LinkProcess:
         """
         self._begin_s = int(2 * seconds) + _MEET_S
         self._plan = _plan(launch, wanted)
+        command = [executable(), *_arguments(self._plan)]
         self._errors: IO[str] = tempfile.TemporaryFile(  # noqa: SIM115  # end() closes it
             "w+", encoding="utf-8", errors="replace"
         )
         with taking_descriptors("starting a process that measures links"):
             self._process = subprocess.Popen(
-                [executable(), *_arguments(self._plan)],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -185,7 +186,10 @@ class LinkProcess:
         code = self._process.wait()
         self._errors.seek(0)
         why = self._errors.read()[-2000:].strip()
-        return UnavailableError(f"measuring links: the process ended with {code}: {why}")
+        return UnavailableError(
+            f"measuring links: the process ended with {code}: {why}; run the command again on all "
+            "nodes"
+        )
 
 
 def _plan(launch: Launch, wanted: Nodes) -> NodePlan:

@@ -235,18 +235,20 @@ class Address:
             if _credentials_of(peer)[1] != os.getuid():
                 return None
             peer.sendall(f"{request}\n".encode())
-            answer = json.loads(_receive_all(peer))
+            data = _receive_all(peer)
+            answer = None if data is None else json.loads(data)
             if isinstance(answer, dict) and "error" not in answer:
                 return answer
         return None
 
 
-def _receive_all(peer: socket.socket) -> bytes:
+def _receive_all(peer: socket.socket) -> bytes | None:
+    """None: it sends more than an answer may have."""
     data = bytearray()
     while part := peer.recv(2**20):
         data += part
         if len(data) > _ANSWER_BYTES_MAX:
-            raise ValueError("the answer does not end")
+            return None
     return bytes(data)
 
 
@@ -255,7 +257,9 @@ def find_loaders(names: Path = Path("/proc/net/unix")) -> list[Address]:
     try:
         lines = names.read_text(errors="replace").splitlines()
     except OSError as error:
-        raise UnavailableError(f"looking for loaders in {names}: {error.strerror}") from error
+        raise UnavailableError(
+            f"looking for loaders in {names}: {error.strerror}; mount /proc, which lists them"
+        ) from error
     found = set()
     for line in lines:
         match = _NAME.search(line)

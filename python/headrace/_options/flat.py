@@ -57,7 +57,7 @@ R = TypeVar("R")
 def loader_arguments(method: Callable[P, R]) -> Callable[P, R]:
     """`Loader.__init__`, which takes earlier names, and refuses others with an error that helps."""
     spellings = {name: _spelling(argument, field) for name, (argument, field) in FLAT.items()}
-    checked: Any = signature.checked(method, signature.OF_TORCH, spellings)
+    checked: Any = signature.checked(method, signature.OF_OTHERS, spellings)
 
     @functools.wraps(method)
     def grouped(*args: P.args, **kwargs: P.kwargs) -> R:

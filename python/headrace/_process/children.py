@@ -54,7 +54,7 @@ def main_guard() -> str:
     script = os.path.basename(getattr(main, "__file__", None) or "the main script")
     return (
         f"it imports {script}, and came to the line that starts processes\n"
-        f"In {script} put the code that makes and uses loaders under this line:\n"
+        f"In {script}, put the code that makes and uses loaders under this line:\n"
         '    if __name__ == "__main__":'
     )
 

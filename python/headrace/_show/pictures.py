@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace._workers._decode import decode_image
-from headrace.errors import DataLossError, InvalidArgumentError
 
 Pixels = NDArray[np.uint8]
 
@@ -69,7 +68,10 @@ def picture_of(row: NDArray[Any], scale: Scale | None) -> Picture:
 
     Raises DataLossError or InvalidArgumentError if it cannot be decoded.
     """
-    pixels = _decoded(row) if row.ndim == 1 else _as_bytes(_channels_last(row), scale)
+    if row.ndim == 1:
+        pixels = decode_image(np.ascontiguousarray(row))
+    else:
+        pixels = _as_bytes(_channels_last(row), scale)
     pixels = _shrunk(pixels)
     height, width = pixels.shape[:2]
     times = max(1, -(-_SIDE_MIN // max(height, width)))
@@ -92,15 +94,6 @@ def png(pixels: Pixels) -> bytes:
 def _chunk(name: bytes, data: bytes) -> bytes:
     check = zlib.crc32(name + data)
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)
-
-
-def _decoded(encoded: NDArray[Any]) -> Pixels:
-    try:
-        return decode_image(np.ascontiguousarray(encoded))
-    except (DataLossError, InvalidArgumentError):
-        raise
-    except ValueError as error:
-        raise DataLossError(str(error)) from error
 
 
 def _channels_last(row: NDArray[Any]) -> NDArray[Any]:

@@ -41,12 +41,22 @@ def decode_image(encoded: Pixels) -> Pixels:
     return _by_pillow(encoded, f"{other}, which headrace does not decode")
 
 
-def decoded_sample(sample: dict[str, Any], kind: Callable[[str], str]) -> dict[str, Any]:
-    """A sample as it is stored, with its images decoded. Raises: as `decode_image`."""
-    return {
-        name: decode_image(np.frombuffer(value, np.uint8)) if kind(name) == "image" else value
-        for name, value in sample.items()
-    }
+def decoded_sample(
+    sample: dict[str, Any], kind: Callable[[str], str], reading: Callable[[str], str]
+) -> dict[str, Any]:
+    """A sample as it is stored, with its images decoded.
+
+    Raises: as `decode_image`, with what `reading` says of the field in front.
+    """
+    made = dict(sample)
+    for name, value in sample.items():
+        if kind(name) == "image":
+            try:
+                made[name] = decode_image(np.frombuffer(value, np.uint8))
+            except (DataLossError, InvalidArgumentError) as error:
+                error.args = (f"{reading(name)}: {error}",)
+                raise
+    return made
 
 
 def decoded_columns(
@@ -80,19 +90,26 @@ def _by_pillow(encoded: Pixels, what: str) -> Pixels:
             image = Image.open(io.BytesIO(encoded.tobytes()))
         with image:
             if image.width * image.height > _PIXELS_MAX:
-                raise Image.DecompressionBombError(f"{image.width} x {image.height} pixels")
+                raise _too_large(doing, f"{image.width} x {image.height} pixels")
             if image.mode == "I" or image.mode.startswith("I;16"):
                 return _upper_bits(np.asarray(image))
             return np.array(image.convert("RGB"))
     except Image.DecompressionBombError as error:
-        raise InvalidArgumentError(
-            f"{doing}: more pixels than are decoded (pixels_max is {_PIXELS_MAX}): {error}; cut or "
-            "resize the file"
-        ) from error
-    except MemoryError:
+        raise _too_large(doing, str(error)) from error
+    except (MemoryError, InvalidArgumentError):
         raise
     except Exception as error:  # For damaged files Pillow raises many types.
-        raise DataLossError(f"{doing}: Pillow says: {error}") from error
+        raise DataLossError(
+            f"{doing}: Pillow says: {error}; replace the file if it is damaged, or convert it to "
+            "JPEG or PNG"
+        ) from error
+
+
+def _too_large(doing: str, why: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{doing}: more pixels than are decoded (pixels_max is {_PIXELS_MAX}): {why}; cut or "
+        "resize the file"
+    )
 
 
 def _upper_bits(grey: NDArray[Any]) -> Pixels:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from headrace import _charts, _dataset
 from headrace._arguments import choice
@@ -26,10 +24,6 @@ from headrace.formats import table
 from headrace.formats._findings import unmatched_skip
 from headrace.formats._format import Format
 from headrace.formats._outside import check_outside
-from headrace.formats.pack_format import PARAMETERS
-
-_BAR_WIDTH = 30
-_CLASSES_SHOWN = 10
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 # Paths are str: Path would turn an empty one into ".", the current folder.
@@ -316,6 +310,7 @@ def inspect(
         str | None,
         typer.Option(metavar="FILE", help="Draw a sheet of images into this file (matplotlib)."),
     ] = None,
+    skip: Skip = None,
     format: FormatName = None,
     options: FormatOptions = None,
     split: SplitName = None,
@@ -326,7 +321,7 @@ def inspect(
     Example: [bold]headrace inspect /data/images.pack[/bold]
     Example: [bold]headrace inspect "s-{0000..0099}.tar" --show sheet.png[/bold]
     """
-    dataset = _open(path, None, format, options, split)
+    dataset = _open(path, skip, format, options, split)
     if show is not None:
         from headrace.cli._plots.image_sheet import draw
 
@@ -337,7 +332,7 @@ def inspect(
     if as_json:
         print(json.dumps(description, indent=1))
         return
-    _print_description(description)
+    _inspect.print_description(description)
     _print_findings(dataset)
 
 
@@ -407,7 +402,13 @@ def _open(
     options: list[str] | None = None,
     split: str | None = None,
 ) -> _dataset.Dataset:
-    row = format_row(format, options, path)
+    return find_dataset(path, skip, format_row(format, options, path), split)
+
+
+def find_dataset(
+    path: str, skip: list[str] | None, row: Format | None, split: str | None
+) -> _dataset.Dataset:
+    """The dataset of a command, of the format `row` if it is given."""
     with counting(f"listing {path}") as progress:
         dataset = _dataset.find_dataset(path, skip=skip, progress=progress, row=row, split=split)
     _tell_unmatched_skip(dataset, skip)
@@ -426,69 +427,3 @@ def _tell(text: str) -> None:
 
 def _report(result: dict[str, Any], as_json: bool, sentence: str) -> None:
     print(json.dumps(result) if as_json else sentence)
-
-
-def _print_description(description: dict[str, Any]) -> None:
-    console = Console(highlight=False, markup=False)
-    table = Table.grid(padding=(0, 2))
-    table.add_row("path", description["path"])
-    table.add_row("format", description["format"])
-    table.add_row("samples", f"{description['samples']:,}")
-    table.add_row("files", f"{description['files']:,}")
-    table.add_row("index", format_bytes(description["index_bytes"]))
-    for home, each in enumerate(description["homes"]):
-        here = each["fault"] or ("here" if each["here"] else "not on this node")
-        table.add_row(
-            f"home {home}",
-            f"{counted(each['samples'], 'sample')}, {format_bytes(each['bytes'])} in "
-            f"{counted(each['files'], 'file')}; {printable(one_line(here))}",
-        )
-    table.add_row("fingerprint", description["fingerprint"])
-    if classes := description["classes"]:
-        shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
-        table.add_row("classes", f"{len(classes):,}: {printable(one_line(shown))}")
-    if labels := description["labels"]:
-        most = max(labels.values())
-        for name, count in list(labels.items())[:_CLASSES_SHOWN]:
-            bar = "█" * max(1, round(_BAR_WIDTH * count / most))
-            table.add_row("", f"{printable(one_line(name))[:14]:>14}  {bar} {count:,}")
-        if len(labels) > _CLASSES_SHOWN:
-            least = min(labels.values())
-            table.add_row("", f"{'...':>14}  {least:,} to {most:,} samples a class")
-    if made := description.get(PARAMETERS):
-        seed = f", seed {made['seed']}" if made["order"] == "shuffled" else ""
-        table.add_row("order", made["order"] + seed)
-    if blocks := description["blocks"]:
-        table.add_row(
-            "blocks",
-            f"{blocks['count']:,}, of {blocks['samples_mean']:.1f} samples and "
-            f"{format_bytes(blocks['bytes_mean'])} on average",
-        )
-        if "label_share" in blocks:
-            table.add_row(
-                "block mates",
-                f"{blocks['label_share']:.1%} of a block is its most frequent label "
-                f"({blocks['label_share_random']:.1%} if dealt at random)",
-            )
-    for field in description["fields"]:
-        checked = ", checksums" if field["checksums"] else ""
-        table.add_row(printable(one_line(f"field {field['name']}")), field["type"] + checked)
-        if "bytes" in field:
-            sizes = field["bytes"]
-            table.add_row(
-                "",
-                f"{format_bytes(sizes['total'])} in all; a sample {format_bytes(sizes['min'])} to "
-                f"{format_bytes(sizes['max'])}, median {format_bytes(sizes['median'])}",
-            )
-            _add_histogram(table, sizes["histogram"])
-    for sample in description["examples"]:
-        shown = ", ".join(f"{name}: {value}" for name, value in sample["values"].items())
-        table.add_row(f"sample {sample['sample']}", printable(one_line(shown)))
-    console.print(table, soft_wrap=True)
-
-
-def _add_histogram(table: Table, histogram: list[dict[str, int]]) -> None:
-    most = max((entry["samples"] for entry in histogram), default=1)
-    for entry in histogram:
-        bar = "█" * max(1, round(_BAR_WIDTH * entry["samples"] / most))
-        table.add_row("", f"{'< ' + format_bytes(entry['below']):>14}  {bar} {entry['samples']:,}")

@@ -6,14 +6,20 @@ import json
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
-from headrace._dataset import Dataset
+from headrace._dataset import Dataset, left_out_of
+from headrace._dataset.left_out import others
 from headrace._text import one_line, printable
+from headrace._units import counted, format_bytes
 from headrace.errors import FailedPreconditionError, HeadraceError
 from headrace.formats._files.objects import file_count
 from headrace.formats._files.stored import describe_field_at
 from headrace.formats.pack_format import PARAMETERS, pack_parameters
 
+_BAR_WIDTH = 30
+_CLASSES_SHOWN = 10
 _SHOWN_MAX = 60  # characters of a value
 _LISTED_MAX = 3  # inner lists, or texts of a list
 
@@ -102,11 +108,10 @@ def _homes(dataset: Dataset) -> list[dict[str, Any]]:
 
 def _examples(dataset: Dataset, count: int, here: list[bool]) -> list[dict[str, Any]]:
     """Some samples, spread over those that are here: their values in short."""
-    if all(here):
-        chosen = spread(len(dataset), count)
-    else:
-        numbers = np.flatnonzero(np.array(here)[dataset.home_table.of_samples()])
-        chosen = [int(numbers[at]) for at in spread(len(numbers), count)]
+    numbers = others(len(dataset), left_out_of(dataset))
+    if not all(here):
+        numbers = numbers[np.array(here)[dataset.home_table.of_samples()][numbers]]
+    chosen = [int(numbers[at]) for at in spread(len(numbers), count)]
     examples = []
     for number in chosen:
         try:
@@ -204,3 +209,69 @@ def _label_share(labels: np.ndarray, first_samples: np.ndarray, counts: np.ndarr
     for first, count in zip(first_samples.tolist(), counts.tolist(), strict=True):
         total += int(np.bincount(labels[first : first + count]).max())
     return total / len(labels)
+
+
+def print_description(description: dict[str, Any]) -> None:
+    console = Console(highlight=False, markup=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_row("path", description["path"])
+    table.add_row("format", description["format"])
+    table.add_row("samples", f"{description['samples']:,}")
+    table.add_row("files", f"{description['files']:,}")
+    table.add_row("index", format_bytes(description["index_bytes"]))
+    for home, each in enumerate(description["homes"]):
+        here = each["fault"] or ("here" if each["here"] else "not on this node")
+        table.add_row(
+            f"home {home}",
+            f"{counted(each['samples'], 'sample')}, {format_bytes(each['bytes'])} in "
+            f"{counted(each['files'], 'file')}; {printable(one_line(here))}",
+        )
+    table.add_row("fingerprint", description["fingerprint"])
+    if classes := description["classes"]:
+        shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
+        table.add_row("classes", f"{len(classes):,}: {printable(one_line(shown))}")
+    if labels := description["labels"]:
+        most = max(labels.values())
+        for name, count in list(labels.items())[:_CLASSES_SHOWN]:
+            bar = "█" * max(1, round(_BAR_WIDTH * count / most))
+            table.add_row("", f"{printable(one_line(name))[:14]:>14}  {bar} {count:,}")
+        if len(labels) > _CLASSES_SHOWN:
+            least = min(labels.values())
+            table.add_row("", f"{'...':>14}  {least:,} to {most:,} samples a class")
+    if made := description.get(PARAMETERS):
+        seed = f", seed {made['seed']}" if made["order"] == "shuffled" else ""
+        table.add_row("order", made["order"] + seed)
+    if blocks := description["blocks"]:
+        table.add_row(
+            "blocks",
+            f"{blocks['count']:,}, of {blocks['samples_mean']:.1f} samples and "
+            f"{format_bytes(blocks['bytes_mean'])} on average",
+        )
+        if "label_share" in blocks:
+            table.add_row(
+                "block mates",
+                f"{blocks['label_share']:.1%} of a block is its most frequent label "
+                f"({blocks['label_share_random']:.1%} if dealt at random)",
+            )
+    for field in description["fields"]:
+        checked = ", checksums" if field["checksums"] else ""
+        table.add_row(printable(one_line(f"field {field['name']}")), field["type"] + checked)
+        if "bytes" in field:
+            sizes = field["bytes"]
+            table.add_row(
+                "",
+                f"{format_bytes(sizes['total'])} in all; a sample {format_bytes(sizes['min'])} to "
+                f"{format_bytes(sizes['max'])}, median {format_bytes(sizes['median'])}",
+            )
+            _add_histogram(table, sizes["histogram"])
+    for sample in description["examples"]:
+        shown = ", ".join(f"{name}: {value}" for name, value in sample["values"].items())
+        table.add_row(f"sample {sample['sample']}", printable(one_line(shown)))
+    console.print(table, soft_wrap=True)
+
+
+def _add_histogram(table: Table, histogram: list[dict[str, int]]) -> None:
+    most = max((entry["samples"] for entry in histogram), default=1)
+    for entry in histogram:
+        bar = "█" * max(1, round(_BAR_WIDTH * entry["samples"] / most))
+        table.add_row("", f"{'< ' + format_bytes(entry['below']):>14}  {bar} {entry['samples']:,}")

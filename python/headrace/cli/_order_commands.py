@@ -10,7 +10,14 @@ import typer
 from headrace import _core, _dataset
 from headrace._arguments import integer
 from headrace.cli import _orders
-from headrace.cli._commands import FormatName, FormatOptions, SplitName, format_row
+from headrace.cli._commands import (
+    FormatName,
+    FormatOptions,
+    Skip,
+    SplitName,
+    find_dataset,
+    format_row,
+)
 from headrace.errors import InvalidArgumentError
 from headrace.formats._format import Format
 
@@ -50,6 +57,7 @@ def open_source(
     settings: list[str] | None,
     samples: int | None,
     block_samples: int | None,
+    skip: list[str] | None,
     row: Format | None,
     split: str | None,
 ) -> tuple[_orders.Source, dict[str, str]]:
@@ -59,7 +67,9 @@ def open_source(
         raise InvalidArgumentError("--format: says how to read a DATASET; give its path, too")
     if split is not None and dataset is None:
         raise InvalidArgumentError("--split: is a part of a DATASET; give its path, too")
-    found = None if dataset is None else _dataset.find_dataset(dataset, row=row, split=split)
+    if skip and dataset is None:
+        raise InvalidArgumentError("--skip: leaves out samples of a DATASET; give its path, too")
+    found = None if dataset is None else find_dataset(dataset, skip, row, split)
     if found is not None:
         _dataset.check_has_samples("planning dataset", found)
     return _orders.make_source(found, samples, block_samples), parameters
@@ -84,6 +94,7 @@ def order(
     limit: Annotated[
         int | None, typer.Option(help="Number of samples to print; default: 64.")
     ] = None,
+    skip: Skip = None,
     format: FormatName = None,
     options: FormatOptions = None,
     split: SplitName = None,
@@ -101,7 +112,7 @@ def order(
     Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
     """
     source, given = open_source(
-        dataset, settings, samples, block_samples, format_row(format, options, dataset), split
+        dataset, settings, samples, block_samples, skip, format_row(format, options, dataset), split
     )
     planned = _orders.make_planned(
         source,
@@ -150,12 +161,14 @@ def _plan(planned: _orders.Planned, rank: int | None, limit: int | None) -> dict
     first: list[int] = []
     count = 0
     wanted = 64 if limit is None else limit
-    for ids in _orders.global_ids(streams, planned.batch):
+    for places in _orders.global_ids(streams, planned.batch):
+        ids = planned.source.numbers(places)
         hasher.add(ids)
         count += len(ids)
         first += ids[: wanted - len(first)].tolist()
     counters: dict[str, float] = streams[0].counters()
-    return {
+    counted = {name: int(each) if each.is_integer() else each for name, each in counters.items()}
+    return counted | {  # An order may count under one of these names.
         "order": planned.order,
         "parameters": planned.parameters,
         "samples": planned.source.samples,
@@ -169,7 +182,7 @@ def _plan(planned: _orders.Planned, rank: int | None, limit: int | None) -> dict
         "hash": hasher.digest(),
         "resident_bytes": streams[0].resident_units * planned.source.blocks.unit_bytes,
         "ids": first,
-    } | {name: int(value) if value.is_integer() else value for name, value in counters.items()}
+    }
 
 
 def _print_first(planned: _orders.Planned, rank: int | None, limit: int) -> None:
@@ -177,8 +190,8 @@ def _print_first(planned: _orders.Planned, rank: int | None, limit: int) -> None
     ranks = range(planned.ranks) if rank is None else [rank]
     streams = [planned.stream(each) for each in ranks]
     ids: list[int] = []
-    for part in _orders.global_ids(streams, planned.batch, limit):
-        ids += part[: limit - len(ids)].tolist()
+    for places in _orders.global_ids(streams, planned.batch, limit):
+        ids += planned.source.numbers(places[: limit - len(ids)]).tolist()
         if len(ids) >= limit:
             break
     for start in range(0, len(ids), _IDS_A_LINE):

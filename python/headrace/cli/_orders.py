@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
@@ -13,6 +15,7 @@ import numpy as np
 
 from headrace import _core, _dataset
 from headrace._arguments import integer
+from headrace._dataset.left_out import others
 from headrace._units import counted, format_bytes, parse_bytes
 from headrace.errors import InvalidArgumentError
 from headrace.formats.pack_format import stored_shuffled
@@ -26,14 +29,19 @@ _CHUNK_SAMPLES = 1 << 20  # planned together
 
 @dataclass(frozen=True)
 class Source:
-    """The samples to plan: a dataset's blocks, or synthetic blocks."""
+    """The samples to plan: a dataset's blocks, or synthetic blocks.
+
+    Orders plan places, 0, 1, ...: those of the samples that are not left out, by number.
+    """
 
     blocks: _core.Blocks
     dataset: _dataset.Dataset | None
+    left: Ids | None = None
+    """The sample at each place; None: no sample is left out."""
 
     @property
     def samples(self) -> int:
-        """Number of samples."""
+        """Number of samples to plan."""
         return self.blocks.sample_count
 
     @property
@@ -44,7 +52,8 @@ class Source:
     @functools.cached_property
     def labels(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
         """The number of each sample's label; None if the dataset has no labels. Made once."""
-        return None if self.dataset is None else _core.inline_labels(self.dataset.index)
+        found = None if self.dataset is None else _core.inline_labels(self.dataset.index)
+        return found if found is None or self.left is None else found[self.left]
 
     @property
     def stored_shuffled(self) -> bool:
@@ -54,7 +63,20 @@ class Source:
     @functools.cached_property
     def costs(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
         """The bytes of each sample, which a Loader's `batch` order balances; None: all equal."""
-        return None if self.dataset is None else costs_in_bytes(self.dataset)
+        found = None if self.dataset is None else costs_in_bytes(self.dataset)
+        return found if found is None or self.left is None else found[self.left]
+
+    def numbers(self, places: Ids) -> Ids:
+        """The samples at these places."""
+        return places if self.left is None else self.left[places]
+
+    def places(self, numbers: Ids) -> Ids:
+        """The places of these samples; of those without one, numbers that no place has."""
+        if self.left is None:
+            return numbers
+        found = np.searchsorted(self.left, numbers).astype(np.uint64)
+        known = self.left[np.minimum(found, np.uint64(self.samples - 1))] == numbers
+        return np.where(known, found, np.uint64(self.samples) + numbers)
 
     def rank_units(self, ranks: int) -> int | None:
         """Memory of a Loader on this machine for an order's pool; None without a dataset: no limit.
@@ -75,11 +97,41 @@ def make_source(
     if block_samples is not None and block_samples < 1:
         raise InvalidArgumentError(f"--block-samples: got {block_samples}, must be at least 1")
     if dataset is not None:
-        return Source(_core.Blocks.of_index(dataset.index, block_samples or 0), dataset)
+        blocks = _core.Blocks.of_index(dataset.index, block_samples or 0)
+        left_out = _dataset.left_out_of(dataset)
+        if left_out is None:
+            return Source(blocks, dataset)
+        left = others(len(dataset), left_out)
+        if not len(left):
+            raise InvalidArgumentError(
+                f"--skip: leaves out all {counted(len(dataset), 'sample')} of {dataset.path}; "
+                "leave fewer out"
+            )
+        return Source(_blocks_left(blocks, dataset, left), dataset, left)
     assert samples is not None
     if not 1 <= samples < 2**40:
         raise InvalidArgumentError(f"--samples: got {samples}, must be in [1, 2^40)")
     return Source(_core.Blocks.uniform(samples, block_samples or 64), None)
+
+
+def _blocks_left(blocks: _core.Blocks, dataset: _dataset.Dataset, left: Ids) -> _core.Blocks:
+    """The blocks of these samples alone, by place: of those that have none nothing is left.
+
+    As `LeftOut` of the core makes them for a loader; here by an index of the samples alone.
+    """
+    counts = np.diff(np.searchsorted(left, blocks.bounds())).astype(np.uint64)
+    counts = counts[counts > 0]
+    sizes = _core.stored_bytes(dataset.index)[left].astype(np.uint64)
+    places, zeros = np.zeros(len(left), np.uint64), np.zeros(len(counts), np.uint64)
+    with tempfile.TemporaryDirectory(prefix="headrace-order-") as folder:
+        contents = _core.IndexContents(len(left), folder)
+        largest = sizes.max(keepdims=True, initial=0)
+        contents.add_objects(["samples"], largest, np.zeros(1, np.int64))
+        contents.add_extent_field("sample", ("bytes", "uint8", ()), (places, places, sizes))
+        contents.add_blocks(counts, (zeros, zeros, zeros + largest), zeros)
+        path = os.path.join(folder, "left.hri")
+        _core.write_index(contents, path)
+        return _core.Blocks.of_index(_core.Index.open(path))
 
 
 def parse_settings(settings: Sequence[str] | None) -> dict[str, str]:

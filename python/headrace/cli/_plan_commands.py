@@ -29,7 +29,14 @@ from headrace._loading.ranks import Ranks
 from headrace._options.groups import Sharding
 from headrace._units import counted, format_bytes
 from headrace.cli import _orders
-from headrace.cli._commands import FormatName, FormatOptions, SplitName, format_row
+from headrace.cli._commands import (
+    FormatName,
+    FormatOptions,
+    Skip,
+    SplitName,
+    find_dataset,
+    format_row,
+)
 from headrace.cli._order_commands import (
     BlockSamples,
     DropLast,
@@ -82,6 +89,7 @@ def plan(
         str | None,
         typer.Option(metavar="RATE", help="The rate of the training: 1200 (samples/s) or 500MB/s."),
     ] = None,
+    skip: Skip = None,
     format: FormatName = None,
     format_options: FormatOptions = None,
     split: SplitName = None,
@@ -107,7 +115,7 @@ def plan(
     --profile machine.toml[/bold]
     """
     row = format_row(format, format_options, dataset)
-    source = _dataset.find_dataset(dataset, row=row, split=split)
+    source = find_dataset(dataset, skip, row, split)
     _dataset.check_has_samples("planning dataset", source)
     integer("--epochs", epochs, 1, 2**24)
     machine = None if profile is None else load(profile)

@@ -16,7 +16,7 @@ from headrace._dataset import image_folder
 from headrace._units import counted
 from headrace.cli import _order_commands as options
 from headrace.cli import _orders, _quality
-from headrace.cli._commands import FormatName, FormatOptions, SplitName, format_row
+from headrace.cli._commands import FormatName, FormatOptions, Skip, SplitName, format_row
 from headrace.errors import InvalidArgumentError
 from headrace.formats._outside import check_outside
 
@@ -39,6 +39,7 @@ def quality(
     drop_last: options.DropLast = False,
     no_shuffle: options.Unshuffled = False,
     settings: options.Settings = None,
+    skip: Skip = None,
     format: FormatName = None,
     format_options: FormatOptions = None,
     split: SplitName = None,
@@ -55,7 +56,7 @@ def quality(
     if plot is not None and plot.suffix.lower() != ".png":
         raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
     row = format_row(format, format_options, dataset)
-    source, given = options.open_source(dataset, settings, samples, block_samples, row, split)
+    source, given = options.open_source(dataset, settings, samples, block_samples, skip, row, split)
     if plot is not None and source.dataset is not None:
         check_outside("--plot", plot, image_folder(source.dataset))
     first: _orders.Ids
@@ -76,7 +77,7 @@ def quality(
         first = _quality.first_epoch_ids(planned) if plot else np.empty(0, np.uint64)
     else:
         _refuse_with_ids(order, given, memory, ranks)
-        log = _quality.read_ids(ids)
+        log = source.places(_quality.read_ids(ids))
         result = _quality.measure_ids(source, log, 256 if batch is None else batch, epochs)
         first = log[: len(log) // epochs]
     result |= {"samples": source.samples, "blocks": source.blocks.block_count}

@@ -76,7 +76,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             table.import_named(os.environ.get("HEADRACE_FORMATS", ""))
             command(*args, **kwargs)
         except KeyboardInterrupt as error:
-            _fail("stopped", EXIT_INTERRUPTED, error)
+            _fail("stopped by Ctrl-C", EXIT_INTERRUPTED, error)
         except BrokenPipeError:
             # The reader closed the pipe: not an error. Do not flush into it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

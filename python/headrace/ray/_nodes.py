@@ -257,7 +257,9 @@ def _failed(ray: Any, doing: str, error: Exception, timeout: int) -> Exception:
             "have been lost; add a node to the cluster, or call start_nodes() again"
         )
     cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, HeadraceError) else UnavailableError(f"{doing}: {error}")
+    if isinstance(cause, HeadraceError):
+        return cause
+    return UnavailableError(f"{doing}: {error}; call start_nodes() again")
 
 
 class _NodeActor:
@@ -313,7 +315,7 @@ class _NodeActor:
                 raise UnavailableError(
                     f"starting a node process on {socket.gethostname()}: "
                     + (f"it ended with {code}" if code is not None else f"not in {_START_S:.0f} s")
-                    + ": the log of its Ray actor may say why"
+                    + "; see the log of its Ray actor"
                 )
             time.sleep(_TRY_EVERY_S)
 

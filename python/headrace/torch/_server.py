@@ -360,7 +360,8 @@ class Server:
         if deal is None or not deal.has(fresh.name, fresh.started, number, len(fresh.lanes)):
             deal = fresh
             if (deal.name, deal.started) in self._past:
-                deal.leave_at(0, FailedPreconditionError("this iteration is over"))
+                over = "this iteration is over; iterate the DataLoader again"
+                deal.leave_at(0, FailedPreconditionError(over))
             else:
                 self._begin(deal)
         lane = deal.lanes[number]

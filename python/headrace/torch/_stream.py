@@ -194,7 +194,7 @@ class SampleStream(IterableDataset[Any]):
         if self._server is None or self._server.process != os.getpid():
             raise FailedPreconditionError(
                 "a SampleStream in another process than the one that made it serves only "
-                "DataLoader's workers there"
+                "DataLoader's workers there; make a SampleStream in this process"
             )
         return self._server
 
@@ -306,7 +306,9 @@ def _dealt(reader: _Reader, hello: bytes) -> Iterator[Batch]:
         try:
             connection.connect(reader.address)
         except ConnectionRefusedError:
-            raise UnavailableError("asking for samples: the stream is closed") from None
+            raise UnavailableError(
+                "asking for samples: the stream is closed; make another one"
+            ) from None
         process, user = peer(connection)
         if user != os.geteuid():
             raise UnavailableError(
@@ -315,7 +317,9 @@ def _dealt(reader: _Reader, hello: bytes) -> Iterator[Batch]:
         try:
             connection.send(hello)
         except (BrokenPipeError, ConnectionResetError):
-            raise UnavailableError("asking for samples: the stream is closed") from None
+            raise UnavailableError(
+                "asking for samples: the stream is closed; make another one"
+            ) from None
         while (batch := _asked(connection, process, reader)) is not None:
             yield batch
 

@@ -271,6 +271,20 @@ def test_samples_are_taken_one_way(numbered: Path, tmp_path: Path, jobs: list[Jo
     with pytest.raises(errors.InvalidArgumentError, match="the job has transforms"):
         NoPFSImageFolder(numbered, decoding, to_tensor)
     assert len(NUMBERED) == len(folder.classes)
+    with pytest.raises(errors.InvalidArgumentError, match="target_transform: got 3, must be call"):
+        NoPFSImageFolder(numbered, decoding, target_transform=3)  # type: ignore[arg-type]
+
+
+def test_functions_that_make_the_same_are_given_once(numbered: Path) -> None:
+    options = {"workers": hr.Workers(0, collate_fn=count_pairs)}
+    job = Job(numbered, 16, 1, "uniform", False, **options)
+    folder = NoPFSImageFolder(numbered, job)
+    message = "collate_fn: the job's workers= have one, too: leave one of them out"
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        NoPFSDataLoader(folder, count_pairs)
+    message = "label_type with collate_fn, which makes the labels: leave one of them out"
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        NoPFSDataLoader(folder, count_pairs, torch.int32)
 
 
 def test_a_job_of_other_data_has_samples_but_no_image_folder(

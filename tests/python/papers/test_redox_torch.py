@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from loader_data import COUNT, FLAT, epoch_ids, flat
@@ -260,6 +260,16 @@ def test_what_is_not_the_sampler_s_is_refused(numbered: Path) -> None:
         copy = pickle.loads(pickle.dumps(fetcher))
         with pytest.raises(errors.FailedPreconditionError, match="has no sampler"):
             iter(copy.sampler)
+        ended = next(iter(fetcher.sampler))
+        stream, fetcher._stream = fetcher._stream, cast("Any", ())  # Its iteration was ended.
+        fetcher._progress.clear()
+        message = (
+            f"fetching epoch 1 step 0: got 0 of {len(ended)} samples: this iteration has ended, by "
+            "an error or by a newer one; iterate it again"
+        )
+        with pytest.raises(errors.UnavailableError, match=message):
+            fetcher.__getitems__(ended)
+        fetcher._stream = stream
         older = iter(fetcher.sampler)
         next(older)
         iter(fetcher.sampler)

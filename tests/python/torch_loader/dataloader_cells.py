@@ -32,7 +32,10 @@ FACTORS: dict[str, tuple[str, ...]] = {
 ITERABLE = ("iterable", "own-state", "stream")
 """Datasets that decide themselves what comes next."""
 _SAMPLERS = ("weighted", "replacement", "list", "distributed")
-_BY_ITSELF = "an IterableDataset decides itself what comes next: torch's own workers iterate it"
+_BY_ITSELF = (
+    "an IterableDataset decides itself what comes next, and torch's own workers iterate it: leave "
+    "it out"
+)
 
 REFUSALS: tuple[Refusal, ...] = (
     Refusal(
@@ -77,7 +80,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         {"dataset": ("stream",), "reads": ("loop",), "run": ("copied",)},
         "a SampleStream in another process than the one that made it serves only DataLoader's "
-        "workers there",
+        "workers there; make a SampleStream in this process",
     ),
     Refusal(
         {"dataset": ("stream",), "batch_size": ("none",), "run": ("resumed", "moved")},

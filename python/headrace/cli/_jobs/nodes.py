@@ -23,6 +23,7 @@ _ASK = ("headrace", "top", "--json")
 _SECONDS_MAX = 20.0  # that a node may take to answer
 _ANSWER_BYTES_MAX = 64 * 2**20
 _REASON_CHARACTERS = 200
+_BY_HAND = "run it by hand to see why, or change --via"
 _ASKED_MAX = 64  # at a time
 
 
@@ -107,9 +108,11 @@ def _output(command: Sequence[str]) -> bytes:
         finally:
             limit.cancel()
     if len(data) > _ANSWER_BYTES_MAX:
-        raise OSError(f"{shlex.join(command)}: prints more than {_ANSWER_BYTES_MAX:,} bytes")
+        raise OSError(
+            f"{shlex.join(command)}: prints more than {_ANSWER_BYTES_MAX:,} bytes; {_BY_HAND}"
+        )
     if late.is_set():
-        raise OSError(f"{shlex.join(command)}: no answer within {_SECONDS_MAX:.0f} s")
+        raise OSError(f"{shlex.join(command)}: no answer within {_SECONDS_MAX:.0f} s; {_BY_HAND}")
     if code != 0:
         said = data.decode(errors="replace").strip().rpartition("\n")[2]
         raise OSError(f"{shlex.join(command)}: ended with {code}: {said}")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from headrace import _charts
-from headrace._dataset import Dataset
+from headrace._dataset import Dataset, left_out_of
+from headrace._dataset.left_out import others
 from headrace._text import one_line, printable
 from headrace._workers._decode import decode_image
 from headrace.cli._inspect import spread
@@ -27,7 +28,8 @@ def draw(path: Path, dataset: Dataset) -> None:
             f"{', '.join(dataset.fields)}"
         )
     rc_context, figure_class = _charts.matplotlib("headrace inspect --show")
-    numbers = spread(len(dataset), _IMAGES)
+    left = others(len(dataset), left_out_of(dataset))
+    numbers = [int(left[at]) for at in spread(len(left), _IMAGES)]
     rows = -(-len(numbers) // _COLUMNS)
     with rc_context(_charts.STYLE):
         figure = figure_class(figsize=(2 * _COLUMNS, 2.2 * max(rows, 1)), layout="constrained")

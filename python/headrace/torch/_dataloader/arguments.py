@@ -113,8 +113,8 @@ def _check_iterable(own: Own) -> None:
     ):
         if value != default:
             raise InvalidArgumentError(
-                f"{name}={value!r}: an IterableDataset decides itself what comes next: torch's own "
-                "workers iterate it"
+                f"{name}={value!r}: an IterableDataset decides itself what comes next, and torch's "
+                "own workers iterate it: leave it out"
             )
 
 

@@ -132,7 +132,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         torchs = {name: given[name] for name in _TORCHS if name in given and name != "self"}
         if "in_order" not in _TORCHS and not in_order:
             raise InvalidArgumentError(
-                f"in_order=False: torch {torch.__version__} has no such argument: torch 2.6 has it"
+                f"in_order=False: torch {torch.__version__} has no such argument: upgrade torch to "
+                "2.6 or newer, or leave it out"
             )
         # Public, as torch's: Lightning makes another loader from the attributes of one.
         self.worker_method, self.pool_size, self.fetch = worker_method, pool_size, fetch

@@ -269,7 +269,7 @@ def start_of(state: Any, workers: int) -> Start:
         raise FailedPreconditionError(
             f"state: saved with num_workers {shown(saved)}, restored in a DataLoader with "
             f"{workers}: the workers divide an iterable dataset, so another number of them "
-            "would get other samples"
+            f"would get other samples; give it num_workers={shown(saved)}"
         )
     return Start(parts, turn)
 

@@ -98,7 +98,10 @@ class EpochSampler(Sampler[Any]):
                 self._taken += 1
                 return key
             self._iterator = None
-        raise RuntimeError(f"drawing an epoch: {type(self.sampler).__name__} gave no keys")
+        raise RuntimeError(
+            f"drawing an epoch: {type(self.sampler).__name__} gave no keys: give a sampler that "
+            "gives some in each pass"
+        )
 
     def _begin(self) -> None:
         found = generators.generators(self.sampler)

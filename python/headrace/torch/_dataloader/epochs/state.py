@@ -107,7 +107,7 @@ def from_state(state: Any, facts: Facts) -> Position:
         if state[name] != value:
             raise FailedPreconditionError(
                 f"state: saved with {name} {shown(state[name])}, restored in a DataLoader with "
-                f"{value!r}: its batches would differ"
+                f"{value!r}: its batches would differ; " + _remedy(name, state[name])
             )
     _check_values(state)
     origin = _part(state, "origin", Origin)
@@ -118,6 +118,12 @@ def from_state(state: Any, facts: Facts) -> Position:
     if saved != facts.share and saved is not None:
         values["mark"] = None
     return Position(**values)
+
+
+def _remedy(name: str, saved: Any) -> str:
+    if name == "length":
+        return "give it the dataset that the state was saved with"
+    return f"give it {name}={shown(saved)}"
 
 
 def check_sampler(position: Position, source: Source) -> None:
@@ -194,13 +200,17 @@ def _share(state: Mapping[str, Any], facts: Facts) -> Share | None:
     try:
         saved = Share(**state["share"])
     except TypeError as error:
-        raise InvalidArgumentError(f"state: share: {error}") from None
+        raise InvalidArgumentError(
+            f"state: share is {shown(state['share'])}: {error}: give what state_dict() gave, "
+            "unchanged"
+        ) from None
     here = facts.share
     for name in ("kind", "seed", "shuffle", "drop_last"):
         if getattr(saved, name) != getattr(here, name):
             raise FailedPreconditionError(
                 f"state: saved with a sampler of {name} {getattr(saved, name)!r}, restored with "
-                f"one of {name} {getattr(here, name)!r}: its samples would differ"
+                f"one of {name} {getattr(here, name)!r}: its samples would differ; give it one of "
+                f"{name} {getattr(saved, name)!r}"
             )
     return saved
 

@@ -1,0 +1,157 @@
+"""What commands say of arguments, of loaders that they look for and of their own ends, and the way
+out that each message names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from commands import run
+
+from headrace._observe.monitor import Address
+from headrace.cli import _observe_commands
+from headrace.cli._jobs.nodes import OtherNodes
+from headrace.cli.main import _guarded
+
+LABELS = np.arange(12, dtype=np.int64)
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset without images."""
+    path = tmp_path_factory.mktemp("labels") / "label.npy"
+    np.save(path, LABELS)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ("verify", "DATA", "--failures", "bad.txt"),
+            "--failures: what fails is found by --decode; add it",
+        ),
+        (
+            ("verify", "DATA", "--decode", "--home", "1"),
+            "--home: --decode reads all samples; run it where all files are, or leave it out",
+        ),
+        (
+            ("order", "DATA", "--order", "epoch", "--memory", "50%", "--set", "pool_bytes=9"),
+            "--memory: pool_bytes is given, too; give one of the two",
+        ),
+        (
+            ("inspect", "DATA", "--show", "sheet.png"),
+            "drawing images of DATA: it has no field of images; its fields are value",
+        ),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_named(
+    labels: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    words = [word.replace("DATA", str(labels)) for word in arguments]
+    done = run(*words, code=2)
+    assert done.stderr == f"headrace: {says.replace('DATA', str(labels))}\n"
+
+
+HERE = Address(pid=os.getpid(), ordinal=7)
+OTHER = Address(pid=os.getpid(), ordinal=8)
+
+
+@pytest.mark.parametrize(
+    ("loaders", "arguments", "says"),
+    [
+        (
+            [],
+            [],
+            "no loader of yours is monitored: make it with Engine(monitor=True), or set "
+            "HEADRACE_MONITOR=1",
+        ),
+        (
+            [HERE],
+            ["--loader", "9"],
+            "--loader 9: no loader of yours that is monitored has this number; see 'headrace top'",
+        ),
+        (
+            [HERE, OTHER],
+            [],
+            f"2 loaders are monitored, choose one: {os.getpid()} --loader 7, {os.getpid()} "
+            "--loader 8",
+        ),
+        (
+            [HERE],
+            [],
+            f"process {os.getpid()}: its loader was closed, or does not answer; `headrace top` "
+            "lists those there are",
+        ),
+    ],
+)
+def test_a_report_of_no_loader_says_which_there_are(
+    loaders: list[Address], arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_observe_commands, "find_loaders", lambda: loaders)
+    assert run("report", *arguments, code=2).stderr == f"headrace: {says}\n"
+
+
+def test_a_report_of_a_process_that_has_ended_says_so() -> None:
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    ended.wait()
+    says = f"process {ended.pid} has ended, and its loaders with it; `headrace top` lists those"
+    assert says in run("report", ended.pid, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("via", "says"),
+    [
+        ("echo {node}", "its answer is no JSON of 'headrace top': 'far headrace top --json'"),
+        (
+            "sh -c 'echo no route; exit 7' {node}",
+            "sh -c 'echo no route; exit 7' far headrace top --json: ended with 7: no route",
+        ),
+    ],
+)
+def test_a_machine_that_answers_otherwise_is_quoted(via: str, says: str) -> None:
+    assert OtherNodes(["far"], via).ask() == ({}, {"far": says})
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "says"),
+    [
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
+        (MemoryError(), 3, "the system has no memory for that"),
+        (
+            RuntimeError("wheels came off"),
+            4,
+            "a defect of headrace: RuntimeError: wheels came off; run it again with --debug and "
+            "report what it says",
+        ),
+    ],
+)
+def test_ends_that_no_command_expects_are_one_line(
+    raised: BaseException, code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        raise raised
+
+    with pytest.raises(typer.Exit) as ended:
+        _guarded(command)()
+    assert ended.value.exit_code == code
+    assert capsys.readouterr().err == f"headrace: {says}\n"
+
+
+def test_debug_shows_where_a_defect_is(
+    labels: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the message of a defect says to type."""
+    monkeypatch.setenv("HEADRACE_DEBUG", "1")
+    with pytest.raises(typer.Exit):
+        _guarded(wheels_come_off)()
+    assert "in wheels_come_off" in capsys.readouterr().err
+
+
+def wheels_come_off() -> None:
+    raise RuntimeError("wheels came off")
