@@ -67,6 +67,10 @@ _NO_FAULT = {  # of one file, and of several
         "number that float64 cannot hold, which became infinite",
         "numbers that float64 cannot hold, which became infinite",
     ),
+    "too_large": (
+        "number that float32 cannot hold, which became infinite",
+        "numbers that float32 cannot hold, which became infinite",
+    ),
     "spellings": (
         "number that is written in two ways, which became one value",
         "numbers that are written in two ways, which became one value each",
@@ -96,7 +100,7 @@ class Finding:
     "tar_twice" (a sample whose key an earlier one of its tar has), which is read, and "tar_other"
     (what has none of `members=`), which is left out. In COCO files
     "annotation_member" (a member of annotations that is left out). Of a table no files, but
-    "blanks", "rows_in_quotes", "infinite", "spellings", "numbers_as_text":
+    "blanks", "rows_in_quotes", "infinite", "too_large", "spellings", "numbers_as_text":
     `headrace docs formats/manifests`."""
     count: int
     examples: tuple[str, ...]

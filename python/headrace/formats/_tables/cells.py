@@ -9,7 +9,6 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isinf
 from typing import Any
 
 from headrace._arguments import shown
@@ -19,7 +18,6 @@ from headrace.formats._format import Format, written
 
 _DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
-_DIGITS_MAX = 300  # that any float64 with a fraction can have without an exponent
 ABSENT_WORDS = {"NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "none", "nil", "-", "?"}
 """Cells that stand for no value in tables of other programs."""
 _HEADER_SHOWN = 1000  # characters
@@ -177,6 +175,8 @@ class Oddities:
                 way_out = written(row, quote=None)
             elif kind == "numbers_as_text":
                 way_out = written(row, absent=(*row.absent, *given))
+            elif kind == "too_large":
+                way_out = written(row, floats="float64")
             else:
                 way_out = written(row, text=(*row.text, *given))
             finding = Finding(kind, count, tuple(examples))
@@ -193,6 +193,7 @@ _WHY = {
     "blanks": "to take blanks off names and cells",
     "rows_in_quotes": "if the quotes are part of the text",
     "infinite": "to keep the column as text",
+    "too_large": "for numbers of 64 bits",
     "numbers_as_text": "if these cells have no value",
     "spellings": "if they are different names, keep the column as text",
 }
@@ -208,15 +209,6 @@ def _is_like_rows(cell: str, delimiter: str, at: int, width: int) -> bool:
     if counts[0] == width - 1 - at and counts[-1] == at and inner == len(counts) - 2:
         return sum(counts) > 0
     return len(counts) > _LONG_LINES and inner > 0.8 * len(counts)
-
-
-def infinite_rows(cells: list[str]) -> list[int]:
-    """The rows whose numbers are written in digits and became infinite."""
-    text = "".join(cells)
-    if "e" not in text and "E" not in text and max(map(len, cells)) < _DIGITS_MAX:
-        return []  # Looking at each takes longer.
-    digits = ((row, each) for row, each in enumerate(cells) if each[-1:].isdigit())
-    return [row for row, each in digits if isinf(float(each))]
 
 
 def bare_number(cell: str) -> str | None:
