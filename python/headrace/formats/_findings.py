@@ -63,6 +63,10 @@ _NO_FAULT = {  # of one file, and of several
         "word for no value, which makes a column of numbers text",
         "words for no value, which make columns of numbers text",
     ),
+    "member_twice": (
+        "member that an object of JSON has twice, whose last value counts",
+        "members that an object of JSON has twice, whose last value counts",
+    ),
     "infinite": (
         "number that float64 cannot hold, which became infinite",
         "numbers that float64 cannot hold, which became infinite",
@@ -100,8 +104,8 @@ class Finding:
     "tar_twice" (a sample whose key an earlier one of its tar has), which is read, and "tar_other"
     (what has none of `members=`), which is left out. In COCO files
     "annotation_member" (a member of annotations that is left out). Of a table no files, but
-    "blanks", "rows_in_quotes", "infinite", "too_large", "spellings", "numbers_as_text":
-    `headrace docs formats/manifests`."""
+    "blanks", "rows_in_quotes", "infinite", "too_large", "spellings", "numbers_as_text",
+    "member_twice": `headrace docs formats/manifests`."""
     count: int
     examples: tuple[str, ...]
     """The first few, as paths below the dataset's folder."""

@@ -169,18 +169,19 @@ class Oddities:
         said = []
         for kind, (count, examples) in self.counts.found.items():
             given = tuple(self.columns.get(kind, ()))
+            options: dict[str, Any] | None = {"text": (*row.text, *given)}
             if kind == "blanks":
-                way_out = written(row, strip=True)
+                options = {"strip": True}
             elif kind == "rows_in_quotes":
-                way_out = written(row, quote=None)
+                options = {"quote": None}
             elif kind == "numbers_as_text":
-                way_out = written(row, absent=(*row.absent, *given))
+                options = {"absent": (*row.absent, *given)}
             elif kind == "too_large":
-                way_out = written(row, floats="float64")
-            else:
-                way_out = written(row, text=(*row.text, *given))
-            finding = Finding(kind, count, tuple(examples))
-            said.append(f"{finding}; {_WHY[kind]}: format={way_out}")
+                options = {"floats": "float64"}
+            elif kind == "member_twice":
+                options = None
+            way_out = _WHY[kind] if options is None else f"{_WHY[kind]}: {_format(row, options)}"
+            said.append(f"{Finding(kind, count, tuple(examples))}; {way_out}")
         if said:
             warnings.warn(
                 f"headrace: indexing {table}: {'. '.join(said)}",
@@ -189,7 +190,12 @@ class Oddities:
             )
 
 
+def _format(row: Any, options: dict[str, Any]) -> str:
+    return f"format={written(row, **options)}"
+
+
 _WHY = {
+    "member_twice": "write each member once",
     "blanks": "to take blanks off names and cells",
     "rows_in_quotes": "if the quotes are part of the text",
     "infinite": "to keep the column as text",

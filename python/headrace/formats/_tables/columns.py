@@ -63,7 +63,7 @@ class Scanned:
     largest: int = 0  # magnitude of an integer
     shape: tuple[int, ...] | None = None  # of an entry of a list
     floats: str = "float64"  # the type of numbers with fractions
-    peak: float = 0.0  # magnitude in the lists of the last rows
+    _peak: float = 0.0  # magnitude in the lists of the last rows
     leaves: set[str] = field(default_factory=set)  # types in lists
     classes: set[str] = field(default_factory=set)
     typed: bool = True
@@ -123,7 +123,7 @@ class Scanned:
         has_floats = "float" in self.first or "float" in self.leaves
         if self.as_text or not has_floats or ("text" in self.first and not piece.typed):
             return
-        note_infinite(piece, self.name, values, self.floats, self.peak, odd)
+        note_infinite(piece, self.name, values, self.floats, self._peak, odd)
         if not piece.typed:
             self._note_spellings(values, odd)
 
@@ -182,7 +182,7 @@ class Scanned:
                     f"one of the next {len(values):,}, has a number of more than 64 bits; "
                     f"{self.ways_out(self.name)}"
                 )
-        self.peak = peak_of(leaves) if "float" in self.leaves else 0.0
+        self._peak = peak_of(leaves) if "float" in self.leaves else 0.0
 
     def note_classes(self, piece: Piece, values: list[Any]) -> None:
         """Notes the texts of a column of labels; also of rows that are left out."""
