@@ -35,7 +35,8 @@ from headrace.formats._findings import (
     warn_of,
     warn_of_skip,
 )
-from headrace.formats._format import Format, Given, Wanted, remedies
+from headrace.formats._folders.sets import findings_at
+from headrace.formats._format import SOURCE, Format, Given, Wanted, remedies
 from headrace.formats._hive.partitions import warn_of_partitions
 from headrace.formats._rowgroups.kept_reader import KeptReader
 
@@ -76,6 +77,9 @@ class Dataset:
         self._nesting = nesting.in_order(order)
         self._classes = _classes_of(index, path)
         self._left_out = left_out
+        self._now: tuple[Finding, ...] | None = (
+            None  # of the files as they are now; None: not yet read
+        )
         self._report = findings_of(index, path)
         if left_out is not None:
             examples = tuple(f"sample {each}" for each in left_out[:3].tolist())
@@ -139,7 +143,10 @@ class Dataset:
     @property
     def report(self) -> tuple[Finding, ...]:
         """What indexing came upon: files that cannot be decoded, hidden ones, those left out."""
-        return self._report
+        if self._now is None:
+            source = self._index.attributes.get(SOURCE, "")
+            self._now = findings_at(source) + self.format_row.also_found(self._index)
+        return self._report + self._now
 
     @property
     def skip(self) -> tuple[str, ...]:
@@ -265,7 +272,7 @@ class Dataset:
 
     def _facts(self) -> DatasetFacts:
         return DatasetFacts.of(
-            self._index, self.nesting, self._path, self.format, self._classes, self._report
+            self._index, self.nesting, self._path, self.format, self._classes, self.report
         )
 
 

@@ -53,6 +53,14 @@ _NO_FAULT = {  # of one file, and of several
         "files or samples in tars with none of members=, left out",
     ),
     TAR_SPECIAL: ("pipe or device in a tar, left out", "pipes or devices in tars, left out"),
+    "beside": (
+        "file beside an image or a sound of the same name, left out (of the first files)",
+        "files beside images or sounds of the same names, left out (of the first files)",
+    ),
+    "incomplete": (
+        "set of files of which some are missing or are there twice",
+        "sets of files of which some are missing or are there twice",
+    ),
     # Of a table: what may be a mistake.
     "blanks": ("column name with blanks around it", "column names with blanks around them"),
     "rows_in_quotes": (
@@ -63,9 +71,17 @@ _NO_FAULT = {  # of one file, and of several
         "word for no value, which makes a column of numbers text",
         "words for no value, which make columns of numbers text",
     ),
+    "member_twice": (
+        "member that an object of JSON has twice, whose last value counts",
+        "members that an object of JSON has twice, whose last value counts",
+    ),
     "infinite": (
         "number that float64 cannot hold, which became infinite",
         "numbers that float64 cannot hold, which became infinite",
+    ),
+    "too_large": (
+        "number that float32 cannot hold, which became infinite",
+        "numbers that float32 cannot hold, which became infinite",
     ),
     "spellings": (
         "number that is written in two ways, which became one value",
@@ -95,9 +111,11 @@ class Finding:
     (a link to what is no file there) and "tar_special" (a pipe or device), which are left out, and
     "tar_twice" (a sample whose key an earlier one of its tar has), which is read, and "tar_other"
     (what has none of `members=`), which is left out. In COCO files
-    "annotation_member" (a member of annotations that is left out). Of a table no files, but
-    "blanks", "rows_in_quotes", "infinite", "spellings", "numbers_as_text":
-    `headrace docs formats/manifests`."""
+    "annotation_member" (a member of annotations that is left out). "incomplete": a set of files, as
+    x-00000-of-00002, of which some are missing; "beside": a caption beside an image of a class
+    folder. Of a table no files, but
+    "blanks", "rows_in_quotes", "infinite", "too_large", "spellings", "numbers_as_text",
+    "member_twice": `headrace docs formats/manifests`."""
     count: int
     examples: tuple[str, ...]
     """The first few, as paths below the dataset's folder."""

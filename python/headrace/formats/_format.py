@@ -9,6 +9,7 @@ import os
 import shlex
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +31,7 @@ from headrace.formats._indexing.recorded import is_current
 if TYPE_CHECKING:
     from headrace.formats._builder import Builder, Decodes, Progress
     from headrace.formats._fields.order import FieldType
+    from headrace.formats._findings import Finding
     from headrace.formats._indexing.elsewhere import Elsewhere
 
 FORMAT, SOURCE, OPTIONS, KEY = "format", "source", "options", "object"
@@ -152,6 +154,9 @@ class Format(metaclass=_NamedOptions):
 
     has_class_folders: ClassVar[bool] = False
     """Whether the folders in a folder are its classes."""
+
+    has_partitions: ClassVar[bool] = False
+    """Whether folders COLUMN=VALUE of a folder are columns of its samples."""
 
     chooses: ClassVar[tuple[str, ...]] = ("columns",)
     """The options that name fields in the order in which they are wanted."""
@@ -312,6 +317,10 @@ class Format(metaclass=_NamedOptions):
         """
         return None
 
+    def also_found(self, index: _core.Index) -> tuple[Finding, ...]:
+        """Findings that the index has not: of what is there now."""
+        return ()
+
     def hint(self, suffixes: Set[str]) -> str:
         """Advice for a folder that is not a dataset and has files with these suffixes."""
         return ""
@@ -330,7 +339,7 @@ class Format(metaclass=_NamedOptions):
             return json.dumps(dict(self.options()), sort_keys=True)
         except TypeError as error:
             raise InvalidArgumentError(
-                f"format {self.name}: its options must be JSON values: {error}"
+                f"format {self.name}: its options must be JSON values: {error}{_as_json(self)}"
             ) from error
 
     def _target(self, path: str, wanted: Wanted) -> str:
@@ -420,6 +429,24 @@ def _filled(given: Given, builder: Builder, target: str) -> None:
             raise
         advice = next((way for end, way in _ADVICE.items() if end in what), "")
         raise InvalidArgumentError(f"indexing {given.title}: {what}{advice}") from error
+
+
+def _as_json(row: Format) -> str:
+    """What to give for the first value of `fill=` that is no JSON."""
+    fill = row.options().get("fill")
+    for name, value in fill.items() if isinstance(fill, Mapping) else ():
+        try:
+            json.dumps(value)
+        except TypeError:
+            with suppress(AttributeError, UnicodeDecodeError):
+                plain = value.decode() if isinstance(value, bytes) else value.tolist()
+                return f"; give fill={{{name!r}: {plain!r:.200}}}"
+            if isinstance(value, bytes):
+                return (
+                    f"; {name!r} is no text in UTF-8: give fill={{{name!r}: ''}}, or "
+                    f"optional=({name!r},)"
+                )
+    return ""
 
 
 def options_of(index: _core.Index) -> dict[str, Any]:

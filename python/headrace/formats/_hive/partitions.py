@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_to_bytes
@@ -112,12 +113,13 @@ def partitions_of(
         if lacks:
             raise InvalidArgumentError(
                 f"indexing {path}: {each} lies in no folder {lacks[0]}=..., as others of its files "
-                f"do; name those that do by a pattern, or {_choice(has)}"
+                f"do; name those that do by a pattern, or {_choice(has, names, lacks)}"
             )
     columns: dict[str, str] = {}
     values: dict[str, list[int | str]] = {each: [] for each in files}
     for name in names:
-        found = {each: _decoded(path, each, name, texts[each][name], has) for each in files}
+        choice = _choice(has, names, [name])
+        found = {each: _decoded(path, each, name, texts[each][name], choice) for each in files}
         numbers = {each: _number(value) for each, value in found.items()}
         is_text = any(each is None for each in numbers.values())
         columns[name] = "text" if is_text else "int32"
@@ -127,22 +129,23 @@ def partitions_of(
     return Partitions(columns, {each: tuple(row) for each, row in values.items()})
 
 
-def _choice(has: Sequence[str]) -> str:
-    return f"leave the column out: format=hr.formats.Parquet(columns={tuple(has)!r})"
+def _choice(has: Sequence[str], partitions: Sequence[str], without: Sequence[str]) -> str:
+    others = (*has, *(each for each in partitions if each not in without))
+    return f"leave the column out: format=hr.formats.Parquet(columns={others!r})"
 
 
-def _decoded(path: str, file: str, name: str, value: str, has: Sequence[str]) -> str:
+def _decoded(path: str, file: str, name: str, value: str, choice: str) -> str:
     try:
         text = unquote_to_bytes(os.fsencode(value)).decode()
     except UnicodeDecodeError as error:
         raise DataLossError(
             f"indexing {path}: {file}: the folder {name}={value!r} is not UTF-8: {error.reason}; "
-            f"rename it, or {_choice(has)}"
+            f"rename it, or {choice}"
         ) from error
     if text == _NULL:
         raise InvalidArgumentError(
             f"indexing {path}: {file}: column {name!r} has no value (null) there, as the folder's "
-            f"name says; name the other folders by a pattern, or {_choice(has)}"
+            f"name says; name the other folders by a pattern, or {choice}"
         )
     return text
 
@@ -196,6 +199,34 @@ def first_files(folder: str) -> list[str]:
             return sorted(files) if at != folder else []
         at = os.path.join(at, first)
     return []
+
+
+def values_of_splits(folder: str, is_split: Callable[[str], bool]) -> tuple[str, dict[str, str]]:
+    """The column of a folder of partitions whose values are all names of splits, and by value a
+    pattern of its files; none: there is no such column."""
+    above = glob.escape(folder)
+    names = _partitions_in(folder)
+    for _ in range(_DEPTH_MAX):
+        if not names:
+            break
+        key = names[0].partition("=")[0]
+        values = [each.partition("=")[2] for each in names if each.startswith(f"{key}=")]
+        if all(is_split(unquote(each)) for each in values):
+            there = map(os.path.basename, glob.iglob(f"{above}/{glob.escape(key)}=*"))
+            values = sorted({each.partition("=")[2] for each in there})
+        if all(is_split(unquote(each)) for each in values):
+            # With a wildcard for its name the column stays one of the files.
+            found = {unquote(x): f"{above}/*={glob.escape(x)}/**/*.parquet" for x in values}
+            return unquote(key), found
+        folder = os.path.join(folder, names[0])
+        above += f"/{glob.escape(key)}=*"
+        names = _partitions_in(folder)
+    return "", {}
+
+
+def _partitions_in(folder: str) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(x.name for x in entries if x.name.find("=") > 0 and x.is_dir())
 
 
 def refuse_other_partitions(folder: str) -> None:

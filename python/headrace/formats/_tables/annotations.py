@@ -69,7 +69,7 @@ def is_results(path: str) -> bool:
 
 def is_annotations(path: str) -> bool:
     """Whether the file has images, or annotations of images, in its first array of either."""
-    for element in elements(path):
+    for element in elements(path, refuses_twice=False):
         value = element.value
         if element.key == "images":
             return (

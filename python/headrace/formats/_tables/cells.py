@@ -9,7 +9,6 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isinf
 from typing import Any
 
 from headrace._arguments import shown
@@ -19,7 +18,6 @@ from headrace.formats._format import Format, written
 
 _DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
-_DIGITS_MAX = 300  # that any float64 with a fraction can have without an exponent
 ABSENT_WORDS = {"NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "none", "nil", "-", "?"}
 """Cells that stand for no value in tables of other programs."""
 _HEADER_SHOWN = 1000  # characters
@@ -172,16 +170,19 @@ class Oddities:
         said = []
         for kind, (count, examples) in self.counts.found.items():
             given = tuple(self.columns.get(kind, ()))
+            options: dict[str, Any] | None = {"text": (*row.text, *given)}
             if kind == "blanks":
-                way_out = written(row, strip=True)
+                options = {"strip": True}
             elif kind == "rows_in_quotes":
-                way_out = written(row, quote=None)
+                options = {"quote": None}
             elif kind == "numbers_as_text":
-                way_out = written(row, absent=(*row.absent, *given))
-            else:
-                way_out = written(row, text=(*row.text, *given))
-            finding = Finding(kind, count, tuple(examples))
-            said.append(f"{finding}; {_WHY[kind]}: format={way_out}")
+                options = {"absent": (*row.absent, *given)}
+            elif kind == "too_large":
+                options = {"floats": "float64"}
+            elif kind == "member_twice":
+                options = None
+            way_out = _WHY[kind] if options is None else f"{_WHY[kind]}: {_format(row, options)}"
+            said.append(f"{Finding(kind, count, tuple(examples))}; {way_out}")
         if said:
             warnings.warn(
                 f"headrace: indexing {table}: {'. '.join(said)}",
@@ -190,10 +191,16 @@ class Oddities:
             )
 
 
+def _format(row: Any, options: dict[str, Any]) -> str:
+    return f"format={written(row, **options)}"
+
+
 _WHY = {
+    "member_twice": "write each member once",
     "blanks": "to take blanks off names and cells",
     "rows_in_quotes": "if the quotes are part of the text",
     "infinite": "to keep the column as text",
+    "too_large": "for numbers of 64 bits",
     "numbers_as_text": "if these cells have no value",
     "spellings": "if they are different names, keep the column as text",
 }
@@ -209,15 +216,6 @@ def _is_like_rows(cell: str, delimiter: str, at: int, width: int) -> bool:
     if counts[0] == width - 1 - at and counts[-1] == at and inner == len(counts) - 2:
         return sum(counts) > 0
     return len(counts) > _LONG_LINES and inner > 0.8 * len(counts)
-
-
-def infinite_rows(cells: list[str]) -> list[int]:
-    """The rows whose numbers are written in digits and became infinite."""
-    text = "".join(cells)
-    if "e" not in text and "E" not in text and max(map(len, cells)) < _DIGITS_MAX:
-        return []  # Looking at each takes longer.
-    digits = ((row, each) for row, each in enumerate(cells) if each[-1:].isdigit())
-    return [row for row, each in digits if isinf(float(each))]
 
 
 def bare_number(cell: str) -> str | None:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from math import isinf
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ import numpy as np
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._tables.absent import NOT_GIVEN, valid_field
-from headrace.formats._tables.cells import ABSENT_WORDS, Oddities, bare_number, infinite_rows
+from headrace.formats._tables.cells import ABSENT_WORDS, Oddities, bare_number
+from headrace.formats._tables.numbers import note_infinite, peak_of, stays_finite
 from headrace.formats._tables.piece import Piece
 
 CLASSES_MAX = 100_000
@@ -62,6 +62,8 @@ class Scanned:
     rows: int = 0
     largest: int = 0  # magnitude of an integer
     shape: tuple[int, ...] | None = None  # of an entry of a list
+    floats: str = "float64"  # the type of numbers with fractions
+    _peak: float = 0.0  # magnitude in the lists of the last rows
     leaves: set[str] = field(default_factory=set)  # types in lists
     classes: set[str] = field(default_factory=set)
     typed: bool = True
@@ -118,17 +120,12 @@ class Scanned:
             for word in self.absent_words:
                 odd.add("numbers_as_text", f"{word} in column {self.name!r}", word)
             self.absent_words = {}
-        if self.as_text or "float" not in self.first or ("text" in self.first and not piece.typed):
+        has_floats = "float" in self.first or "float" in self.leaves
+        if self.as_text or not has_floats or ("text" in self.first and not piece.typed):
             return
-        if piece.typed:
-            infinite = [row for row, x in enumerate(values) if type(x) is float and isinf(x)]
-            infinite = [row for row in infinite if not piece.says_infinity(row)]
-        else:
-            infinite = infinite_rows(values)
+        note_infinite(piece, self.name, values, self.floats, self._peak, odd)
+        if not piece.typed:
             self._note_spellings(values, odd)
-        for row in infinite:
-            place = piece.where(row).removeprefix("indexing ")
-            odd.add("infinite", f"column {self.name!r} at {place}", self.name)
 
     def _note_spellings(self, values: list[str], odd: Oddities) -> None:
         """Notes numbers that differ by zeros at their ends only, as 1.10 and 1.1."""
@@ -185,6 +182,7 @@ class Scanned:
                     f"one of the next {len(values):,}, has a number of more than 64 bits; "
                     f"{self.ways_out(self.name)}"
                 )
+        self._peak = peak_of(leaves) if "float" in self.leaves else 0.0
 
     def note_classes(self, piece: Piece, values: list[Any]) -> None:
         """Notes the texts of a column of labels; also of rows that are left out."""
@@ -233,13 +231,13 @@ class Scanned:
             return _NO_CLASS if self.wants_classes else ""
         return _ZEROS.get(min(kinds, default="integer"), 0)
 
-    def decided(self, floats: str, declared: str | None) -> Holds:
+    def decided(self, declared: str | None) -> Holds:
         """What the column holds. Raises InvalidArgumentError if that is no field."""
         if self.fill is NOT_GIVEN and not self.is_optional:
-            return self._holds(set(self.first), floats, declared)
+            return self._holds(set(self.first), declared)
         kinds = self.first.keys() - _ABSENT
         if self.fill is NOT_GIVEN:
-            found = self._holds(kinds or {"empty"}, floats, declared)
+            found = self._holds(kinds or {"empty"}, declared)
             stand_in = 0 if found.what == "classes" else self._zero_of(found)
             return replace(found, stand_in=stand_in, is_optional=True)
         own = _NAMES.get(type(self.fill).__name__, "")
@@ -255,11 +253,13 @@ class Scanned:
         if not self.as_text and not as_label:
             kinds |= {own}
             self._note_fill()
-        found = self._holds(kinds, floats, declared)
+        found = self._holds(kinds, declared)
         if found.what == "number" and np.issubdtype(found.dtype, np.integer):
             limits = np.iinfo(found.dtype)
             if own != "integer" or not limits.min <= self.fill <= limits.max:
                 raise self._refused_fill(f"the column holds {found.dtype}")
+        if not stays_finite(self.fill, found.dtype):
+            raise self._refused_fill(f"{found.dtype} cannot hold it")
         return replace(found, stand_in=self.fill, is_optional=self.is_optional)
 
     def _zero_of(self, found: Holds) -> Any:
@@ -272,6 +272,10 @@ class Scanned:
             flat = _flat([self.fill], self.shape)
             if isinstance(flat, str):
                 raise self._refused_fill(f"it is a list {flat}")
+            whole = [abs(each) for each in flat[0] if type(each) is int]
+            self.largest = max(self.largest, *whole, 0)
+            if self.largest >= _INT64:
+                raise self._refused_fill("it has a number of more than 64 bits")
             self.leaves |= {_NAMES[each.__name__] for each in set(map(type, flat[0]))}
 
     def _refused_fill(self, why: str) -> InvalidArgumentError:
@@ -281,7 +285,7 @@ class Scanned:
             f"another field say which rows have a value: optional=({self.name!r},)"
         )
 
-    def _holds(self, kinds: set[str], floats: str, declared: str | None) -> Holds:
+    def _holds(self, kinds: set[str], declared: str | None) -> Holds:
         if self.as_text:
             if "bytes" in kinds:
                 raise self._refused("bytes", "holds bytes")
@@ -296,9 +300,9 @@ class Scanned:
             return Holds("number", "bool")
         if kinds == {"list"}:
             leaves = self.leaves or {"float"}
-            return Holds("list", self._number(leaves, floats, declared), self.shape or ())
+            return Holds("list", self._number(leaves, declared), self.shape or ())
         if kinds <= {"integer", "float"}:
-            return Holds("number", self._number(kinds, floats, declared))
+            return Holds("number", self._number(kinds, declared))
         if len(kinds) > 1:
             one, other = sorted(kinds)[:2]
             raise InvalidArgumentError(
@@ -317,7 +321,7 @@ class Scanned:
             )
         return Holds("classes")
 
-    def _number(self, kinds: set[str], floats: str, declared: str | None) -> str:
+    def _number(self, kinds: set[str], declared: str | None) -> str:
         if declared is not None:
             return declared
         if kinds == {"bool"}:
@@ -332,7 +336,7 @@ class Scanned:
                 f"has fractions, and whole numbers up to {self.largest:,}, which a float64 cannot "
                 "hold exactly",
             )
-        return floats
+        return self.floats
 
     def _refused(self, kind: str, why: str) -> InvalidArgumentError:
         # What makes it unfit may be a value of fill=, of no row.
@@ -399,7 +403,7 @@ def add_values(
         builder.add_values(valid_field(name), valid)
     try:
         if holds.what == "text":
-            encoded = [as_text(each).encode() for each in values]
+            encoded = [each.encode() for each in _texts(values, name, piece)]
             builder.add_ragged(name, b"".join(encoded), list(map(len, encoded)))
         elif holds.what == "classes":
             builder.add_values(name, _labels(values, classes, holds))
@@ -407,7 +411,7 @@ def add_values(
             flat = _flat(values, holds.shape)
             if isinstance(flat, str):
                 raise _changed(piece, name, flat)
-            entries = np.array(flat[0], holds.dtype).reshape(-1, *holds.shape)
+            entries = _numbers(flat[0], holds.dtype).reshape(-1, *holds.shape)
             builder.add_ragged(name, entries, list(map(len, values)))
         else:
             builder.add_values(name, _numbers(values, holds.dtype))
@@ -441,11 +445,20 @@ def as_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
+def _texts(values: list[Any], column: str, piece: Piece) -> list[str]:
+    texts = list(map(as_text, values))
+    if piece.typed and piece.offsets is not None:
+        for row, text in enumerate(texts):
+            if "Infinity" in text and not isinstance(values[row], str):
+                texts[row] = piece.as_written(row, column)[0]
+    return texts
+
+
 def _numbers(values: list[Any], dtype: str) -> np.ndarray[Any, Any]:
     if values and isinstance(values[0], str):
-        kind = float if dtype.startswith("float") else int
-        return np.array([kind(each) for each in values], dtype)
-    return np.array(values, dtype)
+        values = list(map(float if dtype.startswith("float") else int, values))
+    with np.errstate(over="ignore"):  # `note_infinite` has told of them.
+        return np.array(values, dtype)
 
 
 def _is_unicode(value: Any) -> bool:

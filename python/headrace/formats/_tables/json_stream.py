@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._json.members import Members
 from headrace.formats._tables.rows import opened
 
 _READ_BYTES = 2**20
 _VALUE_BYTES_MAX = 64 * 2**20
 _SPACE = " \t\r\n"
+_AGAIN = "copy or write the file again"
+_CORRECT = "correct the file, so that each member occurs once"
 
 
 class Element(NamedTuple):
@@ -32,16 +35,19 @@ class JsonStream:
     Memory: 1 MiB, or twice the largest element.
     """
 
-    def __init__(self, path: str, file: IO[bytes]) -> None:
+    def __init__(self, path: str, file: IO[bytes], *, refuses_twice: bool = True) -> None:
+        """`refuses_twice`: members that an object has twice."""
         self._path = path
+        self._refuses = refuses_twice
         self._file = file
-        self._decoder = json.JSONDecoder()
+        self._members = Members()
         self._text = ""  # Latin-1: a character is a byte
         self._begin = 0  # of the text in the file
         self._at = 0  # in the text
         self._ended = False
 
     def __iter__(self) -> Iterator[Element]:
+        keys: set[str] = set()
         if self._peek() == "\xef":  # A byte order mark.
             self._at += 3
         self._expect("{")
@@ -52,6 +58,9 @@ class JsonStream:
             key = self._value().value
             if not isinstance(key, str):
                 raise self._damaged("the name of a member is expected")
+            if key in keys and self._refuses:
+                raise self._damaged(f"the member {key!r} occurs a second time", way_out=_CORRECT)
+            keys.add(key)
             self._expect(":")
             if self._peek() == "[":
                 self._at += 1
@@ -84,7 +93,8 @@ class JsonStream:
         self._peek()
         while True:
             try:
-                value, end = self._decoder.raw_decode(self._text, self._at)
+                self._members.taken()
+                value, end = self._members.decoder.raw_decode(self._text, self._at)
             except RecursionError as error:
                 raise self._damaged("it is nested too deeply") from error
             except ValueError as error:
@@ -97,14 +107,20 @@ class JsonStream:
         text = self._text[self._at : end]
         begin = self._begin + self._at
         if not text.isascii():
-            value = self._in_utf8(text, begin)
+            value = self._in_utf8(text)
         element = Element("", value, begin, self._begin + end, text)
+        if (twice := self._members.taken()) and self._refuses:
+            raise self._damaged(
+                f"the member {twice[0]!r} of an object occurs twice, with different values",
+                way_out=_CORRECT,
+            )
         self._at = end
         return element
 
-    def _in_utf8(self, text: str, begin: int) -> Any:
+    def _in_utf8(self, text: str) -> Any:
+        self._members.taken()
         try:
-            return json.loads(text.encode("latin-1").decode())
+            return self._members.decoder.decode(text.encode("latin-1").decode())
         except UnicodeDecodeError as error:
             raise self._damaged("it is not UTF-8", error.start) from error
 
@@ -131,17 +147,16 @@ class JsonStream:
         self._at = 0
         return bool(data)
 
-    def _damaged(self, why: str, ahead: int = 0) -> DataLossError:
+    def _damaged(self, why: str, ahead: int = 0, way_out: str = _AGAIN) -> DataLossError:
         return DataLossError(
-            f"indexing {self._path}: byte {self._begin + self._at + ahead:,}: {why}; copy or write "
-            "the file again"
+            f"indexing {self._path}: byte {self._begin + self._at + ahead:,}: {why}; {way_out}"
         )
 
 
-def elements(path: str) -> Iterator[Element]:
+def elements(path: str, *, refuses_twice: bool = True) -> Iterator[Element]:
     """The elements of the arrays of a file. Raises DataLossError, and for files as `opened`."""
     with opened(path) as file:
-        yield from JsonStream(path, file)
+        yield from JsonStream(path, file, refuses_twice=refuses_twice)
 
 
 def wrong(path: str, element: Element, why: str) -> InvalidArgumentError:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
+
+_MARK = "\0number "
+_MARKED = re.compile(r'"\\u0000number ([^"]*)"')  # as JSON has it
 
 
 @dataclass(frozen=True)
@@ -36,16 +42,38 @@ class Piece:
         places = [self.places[row] for row in rows]
         return Piece(self.path, columns, places, offsets, self.typed)
 
-    def says_infinity(self, row: int) -> bool:
-        """Whether the row of a file of JSON has the word itself; of Parquet True."""
+    def as_written(self, row: int, column: str) -> tuple[str, bool]:
+        """The JSON of a value in a file of JSON, with numbers that float64 cannot hold as the line
+        has them; and whether there are any."""
         if self.offsets is None:
-            return True
+            return "", False
         with open(self.path, "rb") as file:
             file.seek(self.offsets[row])
-            return b"Infinity" in file.readline()
+            line = json.loads(file.readline().decode("utf-8-sig"), parse_float=_marked)
+        value = json.dumps(_value_of(line, column), ensure_ascii=False, separators=(",", ":"))
+        text, count = _MARKED.subn(r"\1", value)
+        return text, count > 0
 
     def where(self, row: int) -> str:
         """Where the row is, for errors."""
         if self.offsets is None:
             return f"indexing {self.path}: row {self.places[row]:,}"
         return f"indexing {self.path}: line {self.places[row]:,} (byte {self.offsets[row]:,})"
+
+
+def _marked(digits: str) -> float | str:
+    number = float(digits)
+    return number if isfinite(number) else f"{_MARK}{digits}"
+
+
+def _value_of(row: dict[str, Any], column: str) -> Any:
+    """The value of a column, whose name may be that of objects in each other (`read_pieces`)."""
+    if column in row:
+        return row[column]
+    inner = ((key, each) for key, each in row.items() if isinstance(each, dict))
+    found = (
+        _value_of(each, column.removeprefix(f"{key}_"))
+        for key, each in inner
+        if column.startswith(f"{key}_")
+    )
+    return next((each for each in found if each is not None), None)

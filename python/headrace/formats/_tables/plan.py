@@ -116,6 +116,7 @@ class Scan:
         self._options = options
         self._odd = odd
         self._table = head.path
+        self._tables: dict[str, None] = {}
         self._first = head.where(0)
         self.rows = 0
         self._taken = 0
@@ -125,8 +126,7 @@ class Scan:
         if options.paths is None:
             taken = [each for each in self._columns if each not in options.text]
             self._paths = [each for each in path_columns(head, folder) if each in taken]
-            is_parquet = head.path.lower().endswith(".parquet")
-            if not self._paths and (options.folder is not None or is_parquet):
+            if not self._paths and (options.folder is not None or _is_parquet(head.path)):
                 raise self._no_paths(head, folder)
         else:
             self._paths = list(options.paths.values())
@@ -173,6 +173,7 @@ class Scan:
             )
         scanned = Scanned(name, name in options.text, name == self._label)
         scanned.is_optional = name in options.optional
+        scanned.floats = "float64" if _is_parquet(self._table) else options.floats
         scanned.ways_out = self._ways_out
         if name in options.fill:
             scanned.fill = options.fill[name]
@@ -192,6 +193,7 @@ class Scan:
     def add(self, piece: Piece) -> None:
         """Notes these rows."""
         self.rows += len(piece)
+        self._tables[piece.path] = None
         if not piece.typed and piece.columns.keys() != self._present:
             raise InvalidArgumentError(
                 f"indexing {piece.path}: its columns are {', '.join(map(repr, piece.columns))}, "
@@ -236,9 +238,10 @@ class Scan:
             raise InvalidArgumentError(
                 f"indexing {self._table}: no row has split {options.split!r}; there are {names}"
             )
-        check_known(self._table, options.fill, options.optional, list(self._scanned))
+        scanned = list(self._scanned)
+        check_known(self._table, options.fill, options.optional, scanned, self._label)
         self._check_absent()
-        declared = _declared(self._table)
+        declared = _declared(list(self._tables))
         files = self._fields_of_paths()
         values: dict[str, tuple[str, Holds]] = {}
         for name, scanned in self._scanned.items():
@@ -251,7 +254,7 @@ class Scan:
                     f"indexing {self._table}: columns {name!r} and another would be the field "
                     f"{field!r}; choose with columns= or paths="
                 )
-            values[field] = name, scanned.decided(options.floats, declared.get(name))
+            values[field] = name, scanned.decided(declared.get(name))
         return Plan(files, self._kinds(files), values, self._classes(values))
 
     def _check_absent(self) -> None:
@@ -277,7 +280,8 @@ class Scan:
                 f"format={written(options.row, fill=given)}{left}"
             )
         others = "".join(f", column {each.name!r} in {each.absent:,}" for each in lacking[1:])
-        advice = ways_out(options.row, {x.name: x.zero for x in lacking}, list(self._scanned))
+        zeros = {each.name: each.zero for each in lacking}
+        advice = ways_out(options.row, zeros, list(self._scanned), self._label)
         raise InvalidArgumentError(
             f"{first.first_absent}: column {first.name!r} is empty in {first.absent:,} of "
             f"{first.rows:,} rows, first here{others}; {advice}"
@@ -329,12 +333,28 @@ def rows_of_split(piece: Piece, split: str) -> Piece:
     return piece.select([row for row, each in enumerate(values) if str(each) == split])
 
 
-def _declared(table: str) -> dict[str, str]:
-    if os.path.splitext(table)[1].lower() != ".parquet":
+def _is_parquet(table: str) -> bool:
+    return os.path.splitext(table)[1].lower() == ".parquet"
+
+
+def _declared(tables: list[str]) -> dict[str, str]:
+    """The types that Parquet tables declare: of several tables one that holds the values of all.
+
+    None for a column of whole numbers here and fractions there, which its values decide.
+    """
+    if not _is_parquet(tables[0]):
         return {}
     from headrace.formats._tables.parquet_rows import declared_types
 
-    return declared_types(table)
+    found = list(map(declared_types, tables))
+    declared: dict[str, str] = {}
+    for name in dict.fromkeys(name for each in found for name in each):
+        types = {each[name] for each in found if name in each}
+        if len({np.dtype(each).kind for each in types}) == 1:
+            declared[name] = np.result_type(*types).name
+        elif types <= {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"}:
+            declared[name] = "int64"
+    return declared
 
 
 class Writer:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -23,6 +24,7 @@ from headrace.errors import (
     NotFoundError,
 )
 from headrace.formats._format import Format, written
+from headrace.formats._json.members import Members
 from headrace.formats._tables.cells import Cells, Oddities, check_delimiter, column_names
 from headrace.formats._tables.piece import Piece
 
@@ -59,7 +61,7 @@ def read_pieces(
 
         pieces = parquet_pieces(path, rows_at_once or _ROWS_AT_ONCE)
     elif suffix in (".jsonl", ".ndjson"):
-        pieces = _json_pieces(path, rows_at_once or _ROWS_AT_ONCE)
+        pieces = _json_pieces(path, rows_at_once or _ROWS_AT_ONCE, odd or Oddities())
     else:
         pieces = _csv_pieces(path, cells or Cells(), rows_at_once, odd or Oddities(), row)
     for piece in pieces:
@@ -290,6 +292,12 @@ def _not_csv(path: str, line: int, offset: int, error: csv.Error, advice: str) -
     )
     if "unexpected end" in why:
         why = "a quote that begins in this row is not closed"
+    elif "new-line" in why:
+        stem, suffix = os.path.splitext(path)
+        why = "a carriage return (CR) stands alone, outside of quotes"
+        command = f"tr '\\r' '\\n' < {shlex.quote(path)} > {shlex.quote(f'{stem}-lf{suffix}')}"
+        remedy = f"if lines end with it, write line feeds: `{command}`; otherwise {remedy}"
+        advice = ""  # Without quotes it stands alone, too.
     elif "field limit" in why:
         remedy = "if the cell is so long, call csv.field_size_limit(2**27) before"
     return DataLossError(
@@ -316,7 +324,8 @@ def _or_no_quotes(cells: Cells, row: Format | None, text: bytes | None = None) -
     return f"; if quotes are part of the text: format={written(row, quote=None)}"
 
 
-def _json_pieces(path: str, rows_at_once: int) -> Iterator[Piece]:
+def _json_pieces(path: str, rows_at_once: int, odd: Oddities) -> Iterator[Piece]:
+    members = Members()
     with opened(path) as file:
         lines = _Lines(path, file)
         while True:
@@ -326,7 +335,9 @@ def _json_pieces(path: str, rows_at_once: int) -> Iterator[Piece]:
             begin = offset = lines.end
             for line in lines:
                 if not line.isspace():
-                    rows.append(_json_row(path, line, lines.number, offset))
+                    rows.append(_json_row(path, line, lines.number, offset, members.decoder))
+                    for name in members.taken():
+                        odd.add("member_twice", f"{name!r} in {path}: line {lines.number:,}")
                     places.append(lines.number)
                     offsets.append(offset)
                 offset = lines.end
@@ -341,9 +352,11 @@ def _json_pieces(path: str, rows_at_once: int) -> Iterator[Piece]:
             yield Piece(path, columns, places, offsets, typed=True)
 
 
-def _json_row(path: str, line: str, number: int, offset: int) -> dict[str, Any]:
+def _json_row(
+    path: str, line: str, number: int, offset: int, decoder: json.JSONDecoder
+) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = decoder.decode(line)
     except (ValueError, RecursionError) as error:
         why = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
         at = len(line[: error.pos].encode()) if isinstance(error, json.JSONDecodeError) else 0

@@ -218,7 +218,8 @@ def _(format: str, at: Path) -> Iterator[Case]:
     yield Case("of files", path, rows)
     if format == "JSON lines":
         path = text_table(at / "twice.jsonl", ['{"x": 1, "x": 2, "text": "a"}'])
-        yield Case("a member twice", path, [{"x": np.int64(2), "text": "a"}])
+        rows = [{"x": np.int64(2), "text": "a"}]
+        yield Case("a member twice", path, rows, [path, "'x'"], warns=True)
 
 
 @cell("Parquet", "Arrow", oddity="aliases")

@@ -1,0 +1,31 @@
+"""Members that an object of JSON has twice, of which Python's json takes the last."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class Members:
+    """Decodes JSON as `json` does, and notes members that an object has twice.
+
+    Not those whose values are equal.
+    """
+
+    def __init__(self) -> None:
+        self.decoder = json.JSONDecoder(object_pairs_hook=self._object)
+        self._twice: list[str] = []
+
+    def taken(self) -> list[str]:
+        """The names of those since the last call."""
+        found, self._twice = self._twice, []
+        return found
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            seen: dict[str, Any] = {}
+            for name, value in pairs:
+                if seen.setdefault(name, value) != value:
+                    self._twice.append(name)
+        return found
