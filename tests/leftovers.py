@@ -30,6 +30,7 @@ _NOT_OURS = re.compile(
 
 # They live as long as the process that first used multiprocessing.
 _LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+_LASTING_THREAD = "fork-server"  # so fork_server.py calls its own; its forks have its command
 
 
 class Watch:
@@ -82,9 +83,11 @@ def _processes() -> dict[int, str]:
             command = (
                 (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             )
+            thread = (folder / "comm").read_text().strip()
         except OSError:
             continue  # It ended, or is somebody else's.
-        if is_ours and command and not any(name in command for name in _LASTING):
+        lasts = thread == _LASTING_THREAD or any(name in command for name in _LASTING)
+        if is_ours and command and not lasts:
             found[int(entry)] = command.strip()[:300]
     return found
 
