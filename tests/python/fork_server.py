@@ -33,6 +33,13 @@ _AS_AT_THE_START = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHL
 
 
 def main(modules: list[str]) -> None:
+    task = serve(modules)
+    if task is not None:  # This is a fork. It ends as any interpreter.
+        run(task["words"])
+
+
+def serve(modules: list[str]) -> dict[str, Any] | None:
+    """To the end of stdin. In a fork: what it has to run."""
     for name in modules:
         importlib.import_module(name)
     gc.freeze()  # Each program's end collects garbage: not among all that was imported here.
@@ -51,8 +58,12 @@ def main(modules: list[str]) -> None:
         if 0 in ready:
             line = read_line()
             if not line:
-                return
-            os.write(1, f"{start(json.loads(line), ends, own)}\n".encode())
+                return None
+            task = json.loads(line)
+            child = start(task, ends, own)
+            if child == 0:
+                return dict(task)
+            os.write(1, f"{child}\n".encode())
 
 
 def read_line() -> bytes:
@@ -76,7 +87,7 @@ def tell_ends(ends: dict[int, int]) -> None:
 
 
 def start(task: Mapping[str, Any], ends: dict[int, int], own: Sequence[int]) -> int:
-    """The process of a program. The task's files are open files of the client."""
+    """Forks the process of a program; 0 in it. The task's files are open files of the client."""
     flags = (os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_APPEND)
     files = [os.open(path, flag) for path, flag in zip(task["files"], flags, strict=True)]
     end = os.open(task["end"], os.O_WRONLY)
@@ -89,16 +100,16 @@ def start(task: Mapping[str, Any], ends: dict[int, int], own: Sequence[int]) -> 
             os.close(file)
         os.setsid()
         os.chdir(task["folder"])
-        run_and_end(task["words"], task["env"])
+        begin(task["env"])
+        return 0
     for file in files:
         os.close(file)
     ends[child] = end
     return child
 
 
-def run_and_end(words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """A program in a process that was just forked: "-c", "-m", or a script. Ends as an interpreter
-    does, but runs nothing of what called this."""
+def begin(environment: Mapping[str, str]) -> None:
+    """In a process that was just forked: as it would be if it had been started."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _LIBC.prctl(_PR_SET_NAME, b"forked")
     for number in _AS_AT_THE_START:
@@ -106,27 +117,10 @@ def run_and_end(words: Sequence[str], environment: Mapping[str, str]) -> NoRetur
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(environment)
-    code = 0
-    try:
-        _run(list(words))
-    except SystemExit as end:
-        if end.code is not None:
-            code = end.code if isinstance(end.code, int) else 1
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    finally:
-        threading._shutdown()  # type: ignore[attr-defined]  # waits for its threads
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code)
 
 
-def _run(words: list[str]) -> None:
+def run(words: list[str]) -> None:
+    """A program: "-c" and code, "-m" and a module, or a script."""
     kind = words[0]
     if kind == "-c":
         sys.argv = ["-c", *words[2:]]
@@ -140,6 +134,28 @@ def _run(words: list[str]) -> None:
         path = os.path.abspath(kind)  # Workers that are spawned import it, from another folder.
         sys.path[0] = str(Path(path).parent)
         runpy.run_path(path, run_name="__main__")
+
+
+def run_and_end(words: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """The same, in a process that was just forked; and runs nothing of what called this."""
+    code = 1
+    try:
+        begin(environment)
+        run(words)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for its threads
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
 
 
 class ForkedPopen(subprocess.Popen[bytes]):
