@@ -15,7 +15,7 @@ import select
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 # Each program that a test starts inherits it, also through others and as a daemon. One that was
@@ -30,6 +30,7 @@ _NOT_OURS = re.compile(
 
 # They live as long as the process that first used multiprocessing.
 _LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+_LASTING_THREAD = "fork-server"  # so fork_server.py calls its own; its forks have its command
 
 
 class Watch:
@@ -46,12 +47,15 @@ class Watch:
         running = {pid: name for pid, name in _processes().items() if pid not in self._processes}
         lines = [f"process {pid}: {name}" for pid, name in _wait(running).items()]
         until = time.monotonic() + ENDS_WITHIN_S
+        memory: set[str] | None = None  # files that were there without a user at each look
         while True:
             now = {**_descriptors(), **_files()}
             new = [text for key, text in now.items() if key not in self._before]
-            # Others have memory files, too, of which nobody has one open for a moment.
-            if not any(text.startswith("memory file") for text in new) or time.monotonic() > until:
-                return lines + new
+            looked = {text for text in new if text.startswith("memory file")}
+            # Other programs have them, too, of which nobody has one open for a moment.
+            memory = looked if memory is None else memory & looked
+            if not memory or time.monotonic() > until:
+                return lines + [text for text in new if text in memory or text not in looked]
             select.select((), (), (), 0.1)
 
     def kill(self) -> None:
@@ -82,9 +86,11 @@ def _processes() -> dict[int, str]:
             command = (
                 (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             )
+            thread = (folder / "comm").read_text().strip()
         except OSError:
             continue  # It ended, or is somebody else's.
-        if is_ours and command and not any(name in command for name in _LASTING):
+        lasts = thread == _LASTING_THREAD or any(name in command for name in _LASTING)
+        if is_ours and command and not lasts:
             found[int(entry)] = command.strip()[:300]
     return found
 
@@ -128,13 +134,33 @@ def _descriptors() -> dict[str, str]:
 def _files() -> dict[str, str]:
     """What lies in the folder for temporary files, and in shared memory without a user."""
     found = {str(path): f"file {path}" for path in _entries(tempfile.gettempdir())}
-    shared = {path: str(path) for path in _entries("/dev/shm")}
+    shared = _numbered(_entries("/dev/shm"))
     if shared:
         used = _in_use()
+        # Those of other programs go at any time: named before, not used, and gone now.
+        still = _numbered(shared)
         found.update(
-            {name: f"memory file {name}" for path, name in shared.items() if name not in used}
+            (str(path), f"memory file {path}")
+            for path, file in shared.items()
+            if file not in used and still.get(path) == file
         )
     return found
+
+
+_File = tuple[int, int]  # its device and its number there
+
+
+def _numbered(paths: Iterable[Path]) -> dict[Path, _File]:
+    """Those that are there."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found[path] = _number(os.lstat(path))
+    return found
+
+
+def _number(stat: os.stat_result) -> _File:
+    return stat.st_dev, stat.st_ino
 
 
 def _entries(folder: str) -> Iterator[Path]:
@@ -145,16 +171,26 @@ def _entries(folder: str) -> Iterator[Path]:
     yield from (path for path in entries if not _NOT_OURS.fullmatch(path.name))
 
 
-def _in_use() -> set[str]:
-    """The files of shared memory that any process has open or mapped."""
-    used: set[str] = set()
+def _in_use() -> set[_File]:
+    """The files of shared memory that any process has open or mapped.
+
+    By their numbers: a process that makes a semaphore maps it by another name, and then renames it.
+    """
+    used: set[_File] = set()
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         with contextlib.suppress(OSError), open(f"/proc/{entry}/maps") as maps:
-            used.update(line.split()[-1] for line in maps if "/dev/shm/" in line)
+            used.update(_mapped(line) for line in maps if "/dev/shm/" in line)
         with contextlib.suppress(OSError):
             for name in os.listdir(f"/proc/{entry}/fd"):
                 with contextlib.suppress(OSError):
-                    used.add(os.readlink(f"/proc/{entry}/fd/{name}"))
+                    used.add(_number(os.stat(f"/proc/{entry}/fd/{name}")))
     return used
+
+
+def _mapped(line: str) -> _File:
+    """The file of a line of /proc/PID/maps."""
+    device, inode = line.split(maxsplit=5)[3:5]
+    major, minor = device.split(":")
+    return os.makedev(int(major, 16), int(minor, 16)), int(inode)

@@ -96,3 +96,54 @@ def test_shared_memory_that_nobody_uses_is_seen_and_what_somebody_uses_is_not() 
     assert f"memory file {path}" in watch.left()
     memory.unlink()
     assert watch.left() == []
+
+
+FOREIGN = """
+import sys
+from multiprocessing import shared_memory
+memory = shared_memory.SharedMemory(create=True, size=4096)
+print(memory.name, flush=True)
+sys.stdin.readline()
+memory.unlink()
+"""
+
+
+@pytest.mark.usefixtures("short_wait")
+def test_shared_memory_of_a_process_that_is_not_this_one_s_is_not_seen() -> None:
+    """A file has an inode that another process maps, whatever its name is, as that of a semaphore:
+    it is made under one name, and gets its own then."""
+    watch = leftovers.Watch()
+    environment = {name: value for name, value in os.environ.items() if name != leftovers.MARK}
+    with subprocess.Popen(
+        [sys.executable, "-c", FOREIGN],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        made = Path("/dev/shm", process.stdout.readline().strip())
+        other = made.with_name(f"sem.mp-{os.getpid()}")
+        os.link(made, other)
+        try:
+            assert not [line for line in watch.left() if line.startswith("memory file")]
+            print(file=process.stdin, flush=True)
+            process.wait()
+            assert [line for line in watch.left() if line.startswith("memory file")] == [
+                f"memory file {other}"
+            ]
+        finally:
+            other.unlink()
+    assert watch.left() == []
+
+
+def test_what_was_gone_at_one_of_the_looks_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As memory of other programs, which comes and goes, each time with another name."""
+    watch = leftovers.Watch()
+    names = iter("abc")
+    monkeypatch.setattr(
+        leftovers, "_files", lambda: {name: f"memory file {name}" for name in [next(names)]}
+    )
+    assert watch.left() == []
+    assert next(names) == "c"

@@ -24,6 +24,7 @@ from typing import Any
 
 import matrix_data
 import numpy as np
+from group_readers import use_server
 from loader_data import COUNT, FLAT, made_profile
 from matrix_cells import Cell, exchanges, is_of_nodes, leaves_out, parse, refusal, world_of
 from matrix_data import ARRAYS, FIELDS, HAVE_IMAGES, NESTED, RAGGED, SIDE, Data
@@ -379,6 +380,7 @@ def serve(data: Data) -> None:
 
 def main(arguments: list[str]) -> None:
     faulthandler.register(signal.SIGUSR1)  # A cell that hangs is asked where.
+    use_server()
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "headrace: order=.* mix of labels")
     # Nodes that need not meet have no addresses in these jobs.

@@ -6,7 +6,6 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from forked import shared_server
 
 import headrace as hr
 from headrace._loading import node
@@ -209,13 +210,7 @@ class Rank:
             MASTER_PORT=str(port),
             PYTHONPATH=os.pathsep.join(filter(None, paths)),
         )
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            bufsize=0,
-        )
+        self.process = shared_server("ranks").start(["-c", PROGRAM], environment, pipes=True)
         self._read = b""
 
     def say(self, name: str, *arguments: Any, **named: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import shared_server
 
 import headrace as hr
 from headrace._process.command import is_command
@@ -19,19 +20,21 @@ from headrace._process.command import is_command
 COMMANDS = ("index", "pack", "inspect", "verify", "order", "quality", "profile")
 
 
-def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "headrace", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"},
-    )
+def run(*arguments: object, code: int = 0, fork: bool = True) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own; `fork`: of one that has imported the packages."""
+    words = ["-m", "headrace", *map(str, arguments)]
+    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
+    if fork:
+        done = shared_server("commands").run(words, environment)
+    else:
+        whole = [sys.executable, "-W", "error", *words]
+        done = subprocess.run(whole, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == code, done.stderr
     return done
 
 
-def run_json(*arguments: object, code: int = 0) -> dict[str, Any]:
-    loaded = json.loads(run(*arguments, "--json", code=code).stdout)
+def run_json(*arguments: object, code: int = 0, fork: bool = True) -> dict[str, Any]:
+    loaded = json.loads(run(*arguments, "--json", code=code, fork=fork).stdout)
     assert isinstance(loaded, dict)
     return loaded
 
@@ -85,14 +88,16 @@ def test_ctrl_c_of_other_programs_that_import_headrace_is_theirs() -> None:
 
 
 def test_a_folder_is_indexed_packed_inspected_and_verified(folder: Path, tmp_path: Path) -> None:
-    indexed = run_json("index", folder)
+    indexed = run_json("index", folder, fork=False)
     assert indexed["samples"] == 60
     assert Path(indexed["path"]).exists()
     target = tmp_path / "pack"
-    packed = run_json("pack", folder, target, "--block-size", "30kB", "--shard-size", "100kB")
+    packed = run_json(
+        "pack", folder, target, "--block-size", "30kB", "--shard-size", "100kB", fork=False
+    )
     assert packed["samples"] == 60
     assert packed["fingerprint"] == hr.open(target).fingerprint
-    shown = run_json("inspect", target)
+    shown = run_json("inspect", target, fork=False)
     assert shown["format"] == "pack"
     assert shown["classes"] == ["ant", "bee", "cat"]
     assert shown["pack"]["block_bytes"] == 30_000
@@ -102,7 +107,7 @@ def test_a_folder_is_indexed_packed_inspected_and_verified(folder: Path, tmp_pat
     assert label["type"] == "int64"
     assert shown["blocks"]["count"] == packed["blocks"]
     assert 1 / 3 < shown["blocks"]["label_share"] < 0.9
-    assert run_json("verify", target) == {
+    assert run_json("verify", target, fork=False) == {
         "path": str(target),
         "ok": True,
         "samples": 60,
@@ -139,7 +144,7 @@ def test_bad_data_exits_1_and_is_named(folder: Path, tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    done = run("verify", tmp_path / "pack", code=1)
+    done = run("verify", tmp_path / "pack", code=1, fork=False)
     assert done.stderr.startswith("bad: sample ")
     assert "BAD: 60 samples" in done.stdout
     found = run_json("verify", tmp_path / "pack", code=1)
@@ -151,7 +156,7 @@ def test_bad_data_exits_1_and_is_named(folder: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_usage_exits_2_in_one_line_without_a_traceback(folder: Path, tmp_path: Path) -> None:
-    done = run("inspect", tmp_path / "nothing", code=2)
+    done = run("inspect", tmp_path / "nothing", code=2, fork=False)
     assert done.stderr.startswith("headrace: opening dataset ")
     assert done.stderr.count("\n") == 1
     assert "Traceback" in run("--debug", "inspect", tmp_path / "nothing", code=2).stderr
@@ -194,7 +199,7 @@ def test_a_fault_of_the_environment_exits_3(folder: Path, tmp_path: Path) -> Non
     else:
         target = tmp_path / "locked" / "pack"
         target.parent.mkdir(mode=0o500)
-    run("pack", folder, target, code=3)
+    run("pack", folder, target, code=3, fork=False)
 
 
 def test_commands_write_nothing_into_the_folders_of_a_dataset(folder: Path) -> None:

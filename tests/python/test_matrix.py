@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import group_readers
 import pytest
 from matrix_cells import (
     EXCHANGING,
@@ -58,12 +59,23 @@ RUNNERS = 2
 FAILURES_MAX = 20  # after so many the rest is not run
 
 
+SOAK = os.environ.get("HEADRACE_SOAK") == "1"
+
+
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
+    """Also has row groups read by forks (group_readers.py); `make soak` by the command itself."""
     root = tmp_path_factory.mktemp("matrix")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
-        return write_data(root)
+        data = write_data(root)
+    with contextlib.ExitStack() as stack:
+        if not SOAK:
+            server = stack.enter_context(group_readers.served(root))
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            for name, value in server.items():
+                patch.setenv(name, value)
+        yield data
 
 
 class Runner:
@@ -266,7 +278,7 @@ def drawn_cells(first_seed: int, count: int) -> Iterator[Cell]:
         yield drawn(parts[number], random.Random(f"{first_seed}-{number}"))
 
 
-@pytest.mark.skipif(os.environ.get("HEADRACE_SOAK") != "1", reason="takes hours: make soak")
+@pytest.mark.skipif(not SOAK, reason="takes hours: make soak")
 @pytest.mark.timeout(0)
 def test_the_full_product(data: Data, capsys: pytest.CaptureFixture[str]) -> None:
     def tell(text: str) -> None:

@@ -1,5 +1,7 @@
 """Several nodes started by torchrun, one agent a node: they exchange addresses, and start again.
 
+The command itself runs a job with a kill and one whose number of nodes changes; the others run
+torchrun in forks of a process that imported it and torch (forking_agent.py).
 HEADRACE_NODE_KILLS=30 has thirty of the kills, and two fewer of each order whose nodes send each
 other samples.
 """
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forked, ForkServer
 from loader_data import COUNT
 from node_ranks import wait_for_end
 from test_exchange import packed_homes
@@ -50,6 +53,7 @@ class Job:
         troubles: list[Trouble],
         nodes: str,
         order: tuple[str, dict[str, Any]] | None,
+        server: ForkServer | None,
     ) -> None:
         # Of this process: an agent that ends first must not take the store with it.
         self._store = torch.distributed.TCPStore(
@@ -57,15 +61,16 @@ class Job:
         )
         self._folder = folder
         told = json.dumps([dataclasses.asdict(each) for each in troubles])
-        self._command = [
-            *WITH_PARENT, sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}",
+        self._server = server
+        self._words = [
+            "-m", "torch.distributed.run", f"--nnodes={nodes}",
             "--nproc-per-node=1", "--rdzv-backend=c10d",
             f"--rdzv-endpoint=127.0.0.1:{self._store.port}", f"--rdzv-id={folder.name}",
             "--rdzv-conf=is_host=false,last_call_timeout=2,keep_alive_interval=2",
             "--max-restarts=2", "--local-addr=127.0.0.1", str(SCRIPT), str(source), str(folder),
             told, json.dumps(order),
         ]  # fmt: skip
-        self.agents: list[subprocess.Popen[bytes]] = []
+        self.agents: list[subprocess.Popen[bytes] | Forked] = []
 
     def add_node(self) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -73,10 +78,15 @@ class Job:
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         with (self._folder / f"agent-{len(self.agents)}.log").open("w") as log:
+            if self._server is not None:
+                file = log.fileno()
+                agent = self._server.start(self._words, environment, out=file, err=file)
+                self.agents.append(agent)
+                return
             self.agents.append(
                 subprocess.Popen(
-                    self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    env=environment, start_new_session=True,
+                    [*WITH_PARENT, sys.executable, *self._words], stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=log, env=environment, start_new_session=True,
                 )
             )  # fmt: skip
 
@@ -111,17 +121,26 @@ def job(
     nodes: int = 2,
     range_: str = "",
     order: tuple[str, dict[str, Any]] | None = None,
+    server: ForkServer | None = None,
 ) -> Iterator[Job]:
-    """Runs the script on `nodes` nodes; ends all of it."""
+    """Runs the script on `nodes` nodes; ends all of it. `server`: in forks of it."""
     if "{node}" not in str(source):
         hr.open(source)  # Its index is made once.
-    found = Job(source, folder, list(troubles), range_ or str(nodes), order)
+    found = Job(source, folder, list(troubles), range_ or str(nodes), order, server)
     try:
         for _ in range(nodes):
             found.add_node()
         yield found
     finally:
         found.end()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    """With torchrun and the script's packages."""
+    modules = ("numpy", "headrace._loading.node", "headrace.torch", "forking_agent")
+    with ForkServer(*modules, OMP_NUM_THREADS="1") as made:
+        yield made
 
 
 def wait_for_file(path: Path) -> None:
@@ -170,8 +189,10 @@ def check_trained(
     assert whole == want.keys()
 
 
-def test_nodes_find_each_other_by_the_store_of_torchrun(numbered: Path, tmp_path: Path) -> None:
-    with job(numbered, tmp_path) as running:
+def test_nodes_find_each_other_by_the_store_of_torchrun(
+    numbered: Path, tmp_path: Path, server: ForkServer
+) -> None:
+    with job(numbered, tmp_path, server=server) as running:
         running.wait()
     check_trained(numbered, tmp_path)
     assert starts(tmp_path) == {2: 1}
@@ -194,11 +215,12 @@ def drawn(seed: int) -> tuple[int, Trouble]:
 
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_a_killed_or_stopped_process_is_started_again_and_the_sequence_goes_on(
-    numbered: Path, tmp_path: Path, seed: int
+    numbered: Path, tmp_path: Path, server: ForkServer, seed: int
 ) -> None:
     nodes, trouble = drawn(seed)
     print(f"seed {seed}: {trouble}")
-    with job(numbered, tmp_path, trouble, nodes=nodes) as running:
+    forks = server if seed > 0 else None
+    with job(numbered, tmp_path, trouble, nodes=nodes, server=forks) as running:
         running.wait()
         logs = "".join(running.log(number) for number in range(nodes))
     check_trained(numbered, tmp_path)
@@ -224,12 +246,12 @@ def exchanging(name: str, nodes: int) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize("name", EXCHANGING)
 @pytest.mark.parametrize("seed", range(KILLS - 2))
 def test_nodes_that_send_each_other_samples_are_started_again_and_the_sequence_goes_on(
-    numbered: Path, tmp_path: Path, name: str, seed: int
+    numbered: Path, tmp_path: Path, server: ForkServer, name: str, seed: int
 ) -> None:
     nodes, trouble = drawn(seed)
     order = exchanging(name, nodes)
     print(f"seed {seed}: {trouble} of {order}")
-    with job(numbered, tmp_path, trouble, nodes=nodes, order=order) as running:
+    with job(numbered, tmp_path, trouble, nodes=nodes, order=order, server=server) as running:
         running.wait()
     check_trained(numbered, tmp_path, order)
     assert starts(tmp_path) == {nodes: 2}
@@ -240,12 +262,12 @@ def test_nodes_that_send_each_other_samples_are_started_again_and_the_sequence_g
 
 
 def test_a_home_disk_that_does_not_come_back_ends_the_job_with_an_error_that_names_it(
-    numbered: Path, tmp_path: Path
+    numbered: Path, tmp_path: Path, server: ForkServer
 ) -> None:
     packed_homes(numbered, tmp_path, 2)
     trouble = Trouble(world=2, at=4, rank=1, victim="home")
     order = ("Epoch", {"homes": 2, "pools": 2})
-    with job(tmp_path / "node-{node}", tmp_path, trouble, order=order) as running:
+    with job(tmp_path / "node-{node}", tmp_path, trouble, order=order, server=server) as running:
         codes = running.codes()
         logs = [running.log(node) for node in range(2)]
     assert codes == [1, 1], "\n".join(logs)

@@ -1,0 +1,110 @@
+"""Readers of row groups that are forks of one process, which has imported pyarrow and Headrace.
+
+A loader starts one by a command, and importing takes each a quarter of a second. Here the command
+gives its socket to the server, whose fork is the reader, and ends with it. What a reader does and
+how the core treats it are the same.
+
+Usage: group_readers.py SOCKET: the server, until its stdin ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.formats._rowgroups import command, reader
+
+ADDRESS = "HEADRACE_TEST_GROUP_READERS"  # in the environment: the server's socket
+_IMPORTED = ("numpy", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "zstandard")
+
+# Of an interpreter that imports nothing else. Waits for the fork, which has the other end.
+_RELAY = """
+import _socket, sys
+server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+server.connect(sys.argv[1])
+handle = int(sys.argv[2]).to_bytes(4, sys.byteorder)
+server.sendmsg([sys.argv[3].encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handle)])
+_socket.close(int(sys.argv[2]))
+server.recv(1)
+"""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[dict[str, str]]:
+    """Serves below a folder; the variables with which `use_server` finds it."""
+    address = str(folder / "readers")
+    server = subprocess.Popen(
+        [sys.executable, __file__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        assert server.stdout.readline() == b"serves\n"
+        yield {ADDRESS: address}
+    finally:
+        server.stdin.close()
+        server.wait()
+        server.stdout.close()
+
+
+def use_server() -> None:
+    """Loaders of this process and its nodes start such readers, if the environment has a server."""
+    address = os.environ.get(ADDRESS)
+    if address is not None:
+        words = [sys.executable, "-I", "-S", "-c", _RELAY, address]
+        command.reader_command = lambda: words
+        command.set_reader_command()
+
+
+def main(address: str) -> None:
+    for name in _IMPORTED:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for them.
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(address)
+        server.listen(64)
+        print("serves", flush=True)
+        while True:
+            ready, _, _ = select.select([server, 0], [], [])
+            if 0 in ready:
+                return
+            client, _ = server.accept()
+            text, handles, _, _ = socket.recv_fds(client, 32, 1)
+            if handles and os.fork() == 0:
+                server.close()
+                _read(handles[0], text.decode())
+            for handle in handles:
+                os.close(handle)
+            client.close()
+
+
+def _read(handle: int, process: str) -> None:
+    """The reader, in the fork; `client` closes with it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(0, 1)
+    sys.argv = ["reader", str(handle), process]
+    try:
+        reader.main()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
