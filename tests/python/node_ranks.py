@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import headrace as hr
-from headrace._loading import node
+from headrace._nodes import process as node
 
 PATIENCE_S = 100.0  # Only against a hang: a busy machine takes seconds for what takes a moment.
 
@@ -24,7 +24,7 @@ PROGRAM = """
 import hashlib, json, os, select, sys, warnings
 import numpy as np
 import headrace as hr
-from headrace._loading import node
+from headrace._nodes import process as node
 from loader_data import FLAT, batch_digests, payload_ids
 
 loader, batches, held = None, None, []

@@ -21,7 +21,7 @@ from PIL import Image
 import headrace as hr
 from headrace import errors
 from headrace.formats._findings import findings_of
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -21,7 +21,7 @@ from headrace import _core, errors
 from headrace.cli._checks import verify as _verify
 from headrace.formats import table
 from headrace.formats._format import Format, Opened, Sample, Wanted
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from headrace import _core, formats
 from headrace._arguments import shown, whole
 from headrace._dataset import left_out as listed
+from headrace._dataset.decoding import decoded_sample
+from headrace._dataset.drawing import DatasetFacts, dataset_html, dataset_line
 from headrace._dataset.samples import StoredSamples
-from headrace._show.dataset import DatasetFacts, dataset_html, dataset_line
 from headrace._signature import named_arguments
-from headrace._workers._decode import decoded_sample
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,

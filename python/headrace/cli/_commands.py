@@ -267,7 +267,7 @@ def pack(
     Example: [bold]headrace pack /data/images /data/images.pack --block-size 2MiB[/bold]
     """
     try:
-        from headrace.formats.pack import PackParameters, write_pack
+        from headrace.pack import PackParameters, write_pack
     except ModuleNotFoundError as error:
         raise ImportError(
             f"headrace pack needs {error.name}: pip install 'headrace[pack]'"
@@ -281,6 +281,12 @@ def pack(
         shard_bytes=parse_bytes(shard_size, "--shard-size"),
         shards_over=shards_over,
     )
+    tasks = None
+    if on is not None:
+        choice("--on", on, ("ray",))
+        from headrace.ray import pack_tasks
+
+        tasks, workers = pack_tasks(workers), None
     dataset = _open(source, skip, format, options, split)
     with bar(f"packing {source}", in_bytes=True) as progress:
         result = write_pack(
@@ -291,7 +297,7 @@ def pack(
             overwrite=overwrite,
             restart=restart,
             progress=progress,
-            on=on,
+            on=tasks,
         )
     continued = (
         f" ({result.shards_continued} of them finished by an earlier run)"

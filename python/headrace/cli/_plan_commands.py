@@ -25,7 +25,7 @@ from headrace._loading.options import (
     set_tiers,
 )
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
-from headrace._loading.ranks import Ranks
+from headrace._nodes.ranks import Ranks
 from headrace._options.groups import Sharding
 from headrace._units import counted, format_bytes
 from headrace.cli import _orders

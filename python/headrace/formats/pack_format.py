@@ -1,4 +1,4 @@
-"""The format of packs, for the table of formats. `headrace.formats.pack` writes packs."""
+"""The format of packs, for the table of formats. `headrace.pack` writes packs."""
 
 from __future__ import annotations
 

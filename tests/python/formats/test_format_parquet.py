@@ -20,7 +20,7 @@ import headrace as hr
 from headrace import errors
 from headrace.formats import Parquet
 from headrace.formats._parquet import parquet, values
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 
 DOCS = Path(__file__).parents[3] / "docs" / "formats" / "parquet.md"
 

@@ -24,8 +24,8 @@ from format_checks import check_orders
 import headrace as hr
 from headrace import _core, errors
 from headrace.cli._checks import verify as _verify
-from headrace.formats._packing import plan
-from headrace.formats.pack import PackParameters, PackResult, write_pack
+from headrace.pack import PackParameters, PackResult, write_pack
+from headrace.pack import _plan as plan
 
 HOMES = 3
 
@@ -147,7 +147,7 @@ def test_each_home_needs_a_block(original: Path, tmp_path: Path) -> None:
 PACK_AND_DIE = """
 import os, signal, sys
 import headrace as hr
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 left = int(sys.argv[3])
 def progress(done, total):
     global left
@@ -176,7 +176,7 @@ def test_a_stopped_pack_goes_on(packed: Path, original: Path, tmp_path: Path, af
 
 
 def test_what_an_unfinished_pack_left_is_removed(packed: Path, tmp_path: Path) -> None:
-    from headrace.formats._packing.partial import PartialPack
+    from headrace.pack._partial import PartialPack
 
     target = tmp_path / "other"
     with PartialPack(target) as partial:

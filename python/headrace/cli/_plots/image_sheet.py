@@ -9,8 +9,8 @@ import numpy as np
 
 from headrace import _charts
 from headrace._dataset import Dataset
+from headrace._dataset.decoding import decode_image
 from headrace._text import one_line, printable
-from headrace._workers._decode import decode_image
 from headrace.cli._inspect import spread
 from headrace.errors import HeadraceError, InvalidArgumentError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headrace import _core, image
 from headrace._dataset import Dataset
-from headrace._nodes.links import SAMPLE_BYTES, LinkProcess, LinkSlice
+from headrace._measure.links import SAMPLE_BYTES, LinkProcess, LinkSlice
 from headrace._units import format_bytes
 from headrace.errors import (
     DataLossError,
