@@ -38,7 +38,7 @@ from roofline.bound import Roofline
 
 import headrace as hr
 from headrace import _core
-from headrace.cli._orders import global_ids
+from headrace.cli._parts.orders import global_ids
 from headrace.pack import PackParameters, write_pack
 
 UNIT = 64  # samples that lie together on storage: chunks of `redox`, groups of all measures

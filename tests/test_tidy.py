@@ -296,6 +296,15 @@ ROOMS = [
         },
         ["1: rooms in a circle: _nodes -> _options -> tiers -> _nodes"],
     ),
+    (
+        {
+            "formats/a.py": "from headrace.formats._tars import b\n",
+            "formats/_tars/b.py": "from headrace.formats._files.c import C\n",
+            "formats/_files/c.py": "def f():\n    from headrace.formats import d\n",
+            "formats/d.py": "",
+        },
+        ["folders in a circle: python/headrace/formats -> python/headrace/formats/_tars -> "],
+    ),
     ({"formats/a.py": "from headrace import errors\n", "errors.py": ""}, []),
     ({"torch/a.py": "from headrace.pack import b\n", "pack/b.py": "import headrace._text\n"}, []),
 ]

@@ -320,8 +320,9 @@ def floors(tree: Tree) -> Iterator[Finding]:
         for imported, line in imports(name, file, files)
     ]
     yield from (Finding(*found) for found in floor_rules.upward_imports(arrows))
-    rooms = {room: dict(others) for room, others in floor_rules.rooms_of(arrows).items()}
-    yield from rarest_of_circles(rooms, "rooms")
+    yield from rarest_of_circles(floor_rules.room_arrows(arrows), "rooms")
+    folders = {name: file.folder for name, file in files.items()}
+    yield from rarest_of_circles(floor_rules.folder_arrows(arrows, folders), "folders")
 
 
 def import_circles(tree: Tree) -> Iterator[Finding]:

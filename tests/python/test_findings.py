@@ -20,7 +20,7 @@ from PIL import Image
 
 import headrace as hr
 from headrace import errors
-from headrace.formats._findings import findings_of
+from headrace.formats._base.findings import findings_of
 from headrace.pack import write_pack
 
 HERE = Path(__file__).parent

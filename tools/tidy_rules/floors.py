@@ -7,7 +7,8 @@ import each other, directly or by others. What a lower floor needs of a higher o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 PACKAGE = "headrace"
 
@@ -27,6 +28,7 @@ FLOORS = {
 _NAMES = list(FLOORS)
 
 Arrow = tuple[str, int, str, str]  # file, line, module, imported module
+Places = dict[str, dict[str, list[tuple[str, int]]]]  # of the arrows from one name to another
 
 
 def room_of(module: str) -> str | None:
@@ -61,11 +63,24 @@ def upward_imports(arrows: Collection[Arrow]) -> Iterator[tuple[str, int, str]]:
             )
 
 
-def rooms_of(arrows: Collection[Arrow]) -> Mapping[str, Mapping[str, list[tuple[str, int]]]]:
+def room_arrows(arrows: Collection[Arrow]) -> Places:
     """Which room imports which, and where."""
-    rooms: dict[str, dict[str, list[tuple[str, int]]]] = {}
-    for file, line, module, imported in arrows:
-        room, other = room_of(module), room_of(imported)
-        if room is not None and other is not None and room != other:
-            rooms.setdefault(room, {}).setdefault(other, []).append((file, line))
-    return rooms
+    return _places((room_of(module), room_of(imported), at) for *at, module, imported in arrows)
+
+
+def folder_arrows(arrows: Collection[Arrow], folders: Mapping[str, str]) -> Places:
+    """Which folder of the package imports which. `folders`: of each module. Rooms are not compared
+    again."""
+    return _places(
+        (folders[module], folders[imported], at)
+        for *at, module, imported in arrows
+        if room_of(module) == room_of(imported) is not None
+    )
+
+
+def _places(arrows: Iterable[tuple[str | None, str | None, list[Any]]]) -> Places:
+    places: Places = {}
+    for one, other, (file, line) in arrows:
+        if one is not None and other is not None and one != other:
+            places.setdefault(one, {}).setdefault(other, []).append((file, line))
+    return places

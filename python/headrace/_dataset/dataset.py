@@ -22,11 +22,7 @@ from headrace.errors import (
     InvalidArgumentError,
     OutOfRangeError,
 )
-from headrace.formats._fields.order import field_types
-from headrace.formats._files.nested import Nesting
-from headrace.formats._files.objects import is_decoded
-from headrace.formats._files.paths import dataset_path
-from headrace.formats._findings import (
+from headrace.formats._base.findings import (
     Finding,
     findings_of,
     skip_of,
@@ -34,12 +30,16 @@ from headrace.formats._findings import (
     warn_of,
     warn_of_skip,
 )
-from headrace.formats._format import Format, Given, Wanted, remedies
+from headrace.formats._base.format import Format, Given, Wanted, remedies
+from headrace.formats._fields.order import field_types
+from headrace.formats._files.nested import Nesting
+from headrace.formats._files.objects import is_decoded
+from headrace.formats._files.paths import dataset_path
 from headrace.formats._hive.partitions import warn_of_partitions
 from headrace.formats._rowgroups.kept_reader import KeptReader
 
 if TYPE_CHECKING:
-    from headrace.formats._builder import Progress
+    from headrace.formats._base.builder import Progress
     from headrace.formats._indexing.elsewhere import Elsewhere
 
 _KEPT_BYTES = 64 * 2**20  # of what Dataset.read decoded

@@ -8,9 +8,9 @@ from typing import NamedTuple, Self
 from headrace import _core
 from headrace import _html as html
 from headrace._units import counted
+from headrace.formats._base.findings import Finding
 from headrace.formats._files.nested import Nesting
 from headrace.formats._files.stored import describe_field_at
-from headrace.formats._findings import Finding
 
 _CLASSES_MAX = 12
 

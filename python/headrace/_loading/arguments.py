@@ -19,8 +19,8 @@ from headrace._workers._options import FieldTransform, Native, check_was_made
 from headrace._workers._output import SAMPLE_ID
 from headrace.audio import AudioTransform
 from headrace.errors import InvalidArgumentError
+from headrace.formats._base.findings import callers_level, warn_of
 from headrace.formats._fields.order import Role, field_types, is_mask, is_sound, roles
-from headrace.formats._findings import callers_level, warn_of
 from headrace.image import ImageTransform
 from headrace.orders import Order
 

@@ -23,7 +23,7 @@ from headrace._observe.report import ExplainedParameter, Explanation, make_stats
 from headrace._observe.stats import Stats
 from headrace._observe.trace import write_trace
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
-from headrace.formats._outside import check_outside
+from headrace.formats._base.outside import check_outside
 
 if TYPE_CHECKING:
     from headrace._workers import Core

@@ -18,8 +18,8 @@ from headrace._options.groups import Cache, Engine, group
 from headrace._signature import OnError, words
 from headrace._workers._options import Native
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
-from headrace.formats._format import remedies
-from headrace.formats._outside import check_outside
+from headrace.formats._base.format import remedies
+from headrace.formats._base.outside import check_outside
 from headrace.orders import Order, core_order
 from headrace.tiers import (
     PLACEMENTS,

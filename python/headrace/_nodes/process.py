@@ -24,7 +24,7 @@ from headrace._nodes.positions import Seats, seats
 from headrace._nodes.ranks import Ranks
 from headrace._options.groups import NodeProcess, group
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
-from headrace.formats._findings import callers_level
+from headrace.formats._base.findings import callers_level
 from headrace.formats._rowgroups.command import node_arguments
 
 EXECUTABLE = "headrace-node"

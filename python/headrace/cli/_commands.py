@@ -17,15 +17,15 @@ from headrace import _charts, _dataset
 from headrace._arguments import choice
 from headrace._text import one_line, printable
 from headrace._units import counted, format_bytes, parse_bytes
-from headrace.cli import _inspect
 from headrace.cli._checks import decode as _decoding
 from headrace.cli._checks import verify as _checks
-from headrace.cli._progress import bar, counting
+from headrace.cli._parts import inspecting as _inspect
+from headrace.cli._parts.progress import bar, counting
 from headrace.errors import InvalidArgumentError
 from headrace.formats import table
-from headrace.formats._findings import unmatched_skip
-from headrace.formats._format import Format
-from headrace.formats._outside import check_outside
+from headrace.formats._base.findings import unmatched_skip
+from headrace.formats._base.format import Format
+from headrace.formats._base.outside import check_outside
 from headrace.formats.pack_format import PARAMETERS
 
 _BAR_WIDTH = 30

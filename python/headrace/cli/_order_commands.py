@@ -9,10 +9,10 @@ import typer
 
 from headrace import _core, _dataset
 from headrace._arguments import integer
-from headrace.cli import _orders
 from headrace.cli._commands import FormatName, FormatOptions, SplitName, format_row
+from headrace.cli._parts import orders as _orders
 from headrace.errors import InvalidArgumentError
-from headrace.formats._format import Format
+from headrace.formats._base.format import Format
 
 _IDS_A_LINE = 16
 

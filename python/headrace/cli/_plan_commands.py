@@ -28,7 +28,6 @@ from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes,
 from headrace._nodes.ranks import Ranks
 from headrace._options.groups import Sharding
 from headrace._units import counted, format_bytes
-from headrace.cli import _orders
 from headrace.cli._commands import FormatName, FormatOptions, SplitName, format_row
 from headrace.cli._order_commands import (
     BlockSamples,
@@ -38,8 +37,9 @@ from headrace.cli._order_commands import (
     Settings,
     Unshuffled,
 )
+from headrace.cli._parts import orders as _orders
 from headrace.errors import InvalidArgumentError
-from headrace.formats._outside import check_outside
+from headrace.formats._base.outside import check_outside
 from headrace.profile import MachineProfile, Prediction, load, predict_epoch
 from headrace.profile._advice import parse_demand
 

@@ -21,7 +21,6 @@ from headrace._measure.machine import SECONDS_DEFAULT, measure
 from headrace._nodes.launch import Launch
 from headrace._options.groups import Nodes
 from headrace._units import counted, format_bytes
-from headrace.cli import _orders
 from headrace.cli._commands import (
     DatasetPath,
     FormatName,
@@ -30,11 +29,12 @@ from headrace.cli._commands import (
     SplitName,
     _open,
 )
+from headrace.cli._parts import orders as _orders
+from headrace.cli._parts.progress import bar
 from headrace.cli._plots import profile_plot
-from headrace.cli._progress import bar
 from headrace.errors import InvalidArgumentError
+from headrace.formats._base.outside import check_outside
 from headrace.formats._files.objects import is_decoded
-from headrace.formats._outside import check_outside
 from headrace.profile import MachineProfile, Rates, SizedRates
 from headrace.profile._advice import Advice, Candidate, advise, parse_demand
 from headrace.profile._machine import check_target

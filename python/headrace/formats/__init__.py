@@ -13,8 +13,8 @@ from headrace.formats._rowgroups.command import set_reader_command
 if TYPE_CHECKING:
     from headrace.formats import table as table
     from headrace.formats._arrow.huggingface import HuggingFace
-    from headrace.formats._builder import Builder
-    from headrace.formats._format import Format, Given, Sample
+    from headrace.formats._base.builder import Builder
+    from headrace.formats._base.format import Format, Given, Sample
     from headrace.formats._hdf5.hdf5 import Hdf5
     from headrace.formats._parquet.parquet import Parquet
     from headrace.formats._shards.litdata import LitData

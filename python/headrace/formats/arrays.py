@@ -13,13 +13,13 @@ import numpy as np
 from headrace import _core
 from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format, Sample
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.npy import check_native, read_npy_header
 from headrace.formats._files.npz import npz_members
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import Format, Sample
 
 _ROWS_AT_ONCE = 2**20
 _BY_PLACE = re.compile(r"arr_\d+")  # names that numpy.savez gives

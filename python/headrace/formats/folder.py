@@ -12,7 +12,7 @@ from typing import ClassVar
 from headrace import _core
 from headrace._arguments import integer
 from headrace.errors import InvalidArgumentError
-from headrace.formats._cache import (
+from headrace.formats._base.cache import (
     IsTrue,
     built,
     cache_path,
@@ -21,9 +21,9 @@ from headrace.formats._cache import (
     make_folder_of,
     open_current,
 )
+from headrace.formats._base.findings import skip_of
+from headrace.formats._base.format import Format, Opened, Sample, Wanted
 from headrace.formats._files.images import IMAGES
-from headrace.formats._findings import skip_of
-from headrace.formats._format import Format, Opened, Sample, Wanted
 from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
 
 # torchvision.datasets.folder.IMG_EXTENSIONS

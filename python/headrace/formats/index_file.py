@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from headrace import _core
 from headrace.errors import InvalidArgumentError
-from headrace.formats._cache import INDEX_SUFFIX
-from headrace.formats._format import Format, Opened, Sample, Wanted, refuse_skip
+from headrace.formats._base.cache import INDEX_SUFFIX
+from headrace.formats._base.format import Format, Opened, Sample, Wanted, refuse_skip
 
 
 class IndexFile(Format):

@@ -12,8 +12,8 @@ import numpy as np
 
 from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._base.format import Format, Opened, Sample, Wanted, refuse_skip
 from headrace.formats._fields.order import FieldType
-from headrace.formats._format import Format, Opened, Sample, Wanted, refuse_skip
 
 PACK_INDEX_NAME = "pack.hri"
 _DIGEST_PIECE_BYTES = 4 * 2**20  # `headrace docs pack-format`

@@ -13,7 +13,8 @@ import numpy as np
 from headrace import _core
 from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format, Sample, later_option
 from headrace.formats._files.megatron import (
     Megatron,
     document_extents,
@@ -24,7 +25,6 @@ from headrace.formats._files.npy import read_npy_header
 from headrace.formats._files.objects import object_path
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import Format, Sample, later_option
 from headrace.formats._tokens.headers import has_header, read_header
 
 _WINDOWS_AT_ONCE = 2**20

@@ -17,14 +17,8 @@ import numpy as np
 
 from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder, FieldCoding
-from headrace.formats._fields.order import FieldType, data_first
-from headrace.formats._files.gzipped import decoded_front, decoded_size
-from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
-from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._files.sounds import sound_bytes
-from headrace.formats._files.tar import Member, TarReader, open_tar
-from headrace.formats._findings import (
+from headrace.formats._base.builder import Builder, FieldCoding
+from headrace.formats._base.findings import (
     TAR_LINK,
     TAR_OTHER,
     TAR_SPECIAL,
@@ -32,8 +26,14 @@ from headrace.formats._findings import (
     FindingCounts,
     callers_level,
 )
+from headrace.formats._base.format import Format, Sample
+from headrace.formats._base.sounds import sound_bytes
+from headrace.formats._fields.order import FieldType, data_first
+from headrace.formats._files.gzipped import decoded_front, decoded_size
+from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
+from headrace.formats._files.patterns import expand, files_at
+from headrace.formats._files.tar import Member, TarReader, open_tar
 from headrace.formats._folders.calls import open_call
-from headrace.formats._format import Format, Sample
 from headrace.formats._tars.advice import DEREFERENCE, unlike, without_bytes
 from headrace.formats._tars.samples import IMAGES, KEY, META, keys_again, samples_of
 

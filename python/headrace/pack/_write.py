@@ -33,8 +33,8 @@ from headrace.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from headrace.formats._base.outside import check_outside
 from headrace.formats._files.objects import is_decoded
-from headrace.formats._outside import check_outside
 from headrace.formats.pack_format import FIELD_ORDER, PACK_INDEX_NAME, pack_attributes
 from headrace.pack._partial import PartialPack
 from headrace.pack._plan import U64, PackParameters, PackPlan, make_plan

@@ -21,7 +21,7 @@ from headrace import _core
 from headrace._dataset import Dataset
 from headrace.errors import FailedPreconditionError, HeadraceError
 from headrace.formats import table
-from headrace.formats._format import Format
+from headrace.formats._base.format import Format
 from headrace.pack._partial import PartialPack
 from headrace.pack._plan import U64
 from headrace.pack._shard import Shard, ShardWriter

@@ -16,8 +16,8 @@ from indexing_data import FILES, WRITERS, Named, add_files, one_sample, packages
 import headrace as hr
 from headrace import _core, errors
 from headrace.formats import Arrays, Builder, Format, TFRecord
+from headrace.formats._base.format import Wanted
 from headrace.formats._files import reading
-from headrace.formats._format import Wanted
 from headrace.formats._indexing.in_order import in_order
 
 WAIT_S = 20.0

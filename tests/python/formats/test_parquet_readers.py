@@ -21,8 +21,8 @@ from parquet_files import PLAIN, every_kind, flat, write
 import headrace as hr
 from headrace import errors
 from headrace.formats import Parquet
+from headrace.formats import _row_group_reader as reader
 from headrace.formats._parquet import thrift
-from headrace.formats._rowgroups import reader
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def reader_pids(parent: int) -> list[int]:
             status = (each / "status").read_text()
             command = (each / "cmdline").read_bytes()
             is_alive = re.search(r"^State:\t[^Z]", status, re.MULTILINE) is not None
-            if f"\nPPid:\t{parent}\n" in status and is_alive and b"_rowgroups.reader" in command:
+            if f"\nPPid:\t{parent}\n" in status and is_alive and b"_row_group_reader" in command:
                 found.append(int(each.name))
     return found
 

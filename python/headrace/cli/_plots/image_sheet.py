@@ -11,7 +11,7 @@ from headrace import _charts
 from headrace._dataset import Dataset
 from headrace._dataset.decoding import decode_image
 from headrace._text import one_line, printable
-from headrace.cli._inspect import spread
+from headrace.cli._parts.inspecting import spread
 from headrace.errors import HeadraceError, InvalidArgumentError
 
 _COLUMNS = 8

@@ -24,9 +24,9 @@ from headrace.formats._arrow.own import own_rows
 from headrace.formats._arrow.places import Places
 from headrace.formats._arrow.saved import SUFFIXES, is_saved, saved_at
 from headrace.formats._arrow.tables import ArrowFile, pyarrow
-from headrace.formats._builder import Builder
-from headrace.formats._findings import FindingCounts
-from headrace.formats._format import Format, Given, Sample, later_option
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.findings import FindingCounts
+from headrace.formats._base.format import Format, Given, Sample, later_option
 
 _OBJECT = "datasets.Dataset"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from headrace.formats._format import Format, written
+from headrace.formats._base.format import Format, written
 
 
 def open_call(path: str, row: Format | None = None, split: str | None = None) -> str:

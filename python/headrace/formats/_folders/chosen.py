@@ -13,6 +13,7 @@ from typing import Any, cast
 from headrace._arguments import shown
 from headrace._text import os_reason
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
+from headrace.formats._base.format import Format
 from headrace.formats._files.patterns import expand, is_pattern
 from headrace.formats._folders.advice import advice_on_files
 from headrace.formats._folders.calls import open_call
@@ -33,7 +34,6 @@ from headrace.formats._folders.looks import (
     table_look,
 )
 from headrace.formats._folders.splits import Splits, splits_of_files, splits_of_folders
-from headrace.formats._format import Format
 from headrace.formats._hive.partitions import refuse_other_partitions
 
 _FOLDER = "folder"

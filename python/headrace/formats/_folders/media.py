@@ -11,14 +11,14 @@ from typing import ClassVar
 import numpy as np
 
 from headrace.errors import HeadraceError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.findings import FindingCounts
+from headrace.formats._base.format import Format, Sample
+from headrace.formats._base.sounds import sound_bytes
 from headrace.formats._files.images import IMAGES
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._files.sounds import sound_bytes
-from headrace.formats._findings import FindingCounts
 from headrace.formats._folders.contents import entries_of, is_note
-from headrace.formats._format import Format, Sample
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.annotations import is_annotations
 

@@ -13,10 +13,10 @@ import numpy as np
 from headrace import _core
 from headrace._arguments import choice, items, shown
 from headrace.errors import InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format, Sample
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._format import Format, Sample
 from headrace.formats._hdf5.layout import (
     INLINE_BYTES_MAX,
     Column,

@@ -17,12 +17,12 @@ import numpy.typing as npt
 from headrace import _core
 from headrace._units import format_bytes
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder, Decodes
-from headrace.formats._field import Inner
+from headrace.formats._base.builder import Builder, Decodes
+from headrace.formats._base.field import Inner
+from headrace.formats._base.format import SOURCE, Sample, later_option
 from headrace.formats._files.images import BEGIN_BYTES, is_image
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import SOURCE, Sample, later_option
 from headrace.formats._hive.partitions import (
     Partitions,
     crosses_folders,

@@ -13,9 +13,9 @@ import numpy as np
 
 from headrace._arguments import integer
 from headrace.errors import InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format, Sample
 from headrace.formats._files.npy import NAMES
-from headrace.formats._format import Format, Sample
 from headrace.formats._shards.chunks import Chunks
 from headrace.formats._shards.columns import Arrays, Bools, Column, Extents, Headed, Numbers
 from headrace.formats._shards.filling import add_samples, add_shards, choose, refused

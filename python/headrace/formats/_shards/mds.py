@@ -13,10 +13,10 @@ import numpy as np
 
 from headrace import _core
 from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, NotFoundError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format, Sample
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.npy import NAMES
-from headrace.formats._format import Format, Sample
 from headrace.formats._shards.columns import Arrays, Column, Digits, Extents, Headed, Numbers
 from headrace.formats._shards.filling import add_samples, choose, read_index, refused
 from headrace.formats._shards.headers import MdsHeader

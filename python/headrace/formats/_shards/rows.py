@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
 from headrace.formats._files.npy import NAMES
 from headrace.formats._shards.filling import add_shards
 from headrace.formats._shards.source import AGAIN, I64, ShardFile

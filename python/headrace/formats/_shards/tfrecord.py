@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 from headrace import _core
 from headrace._arguments import shown
 from headrace.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format, Sample
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import Format, Sample
 from headrace.formats._shards.example import DamagedError, Feature, features_of
 from headrace.formats._shards.features import KINDS, FeatureColumn, kind_of
 from headrace.formats._shards.records import HEAD_BYTES, Ahead, masked_crc, records

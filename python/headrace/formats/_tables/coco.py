@@ -19,12 +19,12 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.findings import ANNOTATION_MEMBER, FindingCounts, callers_level
+from headrace.formats._base.format import Format, Sample
 from headrace.formats._files.npy import Read
 from headrace.formats._files.paths import spelled
 from headrace.formats._files.reading import file_reader
-from headrace.formats._findings import ANNOTATION_MEMBER, FindingCounts, callers_level
-from headrace.formats._format import Format, Sample
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.annotations import (
     Annotations,

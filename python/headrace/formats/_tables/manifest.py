@@ -16,10 +16,10 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format, Sample, later_option
+from headrace.formats._base.sounds import check_sounds
 from headrace.formats._files.patterns import expand
-from headrace.formats._files.sounds import check_sounds
-from headrace.formats._format import Format, Sample, later_option
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.absent import check_absent
 from headrace.formats._tables.cells import Cells, Oddities

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.formats._format import Sample
+from headrace.formats._base.format import Sample
 from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 from headrace.formats._tables.cells import Cells
 from headrace.formats._tables.columns import Holds

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from headrace import _core
 from headrace._arguments import choice, given_path, integer, written_path
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from headrace.formats._field import (
+from headrace.formats._base.field import (
     Column,
     Field,
     Inner,
