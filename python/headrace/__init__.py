@@ -63,7 +63,7 @@ _PLACES = {
     "Cache": "._options.groups",
     "Dataset": "._dataset",
     "Engine": "._options.groups",
-    "Finding": ".formats._findings",
+    "Finding": ".formats._base.findings",
     "HeadraceError": ".errors",
     "Loader": "._loader",
     "NodeProcess": "._options.groups",

@@ -51,10 +51,10 @@ __all__ = [
 
 _MODULES = {
     "Arrays": ".arrays",
-    "Builder": "._builder",
+    "Builder": "._base.builder",
     "Coco": "._tables.coco",
-    "Format": "._format",
-    "Given": "._format",
+    "Format": "._base.format",
+    "Given": "._base.format",
     "Hdf5": "._hdf5.hdf5",
     "HuggingFace": "._arrow.huggingface",
     "LitData": "._shards.litdata",
@@ -62,7 +62,7 @@ _MODULES = {
     "Manifest": "._tables.manifest",
     "Parquet": "._parquet.parquet",
     "Records": ".arrays",
-    "Sample": "._format",
+    "Sample": "._base.format",
     "TFRecord": "._shards.tfrecord",
     "Tokens": ".tokens",
     "WebDataset": ".webdataset",

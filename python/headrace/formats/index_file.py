@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import ClassVar
 
 from headrace import _core
-from headrace.errors import InvalidArgumentError
 from headrace.formats._base.cache import INDEX_SUFFIX
-from headrace.formats._base.format import Format, Opened, Sample, Wanted, refuse_skip
+from headrace.formats._base.format import Format, Opened, Wanted, refuse_skip
 
 
 class IndexFile(Format):
@@ -27,6 +25,3 @@ class IndexFile(Format):
 
     def remedy(self, index: _core.Index) -> str:
         return "copy or create the dataset again"
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        raise InvalidArgumentError(f"reading {path}: an index has no reader of its own")

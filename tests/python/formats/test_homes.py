@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from commands import run, run_json
 from format_checks import check_orders
+from own_readers import own_samples
 
 import headrace as hr
 from headrace import _core, errors
@@ -79,7 +80,7 @@ def test_samples_and_their_numbers_are_those_of_a_pack_without_homes(
     counts = [blocks.index.blocks()[:2] for blocks in (one, pack)]
     np.testing.assert_array_equal(counts[0], counts[1])
     assert _verify.verify(pack).ok
-    own = list(pack.format_row.own_samples(str(tmp_path / "pack")))
+    own = list(own_samples(pack.format_row, str(tmp_path / "pack")))
     assert [(sample["image"], sample["label"]) for sample in own] == samples_of(one)
     if homes == 1:
         assert contents(tmp_path / "pack") == contents(tmp_path / "one")

@@ -13,7 +13,7 @@ import numpy as np
 from headrace.errors import HeadraceError, InvalidArgumentError
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.findings import FindingCounts
-from headrace.formats._base.format import Format, Sample
+from headrace.formats._base.format import Format
 from headrace.formats._base.sounds import sound_bytes
 from headrace.formats._files.images import IMAGES
 from headrace.formats._files.patterns import expand
@@ -92,14 +92,6 @@ class Media(Format):
                 builder.add_values("label", np.array(labels, np.int64))
             builder.tell(first + len(paths))
         undecoded.report(builder)
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """File by file."""
-        classes = _visible(path)[1] if os.path.isdir(path) else []
-        for each, label in _found(path, classes, lambda folder: None):
-            with open(each, "rb") as file:
-                sample: Sample = {"audio" if _is_sound(each) else "image": file.read()}
-            yield sample | ({"label": np.int64(label)} if classes else {})
 
 
 def _is_coco(path: str) -> bool:

@@ -64,24 +64,6 @@ def _other_columns(path: str, found: Iterable[str], needed: Iterable[str]) -> In
     )
 
 
-def own_rows(shard: ShardFile) -> Iterator[dict[str, Any]]:
-    """The rows of a chunk, as Arrow gives them."""
-    with _opened(shard) as (_, reader):
-        for batch in _batches(shard, reader):
-            yield from batch.to_pylist()
-
-
-def own_value(value: Any) -> Any:
-    """A value of `own_rows`, as headrace delivers it."""
-    if isinstance(value, list):
-        return np.array(value, np.float64 if value and isinstance(value[0], float) else np.int64)
-    if isinstance(value, bool):
-        return np.bool_(value)
-    if isinstance(value, int):
-        return np.int64(value)
-    return np.float64(value) if isinstance(value, float) else value
-
-
 @contextmanager
 def _opened(shard: ShardFile) -> Iterator[tuple[Any, Any]]:
     """The bytes of the chunk, mapped, and a reader of its table."""
