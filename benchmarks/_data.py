@@ -20,7 +20,7 @@ import numpy as np
 
 import headrace as hr
 from headrace import _core
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 MEAN_BYTES = 100_000
 _CLASSES = 10

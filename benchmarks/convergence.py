@@ -30,7 +30,7 @@ from _convergence.learners import Problem
 
 import headrace as hr
 from headrace import _core
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 _DOCS = Path(__file__).parents[1] / "docs" / "convergence.md"
 # Student's t, one-sided, by degrees of freedom; between two, that of the fewer.

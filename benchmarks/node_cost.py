@@ -22,7 +22,7 @@ from pathlib import Path
 from workers_bench import write_source
 
 import headrace as hr
-from headrace._loading import node
+from headrace._nodes import process as node
 
 
 @dataclass

@@ -38,8 +38,8 @@ from roofline.bound import Roofline
 
 import headrace as hr
 from headrace import _core
-from headrace.cli._orders import global_ids
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.cli._parts.orders import global_ids
+from headrace.pack import PackParameters, write_pack
 
 UNIT = 64  # samples that lie together on storage: chunks of `redox`, groups of all measures
 _CHUNKS_PER_VIRTUAL = 10

@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import headrace as hr
 from headrace import _core
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 BATCH = 256
 WORKERS = 2

@@ -32,7 +32,7 @@ from rich.progress import (
 import headrace as hr
 import runner
 from dataset import CLASSES, DatasetParameters, make_dataset
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 from records import EPOCHS_MIN, Kind, Run, RunPlan
 
 # Interleaved, and the other way round in every other round: a drift of the machine meets all.

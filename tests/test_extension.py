@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import headrace._core
-from headrace._loading.node import executable
+from headrace._nodes.process import executable
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTENSION = Path(headrace._core.__file__)

@@ -276,6 +276,51 @@ def test_refuses_modules_that_import_each_other(
     assert re.match(f"python/{told}", found), found
 
 
+ROOMS = [
+    ({"formats/a.py": "from headrace import cli\n"}, ["1: 'formats' is on the floor of data, and"]),
+    (
+        {"_loading/a.py": "def f():\n    from headrace.torch import b\n", "torch/b.py": ""},
+        ["2: '_loading' is on the floor of run, and imports 'torch' of adapters"],
+    ),
+    (
+        {"_text.py": "if TYPE_CHECKING:\n    from headrace.pack import a\n", "pack/a.py": ""},
+        ["2: '_text' is on the floor of values, and imports 'pack' of data"],
+    ),
+    ({"tiers.py": "import headrace.news.a\n", "news/a.py": ""}, ["1: room 'news' has no floor"]),
+    (
+        {
+            "_nodes/a.py": "from headrace._options import b\n",
+            "_options/b.py": "from headrace import tiers\n",
+            "tiers.py": "from headrace._nodes import c\n",
+            "_nodes/c.py": "",
+        },
+        ["1: rooms in a circle: _nodes -> _options -> tiers -> _nodes"],
+    ),
+    (
+        {
+            "formats/a.py": "from headrace.formats._tars import b\n",
+            "formats/_tars/b.py": "from headrace.formats._files.c import C\n",
+            "formats/_files/c.py": "def f():\n    from headrace.formats import d\n",
+            "formats/d.py": "",
+        },
+        ["folders in a circle: python/headrace/formats -> python/headrace/formats/_tars -> "],
+    ),
+    ({"formats/a.py": "from headrace import errors\n", "errors.py": ""}, []),
+    ({"torch/a.py": "from headrace.pack import b\n", "pack/b.py": "import headrace._text\n"}, []),
+]
+
+
+@pytest.mark.parametrize(("modules", "told"), ROOMS)
+def test_refuses_rooms_of_the_package_that_import_upwards_or_in_a_circle(
+    tmp_path: Path, modules: dict[str, str], told: list[str]
+) -> None:
+    planted = {f"python/headrace/{path}": text for path, text in modules.items()}
+    found = findings(tmp_path, planted)
+    assert len(found) == len(told), found
+    for finding, text in zip(found, told, strict=True):
+        assert text in finding
+
+
 def test_modules_may_import_in_one_direction_and_from_a_package_what_is_a_module(
     tmp_path: Path,
 ) -> None:

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tidy_classes
-import tidy_words
 from source_tree import source_files
+from tidy_rules import floors as floor_rules
+from tidy_rules import words
 
 LINES_MAX = {".h": 300, ".cc": 600, ".py": 500}
 ARCHITECTURE_LINES_MAX = 300
@@ -195,10 +196,17 @@ def no_circle_of_folders(tree: Tree) -> Iterator[Finding]:
             same_layer = tree.layer_of(to) == tree.layer_of(folder) is not None
             if to is not None and to != folder and same_layer:
                 arrows[folder][to].append((file.path, number))
+    yield from rarest_of_circles(arrows, "folders")
+
+
+def rarest_of_circles(
+    arrows: dict[str, dict[str, list[tuple[str, int]]]], what: str
+) -> Iterator[Finding]:
+    """Of each circle the arrow that is easiest to take away. Takes them away."""
     while circle := circle_in(arrows):
         places = [arrows[a][b] for a, b in pairwise(circle)]
         rarest = min(places, key=lambda of_arrow: (len(of_arrow), of_arrow))
-        yield Finding(*min(rarest), f"folders in a circle: {' -> '.join(circle)}")
+        yield Finding(*min(rarest), f"{what} in a circle: {' -> '.join(circle)}")
         for a, b in pairwise(circle):  # Cut here, so that the next circle is another one.
             if arrows[a][b] is rarest:
                 del arrows[a][b]
@@ -293,16 +301,36 @@ def imports(name: str, file: SourceFile, modules: Collection[str]) -> Iterator[t
                 yield each, node.lineno
 
 
-def import_circles(tree: Tree) -> Iterator[Finding]:
-    """Modules under python/ that import each other, for a type checker only or in a function, too.
-
-    A module of a package does not count as importing the package's __init__.py.
-    """
+def python_modules(tree: Tree) -> dict[str, SourceFile]:
+    """By the name of each module under python/."""
     files: dict[str, SourceFile] = {}
     for file in tree.of(PYTHON | {".pyi"}):
         if file.path.startswith("python/"):
             path = file.path.removeprefix("python/").rpartition(".")[0]
             files[path.removesuffix("/__init__").replace("/", ".")] = file
+    return files
+
+
+def floors(tree: Tree) -> Iterator[Finding]:
+    """Rooms of the package import downwards, and not in a circle: tidy_rules/floors.py."""
+    files = python_modules(tree)
+    arrows = [
+        (file.path, line, name, imported)
+        for name, file in files.items()
+        for imported, line in imports(name, file, files)
+    ]
+    yield from (Finding(*found) for found in floor_rules.upward_imports(arrows))
+    yield from rarest_of_circles(floor_rules.room_arrows(arrows), "rooms")
+    folders = {name: file.folder for name, file in files.items()}
+    yield from rarest_of_circles(floor_rules.folder_arrows(arrows, folders), "folders")
+
+
+def import_circles(tree: Tree) -> Iterator[Finding]:
+    """Modules under python/ that import each other, for a type checker only or in a function, too.
+
+    A module of a package does not count as importing the package's __init__.py.
+    """
+    files = python_modules(tree)
     graph = {name: dict(imports(name, file, files)) for name, file in files.items()}
     while circle := circle_in(graph):
         first, second = circle[:2]
@@ -420,10 +448,11 @@ RULES: list[Rule] = [
     sources_named,
     python_tests_found,
     import_circles,
+    floors,
     class_sizes,
     banned,
-    tidy_words.phrases,
-    tidy_words.names,
+    words.phrases,
+    words.names,
 ]
 
 

@@ -43,7 +43,7 @@ import _data
 import _harness
 
 from headrace.formats import Format, Manifest, WebDataset
-from headrace.formats._format import Wanted
+from headrace.formats._base.format import Wanted
 from headrace.formats.folder import Folder
 
 _GOAL = 1.2

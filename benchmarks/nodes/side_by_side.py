@@ -53,7 +53,7 @@ from _reports import side_by_side_report
 
 from cluster.network import why_no_namespaces
 from headrace import _core
-from headrace.cli._orders import global_ids
+from headrace.cli._parts.orders import global_ids
 from headrace.orders import dealt_homes
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace._signature import Batch
     from headrace._workers import Padded, Sample
     from headrace.errors import HeadraceError
-    from headrace.formats._findings import Finding
+    from headrace.formats._base.findings import Finding
 
 logging.getLogger("headrace").addHandler(logging.NullHandler())  # Silent unless asked for.
 
@@ -63,7 +63,7 @@ _PLACES = {
     "Cache": "._options.groups",
     "Dataset": "._dataset",
     "Engine": "._options.groups",
-    "Finding": ".formats._findings",
+    "Finding": ".formats._base.findings",
     "HeadraceError": ".errors",
     "Loader": "._loader",
     "NodeProcess": "._options.groups",

@@ -22,18 +22,18 @@ from headrace._loading.arguments import (
     wanted_fields,
     warn_of_data,
 )
+from headrace._loading.facts import data_facts
 from headrace._loading.feed import Delivered, EpochFeed
-from headrace._loading.node import chosen_process, node_place
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import core_options
 from headrace._loading.output import converter, padded_fields, to_user
-from headrace._loading.ranks import Ranks
 from headrace._loading.sampling import SamplerSource, sampler_source
 from headrace._loading.session import Session
 from headrace._loading.trainers import SeenAsDataLoader, refuse_named_tuples
 from headrace._names import OrderName
 from headrace._nodes.plan import check_order_nodes, node_plan, set_nodes, what_nodes_share
-from headrace._observe.advice import data_facts
+from headrace._nodes.process import chosen_process, node_place
+from headrace._nodes.ranks import Ranks
 from headrace._options.flat import loader_arguments
 from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group
 from headrace._process.tracebacks import release

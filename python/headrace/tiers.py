@@ -20,7 +20,7 @@ from headrace._signature import named_arguments, named_fields
 from headrace._text import os_reason
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
-from headrace.formats._outside import check_outside
+from headrace.formats._base.outside import check_outside
 
 __all__ = ["PLACEMENTS", "Budget", "Part", "Ram", "Ssd", "Tier"]
 

@@ -13,7 +13,7 @@ from loader_data import write_numbered
 from PIL import Image
 
 import headrace as hr
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 CLASSES = ("ant", "bee", "cat")
 IMAGES_A_CLASS = 20

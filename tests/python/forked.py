@@ -153,7 +153,7 @@ class ForkServer:
 
 
 _SHARED = {
-    "ranks": ("numpy", "headrace", "headrace._loading.node", "loader_data"),
+    "ranks": ("numpy", "headrace", "headrace._nodes.process", "loader_data"),
     "commands": ("headrace.cli.main", "PIL.Image", "pyarrow.parquet", "rich.progress"),
 }
 

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.formats._rowgroups import command, reader
+from headrace.formats import _row_group_reader as reader
+from headrace.formats._rowgroups import command
 
 ADDRESS = "HEADRACE_TEST_GROUP_READERS"  # in the environment: the server's socket
 _IMPORTED = ("numpy", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "zstandard")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import headrace as hr
 from headrace import _descriptors, errors
-from headrace._loading import node
+from headrace._nodes import process as node
 from headrace._observe import monitor
 
 if TYPE_CHECKING:

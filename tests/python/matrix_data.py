@@ -23,7 +23,7 @@ from worker_functions import WIDTH, records
 import headrace as hr
 from headrace import _core
 from headrace.formats import Builder
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 FIELDS = {
     "inline": ["label"],

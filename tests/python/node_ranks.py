@@ -17,7 +17,7 @@ from typing import Any, Self
 from forked import shared_server
 
 import headrace as hr
-from headrace._loading import node
+from headrace._nodes import process as node
 
 PATIENCE_S = 100.0  # Only against a hang: a busy machine takes seconds for what takes a moment.
 
@@ -25,7 +25,7 @@ PROGRAM = """
 import hashlib, json, os, select, sys, warnings
 import numpy as np
 import headrace as hr
-from headrace._loading import node
+from headrace._nodes import process as node
 from loader_data import FLAT, batch_digests, payload_ids
 
 loader, batches, held = None, None, []

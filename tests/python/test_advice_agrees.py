@@ -15,7 +15,7 @@ from worker_functions import write_records
 
 import headrace as hr
 from headrace import _core, errors
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 BATCH = 32
 GRADES = ("excellent", "good", "fair", "poor", "broken")

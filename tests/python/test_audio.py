@@ -21,7 +21,7 @@ from rank_scripts import real_packages
 import headrace as hr
 from headrace import _core, errors, orders
 from headrace.formats import HuggingFace, Manifest, WebDataset
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 from headrace.tiers import Ram, Ssd
 
 HERE = Path(__file__).parent

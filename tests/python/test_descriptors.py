@@ -112,7 +112,7 @@ def test_a_loader_that_finds_no_descriptor_says_what_for_and_keeps_none(
 def test_a_node_process_s_name_is_not_taken_for_a_loader_s(
     numbered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace._loading.node._alone", {})
+    monkeypatch.setattr("headrace._nodes.process._alone", {})
     monkeypatch.setattr(os, "urandom", lambda count: b"\x12" * count)
     with hr.Loader(
         numbered, 10, node_process=hr.NodeProcess(), engine=hr.Engine(monitor=True)

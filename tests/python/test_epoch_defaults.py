@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli.main import app
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 GLOBAL = 12  # Divided by every world size here.
 EPOCHS = 2

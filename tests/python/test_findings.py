@@ -20,8 +20,8 @@ from PIL import Image
 
 import headrace as hr
 from headrace import errors
-from headrace.formats._findings import findings_of
-from headrace.formats.pack import write_pack
+from headrace.formats._base.findings import findings_of
+from headrace.pack import write_pack
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

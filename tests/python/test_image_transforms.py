@@ -22,7 +22,7 @@ from rank_scripts import real_packages
 
 import headrace as hr
 from headrace import _core, errors
-from headrace._workers._decode import decode_image
+from headrace._dataset.decoding import decode_image
 from headrace.torch import SampleStream
 
 HERE = Path(__file__).parent

@@ -13,8 +13,8 @@ import pytest
 
 import headrace as hr
 from headrace import _core, _dataset, errors
-from headrace.formats._cache import cache_path
-from headrace.formats.pack import write_pack
+from headrace.formats._base.cache import cache_path
+from headrace.pack import write_pack
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 

@@ -12,7 +12,7 @@ from loader_data import COUNT, LABELS, flat
 from node_ranks import Ranks
 
 import headrace as hr
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 from headrace.tiers import Ram, Ssd
 
 ORDERS = ("exact", "batch", "epoch", "redox")

@@ -18,7 +18,7 @@ from loader_data import COUNT, FLAT, epoch_ids
 import headrace as hr
 from headrace import errors
 from headrace._dataset import index_folder
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 from headrace.torch import DataLoader
 
 

@@ -16,7 +16,7 @@ from loader_data import COUNT, FLAT, epoch_ids, flat, payload_ids
 
 import headrace as hr
 from headrace import _core, errors, orders
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 ORDERS: dict[str, orders.Order] = {
     "exact": orders.Exact(),

@@ -13,7 +13,7 @@ from memory_runs import group
 from PIL import Image
 
 import headrace as hr
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 MEMORY = 192 * 2**20
 SMALL = 600

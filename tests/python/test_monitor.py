@@ -24,7 +24,7 @@ from test_observe import parse
 import headrace as hr
 from headrace._observe import monitor
 from headrace._observe.monitor import Address, find_loaders
-from headrace.cli import _top
+from headrace.cli._parts import top as _top
 from headrace.errors import InvalidArgumentError, UnavailableError
 
 COMMAND = (sys.executable, "-W", "error", "-m", "headrace")

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace import errors
-from headrace._loading import node
+from headrace._nodes import process as node
 from headrace._workers._pool import WorkerProcesses
 from headrace.cli.main import app
 

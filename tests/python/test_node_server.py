@@ -21,7 +21,7 @@ from node_ranks import PATIENCE_S, is_running, wait_for_end
 
 import headrace as hr
 from headrace import _core, errors
-from headrace._loading import node
+from headrace._nodes import process as node
 from headrace._units import format_bytes
 
 _names = iter(range(10**6))

@@ -12,7 +12,7 @@ from test_node import check_epochs
 
 import headrace as hr
 from headrace import errors
-from headrace._loading import node
+from headrace._nodes import process as node
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ import pytest
 import headrace as hr
 from headrace import _core, errors
 from headrace.cli._checks import verify as _verify
-from headrace.formats._packing import plan, shard
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
+from headrace.pack import _plan as plan
+from headrace.pack import _shard as shard
 
 SMALL = PackParameters(block_bytes=30_000, shard_bytes=100_000)
 
@@ -170,7 +171,7 @@ FINE = PackParameters(block_bytes=10_000, shard_bytes=30_000)
 PACK_AND_DIE = """
 import os, signal, sys
 import headrace as hr
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 left = int(sys.argv[3])
 def progress(done, total):
     global left
@@ -245,7 +246,7 @@ def test_a_run_that_finished_nothing_leaves_nothing(original: Path, tmp_path: Pa
 def test_killed_while_publishing_an_overwrite_the_next_run_finishes_it(
     original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    from headrace.formats._packing import partial
+    from headrace.pack import _partial as partial
 
     class Killed(BaseException):
         pass

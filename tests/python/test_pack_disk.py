@@ -14,7 +14,7 @@ from test_pack import SMALL, contents
 import headrace as hr
 from headrace import errors
 from headrace._units import format_bytes
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 
 
 @pytest.fixture

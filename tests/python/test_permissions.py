@@ -97,7 +97,7 @@ def test_packing_into_a_folder_that_may_not_be_written(place: Path) -> None:
     (place / "to").chmod(0o555)
     told = said(
         place,
-        "from headrace.formats.pack import write_pack; "
+        "from headrace.pack import write_pack; "
         "write_pack(hr.open(place / 'images'), place / 'to' / 'pack')",
     )
     assert told.startswith(f"UnavailableError packing to {place / 'to' / 'pack'}: {REMEDY}")

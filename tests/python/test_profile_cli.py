@@ -17,7 +17,7 @@ import pytest
 
 import headrace as hr
 from headrace import _core, errors
-from headrace.profile import _measure
+from headrace._measure import machine as _measure
 
 SECONDS = ("--seconds", "0.2")
 

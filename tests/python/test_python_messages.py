@@ -18,11 +18,11 @@ from loader_data import FLAT, made_profile
 import headrace as hr
 from headrace import errors
 from headrace import profile as profiles
+from headrace._measure import machine as _measure
 from headrace._observe import monitor
 from headrace._workers import _main
 from headrace._workers._protocol import InputField, Task
 from headrace.formats import Builder
-from headrace.profile import _measure
 
 
 def message(function: Callable[[], object], kind: type[Exception]) -> str:

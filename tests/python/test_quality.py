@@ -12,7 +12,7 @@ import pytest
 from commands import run, run_json
 
 from headrace import _core
-from headrace.cli._orders import make_source
+from headrace.cli._parts.orders import make_source
 from headrace.cli._plots import quality_plot
 
 SAMPLES, BLOCK, BATCH = 4096, 16, 32

@@ -14,7 +14,7 @@ from PIL import Image
 import headrace as hr
 from headrace import errors
 from headrace.formats import Builder
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 from headrace.tiers import Ram
 
 COUNT = 53

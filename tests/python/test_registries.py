@@ -20,8 +20,8 @@ import headrace as hr
 from headrace import _core, errors
 from headrace.cli._checks import verify as _verify
 from headrace.formats import table
-from headrace.formats._format import Format, Opened, Sample, Wanted
-from headrace.formats.pack import write_pack
+from headrace.formats._base.format import Format, Opened, Sample, Wanted
+from headrace.pack import write_pack
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -22,9 +22,9 @@ from test_sample_stream import Batch, make
 
 import headrace as hr
 from headrace import errors
-from headrace._loading import node
 from headrace._loading.cursor import Cursor, Place
 from headrace._loading.feed import Delivered
+from headrace._nodes import process as node
 from headrace.torch import SampleStream, _server, _stream
 
 

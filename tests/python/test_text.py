@@ -20,8 +20,8 @@ import headrace as hr
 from headrace import _core, errors
 from headrace._text import one_line, printable
 from headrace.cli.main import app
-from headrace.formats.pack import write_pack
 from headrace.orders import added_parameters
+from headrace.pack import write_pack
 
 LONE = "\ud800x"  # A surrogate that os.fsdecode() never gives.
 BROKEN = 5  # The sample that cannot be decoded.

@@ -18,7 +18,7 @@ from headrace._observe import waits as loop_waits
 from headrace._observe.advice import DataFacts
 from headrace._observe.ranks import make_ranks, make_verdict
 from headrace._observe.waits import LoopWaits
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 
 CAUSES = ("storage", "decode", "consumer", "ranks")
 SORTS = ("files_of_images", "files_of_bytes", "packed_images", "packed_bytes", "records", "inline")

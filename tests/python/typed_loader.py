@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import headrace as hr
-from headrace.formats.pack import PackParameters
+from headrace.pack import PackParameters
 
 path = Path("images")
 

@@ -12,22 +12,17 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from headrace import _core, formats
 from headrace._arguments import shown, whole
 from headrace._dataset import left_out as listed
+from headrace._dataset.decoding import decoded_sample
+from headrace._dataset.drawing import DatasetFacts, dataset_html, dataset_line
 from headrace._dataset.samples import StoredSamples
-from headrace._show.dataset import DatasetFacts, dataset_html, dataset_line
 from headrace._signature import named_arguments
-from headrace._workers._decode import decoded_sample
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
     InvalidArgumentError,
     OutOfRangeError,
 )
-from headrace.formats._fields.order import field_types
-from headrace.formats._files.images import advise_on_decoding
-from headrace.formats._files.nested import Nesting
-from headrace.formats._files.objects import is_decoded
-from headrace.formats._files.paths import dataset_path
-from headrace.formats._findings import (
+from headrace.formats._base.findings import (
     Finding,
     findings_of,
     skip_of,
@@ -35,13 +30,18 @@ from headrace.formats._findings import (
     warn_of,
     warn_of_skip,
 )
+from headrace.formats._base.format import SOURCE, Format, Given, Wanted, remedies
+from headrace.formats._fields.order import field_types
+from headrace.formats._files.images import advise_on_decoding
+from headrace.formats._files.nested import Nesting
+from headrace.formats._files.objects import is_decoded
+from headrace.formats._files.paths import dataset_path
 from headrace.formats._folders.sets import findings_at
-from headrace.formats._format import SOURCE, Format, Given, Wanted, remedies
 from headrace.formats._hive.partitions import warn_of_partitions
 from headrace.formats._rowgroups.kept_reader import KeptReader
 
 if TYPE_CHECKING:
-    from headrace.formats._builder import Progress
+    from headrace.formats._base.builder import Progress
     from headrace.formats._indexing.elsewhere import Elsewhere
 
 _KEPT_BYTES = 64 * 2**20  # of what Dataset.read decoded

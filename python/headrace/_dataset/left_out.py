@@ -19,8 +19,8 @@ from headrace import _core
 from headrace._text import one_line
 from headrace._units import counted
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from headrace.formats._base.findings import skip_patterns
 from headrace.formats._files.objects import object_path
-from headrace.formats._findings import skip_patterns
 
 Numbers = npt.NDArray[np.uint32]
 

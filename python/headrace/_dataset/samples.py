@@ -11,7 +11,7 @@ from headrace.formats._files.objects import object_path
 from headrace.formats._files.stored import decompressed, value_of
 
 if TYPE_CHECKING:
-    from headrace.formats._format import Format
+    from headrace.formats._base.format import Format
 
 
 class StoredSamples:

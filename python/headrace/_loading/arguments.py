@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 from headrace import _core
 from headrace._arguments import items, shown
 from headrace._dataset import Dataset, let_go, open_dataset, open_object
+from headrace._dataset.decoding import pillow_is_installed
 from headrace._loading.sampling import gives_one_epoch
 from headrace._units import format_bytes
-from headrace._workers._decode import pillow_is_installed
 from headrace._workers._options import FieldTransform, Native, check_was_made
 from headrace._workers._output import SAMPLE_ID
 from headrace.audio import AudioTransform
 from headrace.errors import InvalidArgumentError
+from headrace.formats._base.findings import callers_level, warn_of
 from headrace.formats._fields.order import Role, field_types, is_mask, is_sound, roles
-from headrace.formats._findings import callers_level, warn_of
 from headrace.image import ImageTransform
 from headrace.orders import Order
 
 if TYPE_CHECKING:
-    from headrace._loading.node import NodePlace
+    from headrace._nodes.process import NodePlace
     from headrace._workers import Core
     from headrace._workers._options import WorkerOptions
 

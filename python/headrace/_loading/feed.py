@@ -14,12 +14,12 @@ from headrace._dataset import Dataset, epoch_samples
 from headrace._loading.arguments import tiers_in_trouble, warn_of_held_batches
 from headrace._loading.content import Content
 from headrace._loading.cursor import Cursor, Place
-from headrace._loading.node import NodePlace
 from headrace._loading.options import EPOCHS_MAX, set_order_parameters
-from headrace._loading.ranks import Ranks
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace._loading.session import Session
 from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
+from headrace._nodes.process import NodePlace
+from headrace._nodes.ranks import Ranks
 from headrace._process.at_exit import open_at_exit
 from headrace._process.interrupts import interrupt_soon
 from headrace._process.tracebacks import release

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, overload
 from headrace import _core as native
 from headrace._arguments import flag, given_path, integer
 from headrace._dataset import Dataset, image_folder
+from headrace._loading.facts import facts_of, loader_html
 from headrace._loading.feed import EpochFeed
 from headrace._loading.options import EPOCHS_MAX, profile_learned
 from headrace._observe import plot, prometheus
+from headrace._observe.account import Account, LoaderFacts, account
 from headrace._observe.advice import DataFacts
 from headrace._observe.monitor import Monitor
 from headrace._observe.report import ExplainedParameter, Explanation, make_stats
 from headrace._observe.stats import Stats
 from headrace._observe.trace import write_trace
-from headrace._show.account import Account, LoaderFacts, account
-from headrace._show.loader import facts_of, loader_html
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
-from headrace.formats._outside import check_outside
+from headrace.formats._base.outside import check_outside
 
 if TYPE_CHECKING:
     from headrace._workers import Core

@@ -11,15 +11,15 @@ from headrace import _core
 from headrace import profile as machines
 from headrace._arguments import choice, flag, given_path, integer, memory_bytes
 from headrace._dataset import Dataset, image_folder
+from headrace._dataset.decoding import pillow_is_installed
 from headrace._loading.arguments import field_names, field_transforms
-from headrace._loading.ranks import Ranks
+from headrace._nodes.ranks import Ranks
 from headrace._options.groups import Cache, Engine, group
 from headrace._signature import OnError, words
-from headrace._workers._decode import pillow_is_installed
 from headrace._workers._options import Native
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
-from headrace.formats._format import remedies
-from headrace.formats._outside import check_outside
+from headrace.formats._base.format import remedies
+from headrace.formats._base.outside import check_outside
 from headrace.orders import Order, core_order
 from headrace.tiers import (
     PLACEMENTS,

@@ -10,8 +10,8 @@ from typing import Any
 
 from headrace import _core
 from headrace._dataset import Dataset
-from headrace._loading.node import NodePlace, closed_core, open_core
 from headrace._nodes.plan import NodePlan, connect_nodes
+from headrace._nodes.process import NodePlace, closed_core, open_core
 from headrace._workers import Core, Transformer
 from headrace.tiers import Part
 

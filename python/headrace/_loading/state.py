@@ -15,7 +15,7 @@ from headrace._loading.cursor import Place
 from headrace._loading.passes.left import check_saved
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
-from headrace.formats._cache import kept_index
+from headrace.formats._base.cache import kept_index
 from headrace.orders import parameters_now
 
 _VERSION = 1

@@ -18,10 +18,10 @@ from typing import Any, get_args
 
 from headrace import _core
 from headrace._arguments import choice, flag, given_path, integer, shown
-from headrace._loading.node import NodePlace, Shared, tell_once
-from headrace._loading.ranks import Ranks
 from headrace._nodes.launch import NODES, find_addresses, has_port
 from headrace._nodes.meeting import Meeting, Met, Store
+from headrace._nodes.process import NodePlace, Shared, tell_once
+from headrace._nodes.ranks import Ranks
 from headrace._options.groups import Ask, Nodes, group
 from headrace._units import counted, parse_bytes
 from headrace.errors import InvalidArgumentError

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from headrace._dataset import Dataset
 from headrace._observe.figures import Core
 from headrace._units import format_bytes
-
-if TYPE_CHECKING:
-    from headrace._workers._options import WorkerOptions
 
 
 @dataclass(frozen=True)
@@ -30,36 +24,6 @@ class DataFacts:
     """says the order, so that order= is fixed"""
     workers: int | None = None
     """that run Python code on them; 0: the training loop does; None: there is none"""
-
-
-def data_facts(
-    dataset: Dataset,
-    fields: Collection[str],
-    transform: Any,
-    python: WorkerOptions | None,
-    substitute: bool,
-    sampler: bool,
-) -> DataFacts:
-    """Of the `fields` delivered; `transform`: the native one, or a dict of field to such."""
-    stored = [each for each in dataset.index.fields if each.name in fields and not each.is_inline]
-    layout = "blocks" if dataset.index.block_count else "ranges"
-    if dataset.format_row.file_a_sample:
-        layout = "files"
-    decoded: set[str] = set()
-    if isinstance(transform, Mapping):
-        decoded = set(transform)
-    elif transform is not None:
-        decoded = {each.name for each in stored if each.kind == "image"}
-    if substitute and python is not None:
-        decoded.update(python.decoded)  # Before they go to workers, which cannot substitute.
-    return DataFacts(
-        fields=len(fields),
-        stored=len(stored),
-        images=sum(each.name in decoded for each in stored),
-        layout=layout,
-        sampler=sampler,
-        workers=python.workers if python is not None else None,
-    )
 
 
 def storage_advice(core: Core, data: DataFacts) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypedDict, cast
 
+from headrace import _html as html
 from headrace._observe.advice import DataFacts
 from headrace._observe.figures import Core, make
 from headrace._observe.ranks import make_imbalance, make_ranks, make_verdict, stall_seconds
 from headrace._observe.readable import ReadableStats
 from headrace._observe.stats import Stats
-from headrace._show import html
 from headrace._text import printable
 from headrace._units import format_bytes
 

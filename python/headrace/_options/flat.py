@@ -15,7 +15,7 @@ from headrace import _signature as signature
 from headrace._arguments import choice, integer, shown
 from headrace._options.groups import Cache, Engine, Group, NodeProcess, Nodes, Sharding, Workers
 from headrace.errors import InvalidArgumentError
-from headrace.formats._findings import callers_level
+from headrace.formats._base.findings import callers_level
 
 GROUPS: dict[str, type[Group]] = {
     "workers": Workers,

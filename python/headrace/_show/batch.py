@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import _html as html
 from headrace._arguments import integer, items
 from headrace._dataset import Dataset
-from headrace._show import html, pictures
+from headrace._show import pictures
 from headrace._signature import named_arguments
 from headrace._text import one_line, printable
 from headrace._units import counted

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace._workers._decode import decode_image
+from headrace._dataset.decoding import decode_image
 
 Pixels = NDArray[np.uint8]
 

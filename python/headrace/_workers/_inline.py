@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from headrace import _core
+from headrace._dataset.decoding import decoded_columns
 from headrace._observe.waits import LoopWaits
-from headrace._workers._decode import decoded_columns
 from headrace._workers._failures import make_transform_error, ragged_options
 from headrace._workers._main import Functions, cause_of, failure_text
 from headrace._workers._options import WorkerOptions

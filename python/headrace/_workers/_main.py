@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from headrace import _core
+from headrace._dataset.decoding import decoded_columns
 from headrace._process.pickling import Sent
 from headrace._workers import _protocol as protocol
-from headrace._workers._decode import decoded_columns
 from headrace._workers._known import KnownLayout
 from headrace._workers._protocol import InputField, Task
 from headrace._workers._rows import Columns, ResultError, storage_dtype

@@ -15,15 +15,15 @@ from headrace import _charts, _dataset
 from headrace._arguments import choice
 from headrace._text import one_line, printable
 from headrace._units import counted, format_bytes, parse_bytes
-from headrace.cli import _inspect
 from headrace.cli._checks import decode as _decoding
 from headrace.cli._checks import verify as _checks
-from headrace.cli._progress import bar, counting
+from headrace.cli._parts import inspecting as _inspect
+from headrace.cli._parts.progress import bar, counting
 from headrace.errors import InvalidArgumentError
 from headrace.formats import table
-from headrace.formats._findings import unmatched_skip
-from headrace.formats._format import Format
-from headrace.formats._outside import check_outside
+from headrace.formats._base.findings import unmatched_skip
+from headrace.formats._base.format import Format
+from headrace.formats._base.outside import check_outside
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 # Paths are str: Path would turn an empty one into ".", the current folder.
@@ -261,7 +261,7 @@ def pack(
     Example: [bold]headrace pack /data/images /data/images.pack --block-size 2MiB[/bold]
     """
     try:
-        from headrace.formats.pack import PackParameters, write_pack
+        from headrace.pack import PackParameters, write_pack
     except ModuleNotFoundError as error:
         raise ImportError(
             f"headrace pack needs {error.name}: pip install 'headrace[pack]'"
@@ -275,6 +275,12 @@ def pack(
         shard_bytes=parse_bytes(shard_size, "--shard-size"),
         shards_over=shards_over,
     )
+    tasks = None
+    if on is not None:
+        choice("--on", on, ("ray",))
+        from headrace.ray import pack_tasks
+
+        tasks, workers = pack_tasks(workers), None
     dataset = _open(source, skip, format, options, split)
     with bar(f"packing {source}", in_bytes=True) as progress:
         result = write_pack(
@@ -285,7 +291,7 @@ def pack(
             overwrite=overwrite,
             restart=restart,
             progress=progress,
-            on=on,
+            on=tasks,
         )
     continued = (
         f" ({result.shards_continued} of them finished by an earlier run)"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace import _core
-from headrace._loading.node import executable, service_socket
+from headrace._nodes.process import executable, service_socket
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
 from headrace.formats._rowgroups.command import node_arguments

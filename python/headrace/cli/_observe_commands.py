@@ -14,11 +14,11 @@ from rich.live import Live
 
 from headrace._observe import plot, prometheus
 from headrace._observe.monitor import Address, find_loaders
-from headrace.cli import _top
 from headrace.cli._commands import Json
 from headrace.cli._jobs.nodes import VIA, OtherNodes, nodes_of_job
+from headrace.cli._parts import top as _top
 from headrace.errors import InvalidArgumentError, NotFoundError
-from headrace.formats._outside import check_outside
+from headrace.formats._base.outside import check_outside
 
 _INTERVAL_MIN = 0.1
 

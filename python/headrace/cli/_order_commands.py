@@ -9,7 +9,6 @@ import typer
 
 from headrace import _core, _dataset
 from headrace._arguments import integer
-from headrace.cli import _orders
 from headrace.cli._commands import (
     FormatName,
     FormatOptions,
@@ -18,8 +17,9 @@ from headrace.cli._commands import (
     find_dataset,
     format_row,
 )
+from headrace.cli._parts import orders as _orders
 from headrace.errors import InvalidArgumentError
-from headrace.formats._format import Format
+from headrace.formats._base.format import Format
 
 _IDS_A_LINE = 16
 

@@ -25,10 +25,9 @@ from headrace._loading.options import (
     set_tiers,
 )
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
-from headrace._loading.ranks import Ranks
+from headrace._nodes.ranks import Ranks
 from headrace._options.groups import Sharding
 from headrace._units import counted, format_bytes
-from headrace.cli import _orders
 from headrace.cli._commands import (
     FormatName,
     FormatOptions,
@@ -45,8 +44,9 @@ from headrace.cli._order_commands import (
     Settings,
     Unshuffled,
 )
+from headrace.cli._parts import orders as _orders
 from headrace.errors import InvalidArgumentError
-from headrace.formats._outside import check_outside
+from headrace.formats._base.outside import check_outside
 from headrace.profile import MachineProfile, Prediction, load, predict_epoch
 from headrace.profile._advice import parse_demand
 

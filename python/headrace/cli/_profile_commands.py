@@ -16,11 +16,11 @@ from rich.table import Table
 
 from headrace import _core, _dataset
 from headrace._arguments import given_path
+from headrace._measure.links import LinkProcess, links_launch
+from headrace._measure.machine import SECONDS_DEFAULT, measure
 from headrace._nodes.launch import Launch
-from headrace._nodes.links import LinkProcess, links_launch
 from headrace._options.groups import Nodes
 from headrace._units import counted, format_bytes
-from headrace.cli import _orders
 from headrace.cli._commands import (
     DatasetPath,
     FormatName,
@@ -29,15 +29,15 @@ from headrace.cli._commands import (
     SplitName,
     _open,
 )
+from headrace.cli._parts import orders as _orders
+from headrace.cli._parts.progress import bar
 from headrace.cli._plots import profile_plot
-from headrace.cli._progress import bar
 from headrace.errors import InvalidArgumentError
+from headrace.formats._base.outside import check_outside
 from headrace.formats._files.objects import is_decoded
-from headrace.formats._outside import check_outside
 from headrace.profile import MachineProfile, Rates, SizedRates
 from headrace.profile._advice import Advice, Candidate, advise, parse_demand
 from headrace.profile._machine import check_target
-from headrace.profile._measure import SECONDS_DEFAULT, measure
 
 _COLD_ENOUGH = 0.9
 

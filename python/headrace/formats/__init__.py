@@ -13,8 +13,8 @@ from headrace.formats._rowgroups.command import set_reader_command
 if TYPE_CHECKING:
     from headrace.formats import table as table
     from headrace.formats._arrow.huggingface import HuggingFace
-    from headrace.formats._builder import Builder
-    from headrace.formats._format import Format, Given, Sample
+    from headrace.formats._base.builder import Builder
+    from headrace.formats._base.format import Format, Given, Sample
     from headrace.formats._hdf5.hdf5 import Hdf5
     from headrace.formats._parquet.parquet import Parquet
     from headrace.formats._shards.litdata import LitData
@@ -51,10 +51,10 @@ __all__ = [
 
 _MODULES = {
     "Arrays": ".arrays",
-    "Builder": "._builder",
+    "Builder": "._base.builder",
     "Coco": "._tables.coco",
-    "Format": "._format",
-    "Given": "._format",
+    "Format": "._base.format",
+    "Given": "._base.format",
     "Hdf5": "._hdf5.hdf5",
     "HuggingFace": "._arrow.huggingface",
     "LitData": "._shards.litdata",
@@ -62,7 +62,7 @@ _MODULES = {
     "Manifest": "._tables.manifest",
     "Parquet": "._parquet.parquet",
     "Records": ".arrays",
-    "Sample": "._format",
+    "Sample": "._base.format",
     "TFRecord": "._shards.tfrecord",
     "Tokens": ".tokens",
     "WebDataset": ".webdataset",

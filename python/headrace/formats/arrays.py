@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,13 +13,13 @@ import numpy as np
 from headrace import _core
 from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.npy import check_native, read_npy_header
 from headrace.formats._files.npz import npz_members
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import Format, Sample
 
 _ROWS_AT_ONCE = 2**20
 _BY_PLACE = re.compile(r"arr_\d+")  # names that numpy.savez gives
@@ -99,14 +99,6 @@ class _Rows(Format):
                 inline=self._is_inline(column),
             )
 
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """By NumPy."""
-        for each in expand(path):
-            yield from self._own_samples(each)
-
-    def _own_samples(self, path: str) -> Iterator[Sample]:
-        raise NotImplementedError
-
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays(_Rows):
@@ -147,15 +139,6 @@ class Arrays(_Rows):
         if not index.object(0)[0].endswith(".npz") or all(map(_BY_PLACE.fullmatch, names)):
             return names
         return data_first(fields)  # Arrays of a .npz are taken by their names.
-
-    def _own_samples(self, path: str) -> Iterator[Sample]:
-        loaded = np.load(path, mmap_mode="r")
-        if path.endswith(".npz"):
-            arrays = {name: loaded[name] for name in loaded.files}
-            for i in range(len(next(iter(arrays.values())))):
-                yield {name: array[i] for name, array in arrays.items()}
-            return
-        yield from _rows_of(loaded)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,15 +197,6 @@ class Records(_Rows):
                 "another dtype or offset"
             )
         return _columns_of(path, "value", element, (left // element.itemsize,), self.offset)
-
-    def _own_samples(self, path: str) -> Iterator[Sample]:
-        yield from _rows_of(np.fromfile(path, self.element(), offset=self.offset))
-
-
-def _rows_of(array: np.ndarray[Any, Any]) -> Iterator[Sample]:
-    names = array.dtype.names
-    for row in array:
-        yield {"value": row} if names is None else {name: row[name] for name in names}
 
 
 def _types(columns: list[Column]) -> list[tuple[str, str, tuple[int, ...]]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
 from headrace import _core
 from headrace._arguments import integer
 from headrace.errors import InvalidArgumentError
-from headrace.formats._cache import (
+from headrace.formats._base.cache import (
     IsTrue,
     built,
     cache_path,
@@ -21,10 +21,9 @@ from headrace.formats._cache import (
     make_folder_of,
     open_current,
 )
-from headrace.formats._files.images import IMAGES
-from headrace.formats._findings import Finding, skip_of
+from headrace.formats._base.findings import Finding, skip_of
+from headrace.formats._base.format import Format, Opened, Wanted
 from headrace.formats._folders.beside import files_beside, warn_of_files_beside
-from headrace.formats._format import Format, Opened, Sample, Wanted
 from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
 
 # torchvision.datasets.folder.IMG_EXTENSIONS
@@ -90,14 +89,6 @@ class Folder(Format):
             return None
         path = os.path.join(index.root, name)
         return f"{path}: zero bytes, no image; fill it, or {self.leave_out(index, ':empty')}"
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        classes = sorted(each.name for each in os.scandir(path) if each.is_dir())
-        for label, name in enumerate(classes):
-            for where, _, files in sorted(os.walk(os.path.join(path, name), followlinks=True)):
-                for file in sorted(each for each in files if each.lower().endswith(IMAGES)):
-                    with open(os.path.join(where, file), "rb") as image:
-                        yield {"image": image.read(), "label": label}
 
 
 def _open_named(root: str, path: str, wanted: Wanted) -> Opened:

@@ -6,8 +6,8 @@ import os
 from typing import ClassVar
 
 from headrace import _core
-from headrace.formats._cache import INDEX_SUFFIX
-from headrace.formats._format import Format, Opened, Wanted, refuse_skip
+from headrace.formats._base.cache import INDEX_SUFFIX
+from headrace.formats._base.format import Format, Opened, Wanted, refuse_skip
 
 
 class IndexFile(Format):

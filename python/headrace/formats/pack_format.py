@@ -1,19 +1,19 @@
-"""The format of packs, for the table of formats. `headrace.formats.pack` writes packs."""
+"""The format of packs, for the table of formats. `headrace.pack` writes packs."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any, ClassVar
 
 import numpy as np
 
 from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._base.format import Format, Opened, Wanted, refuse_skip
 from headrace.formats._fields.order import FieldType
-from headrace.formats._format import Format, Opened, Sample, Wanted, refuse_skip
 
 PACK_INDEX_NAME = "pack.hri"
 _DIGEST_PIECE_BYTES = 4 * 2**20  # `headrace docs pack-format`
@@ -79,17 +79,6 @@ class Pack(Format):
         if ".arrow" not in suffixes:
             return ""
         return f"; if this is a pack, its {PACK_INDEX_NAME} is missing: copy the whole folder again"
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        import pyarrow as pa
-
-        index = _core.Index.open(os.path.join(path, PACK_INDEX_NAME))
-        files = [os.path.join(path, index.object(n)[0]) for n in range(index.object_count)]
-        read = [0] * len(files)  # blocks of each, which lie there in the order of their samples
-        for shard in index.blocks()[2].tolist():
-            with pa.memory_map(os.fsencode(files[shard])) as mapped:
-                yield from pa.ipc.open_file(mapped).get_batch(read[shard]).to_pylist()
-            read[shard] += 1
 
 
 def file_digest(read: Callable[[int, int], bytes | bytearray], size: int) -> int:

@@ -19,11 +19,11 @@ from headrace._text import unread_reason
 from headrace._units import format_bytes
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.formats._arrow.huggingface import HuggingFace
+from headrace.formats._base.format import Format, Given, option_words
 from headrace.formats._files.patterns import expand
 from headrace.formats._folders.advice import advice_on_file, advice_on_files
 from headrace.formats._folders.chosen import Chooser, with_split
 from headrace.formats._folders.media import Media
-from headrace.formats._format import Format, Given, option_words
 from headrace.formats._hdf5.hdf5 import Hdf5
 from headrace.formats._parquet.parquet import Parquet
 from headrace.formats._shards.litdata import LitData

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +11,8 @@ import numpy as np
 from headrace import _core
 from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format, later_option
 from headrace.formats._files.megatron import (
     Megatron,
     document_extents,
@@ -24,7 +23,6 @@ from headrace.formats._files.npy import read_npy_header
 from headrace.formats._files.objects import object_path
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import Format, Sample, later_option
 from headrace.formats._tokens.headers import has_header, read_header
 
 _WINDOWS_AT_ONCE = 2**20
@@ -164,35 +162,6 @@ class Tokens(Format):
                 offsets = windows * step + np.uint64(file.offset + shift * width)
                 builder.add_extents(name, number, offsets, self.window * width)
             builder.tell(first + len(windows))
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """By numpy.memmap, as nanoGPT and Megatron read them."""
-        for each in expand(path):
-            file = self._describe(each)
-            tokens = np.memmap(file.path, file.dtype, "r", file.offset, (file.count,))
-            if self.documents:
-                yield from self._own_documents(file, tokens)
-                continue
-            assert self.window is not None
-            for i in range(self._windows(file.count)):
-                start = i * (self.stride or self.window)
-                yield {
-                    name: tokens[start + shift : start + shift + self.window].astype(
-                        self.batch_dtype or file.dtype
-                    )
-                    for shift, name in enumerate(self._fields())
-                }
-
-    def _own_documents(self, file: TokenFile, tokens: np.ndarray[Any, Any]) -> Iterator[Sample]:
-        """One sequence after the other, by the .idx as a whole."""
-        assert file.megatron is not None
-        table = np.fromfile(file.idx, np.uint8)[34:]
-        count = file.megatron.sequences
-        lengths = table[: 4 * count].view("<i4")
-        ends = table[12 * count : 12 * count + 8 * file.megatron.documents].view("<i8")
-        bounds = np.concatenate([[0], np.cumsum(lengths)])[ends]
-        for begin, end in pairwise(bounds.tolist()):
-            yield {"tokens": tokens[begin:end].astype(self.batch_dtype or file.dtype)}
 
 
 def _add_documents(file: TokenFile, builder: Builder) -> None:

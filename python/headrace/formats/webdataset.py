@@ -6,10 +6,9 @@ import gzip
 import io
 import os
 import re
-import tarfile
 import warnings
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -17,14 +16,8 @@ import numpy as np
 
 from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder, FieldCoding
-from headrace.formats._fields.order import FieldType, data_first
-from headrace.formats._files.gzipped import decoded_front, decoded_size
-from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
-from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._files.sounds import sound_bytes
-from headrace.formats._files.tar import Member, TarReader, open_tar
-from headrace.formats._findings import (
+from headrace.formats._base.builder import Builder, FieldCoding
+from headrace.formats._base.findings import (
     TAR_LINK,
     TAR_OTHER,
     TAR_SPECIAL,
@@ -32,10 +25,16 @@ from headrace.formats._findings import (
     FindingCounts,
     callers_level,
 )
+from headrace.formats._base.format import Format
+from headrace.formats._base.sounds import sound_bytes
+from headrace.formats._fields.order import FieldType, data_first
+from headrace.formats._files.gzipped import decoded_front, decoded_size
+from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
+from headrace.formats._files.patterns import expand, files_at
+from headrace.formats._files.tar import Member, TarReader, open_tar
 from headrace.formats._folders.calls import open_call
-from headrace.formats._format import Format, Sample
 from headrace.formats._tars.advice import DEREFERENCE, unlike, without_bytes
-from headrace.formats._tars.samples import IMAGES, KEY, META, keys_again, samples_of
+from headrace.formats._tars.samples import IMAGES, keys_again, samples_of
 
 _SOUNDS = ("wav", "flac")
 _LABEL = "cls"
@@ -169,37 +168,6 @@ class WebDataset(Format):
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
         # Writers sort members, or write them as they come.
         return data_first(fields)
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """By Python's tarfile, as webdataset reads them; with the names that fields have here."""
-        fields: dict[str, str] = {}
-        for shard in _shards(path):
-            with tarfile.open(shard) as tar:
-                samples: list[tuple[str, dict[str, bytes]]] = []
-                for member in tar:
-                    match = KEY.fullmatch(member.name)
-                    is_file = member.isreg() or member.islnk() or member.issym()
-                    if match is None or not is_file or META.match(member.name):
-                        continue
-                    try:
-                        file = tar.extractfile(member)
-                    except KeyError:
-                        continue  # A link to nothing in the tar.
-                    if file is None:
-                        continue  # A link to a folder.
-                    if not samples or samples[-1][0] != match[1]:
-                        samples.append((match[1], {}))
-                    samples[-1][1][match[2].lower()] = file.read()
-            for _, found in samples:
-                taken = {each: found[each] for each in self.members or found if each in found}
-                if not taken:
-                    continue
-                images = [each for each in taken if each in IMAGES and each not in self.raw]
-                fields = fields or {each: _name(each, images, self.raw) for each in taken}
-                yield {
-                    fields.get(each, "image"): self._decoded(each, data)
-                    for each, data in taken.items()
-                }
 
     def _decoded(self, extension: str, data: bytes) -> Any:
         if extension in self.raw:

@@ -21,12 +21,12 @@ import numpy as np
 
 from headrace._arguments import integer, shown
 from headrace._dataset import Dataset, epoch_samples, open_dataset
+from headrace._dataset.decoding import decode_image
 from headrace._loader import Loader
-from headrace._loading.ranks import Ranks
+from headrace._nodes.ranks import Ranks
 from headrace._options.groups import Cache, Workers
 from headrace._signature import named_arguments
 from headrace._workers import Sample
-from headrace._workers._decode import decode_image
 from headrace._workers._libraries import library_of
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 from headrace import _core
 from headrace._arguments import flag, integer
 from headrace._descriptors import taking_descriptors
-from headrace._loading.node import executable, service_socket
+from headrace._nodes.process import executable, service_socket
 from headrace._options.groups import NodeProcess
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import (

@@ -21,11 +21,11 @@ from headrace import _core
 from headrace._dataset import Dataset
 from headrace.errors import FailedPreconditionError, HeadraceError
 from headrace.formats import table
-from headrace.formats._format import Format
-from headrace.formats._packing.partial import PartialPack
-from headrace.formats._packing.plan import U64
-from headrace.formats._packing.shard import Shard, ShardWriter
-from headrace.formats._packing.work import PackWork, WriteShards, samples_of
+from headrace.formats._base.format import Format
+from headrace.pack._partial import PartialPack
+from headrace.pack._plan import U64
+from headrace.pack._shard import Shard, ShardWriter
+from headrace.pack._work import PackWork, WriteShards, samples_of
 from headrace.ray._cluster import check_version, connected
 from headrace.ray._work import Tasks, by_tasks
 

@@ -18,10 +18,10 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from headrace import errors
 from headrace._arguments import flag, integer
+from headrace._dataset.decoding import decoded_columns
 from headrace._loader import Loader, feed_of
 from headrace._signature import named_arguments
 from headrace._workers import Sample, batch_type, dict_type
-from headrace._workers._decode import decoded_columns
 from headrace._workers._options import check_was_made, for_function
 from headrace._workers._output import SAMPLE_ID
 from headrace._workers._protocol import InputField

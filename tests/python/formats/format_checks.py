@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from own_readers import own_samples
 from rank_scripts import real_packages
 
 import headrace as hr
@@ -64,7 +65,7 @@ def like(found: Any, wanted: Any) -> Any:
 def check_rows(path: str | Path, row: Format | None = None) -> tuple[hr.Dataset, Rows]:
     """Opens the dataset; each sample must be that of the format's own reader."""
     dataset = hr.open(path, format=row)
-    own = list(dataset.format_row.own_samples(str(path)))
+    own = list(own_samples(dataset.format_row, str(path)))
     assert len(dataset) == len(own)
     for mine, theirs in zip(dataset, own, strict=True):
         assert mine.keys() == theirs.keys()

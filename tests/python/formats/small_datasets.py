@@ -22,7 +22,7 @@ import headrace as hr
 from headrace.formats import Builder, Format, Records, Tokens
 from headrace.formats._files import megatron
 from headrace.formats._shards.records import masked_crc
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 ROWS = 24
 BATCH = 4

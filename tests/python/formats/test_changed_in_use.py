@@ -15,7 +15,7 @@ from small_datasets import BATCH, ROWS, Written
 
 import headrace as hr
 from headrace import errors
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 KEPT_OPEN = ["npy", "npz", "records", "tokens", "tars", "tfrecord", "mds", "arrow"]
 

@@ -24,7 +24,7 @@ from rank_scripts import real_packages
 import headrace as hr
 from headrace.cli._checks.verify import verify
 from headrace.formats import Builder, table
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 
 ROWS = 12
 Written = tuple[Path, Sequence[str]]

@@ -22,9 +22,9 @@ from PIL import Image
 
 import headrace as hr
 from headrace import _core, errors
+from headrace._measure.machine import _decode_name
 from headrace.formats import Builder, Format, Sample, register, table
-from headrace.formats.pack import PackParameters, write_pack
-from headrace.profile._measure import _decode_name
+from headrace.pack import PackParameters, write_pack
 
 ROWS = 40
 

@@ -22,7 +22,7 @@ from PIL import Image
 import headrace as hr
 from headrace import formats
 from headrace.formats._fields.order import FieldType, Role, data_first, roles
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 COUNT = 24
 NAMES = (

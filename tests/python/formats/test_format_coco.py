@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from format_checks import check_damage, check_orders, check_rows, check_workers
+from own_readers import own_samples
 
 import headrace as hr
 from headrace import errors
@@ -104,7 +105,7 @@ def test_samples_are_those_of_json(
 ) -> None:
     path = write(folder, content(), **options)
     dataset = hr.open(path)
-    own = list(Coco().own_samples(str(path)))
+    own = list(own_samples(Coco(), str(path)))
     assert dataset.format == "coco"
     assert len(dataset) == len(own) == IMAGES
     for mine, theirs in zip(dataset, own, strict=True):

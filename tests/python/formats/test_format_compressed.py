@@ -16,11 +16,12 @@ from commands import run
 from format_checks import check_orders, check_workers
 
 import headrace as hr
-from headrace import _core, errors
+from headrace import _core, errors, pack
 from headrace._dataset import let_go
-from headrace.formats import Builder, Format, Sample, pack, register, table
-from headrace.formats._packing import gather, work
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.formats import Builder, Format, Sample, register, table
+from headrace.pack import PackParameters, write_pack
+from headrace.pack import _gather as gather
+from headrace.pack import _work as work
 
 FILES = 5
 ROWS = 12  # of a file

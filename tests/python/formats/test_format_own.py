@@ -20,7 +20,7 @@ from commands import run, run_json
 import headrace as hr
 from headrace import errors
 from headrace.formats import Builder, Format, register, table
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "own.md"
 LINES_MAX = 60

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from commands import run
 from format_checks import check_batch, check_orders, check_rows, check_workers, loader_of, plain
+from own_readers import own_samples
 from parquet_files import FILE, PLAIN, ROWS, every_kind, flat, jpeg, write
 
 import headrace as hr
 from headrace import errors
 from headrace.formats import Parquet
 from headrace.formats._parquet import parquet, values
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 
 DOCS = Path(__file__).parents[3] / "docs" / "formats" / "parquet.md"
 
@@ -302,7 +303,7 @@ def test_row_groups_that_are_too_large_are_refused(
 
 def test_packs_inspect_and_verify(tmp_path: Path, readers: None) -> None:
     path = write(tmp_path / "a.parquet", every_kind(ROWS), row_group_size=9)
-    own = list(Parquet().own_samples(str(path)))
+    own = list(own_samples(Parquet(), str(path)))
     write_pack(hr.open(path), tmp_path / "pack")
     for sample in hr.open(tmp_path / "pack"):
         wanted = own[int(sample["label"])]

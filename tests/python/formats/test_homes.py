@@ -20,12 +20,13 @@ import pyarrow as pa
 import pytest
 from commands import run, run_json
 from format_checks import check_orders
+from own_readers import own_samples
 
 import headrace as hr
 from headrace import _core, errors
 from headrace.cli._checks import verify as _verify
-from headrace.formats._packing import plan
-from headrace.formats.pack import PackParameters, PackResult, write_pack
+from headrace.pack import PackParameters, PackResult, write_pack
+from headrace.pack import _plan as plan
 
 HOMES = 3
 
@@ -79,7 +80,7 @@ def test_samples_and_their_numbers_are_those_of_a_pack_without_homes(
     counts = [blocks.index.blocks()[:2] for blocks in (one, pack)]
     np.testing.assert_array_equal(counts[0], counts[1])
     assert _verify.verify(pack).ok
-    own = list(pack.format_row.own_samples(str(tmp_path / "pack")))
+    own = list(own_samples(pack.format_row, str(tmp_path / "pack")))
     assert [(sample["image"], sample["label"]) for sample in own] == samples_of(one)
     if homes == 1:
         assert contents(tmp_path / "pack") == contents(tmp_path / "one")
@@ -147,7 +148,7 @@ def test_each_home_needs_a_block(original: Path, tmp_path: Path) -> None:
 PACK_AND_DIE = """
 import os, signal, sys
 import headrace as hr
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 left = int(sys.argv[3])
 def progress(done, total):
     global left
@@ -176,7 +177,7 @@ def test_a_stopped_pack_goes_on(packed: Path, original: Path, tmp_path: Path, af
 
 
 def test_what_an_unfinished_pack_left_is_removed(packed: Path, tmp_path: Path) -> None:
-    from headrace.formats._packing.partial import PartialPack
+    from headrace.pack._partial import PartialPack
 
     target = tmp_path / "other"
     with PartialPack(target) as partial:

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from commands import run, run_json
 from indexing_data import FILES, WRITERS, Named, add_files, one_sample, packages, write_records
+from own_readers import own_samples
 
 import headrace as hr
 from headrace import _core, errors
 from headrace.formats import Arrays, Builder, Format, TFRecord
+from headrace.formats._base.format import Wanted
 from headrace.formats._files import reading
-from headrace.formats._format import Wanted
 from headrace.formats._indexing.in_order import in_order
 
 WAIT_S = 20.0
@@ -64,7 +65,7 @@ def test_an_index_does_not_depend_on_the_number_of_jobs(name: str, tmp_path: Pat
         found.add(Path(written).read_bytes())
     assert len(found) == 1
     dataset = hr.open(path, format=row)
-    own = list(row.own_samples(str(path)))
+    own = list(own_samples(row, str(path)))
     assert len(dataset) == len(own) > FILES - 3
     for mine, theirs in zip(dataset, own, strict=True):
         for field in mine:

@@ -19,7 +19,7 @@ from indexing_data import WRITERS, Named, add_files, one_sample, packages
 import headrace as hr
 from headrace import errors
 from headrace.formats import Builder
-from headrace.formats._format import Wanted
+from headrace.formats._base.format import Wanted
 from headrace.formats._indexing import unfinished
 from headrace.formats._indexing.unfinished import Unfinished
 

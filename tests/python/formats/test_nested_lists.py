@@ -15,7 +15,7 @@ import headrace as hr
 from headrace import errors
 from headrace.formats import Builder, HuggingFace, Parquet, table
 from headrace.formats._parquet import values
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

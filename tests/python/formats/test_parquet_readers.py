@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 from format_checks import check_batch, check_rows, loader_of
+from own_readers import own_samples
 from parquet_files import PLAIN, every_kind, flat, write
 
 import headrace as hr
 from headrace import errors
 from headrace.formats import Parquet
+from headrace.formats import _row_group_reader as reader
 from headrace.formats._parquet import thrift
-from headrace.formats._rowgroups import reader
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def reader_pids(parent: int) -> list[int]:
             status = (each / "status").read_text()
             command = (each / "cmdline").read_bytes()
             is_alive = re.search(r"^State:\t[^Z]", status, re.MULTILINE) is not None
-            if f"\nPPid:\t{parent}\n" in status and is_alive and b"_rowgroups.reader" in command:
+            if f"\nPPid:\t{parent}\n" in status and is_alive and b"_row_group_reader" in command:
                 found.append(int(each.name))
     return found
 
@@ -234,7 +235,7 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob("*.parquet")):
 def check_places(path: Path, dataset: hr.Dataset) -> None:
     """Row groups decode to the sizes of the index; plain values are those that pyarrow reads."""
     if dataset.index.root.startswith("/"):
-        for mine, own in zip(dataset, Parquet().own_samples(str(path)), strict=True):
+        for mine, own in zip(dataset, own_samples(Parquet(), str(path)), strict=True):
             for name in ("blob", "code", "image"):
                 assert name not in own or mine[name] == own[name]
         return

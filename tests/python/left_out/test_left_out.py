@@ -20,7 +20,7 @@ from PIL import Image
 import headrace as hr
 from headrace import errors
 from headrace.cli._checks import verify
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 SAMPLES = 60
 BROKEN = (0, 7, 8, 31, 59)

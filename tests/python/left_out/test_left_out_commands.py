@@ -11,7 +11,7 @@ from commands import run, run_json
 from test_left_out import BROKEN, LEFT, SAMPLES, write_folder, write_tar
 
 import headrace as hr
-from headrace.cli import _orders
+from headrace.cli._parts import orders as _orders
 from headrace.orders import costs_in_bytes
 
 BATCH = 8

@@ -15,7 +15,7 @@ import pyarrow.compute
 import pyarrow.parquet
 
 import headrace as hr
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 
 assert pyarrow.compute is not None  # What is imported was there before.
 assert pyarrow.parquet is not None

@@ -18,7 +18,7 @@ from typing import Any
 import torch.distributed
 
 import headrace as hr
-from headrace._loading import node
+from headrace._nodes import process as node
 
 EPOCHS = 3
 GLOBAL = 12  # samples of a global batch

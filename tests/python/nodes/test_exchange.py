@@ -16,8 +16,8 @@ from node_ranks import RankError, Ranks, addresses, wait_for_end
 from test_nodes import GLOBAL, merged
 
 import headrace as hr
-from headrace.formats._packing.plan import PackParameters
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
+from headrace.pack._plan import PackParameters
 
 BLOCK = 4  # samples
 ORDERS: dict[str, tuple[str, dict[str, Any]]] = {

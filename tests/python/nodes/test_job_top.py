@@ -22,7 +22,7 @@ from headrace.cli._jobs import commands
 from headrace.cli._jobs import nodes as job_nodes
 from headrace.cli._jobs.commands import Watch
 from headrace.cli._jobs.nodes import OtherNodes, nodes_of_job
-from headrace.cli._top import Board
+from headrace.cli._parts.top import Board
 from headrace.errors import InvalidArgumentError
 
 COMMAND = (sys.executable, "-W", "error", "-m", "headrace")

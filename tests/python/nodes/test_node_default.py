@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace._loading import node
+from headrace._nodes import process as node
 from headrace.errors import InvalidArgumentError
 
 TIERS = [hr.tiers.Ram("1MiB")]

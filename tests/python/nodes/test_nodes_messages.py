@@ -11,9 +11,9 @@ from loader_data import FLAT
 
 import headrace as hr
 from headrace import errors
-from headrace._nodes import links
+from headrace._measure import links
+from headrace._measure.links import LinkProcess
 from headrace._nodes.launch import NODES, Launch
-from headrace._nodes.links import LinkProcess
 from headrace._nodes.meeting import Met
 from headrace._nodes.plan import TOKEN, _check_reachable
 

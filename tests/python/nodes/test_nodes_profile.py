@@ -252,7 +252,7 @@ def test_links_need_a_job_of_several_nodes(source_pack: Path) -> None:
 
 
 def test_a_node_that_does_not_come_is_named(source_pack: Path, monkeypatch: Any) -> None:
-    from headrace._nodes import links
+    from headrace._measure import links
     from headrace._nodes.launch import Launch
     from headrace._options.groups import Nodes
 

@@ -138,7 +138,7 @@ def job(
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
     """With torchrun and the script's packages."""
-    modules = ("numpy", "headrace._loading.node", "headrace.torch", "forking_agent")
+    modules = ("numpy", "headrace._nodes.process", "headrace.torch", "forking_agent")
     with ForkServer(*modules, OMP_NUM_THREADS="1") as made:
         yield made
 

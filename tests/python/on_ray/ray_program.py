@@ -23,7 +23,8 @@ import headrace as hr
 import headrace.ray
 from headrace import _dataset
 from headrace.formats._indexing import unfinished
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
+from headrace.ray import pack_tasks
 from headrace.ray._indexing import IndexingTasks
 
 RAYLETS = 3
@@ -97,7 +98,7 @@ def pack(
     try:
         result = write_pack(
             hr.open(source), target, PackParameters(block_bytes=1_000, shard_bytes=2_000),
-            progress=at_progress(min(kill_at, stop_at), act), on="ray",
+            progress=at_progress(min(kill_at, stop_at), act), on=pack_tasks(),
         )  # fmt: skip
     except KeyboardInterrupt:
         return []
@@ -156,7 +157,7 @@ def command(*arguments: str) -> list[str]:
 def failing(source: str, target: str) -> list[str]:
     """The error of packing, and its notes."""
     try:
-        write_pack(hr.open(source), target, on="ray")
+        write_pack(hr.open(source), target, on=pack_tasks())
     except Exception as error:
         return [type(error).__name__, str(error), *getattr(error, "__notes__", [])]
     return []

@@ -31,7 +31,7 @@ from ray_process import PATIENCE_S, OnRay
 
 import headrace as hr
 from cluster.network import free_ports
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 pa = pytest.importorskip("pyarrow")
 

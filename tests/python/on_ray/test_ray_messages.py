@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from headrace import _core, errors
-from headrace.formats._packing.work import PackWork
+from headrace.pack._work import PackWork
 from headrace.ray import NodeActors, _nodes, _packing, node_process, start_nodes
 from headrace.ray._packing import writing_tasks
 from headrace.ray._work import _result

@@ -10,7 +10,7 @@ from loader_data import COUNT, FLAT, epoch_ids, flat, made_profile
 
 import headrace as hr
 from headrace import _core
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 
 def profile(folder: Path, enough: int, name: str = "machine") -> Path:

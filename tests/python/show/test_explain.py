@@ -13,7 +13,7 @@ from node_ranks import Ranks
 
 import headrace as hr
 from headrace import _core, errors
-from headrace._show.account import LoaderFacts, account
+from headrace._observe.account import LoaderFacts, account
 from headrace.orders import order_class
 
 

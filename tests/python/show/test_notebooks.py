@@ -15,8 +15,8 @@ from loader_data import COUNT, FLAT, write_numbered
 from rank_scripts import real_packages
 
 import headrace as hr
-from headrace._show import html
-from headrace._show.stats import stats_html, waits_html
+from headrace import _html as html
+from headrace._observe.readable import stats_html, waits_html
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
 

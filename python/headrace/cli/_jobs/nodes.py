@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace._observe.monitor import Address
-from headrace.cli._top import Snapshots
+from headrace.cli._parts.top import Snapshots
 from headrace.errors import InvalidArgumentError
 
 VIA = "ssh -o BatchMode=yes -o ConnectTimeout=5 {node}"

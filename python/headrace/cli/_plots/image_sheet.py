@@ -9,10 +9,10 @@ import numpy as np
 
 from headrace import _charts
 from headrace._dataset import Dataset, left_out_of
+from headrace._dataset.decoding import decode_image
 from headrace._dataset.left_out import others
 from headrace._text import one_line, printable
-from headrace._workers._decode import decode_image
-from headrace.cli._inspect import spread
+from headrace.cli._parts.inspecting import spread
 from headrace.errors import HeadraceError, InvalidArgumentError
 
 _COLUMNS = 8

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace import _charts, _core
-from headrace.cli._orders import Ids, Source
+from headrace.cli._parts.orders import Ids, Source
 
 _POINTS_MAX = 20_000
 _PREFIX_GROUPS = 64

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._arrow.parts import Extents, Rows
 from headrace.formats._arrow.places import Places
-from headrace.formats._builder import Builder
-from headrace.formats._findings import FindingCounts
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.findings import FindingCounts
 
 
 class NullRowsError(InvalidArgumentError):

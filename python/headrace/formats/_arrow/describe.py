@@ -15,10 +15,10 @@ from headrace.formats._arrow.parts import Extents, Inner, Part, Rows, Values, jo
 from headrace.formats._arrow.places import MappedFile
 from headrace.formats._arrow.readers import Dictionary, Media, Reader
 from headrace.formats._arrow.tables import pyarrow
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.sounds import sound_sizes
 from headrace.formats._files.npy import Read as ReadBytes
 from headrace.formats._files.reading import file_reader
-from headrace.formats._files.sounds import sound_sizes
 from headrace.formats._tables.absent import valid_field
 
 _BLOCK_BYTES = 2**20  # record batches are joined to blocks up to this size

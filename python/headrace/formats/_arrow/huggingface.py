@@ -20,13 +20,12 @@ from headrace.formats._arrow.layout import (
     with_sounds,
     with_stand_ins,
 )
-from headrace.formats._arrow.own import own_rows
 from headrace.formats._arrow.places import Places
 from headrace.formats._arrow.saved import SUFFIXES, is_saved, saved_at
 from headrace.formats._arrow.tables import ArrowFile, pyarrow
-from headrace.formats._builder import Builder
-from headrace.formats._findings import FindingCounts
-from headrace.formats._format import Format, Given, Sample, later_option
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.findings import FindingCounts
+from headrace.formats._base.format import Format, Given, later_option
 
 _OBJECT = "datasets.Dataset"
 
@@ -143,12 +142,6 @@ class HuggingFace(Format):
         if index.attributes.get("source", "").startswith(_OBJECT):
             return "open the dataset again: hr.open(ds)"
         return super().remedy(index)
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """By `datasets` if it is installed, else by pyarrow; with the fields that it has here."""
-        saved = saved_at(path, self.split)
-        schema = ArrowFile(saved.files[0]).schema
-        return own_rows(path, saved, self._leaves(schema, saved.features, path))
 
     def _leaves(self, schema: Any, features: Any, what: str) -> list[Leaf]:
         found = leaves_of(schema, features or features_in(schema, what), self.columns, what)

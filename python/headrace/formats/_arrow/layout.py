@@ -23,10 +23,10 @@ from headrace.formats._arrow.readers import (
     Views,
 )
 from headrace.formats._arrow.tables import reading
-from headrace.formats._builder import Builder
-from headrace.formats._field import Kind
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.field import Kind
+from headrace.formats._base.sounds import check_sounds
 from headrace.formats._fields.column_names import check_column_names
-from headrace.formats._files.sounds import check_sounds
 from headrace.formats._parquet.tensors import IN_ORDER, Tensor, permutation_of, tensor_of
 from headrace.formats._tables.absent import (
     NOT_GIVEN,

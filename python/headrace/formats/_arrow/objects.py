@@ -20,8 +20,8 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError, OutOf
 from headrace.formats._arrow.chunk import Chunk
 from headrace.formats._arrow.parts import Rows
 from headrace.formats._arrow.places import MappedFile, Places
-from headrace.formats._builder import Builder
-from headrace.formats._findings import FindingCounts
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.findings import FindingCounts
 
 _PACKAGE = "datasets"
 _KNOWN = ("Dataset", "DatasetDict", "IterableDataset", "IterableDatasetDict")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
 
 Rows = npt.NDArray[np.int64]
 """Numbers of rows."""

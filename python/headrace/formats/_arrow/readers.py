@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.formats._arrow.chunk import Chunk
 from headrace.formats._arrow.media import with_files
 from headrace.formats._arrow.parts import Extents, Part, Ragged, Rows, Values
-from headrace.formats._field import Kind
+from headrace.formats._base.field import Kind
 
 _VIEW_BYTES = 16
 _VIEW_INLINE_MAX = 12  # bytes of a value that its view holds

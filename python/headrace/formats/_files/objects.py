@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
-
 from headrace import _core
 from headrace.formats._files.roots import DECODED, ROW_GROUPS
-from headrace.formats._indexing.recorded import file_state
-
-_RANGES = 8  # of a file: then a store reads it as ranges of a large file
 
 
 def is_decoded(index: _core.Index) -> bool:
@@ -36,23 +31,3 @@ def file_count(index: _core.Index) -> int:
     if not is_decoded(index):
         return index.object_count
     return len({object_path(index, number) for number in range(index.object_count)})
-
-
-def files_as_stored(index: _core.Index) -> _core.Index:
-    """Describes the files of a decoded dataset as they are stored: ranges of their bytes."""
-    import tempfile  # They take long to import.
-
-    from headrace.formats._builder import Builder
-
-    paths = sorted({object_path(index, number) for number in range(index.object_count)})
-    states = [file_state(path) for path in paths]
-    sizes = np.array([size for _, size, _ in states], np.int64)
-    bounds = sizes[:, None] * np.arange(_RANGES + 1) // _RANGES
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        where = os.path.join(folder, "files.hri")
-        with Builder(where, root=folder_of(index)) as builder:
-            builder.add_field("data", "bytes")
-            builder.add_files(paths, sizes.tolist(), [mtime for _, _, mtime in states])
-            files = np.repeat(np.arange(len(paths)), _RANGES)
-            builder.add_extents("data", files, bounds[:, :-1].ravel(), np.diff(bounds).ravel())
-        return _core.Index.open(where)  # It stays mapped.

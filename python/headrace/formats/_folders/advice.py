@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 
+from headrace.formats._base.format import Format
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.contents import UNLIKE, contents_of, path_of_files, taker
 from headrace.formats._folders.media import is_media
-from headrace.formats._format import Format
 
 Recognise = Callable[[str], Format | None]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 
+from headrace.formats._base.findings import Finding, callers_level
 from headrace.formats._files.images import IMAGES
-from headrace.formats._findings import Finding, callers_level
 
 BESIDE = "beside"
 """The kind of finding."""

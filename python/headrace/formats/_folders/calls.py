@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from headrace.formats._format import Format, written
+from headrace.formats._base.format import Format, written
 
 
 def open_call(

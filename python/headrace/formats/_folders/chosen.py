@@ -14,8 +14,9 @@ from typing import Any, cast
 from headrace._arguments import shown
 from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
+from headrace.formats._base.findings import callers_level
+from headrace.formats._base.format import Format
 from headrace.formats._files.patterns import expand, is_pattern
-from headrace.formats._findings import callers_level
 from headrace.formats._folders.advice import advice_on_files
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.contents import (
@@ -43,7 +44,6 @@ from headrace.formats._folders.splits import (
     splits_of_folders,
     splits_of_samples,
 )
-from headrace.formats._format import Format
 from headrace.formats._hive.partitions import refuse_other_partitions, values_of_splits
 
 _FOLDER = "folder"

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from headrace.formats._base.format import Format
 from headrace.formats._files.patterns import expand
-from headrace.formats._format import Format
 
 _NOTES = (
     *("", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".py", ".sh"),

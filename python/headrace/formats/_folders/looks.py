@@ -8,11 +8,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
+from headrace.formats._base.format import Format
 from headrace.formats._files.images import IMAGES
 from headrace.formats._folders.advice import undecoded_advice, undecoded_suffixes
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.contents import UNLIKE, are_numbered, entries_of, taker
-from headrace.formats._format import Format
 from headrace.formats._tables.manifest import Manifest, names_files
 
 Opens = Callable[[str], Format | None]

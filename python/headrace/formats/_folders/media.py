@@ -12,15 +12,15 @@ import numpy as np
 
 from headrace import _core
 from headrace.errors import HeadraceError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.findings import Finding, FindingCounts
+from headrace.formats._base.format import Format
+from headrace.formats._base.sounds import sound_bytes
 from headrace.formats._files.images import IMAGES
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._files.sounds import sound_bytes
-from headrace.formats._findings import Finding, FindingCounts
 from headrace.formats._folders.beside import files_beside, warn_of_files_beside
 from headrace.formats._folders.contents import entries_of, is_note
-from headrace.formats._format import Format, Sample
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.annotations import is_annotations
 
@@ -99,14 +99,6 @@ class Media(Format):
     def also_found(self, index: _core.Index) -> tuple[Finding, ...]:
         found = files_beside(index.root) if "label" in {x.name for x in index.fields} else None
         return () if found is None else (found,)
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """File by file."""
-        classes = _visible(path)[1] if os.path.isdir(path) else []
-        for each, label in _found(path, classes, lambda folder: None):
-            with open(each, "rb") as file:
-                sample: Sample = {"audio" if _is_sound(each) else "image": file.read()}
-            yield sample | ({"label": np.int64(label)} if classes else {})
 
 
 def _is_coco(path: str) -> bool:

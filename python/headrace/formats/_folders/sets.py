@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, InvalidArgumentError
+from headrace.formats._base.findings import Finding, callers_level
+from headrace.formats._base.format import Format
 from headrace.formats._files.patterns import expand, is_pattern
-from headrace.formats._findings import Finding, callers_level
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.contents import path_of_files
-from headrace.formats._format import Format
 
 _NUMBERED = re.compile(r"(|.*[-._])(\d+)-of-(\d+)(-[0-9a-f]{8,})?([._].*)?")
 _SHOWN = 3

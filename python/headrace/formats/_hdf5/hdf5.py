@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,10 +13,10 @@ import numpy as np
 from headrace import _core
 from headrace._arguments import choice, items, shown
 from headrace.errors import InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._format import Format, Sample
 from headrace.formats._hdf5.layout import (
     INLINE_BYTES_MAX,
     Column,
@@ -136,22 +136,6 @@ class Hdf5(Format):
         # The datasets of a file have no order: the index has their names sorted.
         chosen = self.chose_fields(index)
         return super().field_order(index, fields) if chosen else data_first(fields)
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """By h5py."""
-        files = _files(path)
-        by_row: bool | None = None
-        for each in files:
-            with opened(each) as file:
-                columns = self._columns(each, file)
-                if by_row is None:
-                    by_row = self._by_row(files, columns)
-                arrays = {_field(column.name): file[column.name][()] for column in columns}
-            if not by_row:
-                yield arrays
-                continue
-            for row in range(columns[0].shape[0]):
-                yield {name: array[row] for name, array in arrays.items()}
 
 
 class _Type(NamedTuple):

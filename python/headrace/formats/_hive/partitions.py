@@ -16,11 +16,11 @@ import numpy as np
 
 from headrace._units import counted
 from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._base.findings import callers_level
 from headrace.formats._files.patterns import expand, folder_above, is_pattern
-from headrace.formats._findings import callers_level
 
 if TYPE_CHECKING:
-    from headrace.formats._builder import Builder
+    from headrace.formats._base.builder import Builder
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile(r"-?0*[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.formats._format import Format
+from headrace.formats._base.format import Format
 from headrace.formats._parquet.columns import Column
 from headrace.formats._tables.absent import left_out, ways_out
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from headrace.errors import InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
 from headrace.formats._fields.column_names import check_column_names
 from headrace.formats._parquet.files import arrow
 from headrace.formats._parquet.tensors import (

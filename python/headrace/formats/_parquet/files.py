@@ -17,8 +17,8 @@ from headrace.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
+from headrace.formats._base.findings import callers_level
 from headrace.formats._files.patterns import files_at
-from headrace.formats._findings import callers_level
 from headrace.formats._hive.partitions import first_files, partition_files
 
 if TYPE_CHECKING:

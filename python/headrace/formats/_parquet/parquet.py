@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -17,12 +17,12 @@ import numpy.typing as npt
 from headrace import _core
 from headrace._units import format_bytes
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder, Decodes
-from headrace.formats._field import Inner
+from headrace.formats._base.builder import Builder, Decodes
+from headrace.formats._base.field import Inner
+from headrace.formats._base.format import SOURCE, later_option
 from headrace.formats._files.images import BEGIN_BYTES, is_image
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import SOURCE, Sample, later_option
 from headrace.formats._hive.partitions import (
     Partitions,
     crosses_folders,
@@ -35,7 +35,6 @@ from headrace.formats._parquet.advice import NullAdvice
 from headrace.formats._parquet.columns import Column, classes_of, columns_of, with_stand_ins
 from headrace.formats._parquet.files import (
     SUFFIXES,
-    arrow,
     files_of,
     is_folder_of_files,
     is_partitioned,
@@ -55,7 +54,6 @@ from headrace.formats._tables.absent import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
 GROUP_BYTES_MAX = 2 << 30  # that a row group may decode to
@@ -235,78 +233,6 @@ class Parquet(GroupFormat):
                         into[at : at + len(data)] = data.data
                     at += len(data)
         return at
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """By pyarrow, a row group at a time."""
-        first: list[Column] | None = None
-        files = files_of(path)
-        wanted = self._in_files(path, files)
-        with opened(files[0], "reading") as file:
-            partitions = partitions_of(path, files, file.schema_arrow.names, self.columns)
-        for each in files:
-            constants = {
-                name: value if isinstance(value, str) else np.int32(value)
-                for name, value in partitions.of(each).items()
-            }
-            with opened(each, "reading") as file:
-                first = first or self._columns_of(each, file, wanted)
-                if not first:
-                    yield from ({**constants} for _ in range(file.metadata.num_rows))
-                    continue
-                for group in range(file.metadata.num_row_groups):
-                    table = file.read_row_group(group, columns=[c.name for c in first])
-                    for row in _with_stored_times(table).to_pylist():
-                        yield _own_sample(row, first) | constants
-
-
-def _own_sample(row: dict[str, Any], columns: Sequence[Column]) -> Sample:
-    sample = {}
-    for column in columns:
-        given = row[column.name]
-        if column.child is not None and isinstance(given, dict):
-            given = given[column.child]
-        if given is None and column.has_stand_in:
-            value = column.stand_in
-            value = value.encode() if column.kind == "bytes" and isinstance(value, str) else value
-            if column.permutation is not None:
-                value = np.asarray(value).transpose(column.permutation)
-            inside = value if column.child is None else {column.child: value}
-            row = row | {column.name: value if column.is_nested else inside}
-        sample[column.name] = _own_value(row, column)
-        if column.is_optional:
-            sample[valid_field(column.name)] = np.bool_(given is not None)
-    return sample
-
-
-def _own_value(row: dict[str, Any], column: Column) -> Any:
-    value = row[column.name]
-    if column.is_nested:
-        if column.kind != "array":
-            return value if column.child is None else [each[column.child] for each in value]
-        inner = [1 if each is None else each for each in column.shape[2:]]
-        return [np.asarray(each, column.dtype).reshape((-1, *inner)) for each in value]
-    if column.child is not None:
-        return value[column.child]
-    if column.kind != "array":
-        return value
-    inner = [1 if each is None else each for each in column.shape[1:]]
-    shape = (-1, *inner) if column.is_variable else column.shape
-    if column.permutation is not None:  # Its own inverse.
-        stored = np.asarray(value, column.dtype)
-        stored = stored.reshape([column.shape[each] or 0 for each in column.permutation])
-        return stored.transpose(column.permutation)
-    return np.asarray(value, column.dtype).reshape(shape)
-
-
-def _with_stored_times(table: pa.Table) -> pa.Table:
-    """The table with the numbers that stand for dates and times."""
-    pa = arrow()
-    for at, field in enumerate(table.schema):
-        if pa.types.is_temporal(field.type):
-            number = pa.type_for_alias(f"int{field.type.bit_width}")
-            chunks = [each.view(number) for each in table.column(at).chunks]
-            table = table.set_column(at, field.name, pa.chunked_array(chunks, number))
-    return table
 
 
 def _add_fields(

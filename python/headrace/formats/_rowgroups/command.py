@@ -9,7 +9,7 @@ from headrace import _core
 
 _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
-    "from headrace.formats._rowgroups.reader import main; main()"
+    "from headrace.formats._row_group_reader import main; main()"
 )
 
 

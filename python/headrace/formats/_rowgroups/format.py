@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from headrace.formats._builder import Decodes
-from headrace.formats._format import Format
+from headrace.formats._base.builder import Decodes
+from headrace.formats._base.format import Format
 
 
 class GroupFormat(Format):

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, NotFoundError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
 from headrace.formats._files.reading import file_reader
 from headrace.formats._indexing.in_order import in_order
 from headrace.formats._shards.filling import read_index

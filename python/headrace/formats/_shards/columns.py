@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
 from headrace.formats._files.npy import NAMES
 from headrace.formats._shards.headers import Header, Parsed
 from headrace.formats._shards.source import I64, Source

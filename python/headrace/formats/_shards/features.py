@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
 from headrace.formats._files.images import BEGIN_BYTES, is_image
 from headrace.formats._shards.example import Feature
 from headrace.formats._shards.source import Source

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
 from headrace.formats._files.reading import file_reader
 from headrace.formats._indexing.in_order import in_order
 from headrace.formats._shards.columns import Column, Extents, Values

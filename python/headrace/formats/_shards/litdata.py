@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from headrace._arguments import integer
 from headrace.errors import InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format
 from headrace.formats._files.npy import NAMES
-from headrace.formats._format import Format, Sample
 from headrace.formats._shards.chunks import Chunks
 from headrace.formats._shards.columns import Arrays, Bools, Column, Extents, Headed, Numbers
 from headrace.formats._shards.filling import add_samples, add_shards, choose, refused
-from headrace.formats._shards.frames import frames
 from headrace.formats._shards.headers import LitDataHeader
-from headrace.formats._shards.rows import add_rows, own_rows, own_value
+from headrace.formats._shards.rows import add_rows
 from headrace.formats._shards.source import ShardFile, begins_with, open_shard
 from headrace.formats._shards.table import table_end
 
@@ -150,46 +147,6 @@ class LitData(Format):
                 f"indexing {found.index}: block_size={window}: a sample has {window:,} tokens, the "
                 f"largest chunk {max(found.tokens):,}; give a smaller block_size"
             )
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """Item by item, as LitData's PyTreeLoader and TokensLoader do."""
-        found = Chunks(path)
-        for position, shard in enumerate(frames(found.shards)):
-            if found.are_rows:
-                for row in own_rows(shard):
-                    taken = {name: row[name] for name in row if name in (self.columns or row)}
-                    yield {name: own_value(value) for name, value in taken.items()}
-                continue
-            with open_shard(shard) as source:
-                data = source.part(0, source.size).tobytes()
-            if found.are_tokens:
-                yield from self._own_windows(found, data, shard, found.tokens[position])
-                continue
-            bounds = shard.bounds
-            if bounds is None:
-                bounds = np.frombuffer(data, np.uint32, shard.samples + 1, 4)
-            for begin, end in pairwise(bounds.tolist()):
-                yield self._own_item(data[begin:end], found)
-
-    def _own_windows(
-        self, found: Chunks, data: bytes, shard: ShardFile, count: int
-    ) -> Iterator[Sample]:
-        assert self.block_size is not None
-        dtype = _token_dtype(found)
-        tokens = np.frombuffer(data, dtype, count, table_end(shard.samples))
-        for first in range(0, count - self.block_size + 1, self.block_size):
-            window = tokens[first : first + self.block_size]
-            yield {"tokens": window.astype(self.batch_dtype or dtype)}
-
-    def _own_item(self, data: bytes, found: Chunks) -> Sample:
-        sizes = np.frombuffer(data, np.uint32, len(found.stored)).tolist()
-        at, sample = 4 * len(sizes), {}
-        for (name, how), size in zip(found.stored.items(), sizes, strict=True):
-            if self.columns is None or name in self.columns:
-                value = data[at : at + size]
-                sample[name] = value if name in self.raw else _decoded(how, value)
-            at += size
-        return sample
 
 
 def _column(index: str, name: str, how: str, names: list[str]) -> Column:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from headrace import _core
 from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, NotFoundError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.npy import NAMES
-from headrace.formats._format import Format, Sample
 from headrace.formats._shards.columns import Arrays, Column, Digits, Extents, Headed, Numbers
 from headrace.formats._shards.filling import add_samples, choose, read_index, refused
 from headrace.formats._shards.headers import MdsHeader
-from headrace.formats._shards.source import AGAIN, ShardFile, begins_with, inside, open_shard
+from headrace.formats._shards.source import AGAIN, ShardFile, begins_with, inside
 
 _INDEX = "index.json"
 _BEGIN = re.compile(rb'\s*\{\s*("version"\s*:\s*\d+\s*,\s*)?"shards"\s*:')
@@ -82,28 +81,6 @@ class MDS(Format):
 
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
         return data_first(fields)  # MDSWriter sorts the names of columns.
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """Sample by sample, as Streaming's MDSReader does."""
-        found = _Dataset(path)
-        for shard in found.shards:
-            with open_shard(shard) as source:
-                data = source.part(0, source.size).tobytes()
-            bounds = np.frombuffer(data, np.uint32, shard.samples + 1, 4).tolist()
-            for begin, end in pairwise(bounds):
-                yield self._own_sample(data[begin:end], found)
-
-    def _own_sample(self, data: bytes, found: _Dataset) -> Sample:
-        open_ended = found.widths.count(None)
-        sizes = iter(np.frombuffer(data, np.uint32, open_ended).tolist())
-        at, sample = 4 * open_ended, {}
-        for (name, how), width in zip(found.stored.items(), found.widths, strict=True):
-            size = next(sizes) if width is None else width
-            if self.columns is None or name in self.columns:
-                value = data[at : at + size]
-                sample[name] = value if name in self.raw else _decoded(how, value)
-            at += size
-        return sample
 
 
 class _Dataset:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
 from headrace.formats._files.npy import NAMES
 from headrace.formats._shards.filling import add_shards, check_some
 from headrace.formats._shards.source import AGAIN, I64, ShardFile
@@ -63,24 +63,6 @@ def _other_columns(path: str, found: Iterable[str], needed: Iterable[str]) -> In
         f"indexing {path}: its columns are {', '.join(map(str, found))}, {', '.join(needed)} are "
         "needed; name those that all chunks have, with columns="
     )
-
-
-def own_rows(shard: ShardFile) -> Iterator[dict[str, Any]]:
-    """The rows of a chunk, as Arrow gives them."""
-    with _opened(shard) as (_, reader):
-        for batch in _batches(shard, reader):
-            yield from batch.to_pylist()
-
-
-def own_value(value: Any) -> Any:
-    """A value of `own_rows`, as headrace delivers it."""
-    if isinstance(value, list):
-        return np.array(value, np.float64 if value and isinstance(value[0], float) else np.int64)
-    if isinstance(value, bool):
-        return np.bool_(value)
-    if isinstance(value, int):
-        return np.int64(value)
-    return np.float64(value) if isinstance(value, float) else value
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,13 +12,13 @@ from headrace import _core
 from headrace._arguments import shown
 from headrace._text import unread_reason
 from headrace.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
-from headrace.formats._format import Format, Sample
 from headrace.formats._shards.example import DamagedError, Feature, features_of
-from headrace.formats._shards.features import KINDS, FeatureColumn, kind_of
+from headrace.formats._shards.features import KINDS, FeatureColumn
 from headrace.formats._shards.records import HEAD_BYTES, Ahead, masked_crc, records
 from headrace.formats._shards.source import AGAIN, Source
 
@@ -139,24 +139,6 @@ class TFRecord(Format):
         chosen = self.chose_fields(index)
         return super().field_order(index, fields) if chosen else data_first(fields)
 
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """Record by record, as the specification has them."""
-        fields: dict[str, str] = {}
-        for each in _files(path):
-            with open(each, "rb") as file:
-                while head := file.read(HEAD_BYTES):
-                    record = file.read(int.from_bytes(head[:8], "little"))
-                    file.read(4)
-                    if not self.examples and self.features is None:
-                        yield {"record": record}
-                        continue
-                    found = features_of(record)
-                    fields = fields or self._own_kinds(record, found)
-                    yield {name: _own(record, found[name], kind) for name, kind in fields.items()}
-
-    def _own_kinds(self, record: bytes, found: dict[str, Feature]) -> dict[str, str]:
-        return dict(self.features or {name: kind_of(record, found[name]) for name in sorted(found)})
-
 
 @dataclass(frozen=True)
 class _First:
@@ -196,16 +178,6 @@ class _Columns:
         for each in self._features or ():
             each.flush(self._builder)
         self._builder.tell(found)
-
-
-def _own(record: bytes, feature: Feature, kind: str) -> Any:
-    """A value, as headrace delivers it."""
-    if kind in ("bytes", "image", "text"):
-        ((at, size),) = feature.extents
-        value = record[at : at + size]
-        return value.decode() if kind == "text" else value
-    numbers = feature.numbers.astype(kind.removesuffix("[]"))
-    return numbers if kind.endswith("[]") or len(numbers) != 1 else numbers[0]
 
 
 def _is_named(path: str) -> bool:

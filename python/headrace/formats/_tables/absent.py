@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace._arguments import items, shown
 from headrace.errors import InvalidArgumentError
-from headrace.formats._format import Format, written
+from headrace.formats._base.format import Format, written
 
 _VALID = "_valid"
 

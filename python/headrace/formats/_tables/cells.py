@@ -13,8 +13,8 @@ from typing import Any
 
 from headrace._arguments import shown
 from headrace.errors import InvalidArgumentError
-from headrace.formats._findings import Finding, FindingCounts, callers_level
-from headrace.formats._format import Format, written
+from headrace.formats._base.findings import Finding, FindingCounts, callers_level
+from headrace.formats._base.format import Format, written
 
 _DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")

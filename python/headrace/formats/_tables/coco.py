@@ -6,9 +6,8 @@ import json
 import os
 import shlex
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,12 +18,12 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.findings import ANNOTATION_MEMBER, FindingCounts, callers_level
+from headrace.formats._base.format import Format
 from headrace.formats._files.npy import Read
 from headrace.formats._files.paths import spelled
 from headrace.formats._files.reading import file_reader
-from headrace.formats._findings import ANNOTATION_MEMBER, FindingCounts, callers_level
-from headrace.formats._format import Format, Sample
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.annotations import (
     Annotations,
@@ -123,51 +122,6 @@ class Coco(Format):
                 stacklevel=callers_level(),
             )
         files.end(len(found.ids), path, self, report)
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """By json, as torchvision's CocoDetection orders them."""
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-        categories = sorted(each["id"] for each in content.get("categories", []))
-        notes: dict[int, list[dict[str, Any]]] = {each["id"]: [] for each in content["images"]}
-        for each in content.get("annotations", []):
-            notes[each["image_id"]].append(each)
-        parts = {key for each in content.get("annotations", []) for key in each}
-        for image in sorted(content["images"], key=lambda each: each["id"]):
-            where = os.path.join(self.root(path), image["file_name"])
-            if self.missing == "skip" and not os.path.isfile(where):
-                continue
-            with open(where, "rb") as file:
-                sample: Sample = {"image": file.read(), "image_id": np.int64(image["id"])}
-            own = notes[image["id"]]
-            if "caption" in parts and self.captions == "each":
-                for each in own:
-                    yield sample | {"caption": each["caption"]}
-                continue
-            yield sample | self._own_parts(own, parts, categories)
-
-    def _own_parts(
-        self, notes: list[dict[str, Any]], parts: set[str], categories: list[int]
-    ) -> Sample:
-        found: Sample = {}
-        if "bbox" in parts:
-            found["boxes"] = np.array([x["bbox"] for x in notes], self.floats).reshape(-1, 4)
-        if "category_id" in parts:
-            labels = [categories.index(each["category_id"]) for each in notes]
-            found["labels"] = np.array(labels, np.int64)
-        if "area" in parts:
-            found["area"] = np.array([each["area"] for each in notes], self.floats)
-        if "iscrowd" in parts:
-            found["iscrowd"] = np.array([each["iscrowd"] for each in notes], np.int64)
-        if "keypoints" in parts:
-            points = [each["keypoints"] for each in notes]
-            some = next((x["keypoints"] for x in notes), [0] * 51)
-            found["keypoints"] = np.array(points, self.floats).reshape(-1, len(some) // 3, 3)
-        if "segmentation" in parts:
-            found["segmentation"] = json.dumps([each["segmentation"] for each in notes])
-        if "caption" in parts:
-            found["captions"] = "\n".join(" ".join(each["caption"].split()) for each in notes)
-        return found
 
 
 _FIELDS = {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
 from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 from headrace.formats._tables.cells import ABSENT_WORDS, Oddities, bare_number
 from headrace.formats._tables.numbers import note_infinite, peak_of, stays_finite

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from headrace import _core
 from headrace.errors import InvalidArgumentError, NotFoundError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.findings import FindingCounts
+from headrace.formats._base.format import written
 from headrace.formats._files.images import IMAGES
 from headrace.formats._files.paths import are_below, spelled
-from headrace.formats._findings import FindingCounts
-from headrace.formats._format import written
 from headrace.formats._indexing.in_order import JOBS
 
 _REMEMBERED_MAX = 50_000  # files that other rows may name again

@@ -16,10 +16,10 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.format import Format, later_option
+from headrace.formats._base.sounds import check_sounds
 from headrace.formats._files.patterns import expand
-from headrace.formats._files.sounds import check_sounds
-from headrace.formats._format import Format, Sample, later_option
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.absent import check_absent
 from headrace.formats._tables.cells import Cells, Oddities
@@ -195,15 +195,6 @@ class Manifest(Format):
                 f"indexing {tables[0]}: it has no rows; open a table that has some"
             )
         return scan.planned()
-
-    def own_samples(self, path: str) -> Iterator[Sample]:
-        """By csv, json and pyarrow, each row and its files alone."""
-        from headrace.formats._tables.own import own_rows
-
-        tables = self._tables(path)
-        plan = self._plan(tables, lambda found: None)
-        for table in tables:
-            yield from own_rows(table, self.root(path), plan, self._options(), self._cells())
 
 
 def names_files(table: str, folder: str) -> bool:

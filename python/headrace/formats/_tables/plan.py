@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import InvalidArgumentError
-from headrace.formats._builder import Builder
+from headrace.formats._base.builder import Builder
+from headrace.formats._base.findings import FindingCounts
+from headrace.formats._base.format import Format, written
+from headrace.formats._base.sounds import sound_sizes
 from headrace.formats._files.npy import Read
 from headrace.formats._files.reading import file_reader
-from headrace.formats._files.sounds import sound_sizes
-from headrace.formats._findings import FindingCounts
-from headrace.formats._format import Format, written
 from headrace.formats._tables.absent import check_known, left_out, ways_out
 from headrace.formats._tables.cells import Oddities
 from headrace.formats._tables.columns import Holds, Scanned, add_field, add_values
@@ -238,8 +238,8 @@ class Scan:
             raise InvalidArgumentError(
                 f"indexing {self._table}: no row has split {options.split!r}; there are {names}"
             )
-        scanned = list(self._scanned)
-        check_known(self._table, options.fill, options.optional, scanned, self._label)
+        taken = list(self._scanned)
+        check_known(self._table, options.fill, options.optional, taken, self._label)
         self._check_absent()
         declared = _declared(list(self._tables))
         files = self._fields_of_paths()

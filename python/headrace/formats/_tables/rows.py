@@ -23,7 +23,7 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from headrace.formats._format import Format, written
+from headrace.formats._base.format import Format, written
 from headrace.formats._json.members import Members
 from headrace.formats._tables.cells import Cells, Oddities, check_delimiter, column_names
 from headrace.formats._tables.piece import Piece

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headrace._observe.waits import LoopWaits
-from headrace.formats._findings import callers_level
+from headrace.formats._base.findings import callers_level
 
 AUTO = "auto"
 POOL_MAX = 32

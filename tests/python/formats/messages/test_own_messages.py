@@ -13,14 +13,14 @@ import pytest
 from commands import run
 
 import headrace as hr
-from headrace import errors
-from headrace.formats import Builder, Format, Given, HuggingFace, Tokens, pack, table
-from headrace.formats._packing import partial
-from headrace.formats._packing.gather import Gathered
-from headrace.formats._packing.shard import _locate
-from headrace.formats._rowgroups import reader
+from headrace import errors, pack
+from headrace.formats import Builder, Format, Given, HuggingFace, Tokens, table
+from headrace.formats import _row_group_reader as reader
 from headrace.formats.index_file import IndexFile
-from headrace.formats.pack import write_pack
+from headrace.pack import _partial as partial
+from headrace.pack import write_pack
+from headrace.pack._gather import Gathered
+from headrace.pack._shard import _locate
 
 
 @dataclass(frozen=True, kw_only=True)

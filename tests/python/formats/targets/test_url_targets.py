@@ -15,7 +15,7 @@ import pytest
 import headrace as hr
 from headrace import errors
 from headrace.formats import Builder
-from headrace.formats.pack import write_pack
+from headrace.pack import write_pack
 from headrace.tiers import Ssd
 
 URLS = ["s3://bucket/a/b", "gs://bucket/b", "hdfs://host:9000/b", "https://host/b", "x-y.z+1://b"]

@@ -17,7 +17,7 @@ from format_checks import check_orders, check_rows, write_with_packages
 
 import headrace as hr
 from headrace import errors
-from headrace.formats.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, write_pack
 
 Entry = tuple[str, bytes | str]
 """A name, and bytes; or what it links to: "=x" hard, "->x" by name; or "|", a pipe."""

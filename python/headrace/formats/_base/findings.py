@@ -19,7 +19,7 @@ from headrace._units import counted
 from headrace.errors import DataLossError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from headrace.formats._builder import Builder
+    from headrace.formats._base.builder import Builder
 
 TAR_LINK, TAR_SPECIAL, TAR_TWICE = "tar_link", "tar_special", "tar_twice"
 TAR_OTHER = "tar_other"

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace._show import html
+from headrace import _html as html
 from headrace._text import printable
 from headrace._units import counted, format_bytes
 from headrace.orders import order_class

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from headrace import _core, image
 from headrace._dataset import Dataset
-from headrace._nodes.links import SAMPLE_BYTES, LinkProcess, LinkSlice
+from headrace._measure.links import SAMPLE_BYTES, LinkProcess, LinkSlice
+from headrace._measure.stored_files import files_as_stored
 from headrace._units import format_bytes
 from headrace.errors import (
     DataLossError,
@@ -22,7 +23,7 @@ from headrace.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
-from headrace.formats._files.objects import files_as_stored, folder_of, is_decoded
+from headrace.formats._files.objects import folder_of, is_decoded
 from headrace.profile._machine import (
     DatasetFacts,
     DecodeRates,

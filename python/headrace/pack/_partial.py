@@ -32,9 +32,9 @@ import numpy as np
 
 from headrace import _core
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
-from headrace.formats._packing.plan import U64
-from headrace.formats._packing.shard import Shard, ShardWriter
 from headrace.formats.pack_format import PACK_INDEX_NAME
+from headrace.pack._plan import U64
+from headrace.pack._shard import Shard, ShardWriter
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2

@@ -19,12 +19,12 @@ from headrace import _core
 from headrace._arguments import integer
 from headrace._dataset import Dataset
 from headrace._descriptors import taking_descriptors
-from headrace._loading.ranks import Ranks
 from headrace._nodes.launch import Launch
 from headrace._nodes.positions import Seats, seats
+from headrace._nodes.ranks import Ranks
 from headrace._options.groups import NodeProcess, group
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
-from headrace.formats._findings import callers_level
+from headrace.formats._base.findings import callers_level
 from headrace.formats._rowgroups.command import node_arguments
 
 EXECUTABLE = "headrace-node"

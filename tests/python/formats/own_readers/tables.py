@@ -1,4 +1,4 @@
-"""The samples of a manifest by csv, json and pyarrow, for tests that compare them with headrace."""
+"""Manifests and COCO by csv, json and pyarrow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.formats._format import Sample
+from headrace.formats._base.format import Sample
 from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 from headrace.formats._tables.cells import Cells
 from headrace.formats._tables.columns import Holds
@@ -19,7 +19,15 @@ from headrace.formats._tables.plan import Options, Plan
 Row = dict[str, Any]
 
 
-def own_rows(
+def manifest(row: Any, path: str) -> Iterator[Sample]:
+    """By csv, json and pyarrow, each row and its files alone."""
+    tables = row._tables(path)
+    plan = row._plan(tables, lambda found: None)
+    for table in tables:
+        yield from _table_samples(table, row.root(path), plan, row._options(), row._cells())
+
+
+def _table_samples(
     table: str, folder: str, plan: Plan, options: Options, cells: Cells
 ) -> Iterator[Sample]:
     """The samples of one table."""
@@ -99,3 +107,48 @@ def _value(value: Any, holds: Holds, classes: tuple[str, ...] | None) -> Any:
     if isinstance(value, str):
         value = float(value) if holds.dtype.startswith("float") else int(value)
     return np.array(value, holds.dtype)[()]
+
+
+def coco(row: Any, path: str) -> Iterator[Sample]:
+    """By json, as torchvision's CocoDetection orders them."""
+    with open(path, encoding="utf-8") as file:
+        content = json.load(file)
+    categories = sorted(each["id"] for each in content.get("categories", []))
+    notes: dict[int, list[dict[str, Any]]] = {each["id"]: [] for each in content["images"]}
+    for each in content.get("annotations", []):
+        notes[each["image_id"]].append(each)
+    parts = {key for each in content.get("annotations", []) for key in each}
+    for image in sorted(content["images"], key=lambda each: each["id"]):
+        where = os.path.join(row.root(path), image["file_name"])
+        if row.missing == "skip" and not os.path.isfile(where):
+            continue
+        with open(where, "rb") as file:
+            sample: Sample = {"image": file.read(), "image_id": np.int64(image["id"])}
+        own = notes[image["id"]]
+        if "caption" in parts and row.captions == "each":
+            for each in own:
+                yield sample | {"caption": each["caption"]}
+            continue
+        yield sample | _parts(row, own, parts, categories)
+
+
+def _parts(row: Any, notes: list[dict[str, Any]], parts: set[str], categories: list[int]) -> Sample:
+    found: Sample = {}
+    if "bbox" in parts:
+        found["boxes"] = np.array([x["bbox"] for x in notes], row.floats).reshape(-1, 4)
+    if "category_id" in parts:
+        labels = [categories.index(each["category_id"]) for each in notes]
+        found["labels"] = np.array(labels, np.int64)
+    if "area" in parts:
+        found["area"] = np.array([each["area"] for each in notes], row.floats)
+    if "iscrowd" in parts:
+        found["iscrowd"] = np.array([each["iscrowd"] for each in notes], np.int64)
+    if "keypoints" in parts:
+        points = [each["keypoints"] for each in notes]
+        some = next((x["keypoints"] for x in notes), [0] * 51)
+        found["keypoints"] = np.array(points, row.floats).reshape(-1, len(some) // 3, 3)
+    if "segmentation" in parts:
+        found["segmentation"] = json.dumps([each["segmentation"] for each in notes])
+    if "caption" in parts:
+        found["captions"] = "\n".join(" ".join(each["caption"].split()) for each in notes)
+    return found

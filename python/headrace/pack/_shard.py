@@ -21,9 +21,9 @@ from headrace import _core
 from headrace._dataset import Dataset
 from headrace.errors import DataLossError, InternalError
 from headrace.formats._files.objects import object_path
-from headrace.formats._packing.gather import Samples
-from headrace.formats._packing.plan import ALIGNMENT, U64
 from headrace.formats.pack_format import file_digest
+from headrace.pack._gather import Samples
+from headrace.pack._plan import ALIGNMENT, U64
 
 _SUSPECT = "the disk or its memory is at fault: check it, then run the command again"
 _PAD_KEY = b"headrace.pad"

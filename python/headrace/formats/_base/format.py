@@ -17,7 +17,7 @@ from headrace import _core
 from headrace._arguments import shown
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
-from headrace.formats._cache import (
+from headrace.formats._base.cache import (
     built,
     cache_path,
     cache_target,
@@ -29,9 +29,9 @@ from headrace.formats._files.patterns import folder_above, searched_folders
 from headrace.formats._indexing.recorded import is_current
 
 if TYPE_CHECKING:
-    from headrace.formats._builder import Builder, Decodes, Progress
+    from headrace.formats._base.builder import Builder, Decodes, Progress
+    from headrace.formats._base.findings import Finding
     from headrace.formats._fields.order import FieldType
-    from headrace.formats._findings import Finding
     from headrace.formats._indexing.elsewhere import Elsewhere
 
 FORMAT, SOURCE, OPTIONS, KEY = "format", "source", "options", "object"
@@ -381,7 +381,7 @@ class Format(metaclass=_NamedOptions):
         return index, target
 
     def _build_at(self, given: Given, target: str, wanted: Wanted) -> None:
-        from headrace.formats._builder import Builder  # With all that indexing takes.
+        from headrace.formats._base.builder import Builder  # With all that indexing takes.
 
         title = given.title
         make_folder_of(target, f"indexing {title}")

@@ -13,9 +13,9 @@ from typing import IO, Any
 from headrace import errors
 from headrace._arguments import given_path
 from headrace._descriptors import taking_descriptors
-from headrace._loading.node import executable
 from headrace._nodes.launch import NODES, Launch, find_launch
 from headrace._nodes.plan import TOKEN, NodePlan, meet, way_to_meet
+from headrace._nodes.process import executable
 from headrace._options.groups import Nodes
 from headrace.errors import HeadraceError, InvalidArgumentError, UnavailableError
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from headrace import _core
-from headrace._show import html
+from headrace import _html as html
 from headrace._units import counted
+from headrace.formats._base.findings import Finding
 from headrace.formats._files.nested import Nesting
 from headrace.formats._files.stored import describe_field_at
-from headrace.formats._findings import Finding
 
 _CLASSES_MAX = 12
 

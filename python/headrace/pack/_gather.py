@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from headrace import _core
 from headrace.errors import DataLossError
-from headrace.formats._packing.plan import U64
+from headrace.pack._plan import U64
 
 PIECE_BYTES = 32 * 2**20  # read at once; all of them are kept decoded meanwhile
 

@@ -22,8 +22,8 @@ from headrace.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from headrace.formats._findings import callers_level
-from headrace.formats._outside import check_outside
+from headrace.formats._base.findings import callers_level
+from headrace.formats._base.outside import check_outside
 
 INDEX_SUFFIX = ".hri"
 _BEFORE = ".before" + INDEX_SUFFIX  # of the index that the one in the cache replaced

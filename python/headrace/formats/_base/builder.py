@@ -18,7 +18,7 @@ from headrace import _core
 from headrace._arguments import choice, given_path, integer, written_path
 from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from headrace.formats._field import (
+from headrace.formats._base.field import (
     Column,
     Field,
     Inner,

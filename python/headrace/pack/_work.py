@@ -14,10 +14,10 @@ import numpy as np
 
 from headrace._dataset import Dataset
 from headrace.errors import CancelledError
-from headrace.formats._packing.gather import Gathered, Samples, Stored
-from headrace.formats._packing.partial import PartialPack
-from headrace.formats._packing.plan import U64, PackPlan
-from headrace.formats._packing.shard import Shard, ShardWriter
+from headrace.pack._gather import Gathered, Samples, Stored
+from headrace.pack._partial import PartialPack
+from headrace.pack._plan import U64, PackPlan
+from headrace.pack._shard import Shard, ShardWriter
 
 _READS_A_WORKER = 8
 

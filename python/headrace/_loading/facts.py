@@ -1,16 +1,19 @@
-"""A loader in a notebook."""
+"""What is known of a loader: for advice, for sentences, for a notebook."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from headrace import _html as html
+from headrace._dataset import Dataset
 from headrace._loading.feed import EpochFeed
 from headrace._loading.options import EPOCHS_MAX
-from headrace._show import html
-from headrace._show.account import LoaderFacts
-from headrace._show.stats import waits_html
+from headrace._observe.account import LoaderFacts
+from headrace._observe.advice import DataFacts
+from headrace._observe.readable import waits_html
 from headrace._units import counted
+from headrace._workers._options import WorkerOptions
 from headrace.formats._files.nested import Nesting
 
 
@@ -74,3 +77,33 @@ def _position(facts: LoaderFacts) -> html.Html:
     done = html.Part("taken", facts.step / facts.steps, "rgba(128,128,128,0.7)")
     told = f"epoch {facts.epoch}, step {facts.step:,} of {facts.steps:,}"
     return html.joined(told, html.bar([done], told))
+
+
+def data_facts(
+    dataset: Dataset,
+    fields: Collection[str],
+    transform: Any,
+    python: WorkerOptions | None,
+    substitute: bool,
+    sampler: bool,
+) -> DataFacts:
+    """Of the `fields` delivered; `transform`: the native one, or a dict of field to such."""
+    stored = [each for each in dataset.index.fields if each.name in fields and not each.is_inline]
+    layout = "blocks" if dataset.index.block_count else "ranges"
+    if dataset.format_row.file_a_sample:
+        layout = "files"
+    decoded: set[str] = set()
+    if isinstance(transform, Mapping):
+        decoded = set(transform)
+    elif transform is not None:
+        decoded = {each.name for each in stored if each.kind == "image"}
+    if substitute and python is not None:
+        decoded.update(python.decoded)  # Before they go to workers, which cannot substitute.
+    return DataFacts(
+        fields=len(fields),
+        stored=len(stored),
+        images=sum(each.name in decoded for each in stored),
+        layout=layout,
+        sampler=sampler,
+        workers=python.workers if python is not None else None,
+    )

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from headrace import _core
 from headrace.errors import DataLossError, InvalidArgumentError, OutOfRangeError
+from headrace.formats._base.findings import OTHER_SOUND, SOUNDS, FindingCounts
 from headrace.formats._files.npy import Read
-from headrace.formats._findings import OTHER_SOUND, SOUNDS, FindingCounts
 
 _BEGIN_BYTES = 512  # of a file without texts and pictures in front
 _FLOAT_BYTES = 4

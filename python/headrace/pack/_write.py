@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace import _core
-from headrace._arguments import choice, given_path, integer, refuse_url
+from headrace._arguments import given_path, integer, refuse_url, shown
 from headrace._dataset import Dataset, find_dataset, image_folder, left_out_of
 from headrace._dataset.left_out import hash_of
 from headrace._text import os_reason
@@ -33,18 +33,17 @@ from headrace.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from headrace.formats._base.outside import check_outside
 from headrace.formats._files.objects import is_decoded
-from headrace.formats._outside import check_outside
-from headrace.formats._packing.partial import PartialPack
-from headrace.formats._packing.plan import U64, PackParameters, PackPlan, make_plan
-from headrace.formats._packing.shard import Shard
-from headrace.formats._packing.work import PackWork, WriteShards, free_bytes, writing_threads
 from headrace.formats.pack_format import FIELD_ORDER, PACK_INDEX_NAME, pack_attributes
+from headrace.pack._partial import PartialPack
+from headrace.pack._plan import U64, PackParameters, PackPlan, make_plan
+from headrace.pack._shard import Shard
+from headrace.pack._work import PackWork, WriteShards, free_bytes, writing_threads
 
 __all__ = ["PackParameters", "PackResult", "write_pack"]
 
 _WORKERS_MAX = 64
-_TASKS_MAX = 2**16
 
 Progress = Callable[[int, int], object]
 
@@ -73,13 +72,13 @@ def write_pack(
     overwrite: bool = False,
     restart: bool = False,
     progress: Progress | None = None,
-    on: str | None = None,
+    on: WriteShards | None = None,
 ) -> PackResult:
     """Writes `source` as a pack to the folder `target`, which appears whole or not at all.
 
     The bytes written depend on the source and `parameters` only, not on `workers` (default: two
-    for each core, at most 8), and not on `on`: None for threads of this process, "ray" for tasks
-    of a Ray cluster, `workers` at a time (default: what it has room for). An interrupted run
+    for each core, at most 8), and not on `on`: None for threads of this process, or
+    `headrace.ray.pack_tasks()` for tasks of a Ray cluster. An interrupted run
     leaves its finished shards in `.NAME.partial` beside the target; the same call continues it,
     `restart` discards it. `progress` is called with bytes done and bytes in all; an exception from
     it stops the work.
@@ -121,18 +120,26 @@ def write_pack(
         raise _stopped_by(error, partial, packer) from error
 
 
-def _writing(workers: int | None, on: str | None) -> WriteShards:
-    """What writes the shards."""
-    if on is not None:
-        choice("pack on", on, ("ray",))
-        from headrace.ray._packing import writing_tasks
+def _writing(workers: int | None, on: WriteShards | None) -> WriteShards:
+    """What writes the shards.
 
-        if workers is not None:
-            workers = integer("pack workers", workers, 1, _TASKS_MAX)
-        return writing_tasks("packing on Ray", workers)
-    if workers is None:
-        workers = min(8, 2 * (os.cpu_count() or 1))
-    return writing_threads(integer("pack workers", workers, 1, _WORKERS_MAX))
+    Raises:
+        InvalidArgumentError: `on` writes nothing, or has its own number of workers.
+    """
+    if on is None:
+        if workers is None:
+            workers = min(8, 2 * (os.cpu_count() or 1))
+        return writing_threads(integer("pack workers", workers, 1, _WORKERS_MAX))
+    if not callable(on):
+        raise InvalidArgumentError(
+            f"pack on: got {shown(on)}, must be what headrace.ray.pack_tasks() returns, or None"
+        )
+    if workers is not None:
+        raise InvalidArgumentError(
+            f"pack workers: got {workers} beside on=: give the number to "
+            f"headrace.ray.pack_tasks(workers={workers})"
+        )
+    return on
 
 
 def _input_of(source: Dataset, parameters: PackParameters) -> dict[str, Any]:

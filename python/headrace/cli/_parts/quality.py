@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace import _core
 from headrace._units import counted
-from headrace.cli._orders import Ids, Planned, Source, amount, global_ids
+from headrace.cli._parts.orders import Ids, Planned, Source, amount, global_ids
 from headrace.errors import InvalidArgumentError, NotFoundError
 
 

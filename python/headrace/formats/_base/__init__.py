@@ -1,0 +1,1 @@
+"""What every format is made of: fields, the builder of indexes, findings, the cache folder."""

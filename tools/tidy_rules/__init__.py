@@ -1,0 +1,1 @@
+"""Parts of tools/tidy.py: each has rules of one subject."""
