@@ -14,7 +14,7 @@ import typer
 from commands import run
 
 from headrace._observe.monitor import Address
-from headrace.cli import _observe_commands
+from headrace.cli._jobs import machines
 from headrace.cli._jobs.nodes import OtherNodes
 from headrace.cli.main import _guarded
 
@@ -93,7 +93,7 @@ OTHER = Address(pid=os.getpid(), ordinal=8)
 def test_a_report_of_no_loader_says_which_there_are(
     loaders: list[Address], arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_observe_commands, "find_loaders", lambda: loaders)
+    monkeypatch.setattr(machines, "find_loaders", lambda: loaders)
     assert run("report", *arguments, code=2).stderr == f"headrace: {says}\n"
 
 

@@ -18,84 +18,24 @@ from headrace._units import counted, format_bytes, parse_bytes
 from headrace.cli._checks import decode as _decoding
 from headrace.cli._checks import verify as _checks
 from headrace.cli._parts import inspecting as _inspect
+from headrace.cli._parts.options import (
+    DatasetPath,
+    Decode,
+    Failures,
+    FormatName,
+    FormatOptions,
+    Json,
+    On,
+    Skip,
+    SplitName,
+    Workers,
+)
 from headrace.cli._parts.progress import bar, counting
 from headrace.errors import InvalidArgumentError
 from headrace.formats import table
 from headrace.formats._base.findings import unmatched_skip
 from headrace.formats._base.format import Format
 from headrace.formats._base.outside import check_outside
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
-# Paths are str: Path would turn an empty one into ".", the current folder.
-DatasetPath = Annotated[
-    str,
-    typer.Argument(
-        help="A folder of class folders, a pack, an index file (.hri), or another known format."
-    ),
-]
-Workers = Annotated[
-    int | None, typer.Option(help="Number of threads; default: two for each core, at most 8.")
-]
-
-
-Skip = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--skip",
-        metavar="PATTERN",
-        help="Leave files and folders out: '*.webp', 'src', '/ant/x.jpg', or a kind, as "
-        "':undecodable'; or what '@FILE' of --failures lists; may be repeated.",
-    ),
-]
-Decode = Annotated[
-    bool, typer.Option("--decode", help="Read and decode every sample, on all cores.")
-]
-Failures = Annotated[
-    str | None,
-    typer.Option(
-        "--failures",
-        metavar="FILE",
-        help="Write the samples that --decode cannot read or decode into this file, for "
-        "--skip @FILE.",
-    ),
-]
-
-
-FormatName = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="The format of the data: "
-        + ", ".join(each.name for each in table.FORMATS if each.option_names())
-        + "; default: as it is recognised. `headrace docs` lists the page of each.",
-    ),
-]
-FormatOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="NAME=VALUE",
-        help="An option of the format, as window=1024 or columns=image,label; other values are "
-        "JSON; may be repeated.",
-    ),
-]
-
-
-SplitName = Annotated[
-    str | None,
-    typer.Option("--split", help="The part to open of a folder of several, as train."),
-]
-
-
-On = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        metavar="ray",
-        help="ray: by tasks of the Ray cluster of RAY_ADDRESS, or of this machine.",
-    ),
-]
 
 
 def index(

@@ -13,24 +13,15 @@ from rich.console import Console
 from rich.live import Live
 
 from headrace._observe import plot, prometheus
-from headrace._observe.monitor import Address, find_loaders
-from headrace.cli._commands import Json
-from headrace.cli._jobs.nodes import VIA, OtherNodes, nodes_of_job
+from headrace._observe.monitor import Address
+from headrace.cli._jobs.machines import Machines, addresses_of
+from headrace.cli._jobs.nodes import VIA
 from headrace.cli._parts import top as _top
+from headrace.cli._parts.options import Job, Json, Nodes, Via
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.formats._base.outside import check_outside
 
 _INTERVAL_MIN = 0.1
-
-Nodes = Annotated[
-    list[str] | None, typer.Option("--node", help="Also the loaders of this machine; repeat it.")
-]
-Job = Annotated[
-    bool, typer.Option("--job", help="Also all machines of the jobs whose loaders are here.")
-]
-Via = Annotated[
-    str, typer.Option(help="What runs a command on the machine {node}; 'headrace' follows.")
-]
 
 
 def top(
@@ -105,50 +96,6 @@ def _machine(at: Address) -> dict[str, str]:
     return {"node": at.node} if at.node else {}
 
 
-class Machines:
-    """The loaders of this machine, and those of others that are asked for."""
-
-    def __init__(self, pids: list[int] | None, names: list[str], job: bool, via: str) -> None:
-        self._pids = pids
-        self._names = names
-        self._job = job
-        self._via = via
-        OtherNodes(names, via)  # Refuses what it cannot follow.
-
-    def ask(self, again: bool = False) -> tuple[list[Address], _top.Snapshots, dict[str, str]]:
-        """Addresses here; what loaders elsewhere answer; machines that do not, and why."""
-        if again:
-            local = [at for at in find_loaders() if not self._pids or at.pid in self._pids]
-        else:
-            local = _addresses(self._pids)
-        names = list(self._names)
-        if self._job:
-            names += nodes_of_job(_top.ask_all(local).values())
-        others = OtherNodes(names, self._via)
-        elsewhere, unheard = others.ask() if others else ({}, {})
-        return local, elsewhere, unheard
-
-
-def _addresses(pids: list[int] | None) -> list[Address]:
-    found = find_loaders()
-    if not pids:
-        return found
-    known = {address.pid for address in found}
-    for pid in pids:
-        if pid in known:
-            continue
-        if not Path(f"/proc/{pid}").exists():
-            raise NotFoundError(
-                f"process {pid} has ended, and its loaders with it;"
-                " `headrace top` lists those there are"
-            )
-        raise NotFoundError(
-            f"process {pid}: no loader of yours is monitored there now; if it was not closed, make "
-            "it with Engine(monitor=True), or set HEADRACE_MONITOR=1"
-        )
-    return [address for address in found if address.pid in pids]
-
-
 def report(
     pid: Annotated[int | None, typer.Argument(help="The process; default: the only one.")] = None,
     loader: Annotated[
@@ -168,7 +115,7 @@ def report(
     plot.check(output)
     found = [
         address
-        for address in _addresses(None if pid is None else [pid])
+        for address in addresses_of(None if pid is None else [pid])
         if loader is None or address.ordinal == loader
     ]
     if not found and loader is not None:

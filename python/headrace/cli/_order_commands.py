@@ -9,15 +9,9 @@ import typer
 
 from headrace import _core, _dataset
 from headrace._arguments import integer
-from headrace.cli._commands import (
-    FormatName,
-    FormatOptions,
-    Skip,
-    SplitName,
-    find_dataset,
-    format_row,
-)
+from headrace.cli._commands import find_dataset, format_row
 from headrace.cli._parts import orders as _orders
+from headrace.cli._parts.options import FormatName, FormatOptions, Skip, SplitName
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.format import Format
 

@@ -28,14 +28,7 @@ from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes,
 from headrace._nodes.ranks import Ranks
 from headrace._options.groups import Sharding
 from headrace._units import counted, format_bytes
-from headrace.cli._commands import (
-    FormatName,
-    FormatOptions,
-    Skip,
-    SplitName,
-    find_dataset,
-    format_row,
-)
+from headrace.cli._commands import find_dataset, format_row
 from headrace.cli._order_commands import (
     BlockSamples,
     DropLast,
@@ -45,6 +38,7 @@ from headrace.cli._order_commands import (
     Unshuffled,
 )
 from headrace.cli._parts import orders as _orders
+from headrace.cli._parts.options import FormatName, FormatOptions, Skip, SplitName
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.outside import check_outside
 from headrace.profile import MachineProfile, Prediction, load, predict_epoch

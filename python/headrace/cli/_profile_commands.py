@@ -21,15 +21,9 @@ from headrace._measure.machine import SECONDS_DEFAULT, measure
 from headrace._nodes.launch import Launch
 from headrace._options.groups import Nodes
 from headrace._units import counted, format_bytes
-from headrace.cli._commands import (
-    DatasetPath,
-    FormatName,
-    FormatOptions,
-    Json,
-    SplitName,
-    _open,
-)
+from headrace.cli._commands import _open
 from headrace.cli._parts import orders as _orders
+from headrace.cli._parts.options import DatasetPath, FormatName, FormatOptions, Json, SplitName
 from headrace.cli._parts.progress import bar
 from headrace.cli._plots import profile_plot
 from headrace.errors import InvalidArgumentError

@@ -15,9 +15,10 @@ from headrace import _core
 from headrace._dataset import image_folder
 from headrace._units import counted
 from headrace.cli import _order_commands as options
-from headrace.cli._commands import FormatName, FormatOptions, Skip, SplitName, format_row
+from headrace.cli._commands import format_row
 from headrace.cli._parts import orders as _orders
 from headrace.cli._parts import quality as _quality
+from headrace.cli._parts.options import FormatName, FormatOptions, Skip, SplitName
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.outside import check_outside
 

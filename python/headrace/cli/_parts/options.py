@@ -1,0 +1,82 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headrace.formats import table
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+# Paths are str: Path would turn an empty one into ".", the current folder.
+DatasetPath = Annotated[
+    str,
+    typer.Argument(
+        help="A folder of class folders, a pack, an index file (.hri), or another known format."
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Number of threads; default: two for each core, at most 8.")
+]
+Skip = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--skip",
+        metavar="PATTERN",
+        help="Leave files and folders out: '*.webp', 'src', '/ant/x.jpg', or a kind, as "
+        "':undecodable'; or what '@FILE' of --failures lists; may be repeated.",
+    ),
+]
+Decode = Annotated[
+    bool, typer.Option("--decode", help="Read and decode every sample, on all cores.")
+]
+Failures = Annotated[
+    str | None,
+    typer.Option(
+        "--failures",
+        metavar="FILE",
+        help="Write the samples that --decode cannot read or decode into this file, for "
+        "--skip @FILE.",
+    ),
+]
+FormatName = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="The format of the data: "
+        + ", ".join(each.name for each in table.FORMATS if each.option_names())
+        + "; default: as it is recognised. `headrace docs` lists the page of each.",
+    ),
+]
+FormatOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="An option of the format, as window=1024 or columns=image,label; other values are "
+        "JSON; may be repeated.",
+    ),
+]
+SplitName = Annotated[
+    str | None,
+    typer.Option("--split", help="The part to open of a folder of several, as train."),
+]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="ray",
+        help="ray: by tasks of the Ray cluster of RAY_ADDRESS, or of this machine.",
+    ),
+]
+Nodes = Annotated[
+    list[str] | None, typer.Option("--node", help="Also the loaders of this machine; repeat it.")
+]
+Job = Annotated[
+    bool, typer.Option("--job", help="Also all machines of the jobs whose loaders are here.")
+]
+Via = Annotated[
+    str, typer.Option(help="What runs a command on the machine {node}; 'headrace' follows.")
+]
