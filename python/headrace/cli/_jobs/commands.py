@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from headrace._observe.merge import write_merged
+from headrace.cli._jobs.machines import Machines
 from headrace.cli._jobs.nodes import VIA
-from headrace.cli._observe_commands import Machines
 from headrace.cli._parts import top as _top
 from headrace.cli._parts.options import Job, Json, Nodes, Via
 from headrace.errors import InvalidArgumentError
