@@ -17,7 +17,7 @@ from typing import Any
 import headrace as hr
 from headrace._observe import stats
 from headrace._observe.figures import declared
-from headrace._options.flat import GROUPS
+from headrace._options.groups import GROUPS
 
 DOCS = Path(__file__).parents[1] / "docs"
 SECTION = "## Reference\n"

@@ -34,8 +34,16 @@ from headrace._names import OrderName
 from headrace._nodes.plan import check_order_nodes, node_plan, set_nodes, what_nodes_share
 from headrace._nodes.process import chosen_process, node_place
 from headrace._nodes.ranks import Ranks
-from headrace._options.flat import loader_arguments
-from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers, group
+from headrace._options.groups import (
+    Cache,
+    Engine,
+    NodeProcess,
+    Nodes,
+    Sharding,
+    Workers,
+    group,
+    spellings,
+)
 from headrace._process.tracebacks import release
 from headrace._workers import Transform, Transformer, batch_type, dict_type, split_transform
 from headrace._workers._output import SAMPLE_ID, check_ids
@@ -94,7 +102,7 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
     _prepared: PreparedBatches | None = None  # of Accelerator.prepare()
     _told = False  # that batches have images as stored
 
-    @loader_arguments
+    @signature.helped(signature.OF_OTHERS, spellings())
     def __init__(
         self,
         dataset: Dataset | str | os.PathLike[str],

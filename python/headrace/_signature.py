@@ -109,7 +109,7 @@ C = CoreTypeVar("C", bound=type)
 
 def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """The function or method, which refuses unknown arguments with an error that helps."""
-    return checked(function, {}, {})
+    return _checked(function, {}, {})
 
 
 def named_fields(cls: C) -> C:
@@ -119,11 +119,17 @@ def named_fields(cls: C) -> C:
     return cls
 
 
-def checked(
-    function: Callable[P, R], hints: Mapping[str, str], spellings: Mapping[str, str]
-) -> Callable[P, R]:
+def helped(
+    hints: Mapping[str, str], spellings: Mapping[str, str]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """As `named_arguments`. `hints`: what to say of a name; `spellings`: how other names, which
     could be meant, are written."""
+    return lambda function: _checked(function, hints, spellings)
+
+
+def _checked(
+    function: Callable[P, R], hints: Mapping[str, str], spellings: Mapping[str, str]
+) -> Callable[P, R]:
     parameters = list(inspect.signature(function).parameters.values())
     bound = int(parameters[0].name == "self") if parameters else 0
     names = [each.name for each in parameters[bound:]]
@@ -166,6 +172,8 @@ def _advice(
     if name in hints:
         shows = given.get_start_method() if hasattr(given, "get_start_method") else given
         return hints[name].format(given=shown(shows))
+    if name in spellings:
+        return f"an option of a group; write {spellings[name]}"
     import difflib  # It takes long to import.
 
     near = difflib.get_close_matches(name, [*names, *spellings], n=1)

@@ -1,14 +1,12 @@
-"""Groups of options, and the earlier names of what they hold: each with its warning."""
+"""Groups of options."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import itertools
 import pickle
 import pydoc
 import sys
-import warnings
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,8 +16,8 @@ from order_model import exact_epoch
 
 import headrace as hr
 from headrace import errors
-from headrace._options import flat
-from headrace.tiers import Budget, Ram
+from headrace._options import groups
+from headrace.tiers import Ram
 
 HELP_LINES_MAX = 110
 GROUPS = [hr.Workers, hr.Cache, hr.Sharding, hr.NodeProcess, hr.Nodes, hr.Engine]
@@ -37,238 +35,29 @@ def begin(number: int) -> None:
     """In each worker."""
 
 
-PART = Budget("64MiB", [Ram("100KiB")]).part("all", 1.0)
-TIER: dict[str, Any] = {"tiers": [Ram("1MiB")], "epochs": 3}
-PYTHON: dict[str, Any] = {"transform": doubled}
-EARLIER: list[tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = [
-    # Earlier; now; what the warning says to write; other arguments.
-    (
-        {"worker_start": "fork"},
-        {"workers": hr.Workers(start="fork")},
-        "write workers=hr.Workers(start='fork')",
-        PYTHON,
-    ),
-    (
-        {"workers": 2, "worker_start": "fork"},
-        {"workers": hr.Workers(2, start="fork")},
-        "write workers=hr.Workers(2, start='fork')",
-        PYTHON,
-    ),
-    (
-        {"workers": 0, "collate_fn": summed},
-        {"workers": hr.Workers(0, collate_fn=summed)},
-        "write workers=hr.Workers(0, collate_fn=summed)",
-        PYTHON,
-    ),
-    (
-        {"worker_start": "fork", "worker_init_fn": begin},
-        {"workers": hr.Workers(start="fork", init_fn=begin)},
-        "write workers=hr.Workers(start='fork', init_fn=begin)",
-        PYTHON,
-    ),
-    (
-        {"placement": "lru"},
-        {"cache": hr.Cache(placement="lru")},
-        "write cache=hr.Cache(placement='lru')",
-        TIER,
-    ),
-    (
-        {"horizon": 2},
-        {"cache": hr.Cache(horizon=2)},
-        "write cache=hr.Cache(horizon=2)",
-        TIER,
-    ),
-    ({"budget": PART}, {"cache": hr.Cache(budget=PART)}, "write cache=hr.Cache(budget=...)", {}),
-    (
-        {"rank": 1, "world_size": 2},
-        {"sharding": hr.Sharding(rank=1, world_size=2)},
-        "write sharding=hr.Sharding(rank=1, world_size=2)",
-        {},
-    ),
-    ({"isolation": "thread"}, {"node_process": False}, "write node_process=False", {}),
-    ({"isolation": None, "start_timeout": 7}, {}, "leave isolation, start_timeout out", {}),
-    (
-        {"isolation": "process"},
-        {"node_process": hr.NodeProcess()},
-        "write node_process=hr.NodeProcess()",
-        {},
-    ),
-    (
-        {"isolation": "process", "local_rank": 0, "local_world_size": 1, "start_timeout": 60},
-        {"node_process": hr.NodeProcess(local_rank=0, local_world_size=1, start_timeout=60)},
-        "write node_process=hr.NodeProcess(local_rank=0, local_world_size=1, start_timeout=60)",
-        {},
-    ),
-    (
-        {"node": "no such", "start_timeout": 1},
-        {"node_process": hr.NodeProcess(name="no such", start_timeout=1)},
-        "write node_process=hr.NodeProcess(name='no such', start_timeout=1)",
-        {},
-    ),
-    (
-        {"io": "threads"},
-        {"engine": hr.Engine(io="threads")},
-        "write engine=hr.Engine(io='threads')",
-        {},
-    ),
-    (
-        {"verify": False, "prefetch": 3},
-        {"engine": hr.Engine(verify=False, prefetch=3)},
-        "write engine=hr.Engine(verify=False, prefetch=3)",
-        {},
-    ),
-    (
-        {"profile": Path("no such.toml")},
-        {"engine": hr.Engine(profile=Path("no such.toml"))},
-        "write engine=hr.Engine(profile='no such.toml')",
-        {},
-    ),
-    (
-        {"schedule": "lobster"},
-        {"engine": hr.Engine(schedule="lobster")},
-        "write engine=hr.Engine(schedule='lobster')",
-        {},
-    ),
-    (
-        {"monitor": True},
-        {"engine": hr.Engine(monitor=True)},
-        "write engine=hr.Engine(monitor=True)",
-        {},
-    ),
-    (
-        {"io": "threads", "rank": 0, "world_size": 1, "prefetch": 2, "isolation": "thread"},
-        {
-            "engine": hr.Engine(io="threads", prefetch=2),
-            "sharding": hr.Sharding(rank=0, world_size=1),
-            "node_process": False,
-        },
-        "write engine=hr.Engine(io='threads', prefetch=2), "
-        "write sharding=hr.Sharding(rank=0, world_size=1), write node_process=False",
-        {},
-    ),
-]
-
-
-def options_of(loader: hr.Loader) -> dict[str, Any]:
-    """What the core was made with."""
-    options = loader._feed.options
-    names = (name for name in dir(options) if not name.startswith("_"))
-    found = {name: getattr(options, name) for name in names}
-    found["order"] = options.order.name, options.order.parameters
-    return {name: value for name, value in found.items() if not callable(value)}
-
-
-def seen(source: Path, arguments: dict[str, Any]) -> Any:
-    """All that a loader with these arguments shows: its core's options, its batches; or its error.
-
-    What differs from one loader to the next, as times, is left out.
-    """
-    try:
-        loader = hr.Loader(source, 10, **{"output": "numpy", "seed": 4} | arguments)
-    except (errors.HeadraceError, OSError) as error:
-        return type(error), str(error)
-    with loader:
-        batches = [
-            batch if isinstance(batch, int) else [np_bytes(field) for field in batch]
-            for batch in loader
-        ]
-        monitored = loader._monitor is not None
-        place = loader._feed._session.place
-        local = place and (place.local_rank, place.local_world_size, place.start_timeout)
-        transformer = loader._transformer
-        python = transformer and dataclasses.replace(transformer._python)
-        return options_of(loader), batches, monitored, local, python
-
-
-def np_bytes(field: Any) -> Any:
-    return [bytes(row) for row in field] if isinstance(field, list) else field.tobytes()
-
-
-def test_every_earlier_name_is_kept_here() -> None:
-    kept = set(itertools.chain.from_iterable(earlier for earlier, *_ in EARLIER)) - {"workers"}
-    assert kept == set(flat.FLAT)
-    groups = {kind.__name__: {each.name for each in dataclasses.fields(kind)} for kind in GROUPS}
-    for argument, field in flat.FLAT.values():
-        assert field == "" or field in groups[flat.GROUPS[argument].__name__]
-
-
-@pytest.mark.parametrize(
-    ("earlier", "now", "written", "others"), EARLIER, ids=[",".join(each[0]) for each in EARLIER]
-)
-def test_an_earlier_name_warns_with_the_new_spelling_and_does_the_same(
-    numbered: Path,
-    earlier: dict[str, Any],
-    now: dict[str, Any],
-    written: str,
-    others: dict[str, Any],
-) -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", FutureWarning)
-        before = seen(numbered, {**others, **earlier})
-    (warning,) = [each for each in caught if each.category is FutureWarning]
-    names = ", ".join(f"{name}=" for name in earlier if name != "workers")
-    assert str(warning.message) == (
-        f"headrace.Loader: {names}: earlier names of options, which the next version refuses; "
-        f"{written}"
-    )
-    assert warning.filename == __file__
-    assert before == seen(numbered, {**others, **now})
-
-
-def test_an_earlier_name_is_an_error_where_warnings_are(numbered: Path) -> None:
-    with pytest.raises(FutureWarning, match=r"write engine=hr.Engine\(prefetch=2\)"):
-        hr.Loader(numbered, **cast(Any, {"prefetch": 2}))
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (
-            {"engine": hr.Engine(io="threads"), "prefetch": 2},
-            "prefetch= beside engine=: prefetch is an option of that group now: write "
-            "engine=hr.Engine(prefetch=...) with the group's other options",
-        ),
-        (
-            {"workers": hr.Workers(2), "collate_fn": summed},
-            "collate_fn= beside workers=: collate_fn is an option of that group now: write "
-            "workers=hr.Workers(collate_fn=...) with the group's other options",
-        ),
-        (
-            {"node_process": hr.NodeProcess(), "isolation": "process"},
-            "isolation= beside node_process=: isolation is an option of that group now: write "
-            "node_process=hr.NodeProcess() with the group's other options",
-        ),
+        ({"prefetch": 2}, "prefetch=2: an option of a group; write engine=hr.Engine(prefetch=...)"),
+        ({"collate_fn": summed}, "write workers=hr.Workers(collate_fn=...)"),
+        ({"rank": 1, "world_size": 2}, "write sharding=hr.Sharding(rank=...)"),
+        ({"placement": "reuse"}, "write cache=hr.Cache(placement=...)"),
+        ({"local_rank": 0}, "write node_process=hr.NodeProcess(local_rank=...)"),
+        ({"prefech": 2}, "did you mean engine=hr.Engine(prefetch=...)?"),
     ],
 )
-def test_an_earlier_name_together_with_its_group_is_one_error(
+def test_an_option_of_a_group_is_refused_with_how_it_is_written(
     numbered: Path, arguments: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(errors.InvalidArgumentError) as raised:
-        hr.Loader(numbered, **arguments)
-    assert str(raised.value) == says
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"isolation": "fork"}, "isolation: got 'fork'"),
-        ({"isolation": "thread", "node": "x"}, "node='x' with isolation='thread'"),
-        ({"local_rank": 0, "local_world_size": 2}, "local_rank=0.*without a node process"),
-        ({"isolation": "thread", "local_world_size": 2}, "local_world_size=2 without a node"),
-        ({"start_timeout": True}, "start_timeout: got True"),
-    ],
-)
-def test_earlier_names_that_contradict_each_other_are_refused_as_they_were(
-    numbered: Path, arguments: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match=says):
-        hr.Loader(numbered, **arguments)
+        hr.Loader(numbered, **cast(Any, arguments))
+    assert str(raised.value).endswith(says)
 
 
 @pytest.mark.parametrize("name", ["cache", "sharding", "node_process", "engine"])
 def test_a_group_of_another_kind_is_told_what_is_expected(numbered: Path, name: str) -> None:
-    kind = flat.GROUPS[name].__name__
-    for wrong in ({"rank": 0}, 3, hr.Workers(), flat.GROUPS[name]):
+    kind = groups.GROUPS[name].__name__
+    for wrong in ({"rank": 0}, 3, hr.Workers(), groups.GROUPS[name]):
         with pytest.raises(errors.InvalidArgumentError) as raised:
             hr.Loader(numbered, **cast(Any, {name: wrong}))
         assert str(raised.value).startswith(f"{name}: got ")
@@ -318,7 +107,7 @@ def test_the_help_of_a_loader_has_each_argument_and_is_short() -> None:
 
 
 def test_the_groups_of_the_package_are_those_of_the_loader() -> None:
-    assert set(GROUPS) == set(flat.GROUPS.values())
+    assert set(GROUPS) == set(groups.GROUPS.values())
     for kind in GROUPS:
         assert kind.__name__ in hr.__all__
         assert getattr(hr, kind.__name__) is kind

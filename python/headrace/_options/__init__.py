@@ -1,1 +1,1 @@
-"""Groups of the loader's options, and the earlier names of what they hold."""
+"""Groups of the loader's options."""

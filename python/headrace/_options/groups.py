@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from headrace._arguments import shown
 from headrace._names import Io, Placement
@@ -196,6 +196,26 @@ class Engine(Group):
 
 
 Kind = TypeVar("Kind", bound=Group)
+
+
+GROUPS: dict[str, type[Group]] = {
+    "workers": Workers,
+    "cache": Cache,
+    "sharding": Sharding,
+    "node_process": NodeProcess,
+    "nodes": Nodes,
+    "engine": Engine,
+}
+"""By the loader's argument."""
+
+
+def spellings() -> dict[str, str]:
+    """How a loader takes each option of a group, by the option's name."""
+    return {
+        option.name: f"{argument}=hr.{kind.__name__}({option.name}=...)"
+        for argument, kind in GROUPS.items()
+        for option in dataclasses.fields(cast(Any, kind))
+    }
 
 
 def group(name: str, given: Any, kind: type[Kind]) -> Kind:

@@ -48,8 +48,6 @@ def test_without_a_node_process_a_warning_says_once_what_is_lost(
     with pytest.warns(RuntimeWarning) as told:
         assert not has_node_process(numbered, tiers=TIERS, node_process=False)
     assert not has_node_process(numbered, tiers=TIERS, node_process=False)
-    with pytest.warns(FutureWarning, match="write node_process=False"):
-        assert not has_node_process(numbered, tiers=TIERS, isolation="thread")
     assert [str(each.message) for each in told] == [
         "headrace: tiers on 2 nodes with node_process=False: other nodes are not asked for "
         "samples, each rank reads storage itself; leave node_process= out"
