@@ -256,7 +256,7 @@ std::vector<Mistake> Mistakes() {
          const BlockInfo one = block(0, 3, MakeExtent(0, 0, 100));
          return b.AddBlocks({&one, 1});
        },
-       "block 0: object 0 bytes [0, 100) does not hold sample 2 field 'image': object 1 bytes [0, "
+       "block 0: object 0 bytes [0, 100) must hold sample 2 field 'image': object 1 bytes [0, "
        "30)"},
       {"ABlockPastItsObject",
        [block](IndexBuilder& b) {
