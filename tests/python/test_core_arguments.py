@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,25 @@ def image() -> bytes:
     file = io.BytesIO()
     Image.new("RGB", (4, 4)).save(file, "PNG")
     return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--name SOCKET is missing"),
+        (["--nome", "x"], "argument '--nome' is unknown or has no value"),
+        (["--name"], "argument '--name' is unknown or has no value"),
+        (["--links", "--key"], "argument '--key' of --links is unknown or has no value"),
+        (["--name", "x", "--memory", "4G"], "--memory: got '4G', must be a number of bytes"),
+    ],
+)
+def test_options_of_the_node_process_that_are_wrong_are_named(
+    arguments: list[str], said: str
+) -> None:
+    program = Path(_core.__file__).with_name("headrace-node")
+    told = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    assert told.returncode != 0
+    assert said in told.stderr
 
 
 @pytest.mark.parametrize(
