@@ -255,7 +255,9 @@ class PyLoader {
     ThrowIfError(WithoutGil([&] {
       const std::shared_ptr<RemoteLoader> remote = remote_.lock();
       if (remote != nullptr) return remote->ConnectNodes(std::move(group));
-      return Status(StatusCode::kFailedPrecondition, "connecting nodes: there is no node process");
+      return Status(
+          StatusCode::kFailedPrecondition,
+          "connecting nodes: there is no node process; make the loader with node_process=True");
     }));
   }
 

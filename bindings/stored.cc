@@ -72,15 +72,16 @@ class PyStoredReader {
       // Not by the sum of all sizes, which may wrap.
       const std::uint64_t left = buffer.bytes().size() - bytes;
       if (sizes.data()[i] > left) {
-        ThrowStatus(InvalidArgument("reading range {} of {} bytes: {} are left in a buffer of {}",
-                                    i, sizes.data()[i], left, buffer.bytes().size()));
+        ThrowStatus(InvalidArgument(
+            "reading range {} of {} bytes: {} are left in a buffer of {}, which must hold all", i,
+            sizes.data()[i], left, buffer.bytes().size()));
       }
       extents.push_back({ObjectId{objects.data()[i]}, {offsets.data()[i], sizes.data()[i]}});
       bytes += sizes.data()[i];
     }
     if (bytes != buffer.bytes().size()) {
-      ThrowStatus(
-          InvalidArgument("reading {} bytes into a buffer of {}", bytes, buffer.bytes().size()));
+      ThrowStatus(InvalidArgument("reading {} bytes into a buffer of {}, which must have as many",
+                                  bytes, buffer.bytes().size()));
     }
     std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
     const auto keep_going = [&raised] {
@@ -125,11 +126,13 @@ class PyStoredReader {
   Result<std::shared_ptr<OpenedStore>> store() HEADRACE_LOCKS_EXCLUDED(mutex_) {
     if (ProcessId() != pid_) {
       return Status(StatusCode::kFailedPrecondition,
-                    "reading: the reader was made before this process was forked");
+                    "reading: the reader was made before this process was forked; make another one "
+                    "in this process");
     }
     MutexLock lock(mutex_);
     if (store_ == nullptr) {
-      return Status(StatusCode::kFailedPrecondition, "reading: the reader is closed");
+      return Status(StatusCode::kFailedPrecondition,
+                    "reading: the reader is closed; make another one");
     }
     return store_;
   }

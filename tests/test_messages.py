@@ -151,9 +151,26 @@ def test_an_error_of_the_core_or_of_another_process_is_known_by_its_text(project
     }
 
 
+@pytest.mark.parametrize(
+    ("template", "text", "told"),
+    [
+        ("root: {}", "opening 'a': root: has a NUL character", True),
+        ("root: {}", "the root: has a NUL character", False),
+        ("object {}: {}", "object 7: its name is empty", True),
+        ("object {}: {}", "object 7 bytes [0, 9): its name is empty", False),
+        ("field {} sample {}: {}", "field 'a b' sample 3: it is long", True),
+        ("{}: {}", "a: b", False),
+    ],
+)
+def test_a_place_of_short_parts_is_told_by_all_of_them(
+    template: str, text: str, told: bool
+) -> None:
+    assert Site("a.cc", "f", "X", template, (1, 1)).says(text) is told
+
+
 def test_text_within_the_text_of_a_caller_is_judged_with_it(project: Path) -> None:
     inner = "looking for '7': no such file; copy it"
-    outer = "copying 2 files: looking for '8': no such file; copy it"
+    outer = "copying 2 files: looking for '8': no such file; copy it; or go on without"
     found = recorded(project, [], inner, outer)
     (texts,) = found.texts.values()
     assert texts == [outer]

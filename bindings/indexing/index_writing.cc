@@ -428,7 +428,8 @@ class PyIndexBuilder {
   };
 
   static Status Ended() {
-    return {StatusCode::kFailedPrecondition, "index builder: it was published or discarded"};
+    return {StatusCode::kFailedPrecondition,
+            "index builder: it was published or discarded; make another one"};
   }
 
   IndexBuilder& builder() {

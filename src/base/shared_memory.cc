@@ -29,8 +29,6 @@ Status SystemError(const std::string& doing, int error) {
   const bool exhausted =
       error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOSPC || error == EFBIG;
   std::string text = doing + ": " + ErrnoText(error);
-  if (error == EMFILE) text += " (ulimit -n)";
-  if (error == EFBIG) text += " (ulimit -f)";
   return {exhausted ? StatusCode::kResourceExhausted : StatusCode::kFailedPrecondition,
           std::move(text)};
 }

@@ -34,6 +34,13 @@ Status Mapped(UniqueFd fd, std::uint64_t bytes) {
   return SharedMemory::Map(std::move(fd), bytes).status();
 }
 
+TEST(SharedMemoryTest, WhatCannotBeMadeIsRefusedWithItsNumbers) {
+  EXPECT_EQ(SharedMemory::Make("test", 0).status().message(),
+            "making shared memory test of 0 bytes: must be in [1 byte, 4096.0 PiB]");
+  EXPECT_THAT(std::string(SharedMemory::Make(std::string(201, 'x'), 1).status().message()),
+              HasSubstr("x of 1 byte: the name may have 200 bytes"));
+}
+
 TEST(SharedMemoryTest, ASecondMappingSeesTheBytes) {
   const auto memory = SharedMemory::Make("test", 10000).value();
   ASSERT_EQ(memory->bytes().size(), 10000);

@@ -157,7 +157,9 @@ Result<std::unique_ptr<FieldCodec>> MakeWidenCodec(NumberType from, NumberType t
       return std::unique_ptr<FieldCodec>(std::make_unique<WidenCodec>(row, count, by));
     }
   }
-  return InvalidArgument("widening {} to {}: no such conversion", Name(from), Name(to));
+  return InvalidArgument(
+      "widening {} to {}: no such conversion; choose a dtype that holds all values", Name(from),
+      Name(to));
 }
 
 }  // namespace headrace

@@ -104,8 +104,10 @@ TEST(WidenCodecTest, WhatLosesValuesIsRefused) {
   EXPECT_TRUE(refused({Kind::kSigned, 8}, {Kind::kSigned, 4}));
   EXPECT_TRUE(refused({Kind::kUnsigned, 2}, {Kind::kUnsigned, 2}));
   EXPECT_TRUE(refused({Kind::kUnsigned, 2}, {Kind::kFloat, 4}));
-  EXPECT_EQ(MakeWidenCodec({Kind::kSigned, 1}, {Kind::kFloat, 4}, 1).status().message(),
-            "widening signed of 1 byte to float of 4 bytes: no such conversion");
+  EXPECT_EQ(
+      MakeWidenCodec({Kind::kSigned, 1}, {Kind::kFloat, 4}, 1).status().message(),
+      "widening signed of 1 byte to float of 4 bytes: no such conversion; choose a dtype that "
+      "holds all values");
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ Status CheckColumnSizes(const IndexContents& contents, const Field& field) {
   std::uint64_t inline_bytes = 0;
   if (field.info.is_inline &&
       __builtin_mul_overflow(samples, field.info.array_bytes(), &inline_bytes)) {
-    return InvalidArgument("field {}: its values exceed 2^64 bytes", Quoted(field.info.name));
+    return InvalidArgument("field {}: its values must be below 2^64 bytes",
+                           Quoted(field.info.name));
   }
   HEADRACE_RETURN_IF_ERROR(
       CheckCount(field, "bytes of inline values", field.inline_values.size(), inline_bytes));
@@ -92,7 +93,7 @@ Status CheckField(const IndexContents& contents, const Field& field) {
 
 Status CheckObjects(const IndexContents& contents) {
   if (contents.objects.size() > kObjectsMax) {
-    return InvalidArgument("{} objects, more than 2^40", contents.objects.size());
+    return InvalidArgument("{} objects, must be at most 2^40", contents.objects.size());
   }
   for (std::size_t i = 0; i < contents.objects.size(); ++i) {
     if (const auto why = WhyObjectNameIsWrong(contents.objects[i].name)) {
@@ -109,7 +110,7 @@ std::optional<std::string> WhyBlockMissesASample(const IndexContents& contents,
     for (std::uint64_t i = 0; i < block.sample_count; ++i) {
       const std::uint64_t sample = Raw(block.first_sample) + i;
       if (Contains(block.extent, field.extents[sample])) continue;
-      return fmt::format("{} does not hold sample {} field {}: {}", Describe(block.extent), sample,
+      return fmt::format("{} must hold sample {} field {}: {}", Describe(block.extent), sample,
                          Quoted(field.info.name), Describe(field.extents[sample]));
     }
   }

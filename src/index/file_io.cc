@@ -46,7 +46,8 @@ Status ReadAll(int fd, std::uint64_t offset, std::span<std::byte> to) {
     if (read < 0 && errno == EINTR) continue;
     if (read <= 0) {
       const Status cause = read < 0 ? FileError(errno, "a temporary file")
-                                    : Status(StatusCode::kUnavailable, "a temporary file is short");
+                                    : Status(StatusCode::kUnavailable,
+                                             "a temporary file is short; free space there");
       return cause.WithContext(
           fmt::format("reading {} at byte {}", FormatBytes(to.size()), offset));
     }

@@ -63,7 +63,8 @@ std::uint64_t FieldInfo::array_bytes() const {
 
 Result<std::uint64_t> Index::decoded_bytes(std::size_t field, SampleId /*id*/) const {
   return Status(StatusCode::kInvalidArgument,
-                "field " + internal::Quoted(fields()[field].name) + " is not decoded");
+                "field " + internal::Quoted(fields()[field].name) +
+                    " is not decoded; ask for a field of encoded values");
 }
 
 void Index::SampleBytes(SampleId first, std::span<std::uint64_t> bytes) const {
@@ -146,7 +147,11 @@ Result<std::shared_ptr<const Index>> Index::Open(const std::string& path) {
   if (!file.ok()) {
     const bool is_no_file = file.status().code() == StatusCode::kInvalidArgument;
     const Status status =
-        is_no_file ? Status(StatusCode::kDataLoss, "not an index: not a file") : file.status();
+        is_no_file
+            ? Status(
+                  StatusCode::kDataLoss,
+                  "not an index: not a file; give the path of a file that `headrace index` wrote")
+            : file.status();
     return status.WithContext("opening index " + internal::Quoted(path));
   }
   return internal::OpenMappedIndex(file.value(), path);

@@ -66,7 +66,7 @@ class IndexBuilder::Impl {
 
   Status AddObjects(std::span<const IndexContents::Object> objects) {
     if (objects.size() > internal::kObjectsMax - object_count()) {
-      return InvalidArgument("{} objects, more than 2^40", object_count() + objects.size());
+      return InvalidArgument("{} objects, must be at most 2^40", object_count() + objects.size());
     }
     while (!objects.empty()) {
       const auto some = objects.first(std::min<std::size_t>(objects.size(), kEntriesAtOnce));
@@ -115,7 +115,7 @@ class IndexBuilder::Impl {
     HEADRACE_RETURN_IF_ERROR(CheckField(field, /*is_inline=*/true));
     const FieldInfo& info = outline_.fields[field];
     if (!columns_[field].ends) {
-      return InvalidArgument("field {}: its values have one length", Quoted(info.name));
+      return InvalidArgument("field {}: its values have one length; give none", Quoted(info.name));
     }
     std::uint64_t end = spool_.size(columns_[field].entries);
     std::uint64_t left = values.size();
@@ -133,8 +133,10 @@ class IndexBuilder::Impl {
       ends.push_back(end);
     }
     if (left != 0) {
-      return InvalidArgument("field {}: {} of inline values beyond the sum of their lengths",
-                             Quoted(info.name), Counted(left, "byte"));
+      return InvalidArgument(
+          "field {}: {} of inline values beyond the sum of their lengths, "
+          "which must be equal",
+          Quoted(info.name), Counted(left, "byte"));
     }
     HEADRACE_RETURN_IF_ERROR(spool_.Append(columns_[field].entries, values));
     return spool_.Append(*columns_[field].ends, std::as_bytes(std::span(ends)));
@@ -311,9 +313,9 @@ class IndexBuilder::Impl {
     outline_.sample_count = sample_count(0);
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const auto differs = [&](const char* what, std::uint64_t count) {
-        return InvalidArgument("field {}: {} {}, field {} has {} samples",
-                               Quoted(outline_.fields[i].name), count, what,
-                               Quoted(outline_.fields[0].name), outline_.sample_count);
+        return InvalidArgument("field {}: {} {}, must be {}, the number of samples of field {}",
+                               Quoted(outline_.fields[i].name), count, what, outline_.sample_count,
+                               Quoted(outline_.fields[0].name));
       };
       if (sample_count(i) != outline_.sample_count) {
         return differs(outline_.fields[i].is_inline ? "inline values" : "extents", sample_count(i));
@@ -391,7 +393,7 @@ class IndexBuilder::Impl {
       for (std::uint64_t i = 0; i < count; ++i) {
         const Extent extent = internal::DecodeExtent(entries.data() + i * internal::kExtentBytes);
         if (internal::Contains(block.extent, extent)) continue;
-        return InvalidArgument("{} does not hold sample {} field {}: {}",
+        return InvalidArgument("{} must hold sample {} field {}: {}",
                                internal::Describe(block.extent), first + i,
                                Quoted(outline_.fields[field].name), internal::Describe(extent));
       }

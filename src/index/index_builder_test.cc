@@ -168,6 +168,14 @@ TEST_P(IndexBuilderMistakeTest, IsInvalidArgumentNamedAndLeavesNothing) {
   EXPECT_TRUE(IsEmpty(folder));
 }
 
+// Of a field of text in the index.
+Status AddTexts(IndexBuilder& b, const std::string& texts,
+                const std::vector<std::uint64_t>& lengths) {
+  HEADRACE_RETURN_IF_ERROR(
+      b.AddField({.name = "said", .kind = FieldKind::kText, .is_inline = true}).status());
+  return b.AddInlineValues(4, std::as_bytes(std::span(texts)), lengths);
+}
+
 // NOLINTNEXTLINE(readability-function-size): a table
 std::vector<Mistake> Mistakes() {
   const auto block = [](std::uint64_t first, std::uint64_t count, Extent extent) {
@@ -181,7 +189,7 @@ std::vector<Mistake> Mistakes() {
        "field 4 'image': the name is taken"},
       {"AFieldWithoutSamples",
        [](IndexBuilder& b) { return b.AddField({.name = "more"}).status(); },
-       "field 'more': 0 extents, field 'image' has 3 samples"},
+       "field 'more': 0 extents, must be 3, the number of samples of field 'image'"},
       {"AnObjectAboveTheRoot",
        [](IndexBuilder& b) {
          const IndexContents::Object object{.name = "../x"};
@@ -224,7 +232,7 @@ std::vector<Mistake> Mistakes() {
                  .status());
          return b.AddExtents(4, extents);
        },
-       "field 'z': 0 decoded sizes, field 'image' has 3 samples"},
+       "field 'z': 0 decoded sizes, must be 3, the number of samples of field 'image'"},
       {"ADecodedSizeThatCannotBe",
        [](IndexBuilder& b) {
          const std::array extents = {MakeExtent(0, 0, 2), MakeExtent(0, 2, 2), MakeExtent(0, 4, 2)};
@@ -243,12 +251,29 @@ std::vector<Mistake> Mistakes() {
          return b.AddInlineValues(3, {&half, 1});
        },
        "field 'label': 1 bytes of inline values, must be a multiple of 2"},
+      {"LengthsOfValuesOfOneLength",
+       [](IndexBuilder& b) { return b.AddInlineValues(3, {}, std::vector<std::uint64_t>()); },
+       "field 'label': its values have one length; give none"},
+      {"TextsWithoutLengths",
+       [](IndexBuilder& b) {
+         HEADRACE_RETURN_IF_ERROR(AddTexts(b, "", {}));
+         return b.AddInlineValues(4, {});
+       },
+       "field 'said': its values differ in length: the length of each is needed"},
+      {"ATextLongerThanAllBytes",
+       [](IndexBuilder& b) {
+         return AddTexts(b, "ab", {1, 2});
+       },
+       "field 'said' sample 1: an inline value of 2 bytes, of 1 left; must be a multiple of 1"},
+      {"BytesBehindTheLastText", [](IndexBuilder& b) { return AddTexts(b, "ab", {1}); },
+       "field 'said': 1 byte of inline values beyond the sum of their lengths, which must be "
+       "equal"},
       {"OneChecksumMore",
        [](IndexBuilder& b) {
          const std::uint64_t one = 1;
          return b.AddChecksums(0, {&one, 1});
        },
-       "field 'image': 4 checksums, field 'image' has 3 samples"},
+       "field 'image': 4 checksums, must be 3, the number of samples of field 'image'"},
       {"TheSameAttributeTwice", [](IndexBuilder& b) { return b.SetAttribute("format", "x"); },
        "attribute 'format': the key is taken"},
       {"ABlockThatLacksASample",
@@ -256,7 +281,7 @@ std::vector<Mistake> Mistakes() {
          const BlockInfo one = block(0, 3, MakeExtent(0, 0, 100));
          return b.AddBlocks({&one, 1});
        },
-       "block 0: object 0 bytes [0, 100) does not hold sample 2 field 'image': object 1 bytes [0, "
+       "block 0: object 0 bytes [0, 100) must hold sample 2 field 'image': object 1 bytes [0, "
        "30)"},
       {"ABlockPastItsObject",
        [block](IndexBuilder& b) {

@@ -17,7 +17,15 @@ namespace {
 // Inline columns up to this size are checked at open: some milliseconds.
 constexpr std::uint64_t kInlineCheckedMax = 64 * kMiB;
 
-std::string ReadingIndex(const std::string& path) { return "reading index " + Quoted(path); }
+// Of bytes that are wrong, with a way out, unless `why` ends with one.
+Status ReadingIndex(const std::string& path, const Status& why) {
+  const bool is_damage = why.code() == StatusCode::kDataLoss;
+  std::string text(why.message());
+  if (is_damage && text.find("headrace index") == std::string::npos) {
+    text += "; copy the file again, or index the dataset again (headrace index)";
+  }
+  return Status(why.code(), std::move(text)).WithContext("reading index " + Quoted(path));
+}
 
 // Reads and checks the parts of a file in the order in which each describes the next.
 class Opener {
@@ -192,11 +200,11 @@ class Opener {
 
 Status ReadParts(IndexParts& parts) {
   const Status status = Opener(parts).Run();
-  return status.ok() ? status : status.WithContext(ReadingIndex(parts.path));
+  return status.ok() ? status : ReadingIndex(parts.path, status);
 }
 
 Status Damaged(const IndexParts& parts, const std::string& why) {
-  return Status(StatusCode::kDataLoss, why).WithContext(ReadingIndex(parts.path));
+  return ReadingIndex(parts.path, Status(StatusCode::kDataLoss, why));
 }
 
 Status DamagedEntry(const IndexParts& parts, SectionKind kind, std::size_t field,

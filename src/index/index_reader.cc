@@ -277,7 +277,7 @@ Status IndexView::CopyInlineValues(std::size_t field, SampleId first,
   if (values.empty()) return Status();
   HEADRACE_RETURN_IF_ERROR(CheckColumn(field, first, /*is_inline=*/true));
   if (HasInlineEnds(parts_.fields[field])) {
-    return InvalidArgument("field {}: its values differ in length",
+    return InvalidArgument("field {}: its values differ in length; take them one by one",
                            Quoted(parts_.fields[field].name));
   }
   const std::uint64_t bytes = parts_.fields[field].array_bytes();

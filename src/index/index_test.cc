@@ -357,7 +357,9 @@ class ForgedIndexTest : public testing::Test {
   // VerifyAll must find everything that access finds.
   void ExpectDataLoss(const Status& status, const std::string& why) {
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-    EXPECT_EQ(std::string(status.message()), "reading index '/x/damaged.hri': " + why);
+    EXPECT_EQ(std::string(status.message()),
+              "reading index '/x/damaged.hri': " + why +
+                  "; copy the file again, or index the dataset again (headrace index)");
     EXPECT_EQ(index_->VerifyAll().ToString(), status.ToString());
   }
 

@@ -189,7 +189,7 @@ std::vector<Contradiction> Contradictions() {
          c.blocks[0].extent.range.offset = 1;
          c.blocks[0].extent.range.size = 99;
        },
-       "block 0: object 0 bytes [1, 100) does not hold sample 0 field 'image': object 0 bytes [0, "
+       "block 0: object 0 bytes [1, 100) must hold sample 0 field 'image': object 0 bytes [0, "
        "10)"},
       {"RelativeRoot", [](C& c) { c.root = "data"; },
        "root: is 'data': neither an absolute path nor \".\""},

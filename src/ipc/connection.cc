@@ -61,7 +61,8 @@ Result<std::unique_ptr<IpcConnection>> IpcConnection::Connect(std::string_view n
   internal::SetSocketRoom(fd.get());
   if (::connect(fd.get(), address.get(), address.size) != 0) {
     if (errno == ECONNREFUSED)
-      return Status(StatusCode::kUnavailable, doing + ": nobody serves it");
+      return Status(StatusCode::kUnavailable,
+                    doing + ": nobody serves it; start the process that does, or correct the name");
     if (errno == EAGAIN) {
       return Status(StatusCode::kUnavailable,
                     doing + ": too many connections wait to be accepted; try again");
@@ -98,7 +99,7 @@ IpcConnection::MakePair() {
 Result<std::unique_ptr<IpcConnection>> IpcConnection::FromFd(UniqueFd fd) {
   const std::string doing = "connection of descriptor " + std::to_string(fd.get());
   if (IntOption(fd.get(), SO_DOMAIN) != AF_UNIX || IntOption(fd.get(), SO_TYPE) != SOCK_SEQPACKET) {
-    return InvalidArgument("{}: not a Unix socket of whole messages", doing);
+    return InvalidArgument("{}: must be a Unix socket of whole messages", doing);
   }
   if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) return internal::SystemError(doing, errno);
   internal::SetSocketRoom(fd.get());

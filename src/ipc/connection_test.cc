@@ -258,7 +258,8 @@ TEST_F(ConnectionTest, WithoutDescriptorsLeftAMessageWithSomeIsAnErrorThatSaysSo
     const NoMoreFds none;
     const Status status = other_->Receive().status();
     EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-    EXPECT_THAT(status.message(), HasSubstr("2 descriptors: 0 could be opened (ulimit -n)"));
+    EXPECT_THAT(status.message(),
+                HasSubstr("2 descriptors: 0 could be opened; raise the limit (ulimit -n)"));
     EXPECT_EQ(one_->Send(Pattern(100'000, 0)).code(), StatusCode::kResourceExhausted);
     EXPECT_EQ(IpcConnection::MakePair().status().code(), StatusCode::kResourceExhausted);
   }

@@ -84,8 +84,8 @@ Result<IpcMessage> Parse(std::span<const std::byte> bytes, std::vector<UniqueFd>
   const std::uint64_t expected = fd_count + (large ? 1 : 0);
   if (fds.size() < expected && (flags & MSG_CTRUNC) != 0) {
     return ResourceExhausted(
-        "receiving a message with {} descriptors: {} could be opened (ulimit -n)", expected,
-        fds.size());
+        "receiving a message with {} descriptors: {} could be opened; raise the limit (ulimit -n)",
+        expected, fds.size());
   }
   if (fds.size() != expected || (flags & MSG_CTRUNC) != 0) {
     return DataLoss("receiving a message: received {} descriptors, {} were announced", fds.size(),
@@ -115,7 +115,7 @@ Status SystemError(const std::string& doing, int error) {
   if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
       error == ENOSPC || error == ETOOMANYREFS) {
     code = StatusCode::kResourceExhausted;
-    if (error == EMFILE || error == ETOOMANYREFS) text += " (ulimit -n)";
+    if (error == ETOOMANYREFS) text += "; raise the limit (ulimit -n)";
   } else if (error == EPIPE || error == ECONNRESET || error == ENOTCONN) {
     code = StatusCode::kUnavailable;
     text = doing + ": the other process has closed the connection";

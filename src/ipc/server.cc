@@ -101,7 +101,7 @@ Result<std::shared_ptr<IpcPeer>> IpcServer::AddSocket(UniqueFd socket, UniqueFd 
   const int fd = socket.get();
   const int process_fd = process.get();
   MutexLock lock(mutex_);
-  if (ended_) return FailedPrecondition("adding a peer: the server ended");
+  if (ended_) return FailedPrecondition("adding a peer: the server ended; make another one");
   if (peers_.size() >= options_.peers_max) {
     ++stats_.refused_too_many;
     return ResourceExhausted("adding a peer: there are {}, must be at most {}", peers_.size(),

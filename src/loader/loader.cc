@@ -77,7 +77,8 @@ Result<BatchQueue::Taken> Loader::Next(std::int64_t timeout_ns) {
   if (session_->forked()) return session_->reports().stats(0).status();
   const Current current = this->current();
   if (current.run == nullptr) {
-    return Status(StatusCode::kFailedPrecondition, "no run was started");
+    return Status(StatusCode::kFailedPrecondition,
+                  "taking a batch: no run was started; iterate the loader");
   }
   if (!current.queue->ready()) {
     current.run->OnWaiting(0);

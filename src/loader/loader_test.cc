@@ -271,6 +271,14 @@ TEST_P(LoaderTest, GivesAListAsItIs) {
   const Status status = loader->StartList({.ids = {SampleId{103}}, .batch_ends = {1}});
   EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
   EXPECT_EQ(status.message(), "sampler position 0: sample 103, the dataset has 103");
+  EXPECT_EQ(loader->StartList({.ids = ids, .batch_ends = {3}}).message(),
+            "batch ends of a list: must ascend to its 4 ids, they end at 3");
+  EXPECT_EQ(loader->StartList({.ids = ids, .batch_ends = {4}, .epoch = 1 << 24}).message(),
+            "epoch of a list: got 16777216, must be below 16777216");
+  auto of_blocks = Open({.job = {.batch_size = 4}, .order = {.name = "epoch"}, .threads = 1});
+  EXPECT_THAT(std::string(of_blocks->StartList({.ids = ids, .batch_ends = {4}}).message()),
+              ::testing::StartsWith("a list of samples in order 'epoch': only an order that keeps "
+                                    "the list can follow it; use order '"));
 }
 
 TEST_P(LoaderTest, NextWithoutARunOrAfterStopIsAnError) {
@@ -494,9 +502,11 @@ TEST_P(LoaderTest, OptionsThatCannotBeAreNamed) {
   EXPECT_EQ(error({.fields = {{.name = "image"}}}),
             "field 'image': the dataset has no such field; it has bytes, label");
   EXPECT_EQ(error({.fields = {{.name = "label"}, {.name = "label"}}}),
-            "field 'label': asked for twice");
-  EXPECT_EQ(error({.fields = {{.name = "bytes", .image = ImageTransform{}}}}),
-            "field 'bytes': an image transform, but it holds no encoded images");
+            "field 'label': asked for twice; name each field once");
+  EXPECT_EQ(
+      error({.fields = {{.name = "bytes", .image = ImageTransform{}}}}),
+      "field 'bytes': an image transform, but it holds no encoded images; leave the transform "
+      "out");
   EXPECT_EQ(error({.threads = -1}), "threads: got -1, must be in [0, 1024]");
   EXPECT_THAT(error({.job = {.batch_size = 64}, .memory_bytes = 100000}),
               ::testing::HasSubstr("memory 97.7 KiB: a batch of 64 samples takes"));

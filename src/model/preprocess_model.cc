@@ -179,17 +179,18 @@ Result<PreprocessModel> PreprocessModel::FromRows(std::span<const Row> rows,
     Sized& sized = model.SizedOf(row.transform, BucketOf(row.bytes));
     // A new curve replaced another: the list did not grow.
     if (sized.means.empty() && model.curves_.size() == curves) {
-      return WrongRow(i, "more than {} pairs of a transform and a size: no room for this one",
+      return WrongRow(i, "more than {} pairs of a transform and a size; give fewer rows",
                       options.curves_max);
     }
     const std::size_t means = sized.means.size();
     Mean& mean = model.MeanOf(sized, row.threads);
     if (mean.count > 0) {
-      return WrongRow(i, "the same transform, size and threads ({}) as an earlier row",
+      return WrongRow(i,
+                      "the same transform, size and threads ({}) as an earlier row; give each once",
                       row.threads);
     }
     if (sized.means.size() == means) {
-      return WrongRow(i, "more than {} numbers of threads of one size: no room for this one",
+      return WrongRow(i, "more than {} numbers of threads of one size; give fewer rows",
                       options.thread_counts_max);
     }
     mean.count = row.count;

@@ -56,14 +56,13 @@ Result<NodeServerOptions> Parse(int count, char** arguments) {
                           "', must be a number of bytes below 2^64, such as 4294967296");
       }
     } else {
-      return Status(StatusCode::kInvalidArgument,
-                    "argument '" + std::string(argument) +
-                        "' is unknown or has no value; --help prints the usage");
+      return Status(StatusCode::kInvalidArgument, "argument '" + std::string(argument) +
+                                                      "' is unknown or has no value; see --help");
     }
   }
   if (options.name.empty()) {
     return Status(StatusCode::kInvalidArgument,
-                  "--name SOCKET is missing: the node process listens on the socket of that name");
+                  "--name SOCKET is missing: give the name of the socket to listen on");
   }
   headrace::SetReaderCommand(std::move(reader));
   return options;
@@ -87,7 +86,7 @@ Result<PeerListen> ParseLinks(int count, char** arguments) {
     } else {
       return Status(StatusCode::kInvalidArgument,
                     "argument '" + std::string(argument) +
-                        "' of --links is unknown or has no value; --help prints the usage");
+                        "' of --links is unknown or has no value; see --help");
     }
   }
   return listen;

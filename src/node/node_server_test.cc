@@ -13,16 +13,57 @@
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ipc/connection.h"
 #include "ipc/testing/raw_socket.h"
 #include "loader/loader.h"
 #include "loader/testing/bytes_dataset.h"
 #include "node/client/remote_loader.h"
+#include "node/protocol/messages.h"
 #include "node/testing/node_server_fixture.h"
 
 namespace headrace {
 namespace {
 
 using ::testing::HasSubstr;
+
+// What the server answers to the last of these, by somebody who does not keep to the protocol.
+std::string Refusal(const std::string& socket, const std::vector<ClientMessage>& messages) {
+  const auto connection = IpcConnection::Connect(socket).value();
+  for (const ClientMessage& message : messages) {
+    EXPECT_TRUE(connection->Send(Encode(message), {}).ok());
+  }
+  while (true) {
+    const auto received = connection->Receive();
+    if (!received.ok() || !received.value().has_value()) return "nothing";
+    const NodeMessage answer = DecodeNodeMessage(received.value()->bytes).value();
+    if (const auto* refused = std::get_if<Refused>(&answer)) {
+      return std::string(refused->status.message());
+    }
+  }
+}
+
+TEST_F(NodeServerTest, WhoDoesNotKeepToTheProtocolIsToldWhatComesFirst) {
+  std::vector<ClientMessage> said = {ClientHello{.library = "0.0.9"}};
+  Serve();
+  const std::string other = Refusal(socket_, said);
+  EndServer();
+  EXPECT_THAT(other, HasSubstr("the rank's headrace 0.0.9 (protocol "));
+  EXPECT_THAT(other, HasSubstr("): use one version for both"));
+  const std::string here = other.substr(std::string("the node process is headrace ").size());
+  const ClientHello hello{.library = here.substr(0, here.find(' '))};
+  const std::string end = " of process " + std::to_string(::getpid()) + ": ";
+  const std::vector<std::pair<ClientMessage, std::string>> early = {
+      {StartRun{}, "receiving a request" + end + "it must open a job first"},
+      {BatchNote{}, "receiving a note of batches" + end + "it must open a job first"},
+      {OpenSession{}, "receiving the opening of job ''" + end + "the job needs a name"},
+      {hello, "receiving a message of kind 0" + end + "it has said hello already"},
+  };
+  for (const auto& [message, refused] : early) {
+    Serve();
+    EXPECT_EQ(Refusal(socket_, {hello, message}), refused + "; report this defect of headrace");
+    EndServer();
+  }
+}
 
 // Slot s of rank r of W has position s W + r of the global batch.
 TEST_F(NodeServerTest, AnyNumberOfRanksGetTheBytesOfOneWithTheSameGlobalBatch) {

@@ -21,12 +21,15 @@ Status Agreement::Say(NodeNumber node, std::uint64_t round, const std::string& f
   MutexLock lock(mutex_);
   if (round < oldest_) return Status();  // A message that came late: it was heard.
   if (round > oldest_ + kRoundsAhead) {
-    return InvalidArgument("node {} begins run {}, node {} is at run {}", node, round, node_,
-                           oldest_);
+    return InvalidArgument(
+        "node {} begins run {}, node {} is at run {}; all nodes must begin as many", node, round,
+        node_, oldest_);
   }
   const auto [said, first] = rounds_[round].try_emplace(node, facts);
   if (!first && said->second != facts) {
-    return FailedPrecondition("node {} says two things of run {}", node, round);
+    return FailedPrecondition(
+        "node {} says two things of run {}; see that all run the same version of headrace", node,
+        round);
   }
   said_.NotifyAll();
   return Status();

@@ -36,7 +36,7 @@ void PlanLedger::Plan(const PlannedSteps& steps) {
 Status PlanLedger::Say(NodeNumber node, const PlannedSteps& steps) {
   MutexLock lock(mutex_);
   if (node >= others_.size() || node == node_) {
-    return InvalidArgument("node {} says what it plans: it is none of the other {} nodes", node,
+    return InvalidArgument("node {} says what it plans: it must be one of the other {} nodes", node,
                            others_.size() - 1);
   }
   if (steps.sums.size() > kStepsKept) {
@@ -44,8 +44,8 @@ Status PlanLedger::Say(NodeNumber node, const PlannedSteps& steps) {
                            steps.sums.size(), kStepsKept);
   }
   if (steps.round > round_ + kRoundsAhead) {
-    return InvalidArgument("node {} plans run {}, node {} is at run {}", node, steps.round, node_,
-                           round_);
+    return InvalidArgument("node {} plans run {}, node {} is at run {}; all must begin as many",
+                           node, steps.round, node_, round_);
   }
   Other& other = others_[node];
   if (steps.round < std::max(round_, other.round)) return Status();  // It came late.

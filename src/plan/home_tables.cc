@@ -20,7 +20,7 @@ Result<SampleTable> HomeTable(const Index& index) {
 Result<std::vector<std::uint32_t>> HomesOfBlocks(const BlockMap& blocks,
                                                  std::span<const std::uint32_t> homes) {
   if (homes.size() != blocks.sample_count()) {
-    return InvalidArgument("homes: got {} numbers for {}", homes.size(),
+    return InvalidArgument("homes: got {} numbers for {}; give one for each", homes.size(),
                            Counted(blocks.sample_count(), "sample"));
   }
   std::vector<std::uint32_t> of_blocks(blocks.block_count());
@@ -29,9 +29,10 @@ Result<std::vector<std::uint32_t>> HomesOfBlocks(const BlockMap& blocks,
     const std::uint32_t home = homes[Raw(block.first)];
     for (const std::uint32_t other : homes.subspan(Raw(block.first), block.count)) {
       if (other == home) continue;
-      return InvalidArgument("homes: block {} (samples {} to {}) has samples of homes {} and {}",
-                             position, Raw(block.first), Raw(block.first) + block.count - 1, home,
-                             other);
+      return InvalidArgument(
+          "homes: block {} (samples {} to {}) has samples of homes {} and {}, but must "
+          "have one",
+          position, Raw(block.first), Raw(block.first) + block.count - 1, home, other);
     }
     of_blocks[position] = home;
   }

@@ -87,14 +87,16 @@ TEST(HomeTablesTest, ABlockOfTwoHomesIsRefusedByItsSamples) {
   const std::vector<std::uint32_t> homes = {3, 3, 1, 0, 0};
   const Status status = HomesOfBlocks(*blocks, homes).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "homes: block 1 (samples 2 to 3) has samples of homes 1 and 0");
+  EXPECT_EQ(status.message(),
+            "homes: block 1 (samples 2 to 3) has samples of homes 1 and 0, but "
+            "must have one");
 }
 
 TEST(HomeTablesTest, ATableOfAnotherLengthIsRefused) {
   const std::vector<std::uint32_t> homes(4);
   const Status status = HomesOfBlocks(*MakeUniformBlocks(5, 2), homes).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "homes: got 4 numbers for 5 samples");
+  EXPECT_EQ(status.message(), "homes: got 4 numbers for 5 samples; give one for each");
 }
 
 }  // namespace

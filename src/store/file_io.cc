@@ -45,7 +45,6 @@ std::uint32_t CoarseSeconds() {
 Status ErrnoStatus(int error, std::string_view call) {
   std::string text(call);
   text.append(": ").append(ErrnoText(error));
-  if (error == EMFILE || error == ENFILE) text.append("; raise the limit (ulimit -n)");
   return Status(CodeOf(error), std::move(text));
 }
 
@@ -62,7 +61,8 @@ Result<std::size_t> ReadAt(int fd, std::span<std::byte> dst, std::uint64_t offse
       break;
     } else if (errno == EINVAL && got == 0) {
       return Status(StatusCode::kInvalidArgument,
-                    "pread: the file system refuses this offset, size or buffer (EINVAL)");
+                    "pread: the file system refuses this offset, size or buffer (EINVAL); copy the "
+                    "data to another file system");
     } else if (errno != EINTR) {
       return ErrnoStatus(errno, "pread");
     }

@@ -26,9 +26,10 @@ Status SetupStatus(int error) {
     case EACCES:
       return Status(StatusCode::kFailedPrecondition,
                     "io_uring: EPERM: forbidden here, by the container's seccomp profile or by "
-                    "sysctl kernel.io_uring_disabled");
+                    "sysctl kernel.io_uring_disabled; allow it, or read without it");
     case ENOSYS:
-      return Status(StatusCode::kFailedPrecondition, "io_uring: ENOSYS: not in this kernel");
+      return Status(StatusCode::kFailedPrecondition,
+                    "io_uring: ENOSYS: not in this kernel; read without it");
     case ENOMEM:
       return Status(StatusCode::kResourceExhausted,
                     "io_uring: ENOMEM: no memory for a ring; raise the limit of locked memory "

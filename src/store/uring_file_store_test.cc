@@ -107,11 +107,12 @@ void ExpectProbe(std::uint32_t error, StatusCode code, const std::string& messag
 TEST(UringProbeTest, ForbiddenByAContainerSaysSo) {
   ExpectProbe(EPERM, StatusCode::kFailedPrecondition,
               "io_uring: EPERM: forbidden here, by the container's seccomp profile or by sysctl "
-              "kernel.io_uring_disabled");
+              "kernel.io_uring_disabled; allow it, or read without it");
 }
 
 TEST(UringProbeTest, AKernelWithoutItSaysSo) {
-  ExpectProbe(ENOSYS, StatusCode::kFailedPrecondition, "io_uring: ENOSYS: not in this kernel");
+  ExpectProbe(ENOSYS, StatusCode::kFailedPrecondition,
+              "io_uring: ENOSYS: not in this kernel; read without it");
 }
 
 TEST(UringProbeTest, OutOfLockedMemorySaysSo) {

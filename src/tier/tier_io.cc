@@ -31,9 +31,8 @@ TierIo& TierIo::System() {
 
 Status TierIoError(int error, const std::string& doing) {
   std::string text = doing + ": " + ErrnoText(error);
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    text += "; free space there, or lower the tier's capacity";
-  }
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+    text += ", or lower the tier's capacity";
   return Status(StatusCode::kUnavailable, std::move(text));
 }
 

@@ -22,6 +22,7 @@ _ONE = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 _ALIKE_MAX = 3
 _PART_MAX = 200  # characters
 _COLON = re.compile(": ")
+_REMEDY = re.compile("; ")
 _DIGITS = re.compile(r"\d+")
 _LEAST = 8  # letters of the part of a message that a test compares with
 
@@ -74,12 +75,18 @@ def seen(
 
 
 def whole(texts: set[str]) -> list[str]:
-    """Without those that are the end of another one, by context before it: users read all of it.
-    Numbers are not compared."""
-    ends = {
-        _DIGITS.sub("", text[colon.end() :]) for text in texts for colon in _COLON.finditer(text)
-    }
-    return [text for text in texts if _DIGITS.sub("", text) not in ends]
+    """Without those that stand in another one, between context before and a remedy behind: users
+    read all of it. Numbers are not compared."""
+    of_text = {text: _DIGITS.sub("", text) for text in texts}
+    inner = {part for text in of_text.values() for part in _parts(text)}
+    return [text for text, plain in of_text.items() if plain not in inner]
+
+
+def _parts(text: str) -> Iterator[str]:
+    begins = [0, *(colon.end() for colon in _COLON.finditer(text))]
+    ends = [*(remedy.start() for remedy in _REMEDY.finditer(text)), len(text)]
+    for begin in begins:
+        yield from (text[begin:end] for end in ends if begin < end and end - begin < len(text))
 
 
 def _digest(path: Path) -> str | None:

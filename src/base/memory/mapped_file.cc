@@ -24,7 +24,8 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& pa
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat stat = {};
   if (!fd || ::fstat(fd.get(), &stat) != 0) return CannotRead(errno);
-  if (!S_ISREG(stat.st_mode)) return Status(StatusCode::kInvalidArgument, "not a file");
+  if (!S_ISREG(stat.st_mode))
+    return Status(StatusCode::kInvalidArgument, "not a file; give the path of a file");
   const auto size = static_cast<std::size_t>(stat.st_size);
   void* const data =
       size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);

@@ -1,6 +1,9 @@
 #include "codec/image/jpeg_decoder.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -141,6 +144,23 @@ TEST(JpegDecoderTest, ASeveralScanImageWithoutEndMarkerIsAnError) {
   std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 48), {.progressive = true});
   encoded.resize(encoded.size() - 2);
   EXPECT_EQ(OpenJpeg(encoded, kJpegPixelsMax).status().code(), StatusCode::kDataLoss);
+}
+
+// One of three is cut out of the frame's header, and of the scan's.
+TEST(JpegDecoderTest, AnImageOfTwoComponentsIsRefusedWithTheirNumber) {
+  std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 48));
+  const auto cut = [&](std::uint8_t marker, std::ptrdiff_t count_at, std::ptrdiff_t bytes) {
+    const std::array<std::byte, 2> wanted = {std::byte{0xFF}, std::byte{marker}};
+    const auto found = std::ranges::search(encoded, wanted).begin();
+    ASSERT_NE(found, encoded.end());
+    found[3] = static_cast<std::byte>(std::to_integer<int>(found[3]) - bytes);
+    found[count_at] = std::byte{2};
+    encoded.erase(found + count_at + 1 + 2 * bytes, found + count_at + 1 + 3 * bytes);
+  };
+  cut(0xC0, 9, 3);
+  cut(0xDA, 4, 2);
+  EXPECT_EQ(OpenJpeg(encoded, kJpegPixelsMax).status().message(),
+            "decoding JPEG image of 64 x 48 pixels: 2 components, only 1, 3 and 4 are decoded");
 }
 
 TEST(JpegDecoderTest, ExtraBytesBeforeAMarkerAreHarmless) {

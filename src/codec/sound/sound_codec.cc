@@ -25,7 +25,9 @@ Status CheckTransform(const SoundTransform& transform) {
   }
   if (!transform.frames.has_value()) {
     if (!transform.random_begin) return {};
-    return InvalidArgument("sound transform random_begin: nothing is cut without a length");
+    return InvalidArgument(
+        "sound transform random_begin: nothing is cut without a length; give one, or leave "
+        "random_begin out");
   }
   if (transform.channels == 0) {
     return InvalidArgument("sound transform channels: got 0, rows of equal length need a number");

@@ -92,6 +92,17 @@ TEST(SoundHeaderTest, OtherFormatsAreRefusedByName) {
   EXPECT_EQ(Read({}).status().message(), "decoding sound of 0 bytes: it is empty");
 }
 
+TEST(SoundHeaderTest, AFlacWithoutARateOrWithOtherBitsIsNamed) {
+  Encoded flac = EncodeSound(MakeTones(100), kFlac16);
+  flac[20] = flac[21] = std::byte{0};  // bits of 5 channels stay
+  flac[22] &= std::byte{0xF};
+  EXPECT_EQ(Read(flac).status().message(), "decoding FLAC sound: damaged: a rate of 0 Hz");
+  flac[18] = std::byte{0xA};  // 44100 again
+  flac[20] &= std::byte{0xFE};
+  flac[21] = std::byte{0xB0};  // 12 bits
+  ExpectNotDecoded(flac, "FLAC sound: 12 bits are not decoded; convert it to WAV or FLAC");
+}
+
 // The size of the frames, in a header of 44 bytes.
 Encoded WithSize(Encoded wav, std::uint32_t bytes) {
   for (std::size_t i = 0; i < 4; ++i) wav[40 + i] = static_cast<std::byte>(bytes >> (8 * i) & 255);

@@ -136,5 +136,26 @@ TEST_F(OutboxTest, WhatARequestWaitsForGoesBeforeWhatIsSentAhead) {
   EXPECT_THAT(given(), ElementsAre(2));
 }
 
+TEST_F(OutboxTest, APartThatIsNotThereIsRefusedWithItsNumbers) {
+  Send(1);
+  Send(1);
+  Ask(1, 0);
+  Take(0);
+  const auto refused = [&](const ParcelPart& part) {
+    std::string said = "nothing";
+    outbox_.Take(1, part, [&](Result<OwnedBytes> bytes) { said = bytes.status().message(); });
+    return said;
+  };
+  const std::uint64_t ids = NextHashOfIds(0, SampleId{1});
+  EXPECT_EQ(refused({.parcel = 0, .count = 1, .ids = ids}),
+            "taking a part of parcel 0: it was given before");
+  EXPECT_EQ(refused({.parcel = 1, .first = 1, .count = 1, .ids = ids}),
+            "taking samples 1 to 2 of parcel 1: it has 1");
+  EXPECT_EQ(refused({.parcel = 1, .count = 1, .ids = ids + 1}),
+            "taking samples 0 to 1 of parcel 1: the nodes have planned different samples for it; "
+            "see that all run the same version of headrace, and go on from a state that was saved "
+            "before");
+}
+
 }  // namespace
 }  // namespace headrace

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <string>
+#include <string_view>
 
 #include "base/prng.h"
 #include "base/units.h"
@@ -41,6 +42,16 @@ Status WithoutStandIn(const Status& last, SampleId wanted, std::uint32_t draws,
                       "--decode` on the "
                       "dataset, which lists what is damaged, and leave that out with skip=",
                       Counted(draws, "sample"), Raw(wanted), sample_count));
+}
+
+Status WithRemedy(const Status& status) {
+  const bool of_bytes =
+      status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kInvalidArgument;
+  if (!of_bytes || status.message().find("; ") != std::string_view::npos) return status;
+  return Status(status.code(),
+                std::string(status.message()) +
+                    "; leave the sample out with skip= (`headrace verify --decode` finds all that "
+                    "fail), or let another take its place with on_error=\"substitute\"");
 }
 
 }  // namespace headrace

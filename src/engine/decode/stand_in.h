@@ -22,4 +22,7 @@ SampleId DrawStandIn(std::uint64_t seed, std::uint64_t epoch, SampleId wanted, s
 Status WithoutStandIn(const Status& last, SampleId wanted, std::uint32_t draws,
                       std::uint64_t sample_count);
 
+// An error of a sample's bytes with what to do about it, unless its own message says so.
+Status WithRemedy(const Status& status);
+
 }  // namespace headrace

@@ -448,7 +448,7 @@ void Rows::Fail(StepWork& work, std::uint32_t slot, const Status& status) {
     if (!work.error.has_value() || slot < work.error->first) {
       const bool gives_up = row.draws > 0 && row.draws == loop_.options.substitutes_max;
       const Status last =
-          gives_up ? WithoutStandIn(status, wanted, row.draws, sample_count) : status;
+          gives_up ? WithoutStandIn(status, wanted, row.draws, sample_count) : WithRemedy(status);
       work.error.emplace(slot, last.WithContext(Describe(work, slot)));
     }
     work.MarkDone(loop_.now_ns);

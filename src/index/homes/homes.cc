@@ -44,7 +44,8 @@ Result<bool> FolderIsHere(const std::string& path) {
   if (std::filesystem::is_directory(status)) return true;
   if (status.type() == std::filesystem::file_type::not_found) return false;
   if (status.type() == std::filesystem::file_type::none) {
-    return Status(StatusCode::kUnavailable, "looking for " + path + ": " + error.message());
+    return Status(StatusCode::kUnavailable,
+                  "looking for " + path + ": " + ErrnoText(error.value()));
   }
   return FailedPrecondition(
       "looking for {}: it is no folder; move it elsewhere, or copy the home there", path);

@@ -46,8 +46,9 @@ Result<BatchField> Widened(const FieldInfo& info, std::optional<std::uint64_t> c
 // Rows of any length are as long as the index says, which knows it of stored sounds alone.
 Result<BatchField> MakeSoundField(const FieldInfo& info, const SoundTransform& sound) {
   if (info.kind != FieldKind::kBytes || info.is_inline || info.is_compressed()) {
-    return InvalidArgument("field '{}': a sound transform, but it holds no encoded sounds",
-                           info.name);
+    return InvalidArgument(
+        "field '{}': a sound transform, but it holds no encoded sounds; leave the transform out",
+        info.name);
   }
   BatchField field{.name = info.name, .may_be_empty = false};
   field.ragged = !sound.frames.has_value();
@@ -80,8 +81,9 @@ Result<BatchField> MakeField(const FieldInfo& info, const LoaderField& wanted) {
   }
   if (wanted.image.has_value()) {
     if (info.kind != FieldKind::kImage) {
-      return InvalidArgument("field '{}': an image transform, but it holds no encoded images",
-                             info.name);
+      return InvalidArgument(
+          "field '{}': an image transform, but it holds no encoded images; leave the transform out",
+          info.name);
     }
     const ImageTransform& image = *wanted.image;
     Result<std::unique_ptr<FieldCodec>> codec = MakeImageCodec(image);
@@ -125,7 +127,7 @@ Result<std::vector<BatchField>> MakeSchema(const Index& index,
   std::set<std::string> seen;
   for (const LoaderField& field : wanted) {
     if (!seen.insert(field.name).second) {
-      return InvalidArgument("field '{}': asked for twice", field.name);
+      return InvalidArgument("field '{}': asked for twice; name each field once", field.name);
     }
     HEADRACE_ASSIGN_OR_RETURN(const std::size_t position, FindField(index, field.name));
     HEADRACE_ASSIGN_OR_RETURN(BatchField made, MakeField(index.fields()[position], field));

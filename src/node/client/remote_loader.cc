@@ -134,7 +134,8 @@ Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
   const std::uint64_t start = run_.start;
   if (start == 0) {
     HEADRACE_RETURN_IF_ERROR(broken_);
-    return Status(StatusCode::kFailedPrecondition, "no run was started");
+    return Status(StatusCode::kFailedPrecondition,
+                  "taking a batch: no run was started; iterate the loader");
   }
   const auto over = [&]() HEADRACE_LOCKS_REQUIRED(mutex_) {
     return !run_.ready.empty() || run_.end.has_value() || run_.start != start;

@@ -246,10 +246,11 @@ Status LinkProbe::Meet(const std::function<bool()>& keep_waiting) {
 
 Result<LinkSlice> LinkProbe::Measure(LinkLoad load, LinkTime time) {
   if (!impl_->peers->connected()) {
-    return FailedPrecondition("measuring a link: the other nodes are not known yet");
+    return FailedPrecondition(
+        "measuring a link: the other nodes are not known yet; connect them first");
   }
   if (impl_->others.empty()) {
-    return InvalidArgument("measuring a link: this is the only node");
+    return InvalidArgument("measuring a link: this is the only node, and there must be another");
   }
   const auto* const found = std::ranges::find(kSampleBytes, load.bytes);
   if (found == std::end(kSampleBytes)) {

@@ -101,7 +101,7 @@ TEST(LinkCommandsTest, AnswersEachCommandByALine) {
   EXPECT_EQ(said[1], "error 9 measuring a link: the other nodes are not known yet");
   EXPECT_THAT(said[2], StartsWith("error 3 links: got the command 'connect 0 1'"));
   EXPECT_EQ(said[3], "ok");
-  EXPECT_EQ(said[4], "error 3 measuring a link: this is the only node");
+  EXPECT_EQ(said[4], "error 3 measuring a link: this is the only node, and there must be another");
   EXPECT_THAT(said[5], StartsWith("error 3 links: got the command 'dance'"));
 }
 

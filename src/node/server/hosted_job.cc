@@ -129,8 +129,7 @@ Status HostedJob::Join(const std::shared_ptr<LaneClient>& client, const OpenSess
   if (on_lane >= open.local_ranks / open.lanes) {
     return FailedPrecondition(
         "process {} joins job '{}' at position {} of {} on this node: {} ranks are there already, "
-        "as "
-        "many as each position has",
+        "as many as each position may have; give each process its own LOCAL_RANK",
         client->pid(), open.job, open.lane, open.lanes, on_lane);
   }
   seat = Seat{.client = client, .lane = open.lane};
@@ -177,7 +176,8 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
     if (nodes_ != nullptr) {
       status = nodes_->Connect(std::move(connect->group));
     } else if (!first_.options.nodes.has_value()) {
-      status = FailedPrecondition("connecting nodes: the loader was opened without any");
+      status = FailedPrecondition(
+          "connecting nodes: the loader was opened without any; open it with nodes");
     }  // Else all that it reads is in the index: there is nothing to give each other.
     client->Send(NodesConnected{.call = connect->call, .status = std::move(status)});
   } else if (const auto* still = std::get_if<StillWaiting>(&request)) {

@@ -98,6 +98,27 @@ class JobNodesTest : public testing::Test {
   std::vector<std::shared_ptr<JobNodes>> nodes_;
 };
 
+TEST_F(JobNodesTest, NodesThatBeginARunOtherwiseAreRefused) {
+  const auto said = [&](const NodeFacts& one, const NodeFacts& other) {
+    auto first = std::async(std::launch::async, [&] { return nodes_[0]->Agree(one).status(); });
+    const Status second = nodes_[1]->Agree(other).status();
+    EXPECT_EQ(first.get().code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(second.code(), StatusCode::kFailedPrecondition);
+    return std::string(second.message());
+  };
+  EXPECT_EQ(said({.start = {.epoch = 1, .step = 2}}, {.start = {}}),
+            "node 1 begins a run with node 0: this node begins at epoch 0 step 0, the other at "
+            "epoch 1 step 2; all ranks must iterate alike, from the same state");
+  EXPECT_EQ(
+      said({.capacity_units = {30}}, {.capacity_units = {31}}),
+      "node 1 begins a run with node 0: their tiers have other capacities; give all nodes the "
+      "same");
+  const Status again = nodes_[0]->Connect({.node = 0, .addresses = {"a:1"}, .token = "secret"});
+  EXPECT_EQ(again.message(),
+            "connecting node 0: got 1 addresses for node 0; the job has 2 nodes, by its world size "
+            "and the ranks on this node");
+}
+
 TEST_F(JobNodesTest, EveryStepOfEqualPlansIsComparedAndNoneDiffers) {
   for (std::uint64_t run = 1; run <= 2; ++run) {
     Begin();

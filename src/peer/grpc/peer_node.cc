@@ -65,7 +65,7 @@ Result<std::string> ReadFile(const std::string& path) {
   if (!file || text.str().empty()) {
     return FailedPrecondition(
         "reading '{}', a file of the nodes' certificates: it cannot be read, "
-        "or is empty",
+        "or is empty; write it again, or correct its name",
         path);
   }
   return text.str();
@@ -246,7 +246,7 @@ Result<std::unique_ptr<PeerNode>> PeerNode::Listen(const PeerListen& options) {
   if (impl->server == nullptr || port == 0) {
     return Status(StatusCode::kUnavailable,
                   fmt::format("listening for other nodes on '{}': the address is not this "
-                              "machine's, or its port is in use",
+                              "machine's, or its port is in use; give another one",
                               address));
   }
   impl->address = fmt::format("{}:{}", host, port);
@@ -281,11 +281,13 @@ Status PeerNode::Connect(PeerGroup group) {
                            group.node, nodes, group.token.size());
   }
   for (NodeNumber node = 0; node < nodes; ++node) {
-    if (group.addresses[node].empty()) return InvalidArgument("node {}: no address", node);
+    if (group.addresses[node].empty())
+      return InvalidArgument("node {}: no address; each node must have one", node);
   }
   MutexLock lock(impl_->mutex);
   if (impl_->agreement != nullptr) {
-    return FailedPrecondition("node {} knows the nodes of its job already", group.node);
+    return FailedPrecondition("node {} knows the nodes of its job already; connect it once",
+                              group.node);
   }
   for (NodeNumber node = 0; node < nodes; ++node) {
     std::shared_ptr<NodeLink>& link = impl_->links.emplace_back();
@@ -364,9 +366,9 @@ Status PeerNode::Impl::Tell(NodeLink& link, std::uint64_t round, const std::stri
     const bool may_come = said.error_code() == grpc::StatusCode::UNAVAILABLE ||
                           said.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
     if (!may_come || late) {
-      return Status(
-          late ? StatusCode::kDeadlineExceeded : StatusCode::kUnavailable,
-          fmt::format("beginning run {} with {}: {}", round, link.Name(), said.error_message()));
+      return Status(late ? StatusCode::kDeadlineExceeded : StatusCode::kUnavailable,
+                    fmt::format("beginning run {} with {}: {}; see whether that node runs", round,
+                                link.Name(), said.error_message()));
     }
     if (!keep_waiting()) {
       return Status(StatusCode::kCancelled, "beginning a run: given up before all nodes began it");
@@ -415,8 +417,8 @@ Result<std::vector<std::string>> PeerNode::Agree(std::uint64_t round, const std:
     impl_->newest_round = round;
   }
   if (agreement == nullptr) {
-    return FailedPrecondition("beginning run {}: the node does not know the other nodes yet",
-                              round);
+    return FailedPrecondition(
+        "beginning run {}: the node does not know the other nodes yet; connect them first", round);
   }
   impl_->service.Take(round);
   HEADRACE_RETURN_IF_ERROR(agreement->Say(node, round, facts));

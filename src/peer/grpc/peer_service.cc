@@ -204,12 +204,13 @@ void Answers::OnTaken(const Wanted& wanted, Result<Tier::EntryRef> entry,
                       std::shared_ptr<Shelf::Lease> lease) {
   if (!entry.ok()) return Add(SampleWriter(wanted.number, wanted.bytes, entry.status()));
   if (entry.value().bytes() != wanted.bytes) {
-    return Add(SampleWriter(
-        wanted.number, wanted.bytes,
-        Status(StatusCode::kFailedPrecondition,
-               "sample " + std::to_string(wanted.sample) + ": the other node asks for " +
-                   std::to_string(wanted.bytes) + " bytes, this one holds " +
-                   std::to_string(entry.value().bytes()) + ": they read different datasets")));
+    return Add(
+        SampleWriter(wanted.number, wanted.bytes,
+                     Status(StatusCode::kFailedPrecondition,
+                            "sample " + std::to_string(wanted.sample) +
+                                ": the other node asks for " + std::to_string(wanted.bytes) +
+                                " bytes, this one holds " + std::to_string(entry.value().bytes()) +
+                                ": they read different datasets; give all nodes the same")));
   }
   SampleWriter writer(wanted.number, std::move(lease), std::move(entry).value());
   if (writer.in_memory()) return Add(std::move(writer));
@@ -235,10 +236,10 @@ void SampleStream::TakeParcel(const SampleRequest& request) const {
 void Answers::OnTaken(const Wanted& wanted, std::uint32_t samples, Result<OwnedBytes> bytes) {
   Status why = bytes.status();
   if (bytes.ok() && bytes.value().size != wanted.bytes) {
-    why =
-        Status(StatusCode::kFailedPrecondition,
-               "the other node asks for " + std::to_string(wanted.bytes) + " bytes, this one has " +
-                   std::to_string(bytes.value().size) + ": they read different datasets");
+    why = Status(StatusCode::kFailedPrecondition,
+                 "the other node asks for " + std::to_string(wanted.bytes) +
+                     " bytes, this one has " + std::to_string(bytes.value().size) +
+                     ": they read different datasets; give all nodes the same");
   }
   if (!why.ok()) return Add(SampleWriter(wanted.number, wanted.bytes, std::move(why)));
   Add(SampleWriter(wanted.number, samples, std::move(bytes).value()));

@@ -51,11 +51,12 @@ TEST(EpochHomesTest, ATableThatGivesABlockNoHomeIsNamed) {
     return std::string(status.message());
   };
   EXPECT_EQ(error(2, {0, 0, 1, 0, 1}),
-            "homes: block 1 (samples 2 to 3) has samples of homes 1 and 0");
+            "homes: block 1 (samples 2 to 3) has samples of homes 1 and 0, but "
+            "must have one");
   EXPECT_EQ(error(2, {0, 0, 1, 1, 2}),
             "order epoch: the home of block 2 (sample 4) is node 2, must be below 2, the number of "
             "homes");
-  EXPECT_EQ(error(2, {0, 0, 1, 1}), "homes: got 4 numbers for 5 samples");
+  EXPECT_EQ(error(2, {0, 0, 1, 1}), "homes: got 4 numbers for 5 samples; give one for each");
   EXPECT_EQ(error(3, {0, 0, 2, 2, 0}),
             "order epoch: homes: got 3, but node 1 is the home of none of the 3 blocks; give every "
             "node a block, or lower homes=");

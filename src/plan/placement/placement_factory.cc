@@ -22,7 +22,7 @@ Status CheckHeld(const PlacementRequest& request, std::size_t node, const BlockS
   const auto& held = request.held[node];
   const std::vector<std::uint64_t>& capacity = request.capacity_units[node];
   if (held.size() > capacity.size()) {
-    return InvalidArgument("placement {}: blocks are held in {}, which has {} tiers", policy,
+    return InvalidArgument("placement {}: blocks are held in {}, but there are {} tiers", policy,
                            TierName(node, held.size() - 1), capacity.size());
   }
   std::unordered_set<std::uint32_t> seen;
@@ -36,8 +36,9 @@ Status CheckHeld(const PlacementRequest& request, std::size_t node, const BlockS
             policy, TierName(node, tier), block, sizes.count());
       }
       if (!seen.insert(block).second) {
-        return InvalidArgument("placement {}: {} holds block {}, which the node holds already",
-                               policy, TierName(node, tier), block);
+        return InvalidArgument(
+            "placement {}: {} holds block {}, which the node holds already; hold it once", policy,
+            TierName(node, tier), block);
       }
       units += sizes.Of(block);
     }
@@ -75,8 +76,9 @@ Status CheckRequest(const PlacementRequest& request, std::string_view policy) {
   }
   if (request.held.empty()) return Status();
   if (request.held.size() > nodes) {
-    return InvalidArgument("placement {}: got held blocks of {} nodes, but capacities of {}",
-                           policy, request.held.size(), nodes);
+    return InvalidArgument(
+        "placement {}: got held blocks of {} nodes, must be at most {}, those with capacities",
+        policy, request.held.size(), nodes);
   }
   const BlockSizes sizes(*request.blocks);
   for (std::size_t node = 0; node < request.held.size(); ++node) {

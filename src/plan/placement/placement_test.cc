@@ -92,18 +92,18 @@ TEST_P(EveryPlacementTest, BadRequestsAreNamed) {
   EXPECT_EQ(error([](Request r) { r.capacity_units[1].resize(9); }),
             "node 1 has 9 tiers, must be at most 8");
   EXPECT_EQ(error([](Request r) { r.held.resize(3); }),
-            "got held blocks of 3 nodes, but capacities of 2");
+            "got held blocks of 3 nodes, must be at most 2, those with capacities");
   EXPECT_EQ(error([](Request r) {
               r.held = {{{}, {1}}};
             }),
-            "blocks are held in tier 1 of node 0, which has 1 tiers");
+            "blocks are held in tier 1 of node 0, but there are 1 tiers");
   EXPECT_EQ(error([](Request r) { r.held = {{{3}}}; }),
             "tier 0 of node 0 holds block 3, the dataset has 3; it was filled from another dataset "
             "or with other blocks");
   EXPECT_EQ(error([](Request r) {
               r.held = {{}, {{1}, {1}}};
             }),
-            "tier 1 of node 1 holds block 1, which the node holds already");
+            "tier 1 of node 1 holds block 1, which the node holds already; hold it once");
   EXPECT_EQ(error([](Request r) {
               r.held = {{{0, 2}}};
             }),

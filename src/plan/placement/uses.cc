@@ -165,7 +165,7 @@ Status CheckSplit(const OrderRequest& request, const BlockMap& blocks, const Nod
   if (split.world_size != request.job.world_size) {
     return InvalidArgument(
         "planning what tiers keep: the order is made for world_size {}, the split into nodes for "
-        "{}",
+        "{}; give both the same",
         request.job.world_size, split.world_size);
   }
   return Status();

@@ -170,7 +170,8 @@ Status ReaderProcess::Ended() {
   pollfd process{.fd = process_.get(), .events = POLLIN, .revents = 0};
   static_cast<void>(::poll(&process, process_ ? 1 : 0, static_cast<int>(kGraceNs / kNsPerMs)));
   const std::string how = End();
-  return {StatusCode::kUnavailable, fmt::format("its reader, process {}, {}", pid_, how)};
+  return {StatusCode::kUnavailable,
+          fmt::format("its reader, process {}, {}; read the kernel's log (dmesg)", pid_, how)};
 }
 
 std::string ReaderProcess::End() {

@@ -230,8 +230,7 @@ TEST(SchedulePolicyTest, StepsThatAreNotTheFilesEndTheRun) {
   EXPECT_EQ(past.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(past.message(),
             "following schedule a.schedule: the run is at step 4 of epoch 0, the schedule goes on "
-            "at step 6 "
-            "of epoch 0");
+            "at step 6 of epoch 0; make it again with the options of this run");
   file[file.size() / 2] ^= std::byte{1};
   policy = open({});
   Status damaged;

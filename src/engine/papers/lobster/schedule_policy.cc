@@ -56,8 +56,10 @@ Status SchedulePolicy::Split(Position at, std::span<const LaneWork> work,
   }
   if (ended_) return beyond_->Split(at, work, shares);
   if (step_.at != at) {
-    return FailedPrecondition("following schedule {}: the run is at {}, the schedule goes on at {}",
-                              reader_.name(), StepText(at), StepText(step_.at));
+    return FailedPrecondition(
+        "following schedule {}: the run is at {}, the schedule goes on at {}; "
+        "make it again with the options of this run",
+        reader_.name(), StepText(at), StepText(step_.at));
   }
   const LaneShares reads = Moved(step_.lanes, moved_);
   for (std::size_t lane = 0; lane < work.size(); ++lane) {

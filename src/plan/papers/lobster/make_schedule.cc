@@ -16,12 +16,14 @@ Result<std::optional<PlacedStep>> PlacedFor(const ScheduleRequest& request, Posi
   if (request.placement == nullptr) return std::optional<PlacedStep>();
   std::optional<PlacedStep> placed = request.placement->Next();
   if (!placed) {
-    return FailedPrecondition("making a schedule: the placement ends before {} of the order",
-                              StepText(at));
+    return FailedPrecondition(
+        "making a schedule: the placement ends before {} of the order; make both of one run",
+        StepText(at));
   }
   if (placed->at != at) {
-    return FailedPrecondition("making a schedule: the order is at {}, the placement at {}",
-                              StepText(at), StepText(placed->at));
+    return FailedPrecondition(
+        "making a schedule: the order is at {}, the placement at {}; make both of one run",
+        StepText(at), StepText(placed->at));
   }
   return placed;
 }
@@ -40,7 +42,8 @@ Result<std::vector<LaneDemand>> DemandOfStep(const ScheduleRequest& request, con
   for (const Delivery& delivery : step.deliveries) {
     if (delivery.rank < header.first_rank || delivery.rank - header.first_rank >= header.lanes) {
       return InvalidArgument(
-          "making a schedule: {} delivers to rank {}, the lanes are {} from {} on",
+          "making a schedule: {} delivers to rank {}, the lanes are {} from {} on; make "
+          "both of one job",
           StepText({.epoch = step.epoch, .step = step.step}), delivery.rank,
           Counted(header.lanes, "rank"), header.first_rank);
     }

@@ -146,7 +146,7 @@ TEST(MakeScheduleTest, MistakesAreNamed) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(),
               "making a schedule: step 0 of epoch 1 delivers to rank 3, the lanes are 1 rank from "
-              "2 on");
+              "2 on; make both of one job");
   }
   {
     Job job;

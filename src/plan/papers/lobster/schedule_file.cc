@@ -236,7 +236,8 @@ Status CheckScheduledStep(const ScheduleHeader& header, const ScheduledStep& ste
   std::uint64_t decode = 0;
   for (const LaneThreads& lane : step.lanes) {
     if (lane.loading == 0) {
-      return InvalidArgument("schedule {}: a lane without a loading thread", StepText(step.at));
+      return InvalidArgument("schedule {}: a lane has 0 loading threads, must have 1 or more",
+                             StepText(step.at));
     }
     loading += lane.loading;
     decode += lane.decode;
@@ -288,7 +289,7 @@ Status ScheduleWriter::Add(const ScheduledStep& step) {
   if (last_) next = {.epoch = last_->epoch, .step = last_->step + 1};
   const bool new_epoch = last_ && step.at == Position{.epoch = last_->epoch + 1, .step = 0};
   if (!new_epoch && step.at != next) {
-    return InvalidArgument("schedule {}: out of order, the next is {}{}", StepText(step.at),
+    return InvalidArgument("schedule {}: out of order, the next must be {}{}", StepText(step.at),
                            StepText(next), last_ ? " or the first of the next epoch" : "");
   }
   const bool same_threads = last_ && step.lanes == threads_;
@@ -417,7 +418,8 @@ Result<std::span<const std::byte>> ScheduleReader::Record() {
 
 Status ScheduleReader::ReadStep(std::span<const std::byte> payload, ScheduledStep& step) {
   const auto malformed = [&] {
-    return InvalidArgument("schedule record after {}: malformed", Counted(steps_, "step"));
+    return InvalidArgument("schedule record after {}: malformed{}", Counted(steps_, "step"),
+                           kRemedy);
   };
   PayloadReader reader(payload);
   const unsigned kind = reader.Byte();

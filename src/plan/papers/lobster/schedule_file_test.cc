@@ -196,7 +196,7 @@ TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
   EXPECT_THAT(ErrorOf(with(108, 9)), HasSubstr("byte 104: schedule record after 0 steps"));
   EXPECT_THAT(ErrorOf(with(109, 1)), HasSubstr("malformed"));  // as the step before: there is none
   EXPECT_THAT(ErrorOf(with(109, 4)), HasSubstr("malformed"));
-  EXPECT_THAT(ErrorOf(with(110, 0)), HasSubstr("a lane without a loading thread"));
+  EXPECT_THAT(ErrorOf(with(110, 0)), HasSubstr("a lane has 0 loading threads, must have 1"));
   EXPECT_THAT(ErrorOf(with(110, 100)), HasSubstr("there are 20 and 10"));
   EXPECT_THAT(ErrorOf(with(116, 0x7f)), HasSubstr("malformed"));  // more ops than bytes
   const std::size_t steps = file.size() - 9;                      // of the end record
@@ -243,11 +243,11 @@ TEST(ScheduleWriterTest, RefusesWhatAReaderWould) {
   const std::vector<LaneThreads> lanes(3);
   const Position start = Header().start;
   EXPECT_EQ(error({.at = {.epoch = 2, .step = 6}, .lanes = lanes}),
-            "schedule step 6 of epoch 2: out of order, the next is step 5 of epoch 2");
+            "schedule step 6 of epoch 2: out of order, the next must be step 5 of epoch 2");
   EXPECT_THAT(error({.at = start, .lanes = {{}, {}}}),
               HasSubstr("threads of 2 lanes, there are 3"));
   EXPECT_THAT(error({.at = start, .lanes = {{}, {.loading = 0}, {}}}),
-              HasSubstr("without a loading thread"));
+              HasSubstr("has 0 loading threads, must have 1"));
   EXPECT_THAT(error({.at = start, .lanes = {{.loading = 19}, {}, {}}}),
               HasSubstr("21 loading and 0 decode threads, there are 20 and 10"));
   EXPECT_THAT(error({.at = start, .lanes = {{.decode = 11}, {}, {}}}), HasSubstr("11 decode"));

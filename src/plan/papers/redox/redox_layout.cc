@@ -25,8 +25,9 @@ Result<std::shared_ptr<const RedoxLayout>> RedoxLayout::Make(const RedoxOrderOpt
                  options.nodes >= 1);
   const std::uint64_t count = options.blocks->sample_count();
   if (count != options.job.sample_count) {
-    return InvalidArgument("order redox: the blocks hold {}, the job {}", Counted(count, "sample"),
-                           options.job.sample_count);
+    return InvalidArgument(
+        "order redox: the blocks hold {}, the job {}; give the blocks of its dataset",
+        Counted(count, "sample"), options.job.sample_count);
   }
   if (count > kLayoutSamplesMax) {
     return InvalidArgument("samples of order redox: got {}, must be at most {}; use order 'epoch'",

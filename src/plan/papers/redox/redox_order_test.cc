@@ -511,7 +511,8 @@ TEST(RedoxOrderTest, BadJobsAndTracesAreNamed) {
   options.blocks = MakeUniformBlocks(10, 2);
   const auto error = [&](Position start = {}) { return MakeRedoxOrder(options, start).status(); };
   EXPECT_EQ(error().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(error().message(), "order redox: the blocks hold 10 samples, the job 9");
+  EXPECT_EQ(error().message(),
+            "order redox: the blocks hold 10 samples, the job 9; give the blocks of its dataset");
   options.job.sample_count = 10;
   EXPECT_EQ(error({0, 5}).code(), StatusCode::kOutOfRange);
   EXPECT_EQ(error({3, 0}).code(), StatusCode::kOutOfRange);
