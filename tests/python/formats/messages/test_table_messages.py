@@ -1,4 +1,4 @@
-"""What is said of tables and annotations that are wrong, or change while they are read."""
+"""Messages about tables and annotations that are wrong, or change while they are read."""
 
 from __future__ import annotations
 
@@ -170,7 +170,8 @@ def change_between(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> No
             '{"text": "x", "n": [1, 2]}\n',
             '{"text": "x", "n": [[1], [2]]}\n',
             "indexing {}: line 1 (byte 0): 'n' is not what it was in a first pass over the table "
-            "(of entries of shape [1], in other rows of []); index it again when nothing writes to it",
+            "(of entries of shape [1], in other rows of []); index it again when nothing writes "
+            "to it",
         ),
         (
             "a.csv",
