@@ -1,4 +1,4 @@
-"""What is said of Arrow files that are damaged or hold what no field can, and of their objects."""
+"""Messages about Arrow files, damaged or with what no field holds, and objects of datasets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of files and paths that cannot be read: tars, .npy, patterns, permissions."""
+"""Messages about files and paths that cannot be read: tars, .npy, patterns, permissions."""
 
 from __future__ import annotations
 

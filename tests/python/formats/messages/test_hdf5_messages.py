@@ -1,4 +1,4 @@
-"""What is said of HDF5 files that are damaged or lie so that no row can be read alone."""
+"""Messages about HDF5 files that are damaged or lie so that no row can be read alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of formats of users, of what they tell the builder, and of indexes and packs."""
+"""Messages about formats of users, what they tell the builder, indexes and packs."""
 
 from __future__ import annotations
 

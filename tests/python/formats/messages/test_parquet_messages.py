@@ -1,4 +1,4 @@
-"""What is said of Parquet files whose footers and pages are damaged.
+"""Messages about Parquet files whose footers and pages are damaged.
 
 pyarrow refuses most of them first, in its own words: so the readers are called here that look at
 the bytes themselves.

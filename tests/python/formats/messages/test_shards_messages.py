@@ -1,4 +1,4 @@
-"""What is said of shards of LitData, MDS and TFRecord that are damaged or hold what no field can.
+"""Messages about shards of LitData, MDS and TFRecord, damaged or with what no field holds.
 
 The shards are written here, by their layouts: tests of what the packages write are others.
 """

@@ -1,4 +1,4 @@
-"""What is said of tables and annotations that are wrong, or change while they are read."""
+"""Messages about tables and annotations that are wrong, or change while they are read."""
 
 from __future__ import annotations
 
