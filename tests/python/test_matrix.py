@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 from matrix_cells import (
     EXCHANGING,
+    EXTRAS,
     FACTORS,
     NODE_FACTORS,
     NODE_REFUSALS,
@@ -38,6 +39,7 @@ from matrix_cells import (
     base_cells,
     covering_cells,
     exchanges,
+    extra_cells,
     listed_cells,
     node_cells,
     page_rows,
@@ -339,6 +341,22 @@ def test_the_cells_have_every_combination_of_three_values() -> None:
 
 def test_what_leaves_samples_out_is_crossed_with_all_factors(data: Data) -> None:
     run_all(Cells(listed_cells()), data)
+
+
+def test_what_is_given_besides_the_factors_is_crossed_with_orders_ranks_workers_and_resumes(
+    data: Data,
+) -> None:
+    run_all(Cells(extra_cells()), data)
+
+
+def test_the_extra_cells_have_every_order_and_are_few() -> None:
+    cells = list(extra_cells())
+    for extra in EXTRAS:
+        accepted = [each for each in cells if extra.items() <= each.items() and not refusal(each)]
+        for factor in ("order", "ranks", "workers", "draw", "drop_last"):
+            assert {each[factor] for each in accepted} == set(FACTORS[factor]), (extra, factor)
+        assert "resumed" in {each["run"] for each in accepted}
+    assert len(cells) < 130
 
 
 def test_a_small_table_is_covered_by_what_its_largest_factors_need() -> None:
