@@ -84,6 +84,7 @@ _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
     "split": {"format": ("folder", "row-groups"), "transform": ("image", "python")},
     "filled": {"format": ("row-groups",), "transform": ("none", "python", "collate")},
     "elsewhere": {
+        "order": ("exact", "redox"),  # Others depend on sizes: test_loader_state.py
         "format": FACTORS["format"],
         "transform": ("image", "image+python"),
         "run": ("resumed",),

@@ -353,7 +353,9 @@ def test_the_extra_cells_have_every_order_and_are_few() -> None:
     cells = list(extra_cells())
     for extra in EXTRAS:
         accepted = [each for each in cells if extra.items() <= each.items() and not refusal(each)]
-        for factor in ("order", "ranks", "workers", "draw", "drop_last"):
+        orders = {each["order"] for each in accepted}
+        assert orders == ({"exact", "redox"} if "restored" in extra else {*FACTORS["order"]})
+        for factor in ("ranks", "workers", "draw", "drop_last"):
             assert {each[factor] for each in accepted} == set(FACTORS[factor]), (extra, factor)
         assert "resumed" in {each["run"] for each in accepted}
     assert len(cells) < 130
@@ -395,6 +397,7 @@ def test_the_page_lists_the_factors_and_what_is_refused() -> None:
     factors = [(factor, ", ".join(values)) for factor, values in FACTORS.items()]
     assert page_rows("factor") == factors
     assert page_rows("cells") == written(REFUSALS)
+    assert page_rows("cells of dicts") == written(EXTRA_REFUSALS)
     own = [
         (factor, ", ".join(values))
         for factor, values in NODE_FACTORS.items()
