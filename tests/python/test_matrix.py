@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 from matrix_cells import (
     EXCHANGING,
+    EXTRA_REFUSALS,
     EXTRAS,
     FACTORS,
     NODE_FACTORS,
