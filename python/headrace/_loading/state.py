@@ -298,8 +298,8 @@ def _check_blocks(state: Mapping[str, Any], dataset: Dataset, epoch: int) -> Non
 
 def _blocks_agree(saved: _core.Index, now: _core.Index, count: int, by_bytes: bool) -> bool:
     """Whether both have the same blocks of samples, of `count` if that is not 0; and sizes."""
-    bounds = (_core.Blocks.of_index(each, count).bounds() for each in (saved, now))
-    return np.array_equal(*bounds) and (
+    before, after = (_core.Blocks.of_index(each, count).bounds() for each in (saved, now))
+    return np.array_equal(before, after) and (
         not by_bytes or np.array_equal(_core.stored_bytes(saved), _core.stored_bytes(now))
     )
 
