@@ -69,6 +69,28 @@ NODE_FACTORS: dict[str, tuple[str, ...]] = {
 LISTED = {"skip": "listed"}
 """Of a cell whose dataset leaves samples out by number: see `listed_cells`."""
 
+EXTRAS: tuple[Cell, ...] = (
+    {"names": "dict"},
+    {"opened": "split"},
+    {"opened": "filled"},
+    {"restored": "elsewhere"},
+)
+"""What a cell of `extra_cells` has besides the factors: batches that are dicts; a dataset opened
+with `split=`, or with `fill=` and `optional=`; a state that is restored with `strict=False`."""
+
+_EXTRA_FACTORS = ("order", "draw", "ranks", "workers", "drop_last", "ids", "run")
+_EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
+    "dict": {"fields": ("both", "several"), "transform": ("none", "image", "library")},
+    "split": {"format": ("folder", "row-groups"), "transform": ("image", "python")},
+    "filled": {"format": ("row-groups",), "transform": ("none", "python", "collate")},
+    "elsewhere": {
+        "order": ("exact", "redox"),  # Others depend on sizes: test_loader_state.py
+        "format": FACTORS["format"],
+        "transform": ("image", "image+python"),
+        "run": ("resumed",),
+    },
+}
+
 BASE = ("order", "draw", "fields", "format", "ranks")
 """Every cell of these, whatever is refused, in each `make check`; see `base_cells`."""
 
@@ -162,6 +184,16 @@ REFUSALS: tuple[Refusal, ...] = (
 )
 
 
+# Of cells that have something besides the factors.
+EXTRA_REFUSALS: tuple[Refusal, ...] = (
+    Refusal(
+        {"names": ("dict",), "transform": ("python", "image+python", "collate")},
+        "fields: got a dict, which names what batches hold, and a Python function, which decides "
+        "that, too: return a dict from the function, and write fields=[...], or leave it out",
+    ),
+)
+
+
 # Of two nodes, besides those of `REFUSALS`.
 NODE_REFUSALS: tuple[Refusal, ...] = (
     *(row for row in REFUSALS if not row.when.keys() - NODE_FACTORS.keys()),
@@ -201,7 +233,7 @@ def world_of(cell: Mapping[str, str]) -> int:
 
 def refusal(cell: Mapping[str, str]) -> Refusal | None:
     """Why a cell is refused; None: it is not."""
-    rows = NODE_REFUSALS if is_of_nodes(cell) else REFUSALS
+    rows = NODE_REFUSALS if is_of_nodes(cell) else (*REFUSALS, *EXTRA_REFUSALS)
     return next((row for row in rows if row.applies(cell)), None)
 
 
@@ -216,7 +248,9 @@ def whole(part: Mapping[str, str]) -> Cell:
     if part.get("order") in NODE_FACTORS["order"]:
         table = FACTORS | NODE_FACTORS
     cell = {factor: part.get(factor, values[0]) for factor, values in table.items()}
-    return cell | LISTED if leaves_out(part) else cell
+    return cell | {
+        name: part[name] for extra in (LISTED, *EXTRAS) for name in extra if name in part
+    }
 
 
 def words(cell: Mapping[str, str]) -> str:
@@ -229,7 +263,7 @@ def parse(arguments: Iterable[str]) -> Cell:
     of_nodes = part.get("order") in NODE_FACTORS["order"]
     table = FACTORS | NODE_FACTORS if of_nodes else FACTORS
     for factor, value in part.items():
-        if (factor, value) in LISTED.items():
+        if {factor: value} in (LISTED, *EXTRAS) or value == "library":
             continue
         is_jax = (factor, value) == ("output", "jax")  # where JAX can be imported
         if value not in table.get(factor, ()) and not is_jax:
@@ -357,6 +391,19 @@ def listed_cells() -> Iterator[Cell]:
     for cell in (*covering_cells(table, REFUSALS, 2), *covering_cells(sent, NODE_REFUSALS, 2)):
         if refusal(cell) is None:
             yield whole(cell | LISTED)
+
+
+def extra_cells() -> Iterator[Cell]:
+    """Of each of `EXTRAS` every combination of two values of the factors that it may meet, and what
+    it refuses."""
+    for extra in EXTRAS:
+        (value,) = extra.values()
+        table = {factor: FACTORS[factor] for factor in _EXTRA_FACTORS} | _EXTRA_VALUES[value]
+        for cell in covering_cells(table, REFUSALS, 2):
+            if refusal(cell) is None:
+                yield whole(cell | extra)
+    for row in EXTRA_REFUSALS:
+        yield from (whole({"names": "dict", "transform": each}) for each in row.when["transform"])
 
 
 def _refused_by(row: Refusal) -> Iterator[Cell]:

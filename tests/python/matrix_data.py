@@ -36,6 +36,8 @@ FIELDS = {
     "compressed": ["said", "record"],  # Each sample by itself.
     "nested": ["turns"],  # Lists of lists; some samples have no bytes.
 }
+FILLED = ["level", "age", "age_valid", "said"]
+"""The fields of the dataset that `open_filled` opens."""
 HAVE_IMAGES = ("stored", "both", "several")
 SIDE = 8  # of the images that transforms give
 TOKENS = 24  # of a sample; two bytes each in storage, eight in batches
@@ -62,6 +64,20 @@ class Data:
             return self.root / ("images" if name == "plain" else f"{name}.hri")
         return self.root / f"{name}.{kind}{'.hri' if kind == 'zipped' else ''}"
 
+    @property
+    def elsewhere(self) -> Data:
+        """The plain data in other files: names and sizes differ, numbers and pixels do not."""
+        return Data(self.root / "elsewhere")
+
+    def open_split(self, kind: str) -> hr.Dataset:
+        """The part `train` of a folder of two, which is the plain data."""
+        return hr.open(self.root / f"parts.{kind}", split="train")
+
+    def open_filled(self) -> hr.Dataset:
+        """Columns with nulls, which `fill=` and `optional=` give values."""
+        options = hr.formats.Parquet(fill={"level": -1, "said": "none"}, optional=("age",))
+        return hr.open(self.root / "absent.row-groups", format=options)
+
     def encoded(self, sample: int) -> bytes:
         (path,) = (self.root / "images").glob(f"*/{sample:03}.jpg")
         return path.read_bytes()
@@ -86,7 +102,61 @@ def write_data(root: Path) -> Data:
             _write_zipped(source, data.path(fields, "zipped"))
         write_row_groups(source, data.path(fields, "row-groups"))
         _write_homes(source, data, fields)
+    _write_elsewhere(data)
+    _write_parts(data)
+    _write_absent(root / "absent.row-groups")
     return data
+
+
+def _write_elsewhere(data: Data) -> None:
+    root = data.elsewhere.root
+    for path in sorted((data.root / "images").glob("*/*.jpg")):
+        folder = root / "images" / path.parent.name.replace("class", "kind")
+        folder.mkdir(parents=True, exist_ok=True)
+        more = b"\xff\xfe\0\x12" + b"another file...."  # A comment of JPEG.
+        (folder / path.name).write_bytes(path.read_bytes()[:2] + more + path.read_bytes()[2:])
+    source = hr.open(root / "images", index=root / "plain.hri")
+    parameters = PackParameters(order="source", block_bytes=6_000, shard_bytes=30_000)
+    write_pack(source, data.elsewhere.path("both", "pack"), parameters)
+    _write_zipped(source, data.elsewhere.path("both", "zipped"))
+    write_row_groups(source, data.elsewhere.path("both", "row-groups"))
+
+
+def _write_parts(data: Data) -> None:
+    """The plain data as `train`, and one class of it as `test`."""
+    folders = data.root / "parts.folder"
+    folders.mkdir()
+    shutil.copytree(data.root / "images", folders / "train")
+    shutil.copytree(data.root / "images" / "class1", folders / "test" / "class1")
+    tables = data.root / "parts.row-groups"
+    tables.mkdir()
+    for number, path in enumerate(sorted(data.path("both", "row-groups").iterdir())):
+        shutil.copy(path, tables / f"train-{number:05}-of-00002.parquet")
+    shutil.copy(path, tables / "test-00000-of-00001.parquet")
+
+
+def _write_absent(folder: Path) -> None:
+    folder.mkdir()
+    columns = {
+        name: [None if n in ABSENT[name] else values[n] for n in range(COUNT)]
+        for name, values in (("level", range(COUNT)), ("age", range(COUNT)), ("said", _texts()))
+    }
+    types = {"level": pa.int64(), "age": pa.float32(), "said": pa.string()}
+    table = pa.table({name: pa.array(columns[name], types[name]) for name in types})
+    path = folder / "part-0.parquet"
+    pq.write_table(table, path, compression="zstd", row_group_size=DECODED_ROWS)
+
+
+ABSENT = {
+    "level": {*range(0, COUNT, 5)},
+    "age": {*range(1, COUNT, 3), COUNT - 1},
+    "said": {*range(2, COUNT, 7)},
+}
+"""The samples without a value of each column."""
+
+
+def _texts() -> list[str]:
+    return [f"{number} été" for number in range(COUNT)]
 
 
 def _write_homes(source: hr.Dataset, data: Data, fields: str) -> None:
@@ -352,6 +422,9 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "record": records(COUNT),
     "tokens": np.arange(COUNT * TOKENS, dtype=np.int64).reshape(COUNT, TOKENS) * 28,
     "weight": weights(),
+    "level": np.array([-1 if n in ABSENT["level"] else n for n in range(COUNT)]),
+    "age": np.array([0 if n in ABSENT["age"] else n for n in range(COUNT)], np.float32),
+    "age_valid": np.array([n not in ABSENT["age"] for n in range(COUNT)]),
 }
 """Of each field that is an array, the values of all samples."""
 
@@ -361,6 +434,8 @@ RAGGED: dict[str, list[Any]] = {
     "boxes": [np.full((i % 4, 4), i, np.float32) for i in range(COUNT)],
     "frames": [np.arange(i % 9, dtype=np.int16) + i for i in range(COUNT)],
 }
+FILLED_TEXTS = ["none" if n in ABSENT["said"] else text for n, text in enumerate(_texts())]
+"""Of the field `said` of the dataset that `open_filled` opens."""
 """Of each field whose samples differ in length, those of all samples."""
 
 NESTED: dict[str, list[list[Any]]] = {

@@ -27,7 +27,7 @@ import numpy as np
 from group_readers import use_server
 from loader_data import COUNT, FLAT, made_profile
 from matrix_cells import Cell, exchanges, is_of_nodes, leaves_out, parse, refusal, world_of
-from matrix_data import ARRAYS, FIELDS, HAVE_IMAGES, NESTED, RAGGED, SIDE, Data
+from matrix_data import ARRAYS, FIELDS, FILLED, FILLED_TEXTS, NESTED, RAGGED, SIDE, Data
 from matrix_job import (
     CUT,
     GLOBAL_BATCH,
@@ -55,7 +55,27 @@ TIER_BYTES = COUNT // 2 * 4096  # Holds half of the samples.
 
 
 def fields_of(cell: Cell) -> list[str]:
+    if cell.get("opened") == "filled":
+        return FILLED
     return FIELDS[cell["fields"]] or ["image", "label"]
+
+
+class Brighter:
+    """An image transform that a loader takes for one of Albumentations."""
+
+    __module__ = "albumentations.of_a_test"
+
+    def set_random_seed(self, seed: int) -> None: ...
+
+    def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
+        return {"image": image.transpose(2, 0, 1) + np.uint8(1)}
+
+
+def names_of(cell: Cell) -> dict[str, str] | list[str] | None:
+    """`fields` of the loader."""
+    if "names" in cell:
+        return {f"its {name}": name for name in fields_of(cell)}
+    return FILLED if cell.get("opened") == "filled" else FIELDS[cell["fields"]]
 
 
 def changed(sample: hr.Sample) -> Any:
@@ -69,11 +89,15 @@ def changed(sample: hr.Sample) -> Any:
             values.append(joined(value) + 1)
         else:
             encoded = name == "image" and value.ndim == 1
-            values.append(bytes(value) if encoded else value + 1)
+            more = np.asarray(value).dtype.type(1)  # True stays true.
+            values.append(bytes(value) if encoded else value + more)
     return (*values, sample.id, sample.epoch)
 
 
-_CHANGED = ("weight", "image", "record", "label", "tokens", *RAGGED, *NESTED)
+_CHANGED = (
+    *("weight", "image", "record", "label", "tokens", "level", "age", "age_valid"),
+    *(*RAGGED, *NESTED),
+)
 
 
 def joined(lists: list[Any]) -> np.ndarray[Any, Any]:
@@ -129,7 +153,7 @@ def make(
     given: dict[str, Any] = {
         "order": order_of(cell),
         "seed": SEED,
-        "fields": FIELDS[cell["fields"]],
+        "fields": names_of(cell),
         "sharding": hr.Sharding(rank=rank, world_size=ranks),
         "tiers": tiers_of(cell, folder),
         "cache": hr.Cache(placement=cell["placement"]),
@@ -152,7 +176,7 @@ def make(
         given["shuffle"] = cell["draw"] == "shuffle"
         if cell["draw"] == "sampler":
             given["sampler"] = Sampler(cell, rank)
-    has_images = cell["fields"] in HAVE_IMAGES  # Else an image transform is refused.
+    has_images = "image" in fields_of(cell)  # Else an image transform is refused.
     both = (FLAT, changed) if has_images else changed
     given["transform"] = {
         "none": None,
@@ -160,10 +184,15 @@ def make(
         "python": changed,
         "image+python": both,
         "collate": both,
+        "library": (FLAT, Brighter()) if has_images else None,
     }[cell["transform"]]
     if cell["transform"] == "python":
         given["decode"] = False
-    if cell["fields"] in ("ragged", "nested") and cell["transform"] in ("python", "image+python"):
+    is_filled = cell.get("opened") == "filled"
+    if (is_filled or cell["fields"] in ("ragged", "nested")) and cell["transform"] in (
+        "python",
+        "image+python",
+    ):
         given["ragged"] = "list"
     given["workers"] = hr.Workers(
         None if cell["workers"] == "default" else int(cell["workers"]),
@@ -179,7 +208,13 @@ def make(
     if exchanges(cell) or asks:
         given["nodes"] = hr.Nodes(addresses=job.addresses[again])
     node = rank // here if exchanges(cell) else None
+    if again and "restored" in cell:
+        data = data.elsewhere
     path = data.path(cell["fields"], cell["format"], node)
+    if cell.get("opened") == "split":
+        return hr.Loader(data.open_split(cell["format"]), **given)
+    if is_filled:
+        return hr.Loader(data.open_filled(), **given)
     if not leaves_out(cell):
         return hr.Loader(path, **given)
     if path.name == "images":  # Of a folder files are left out by name: they have no numbers then.
@@ -234,6 +269,11 @@ def check_nested(cell: Cell, rows: Any, expected: list[Any], python: bool) -> No
 def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) -> None:
     """Every bit of every field of the batch must be those of samples `ids`."""
     values = list(batch)
+    if "names" in cell:
+        assert isinstance(batch, dict)
+        own = [f"its {name}" for name in fields_of(cell)]
+        assert values == own + ["sample_id"] * (cell["ids"] == "yes")
+        values = list(batch.values())
     if cell["ids"] == "yes":
         assert as_array(values.pop()).tolist() == ids
     python = cell["transform"] in ("python", "image+python", "collate")
@@ -249,7 +289,8 @@ def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) 
             assert rows == [data.encoded(sample) for sample in ids], f"image of samples {ids}"
             continue
         if name in RAGGED:
-            check_ragged(cell, value, [RAGGED[name][sample] for sample in ids], python)
+            texts = FILLED_TEXTS if cell.get("opened") == "filled" else RAGGED[name]
+            check_ragged(cell, value, [texts[sample] for sample in ids], python)
             continue
         if name in NESTED:
             check_nested(cell, value, [NESTED[name][sample] for sample in ids], python)
@@ -257,6 +298,7 @@ def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) 
         check_type(cell, value)
         if name == "image":
             expected = np.array(ids, np.uint8)[:, None, None, None]
+            expected = expected + np.uint8(cell["transform"] == "library")
             expected = np.broadcast_to(expected, (len(ids), 3, SIDE, SIDE))
         else:
             expected = ARRAYS[name][ids]
@@ -289,7 +331,10 @@ class RankLoop:
                 state = json.loads(json.dumps(loader.state_dict()))
                 loader.close()
                 loader = self._made(again=True)
-                loader.load_state_dict(state)
+                if "restored" in cell:
+                    self._restore_elsewhere(loader, state)
+                else:
+                    loader.load_state_dict(state)
                 first = self.got.pop()
                 yield from self._epoch(loader, 0, wanted[0][CUT:], True)
                 self.got[0] = first + self.got[0]
@@ -303,6 +348,17 @@ class RankLoop:
             self._job.barrier.wait()
         finally:
             loader.close()
+
+    def _restore_elsewhere(self, loader: hr.Loader, state: Any) -> None:
+        """In a loader of other files, which only `strict=False` takes."""
+        message = "it is not refused"
+        try:
+            loader.load_state_dict(state)
+        except errors.FailedPreconditionError as error:
+            message = str(error)
+        assert message.endswith("continue with load_state_dict(state, strict=False)"), message
+        loader.load_state_dict(state, strict=False)
+        self._data = self._data.elsewhere
 
     def _made(self, again: bool = False) -> hr.Loader:
         """`again`: after another loader of the rank."""

@@ -28,6 +28,8 @@ import group_readers
 import pytest
 from matrix_cells import (
     EXCHANGING,
+    EXTRA_REFUSALS,
+    EXTRAS,
     FACTORS,
     NODE_FACTORS,
     NODE_REFUSALS,
@@ -39,6 +41,7 @@ from matrix_cells import (
     base_cells,
     covering_cells,
     exchanges,
+    extra_cells,
     listed_cells,
     node_cells,
     page_rows,
@@ -353,6 +356,24 @@ def test_what_leaves_samples_out_is_crossed_with_all_factors(data: Data) -> None
     run_all(Cells(listed_cells()), data)
 
 
+def test_what_is_given_besides_the_factors_is_crossed_with_orders_ranks_workers_and_resumes(
+    data: Data,
+) -> None:
+    run_all(Cells(extra_cells()), data)
+
+
+def test_the_extra_cells_have_every_order_and_are_few() -> None:
+    cells = list(extra_cells())
+    for extra in EXTRAS:
+        accepted = [each for each in cells if extra.items() <= each.items() and not refusal(each)]
+        orders = {each["order"] for each in accepted}
+        assert orders == ({"exact", "redox"} if "restored" in extra else {*FACTORS["order"]})
+        for factor in ("ranks", "workers", "draw", "drop_last"):
+            assert {each[factor] for each in accepted} == set(FACTORS[factor]), (extra, factor)
+        assert "resumed" in {each["run"] for each in accepted}
+    assert len(cells) < 130
+
+
 def test_a_small_table_is_covered_by_what_its_largest_factors_need() -> None:
     table = dict.fromkeys("abcd", ("0", "1"))
     assert len(covering_cells(table, ())) <= 12
@@ -389,6 +410,7 @@ def test_the_page_lists_the_factors_and_what_is_refused() -> None:
     factors = [(factor, ", ".join(values)) for factor, values in FACTORS.items()]
     assert page_rows("factor") == factors
     assert page_rows("cells") == written(REFUSALS)
+    assert page_rows("cells of dicts") == written(EXTRA_REFUSALS)
     own = [
         (factor, ", ".join(values))
         for factor, values in NODE_FACTORS.items()

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from types import NoneType
 from typing import Any
 
+import numpy as np
+
 from headrace import _core
 from headrace._arguments import flag, integer, shown, whole
 from headrace._dataset import Dataset, left_out_of
@@ -134,7 +136,7 @@ def check_state(
             *((*_SAMPLER, *_LAST, _OWN, _GENERATORS) if with_sampler else ()),
         ),
     )
-    _check_dataset(state, dataset, content, strict)
+    is_other = _check_dataset(state, dataset, content, strict)
     _check_left_out(state, dataset)
     for key, value in expected.items():
         if not _same(state[key], value):
@@ -162,6 +164,8 @@ def check_state(
                 raise InvalidArgumentError(f"state: {key} is {shown(state[key])}, must be text")
         return epoch, integer("state sampler_step", state["sampler_step"], 0, 2**62)
     samples = integer("state samples", state["samples"], 0, 2**62)
+    if is_other and samples:
+        _check_blocks(state, dataset, epoch)
     step, rest = divmod(samples, expected["global_batch"])
     if rest:
         raise InvalidArgumentError(
@@ -233,13 +237,16 @@ def _check_unknown(state: Mapping[str, Any], known: Collection[str]) -> None:
 
 def _check_dataset(
     state: Mapping[str, Any], dataset: Dataset, content: Content, strict: bool
-) -> None:
-    """Raises if the samples may not be those of the state: a copy of the files has the same."""
+) -> bool:
+    """Whether the files are others, which only `strict=False` takes: a copy has the same.
+
+    Raises FailedPreconditionError if the samples may not be those of the state.
+    """
     is_old = not any(key in state for key in _CONTENT)
     if not is_old:
         _check_content(state, content)
     if _same(state["fingerprint"], dataset.fingerprint):
-        return
+        return False
     why: str | None
     if is_old:
         why = "another dataset, or its files have changed or were copied since"
@@ -256,7 +263,7 @@ def _check_dataset(
         if how is not None:
             why += f": {how}"
     if why is None:
-        return
+        return not _same(state["content"], content.known)
     if strict and _same(state.get("dataset"), content.holds):
         why += (
             "; if sample numbers mean the same there, continue with "
@@ -267,6 +274,33 @@ def _check_dataset(
     raise FailedPreconditionError(
         f"state: saved with fingerprint {shown(state['fingerprint'])}, restored in a loader of "
         f"{dataset.path} with {dataset.fingerprint!r}: {why}"
+    )
+
+
+def _check_blocks(state: Mapping[str, Any], dataset: Dataset, epoch: int) -> None:
+    """Raises if the rest of the epoch may be another one, as blocks or their bytes are others."""
+    order = _core.find_order(state["order"])
+    count = whole(state["order_parameters"].get("block_samples")) or 0
+    by_bytes = bool(order.budget_parameter)
+    if not order.reads_blocks or (count and not by_bytes):
+        return
+    saved = kept_index(state["fingerprint"])
+    if saved is not None and _blocks_agree(saved, dataset.index, count, by_bytes):
+        return
+    what = "the sizes of samples" if by_bytes else "the blocks of samples"
+    raise FailedPreconditionError(
+        f"state: within epoch {epoch} of order {order.name!r}, which depends on {what}: these "
+        f"{'may be' if saved is None else 'are'} others in {dataset.path}, so that samples would "
+        "come twice, and others not at all; load a state from the end of an epoch, or leave it out "
+        f"and call loader.set_epoch({epoch + 1})"
+    )
+
+
+def _blocks_agree(saved: _core.Index, now: _core.Index, count: int, by_bytes: bool) -> bool:
+    """Whether both have the same blocks of samples, of `count` if that is not 0; and sizes."""
+    before, after = (_core.Blocks.of_index(each, count).bounds() for each in (saved, now))
+    return np.array_equal(before, after) and (
+        not by_bytes or np.array_equal(_core.stored_bytes(saved), _core.stored_bytes(now))
     )
 
 

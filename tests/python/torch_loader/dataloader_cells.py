@@ -20,7 +20,7 @@ FACTORS: dict[str, tuple[str, ...]] = {
     ),
     "batch_size": ("4", "1", "none"),
     "drop_last": ("no", "yes"),
-    "reads": ("loop", "threads", "processes", "persistent", "pool"),
+    "reads": ("loop", "threads", "processes", "persistent", "pool", "auto"),
     "collate": ("default", "own"),
     "delivery": ("in-order", "as-ready", "arrival"),
     "epoch_size": ("none", "10"),
@@ -52,6 +52,7 @@ REFUSALS: tuple[Refusal, ...] = (
         for factor, value, argument in (
             ("reads", "threads", "worker_method='thread'"),
             ("reads", "pool", "pool_size=5"),
+            ("reads", "auto", "pool_size='auto'"),
             ("delivery", "arrival", "fetch='arrival'"),
             ("epoch_size", "10", "epoch_size=10"),
         )

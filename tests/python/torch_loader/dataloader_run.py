@@ -42,6 +42,7 @@ READS: dict[str, dict[str, Any]] = {
     "loop": WAYS["direct"],
     "threads": {"num_workers": 2, "pool_size": 16, "worker_method": "thread"},
     **{name: WAYS[name] for name in ("processes", "persistent", "pool")},
+    "auto": {"num_workers": 2, "pool_size": "auto"},
     "persistent-pool": WAYS["persistent"] | WAYS["pool"],
 }
 DELIVERY: dict[str, dict[str, Any]] = {
@@ -55,6 +56,7 @@ MOVES = {
     "processes": "loop",
     "persistent": "persistent-pool",
     "pool": "processes",
+    "auto": "loop",
 }
 
 
