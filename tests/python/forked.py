@@ -152,14 +152,16 @@ class ForkServer:
         self.close()
 
 
+_RANKS = ("numpy", "headrace", "headrace._loading.node", "loader_data")
 _SHARED = {
-    "ranks": ("numpy", "headrace", "headrace._loading.node", "loader_data"),
+    "ranks": _RANKS,
+    "torch ranks": (*_RANKS, "headrace.torch"),
     "commands": ("headrace.cli.main", "PIL.Image", "pyarrow.parquet", "rich.progress"),
 }
 
 
 def shared_server(kind: str) -> ForkServer:
-    """One of this process, until its end: for "ranks", or for "commands" (-m headrace)."""
+    """One of this process, until its end: "ranks", "torch ranks" or "commands" (-m headrace)."""
     return _shared_server(os.getpid(), kind)
 
 
