@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from forked import shared_server
+from forks import shared_server
 
 import headrace as hr
 from headrace._loading import node
@@ -270,7 +270,7 @@ class Ranks:
         local_ranks: int | Sequence[int] | None = None,
         server: str = "ranks",
     ) -> None:
-        """`server`: with what they import (forked.py)."""
+        """`server`: with what they import (forks)."""
         self.port = next(Ranks._ports) if port is None else port
         if local_ranks is None or isinstance(local_ranks, int):
             here = local_ranks or count

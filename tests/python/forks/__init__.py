@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-import fork_server
+SERVER = str(Path(__file__).with_name("server.py"))
 
 
 class Forked:
@@ -68,7 +68,7 @@ class ForkServer:
         self._lock = threading.Lock()
         paths = os.pathsep.join(filter(None, sys.path))
         self._process = subprocess.Popen(
-            [sys.executable, *options, fork_server.__file__, *modules],
+            [sys.executable, *options, SERVER, *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths} | variables,

@@ -4,7 +4,7 @@ A loader starts one by a command, and importing takes each a quarter of a second
 gives its socket to the server, whose fork is the reader, and ends with it. What a reader does and
 how the core treats it are the same.
 
-Usage: group_readers.py SOCKET: the server, until its stdin ends.
+Usage: forks/group_readers.py SOCKET: the server, until its stdin ends.
 """
 
 from __future__ import annotations
