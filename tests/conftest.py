@@ -4,10 +4,10 @@ and a list of failures for tools/stages."""
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
@@ -53,12 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, for all processes to end together. HEADRACE_SHUFFLE=SEED runs the
-    tests in a random order: none may need another before it."""
+    """The longest files first, for all processes to end together; before them those of which
+    nothing is known. HEADRACE_SHUFFLE=SEED runs the tests in a random order: none may need another
+    before it."""
     seconds = times.read(TESTS / "times.json")
-    of_files: dict[str, float] = defaultdict(float)
-    for function, taken in seconds.items():
-        of_files[function.partition("::")[0]] += taken
+    of_files = times.of_files(seconds)
     for item in items:
         if item.path.parent == TESTS:
             item.add_marker("house")
@@ -68,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("long")
     seed = os.environ.get("HEADRACE_SHUFFLE")
     if seed is None:
-        items.sort(key=lambda item: -of_files[item.nodeid.partition("::")[0]])
+        items.sort(key=lambda item: -of_files.get(times.file_of(item.nodeid), math.inf))
     else:
         random.Random(seed).shuffle(items)
 

@@ -30,7 +30,7 @@ _NOT_OURS = re.compile(
 
 # They live as long as the process that first used multiprocessing.
 _LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-_LASTING_THREAD = "fork-server"  # so fork_server.py calls its own; its forks have its command
+_LASTING_THREAD = "fork-server"  # so forks/server.py calls its own; its forks have its command
 
 
 class Watch:

@@ -224,6 +224,7 @@ def test_times_of_functions_that_did_not_run_stay(tmp_path: Path) -> None:
         '<testcase file="x.py" name="z" time="0.5"/>'
         '<testcase file="x.py" name="w" time="0"><skipped/></testcase></testsuite>'
     )
-    before = {"x.py::y": 9.0, "x.py::z": 4.0, "x.py::w": 7.0}
+    before = {"a.py": 0.3, "x.py": 0.1, "x.py::y": 9.0, "x.py::z": 4.0, "x.py::w": 7.0}
     found = times.of_runs([tmp_path / "junit.xml", tmp_path / "none.xml"], before)
-    assert found == {"x.py::w": 7.0, "x.py::y": 3.5}
+    assert found == {"a.py": 0.3, "x.py": 0.5, "x.py::w": 7.0, "x.py::y": 3.5}
+    assert times.of_files(found) == {"a.py": 0.3, "x.py": 11.0}

@@ -24,7 +24,7 @@ from typing import Any
 
 import matrix_data
 import numpy as np
-from group_readers import use_server
+from forks.group_readers import use_server
 from loader_data import COUNT, FLAT, made_profile
 from matrix_cells import Cell, exchanges, is_of_nodes, leaves_out, parse, refusal, world_of
 from matrix_data import ARRAYS, FIELDS, FILLED, FILLED_TEXTS, NESTED, RAGGED, SIDE, Data

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from forked import shared_server
+from forks import shared_server
 
 import headrace as hr
 from headrace._nodes import process as node
@@ -194,7 +194,9 @@ class RankError(Exception):
 class Rank:
     """One rank's process."""
 
-    def __init__(self, rank: int, ranks: int, port: int, seat: tuple[int, int, int]) -> None:
+    def __init__(
+        self, rank: int, ranks: int, port: int, seat: tuple[int, int, int], server: str
+    ) -> None:
         """`seat`: its node, its number there, and how many there are."""
         environment = dict(os.environ)
         node, local_rank, local_ranks = seat
@@ -210,7 +212,7 @@ class Rank:
             MASTER_PORT=str(port),
             PYTHONPATH=os.pathsep.join(filter(None, paths)),
         )
-        self.process = shared_server("ranks").start(["-c", PROGRAM], environment, pipes=True)
+        self.process = shared_server(server).start(["-c", PROGRAM], environment, pipes=True)
         self._read = b""
 
     def say(self, name: str, *arguments: Any, **named: Any) -> None:
@@ -266,7 +268,9 @@ class Ranks:
         numbers: Sequence[int] | None = None,
         port: int | None = None,
         local_ranks: int | Sequence[int] | None = None,
+        server: str = "ranks",
     ) -> None:
+        """`server`: with what they import (forks)."""
         self.port = next(Ranks._ports) if port is None else port
         if local_ranks is None or isinstance(local_ranks, int):
             here = local_ranks or count
@@ -275,7 +279,7 @@ class Ranks:
             (node, seat, here) for node, here in enumerate(local_ranks) for seat in range(here)
         ]
         numbers = range(count) if numbers is None else numbers
-        self.ranks = [Rank(rank, count, self.port, seats[rank]) for rank in numbers]
+        self.ranks = [Rank(rank, count, self.port, seats[rank], server) for rank in numbers]
 
     def __getitem__(self, rank: int) -> Rank:
         return self.ranks[rank]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import shared_server
+from forks import shared_server
 
 import headrace as hr
 from headrace._process.command import is_command

@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import group_readers
 import pytest
+from forks import group_readers
 from matrix_cells import (
     EXCHANGING,
     EXTRA_REFUSALS,
@@ -67,7 +67,7 @@ SOAK = os.environ.get("HEADRACE_SOAK") == "1"
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
-    """Also has row groups read by forks (group_readers.py); `make soak` by the command itself."""
+    """Row groups are read by forks (forks/group_readers.py); in `make soak` by the command."""
     root = tmp_path_factory.mktemp("matrix")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(root / "cache"))

@@ -1,7 +1,8 @@
 """How long each test function takes: `tests/times.json`, from which pytest sorts and divides tests.
 
 `python tools/stages times` writes it from what the last runs of `make test` and `make check` left.
-Seconds are of all cases of a function together; those below one second are left out.
+Seconds are of all cases of a function together. Those below one second have no line of their own:
+a line without a function is what is left of its file, and each file that ran has one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from xml.etree import ElementTree
 LEAST_S = 1.0
 LONG_S = 2.5  # `make test` leaves a function that takes longer to `make check`
 
-Times = dict[str, float]  # by function: "tests/python/test_x.py::test_y"
+Times = dict[str, float]  # by function: "tests/python/test_x.py::test_y"; or by file, the rest
 
 
 def read(path: Path) -> Times:
@@ -28,6 +29,19 @@ def function_of(name: str) -> str:
     return name.partition("[")[0]
 
 
+def file_of(name: str) -> str:
+    """Of the node of a test, or of a line of `Times`."""
+    return name.partition("::")[0]
+
+
+def of_files(times: Times) -> Times:
+    """By file, of all its functions. A file that is not there never ran."""
+    sums: dict[str, float] = defaultdict(float)
+    for name, seconds in times.items():
+        sums[file_of(name)] += seconds
+    return dict(sums)
+
+
 def of_runs(junits: Iterable[Path], before: Times) -> Times:
     """`before`, with the functions that ran anew: of pytest's junit files of family xunit1."""
     sums: dict[str, float] = defaultdict(float)
@@ -36,8 +50,13 @@ def of_runs(junits: Iterable[Path], before: Times) -> Times:
             if case.find("skipped") is None:
                 function = f"{case.get('file')}::{function_of(case.get('name') or '')}"
                 sums[function] += float(case.get("time") or 0)
-    times = before | {name: round(seconds, 1) for name, seconds in sums.items()}
-    return {name: seconds for name, seconds in sorted(times.items()) if seconds >= LEAST_S}
+    long = {name: seconds for name, seconds in sums.items() if seconds >= LEAST_S}
+    rests = dict.fromkeys(map(file_of, sums), 0.0)
+    for name in sums.keys() - long.keys():
+        rests[file_of(name)] += sums[name]
+    kept = {name: seconds for name, seconds in before.items() if name not in sums}
+    times = {name: round(seconds, 1) for name, seconds in (kept | long | rests).items()}
+    return dict(sorted(times.items()))
 
 
 def write(path: Path, times: Times) -> None:

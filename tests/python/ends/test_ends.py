@@ -24,7 +24,7 @@ from typing import Any
 import ends_program
 import fuse_server
 import pytest
-from forked import ForkServer
+from forks import ForkServer
 from fuse_server import mounted
 from loader_data import python_command
 from matrix_data import write_row_groups, write_zstd_shards

@@ -1,10 +1,10 @@
-"""Imported before torchrun's agent is forked (forked.py): it starts its ranks as forks, too.
+"""Imported before torchrun's agent is forked (forks): it starts its ranks as forks, too.
 
 Everything else is torchrun's: the rendezvous, restarts, variables and logs.
 """
 
 import torch.distributed.run  # noqa: F401  # what an agent imports
-from fork_server import ForkedPopen
+from forks.server import ForkedPopen
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import Forked, ForkServer
+from forks import Forked, ForkServer
 from loader_data import COUNT
 from node_ranks import wait_for_end
 from test_exchange import packed_homes

@@ -4,11 +4,12 @@ A loader starts one by a command, and importing takes each a quarter of a second
 gives its socket to the server, whose fork is the reader, and ends with it. What a reader does and
 how the core treats it are the same.
 
-Usage: group_readers.py SOCKET: the server, until its stdin ends.
+Usage: forks/group_readers.py SOCKET: the server, until its stdin ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -19,7 +20,6 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.formats import _row_group_reader as reader
@@ -40,7 +40,7 @@ server.recv(1)
 """
 
 
-@contextmanager
+@contextlib.contextmanager
 def served(folder: Path) -> Iterator[dict[str, str]]:
     """Serves below a folder; the variables with which `use_server` finds it."""
     address = str(folder / "readers")
@@ -74,20 +74,28 @@ def main(address: str) -> None:
         except ImportError:
             continue
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for them.
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(address)
         server.listen(64)
         print("serves", flush=True)
+        readers: list[int] = []
         while True:
             ready, _, _ = select.select([server, 0], [], [])
+            if 0 in ready:
+                for pid in readers:  # One that a process keeps does not end by itself.
+                    os.kill(pid, signal.SIGKILL)
+            for pid in list(readers):  # Waited for, so that their time is counted.
+                if os.waitpid(pid, 0 if 0 in ready else os.WNOHANG)[0] != 0:
+                    readers.remove(pid)
             if 0 in ready:
                 return
             client, _ = server.accept()
             text, handles, _, _ = socket.recv_fds(client, 32, 1)
-            if handles and os.fork() == 0:
-                server.close()
-                _read(handles[0], text.decode())
+            if handles:
+                readers.append(os.fork())
+                if readers[-1] == 0:
+                    server.close()
+                    _read(handles[0], text.decode())
             for handle in handles:
                 os.close(handle)
             client.close()
@@ -95,7 +103,6 @@ def main(address: str) -> None:
 
 def _read(handle: int, process: str) -> None:
     """The reader, in the fork; `client` closes with it."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     os.dup2(0, 1)
     sys.argv = ["reader", str(handle), process]

@@ -1,6 +1,6 @@
-"""Starts programs as forks of this process, which has imported what they need. See forked.py.
+"""Starts programs as forks of this process, which has imported what they need: forks/__init__.py.
 
-Usage: fork_server.py MODULE...: imports these, and starts no thread. A line of JSON on stdin is a
+Usage: forks/server.py MODULE...: imports these, and starts no thread. A line of JSON on stdin is a
 program to start, and the line that answers on stdout is its process id. Its code of exit goes to a
 pipe of the client. All programs end with this process, and it ends with its stdin.
 """
@@ -137,7 +137,7 @@ def run(words: list[str]) -> None:
 
 
 def run_and_end(words: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """The same, in a process that was just forked; and runs nothing of what called this."""
+    """The same, in a process that was just forked. It does not return to what called this."""
     code = 1
     try:
         begin(environment)

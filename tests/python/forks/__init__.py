@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-import fork_server
+SERVER = str(Path(__file__).with_name("server.py"))
 
 
 class Forked:
@@ -68,7 +68,7 @@ class ForkServer:
         self._lock = threading.Lock()
         paths = os.pathsep.join(filter(None, sys.path))
         self._process = subprocess.Popen(
-            [sys.executable, *options, fork_server.__file__, *modules],
+            [sys.executable, *options, SERVER, *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths} | variables,
@@ -152,14 +152,16 @@ class ForkServer:
         self.close()
 
 
+_RANKS = ("numpy", "headrace", "headrace._nodes.process", "loader_data")
 _SHARED = {
-    "ranks": ("numpy", "headrace", "headrace._nodes.process", "loader_data"),
+    "ranks": _RANKS,
+    "torch ranks": (*_RANKS, "headrace.torch"),
     "commands": ("headrace.cli.main", "PIL.Image", "pyarrow.parquet", "rich.progress"),
 }
 
 
 def shared_server(kind: str) -> ForkServer:
-    """One of this process, until its end: for "ranks", or for "commands" (-m headrace)."""
+    """One of this process, until its end: "ranks", "torch ranks" or "commands" (-m headrace)."""
     return _shared_server(os.getpid(), kind)
 
 
