@@ -152,7 +152,7 @@ def test_an_error_of_the_core_or_of_another_process_is_known_by_its_text(project
 
 
 @pytest.mark.parametrize(
-    ("template", "text", "told"),
+    ("template", "text", "known"),
     [
         ("root: {}", "opening 'a': root: has a NUL character", True),
         ("root: {}", "the root: has a NUL character", False),
@@ -162,10 +162,10 @@ def test_an_error_of_the_core_or_of_another_process_is_known_by_its_text(project
         ("{}: {}", "a: b", False),
     ],
 )
-def test_a_place_of_short_parts_is_told_by_all_of_them(
-    template: str, text: str, told: bool
+def test_a_place_of_short_parts_is_known_by_all_of_them(
+    template: str, text: str, known: bool
 ) -> None:
-    assert Site("a.cc", "f", "X", template, (1, 1)).says(text) is told
+    assert Site("a.cc", "f", "X", template, (1, 1)).says(text) is known
 
 
 def test_text_within_the_text_of_a_caller_is_judged_with_it(project: Path) -> None:

@@ -553,9 +553,8 @@ TEST_F(BatchFactoryTest, WhatCannotBeIsNamed) {
     EXPECT_EQ(BatchOrderFactory().Make(request, {}).status().message(), status.message());
     return std::string(status.message());
   };
-  EXPECT_EQ(error([](OrderRequest& r) {
-              r.costs = Table({1, 2, 3});
-            }),
+  const auto three = Table({1, 2, 3});
+  EXPECT_EQ(error([&](OrderRequest& r) { r.costs = three; }),
             "costs of order batch: got 3 numbers, must be one for each of 4 samples");
   EXPECT_EQ(error([](OrderRequest& r) {
               r.homes = Table({1, 0, 0, 0, 0});

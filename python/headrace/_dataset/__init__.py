@@ -8,7 +8,6 @@ from headrace._dataset.dataset import (
     epoch_samples,
     find_dataset,
     image_folder,
-    index_folder,
     left_out_of,
     let_go,
     open_dataset,
@@ -18,6 +17,7 @@ from headrace._dataset.dataset import (
 from headrace._dataset.dataset import (
     _reopen as _reopen,  # Pickles of earlier versions name it here.
 )
+from headrace._dataset.indexing import index_folder
 
 __all__ = [
     "Dataset",

@@ -26,7 +26,6 @@ from headrace.formats._base.findings import (
     Finding,
     findings_of,
     skip_of,
-    skip_patterns,
     warn_of,
     warn_of_skip,
 )
@@ -42,7 +41,6 @@ from headrace.formats._rowgroups.kept_reader import KeptReader
 
 if TYPE_CHECKING:
     from headrace.formats._base.builder import Progress
-    from headrace.formats._indexing.elsewhere import Elsewhere
 
 _KEPT_BYTES = 64 * 2**20  # of what Dataset.read decoded
 
@@ -375,7 +373,7 @@ def open_dataset(
         raise InvalidArgumentError(
             f"progress: got {shown(progress)}, must be a function of the number of files found"
         )
-    dataset, is_new = _find(path, index, skip, progress, _row_of(format), split)
+    dataset, is_new = _find(path, index, skip, progress, row_of(format), split)
     if is_new:
         failing = [finding for finding in dataset.report if not finding.can_be_decoded]
         warn_of(failing, dataset.index, dataset.path, "indexing")
@@ -471,7 +469,8 @@ def _open_given(row: Format, given: Given, wanted: Wanted) -> tuple[Dataset, boo
     return Dataset(opened.index, where, None, formats.table.OTHER), opened.is_new
 
 
-def _row_of(format: FormatArgument) -> Format | None:
+def row_of(format: FormatArgument) -> Format | None:
+    """The format that is given. Raises: InvalidArgumentError."""
     given: object = format
     if given is None or isinstance(given, Format):
         return given
@@ -481,31 +480,6 @@ def _row_of(format: FormatArgument) -> Format | None:
         f"format: got {shown(format)}, must be a format, such as headrace.formats.Tokens(...), or "
         "the name of one"
     )
-
-
-def index_folder(
-    root: str | os.PathLike[str],
-    output: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-    skip: str | Iterable[str] = (),
-    format: FormatArgument = None,
-    jobs: int | None = None,
-    elsewhere: Elsewhere | None = None,
-    split: str | None = None,
-) -> tuple[Dataset, str]:
-    """Indexes a dataset anew, whatever is cached: the dataset and where its index was written."""
-    where = dataset_path("indexing", root)
-    patterns, lists = listed.divided(skip)
-    named = listed.with_names(patterns, lists)
-    where, row = formats.table.chosen(where, _row_of(format), split, named)
-    if any(each.numbers or not row.follows_skip for each in lists):
-        raise InvalidArgumentError(
-            f"indexing {where}: skip={list(skip_patterns(skip))!r}: an index holds all samples of "
-            f"{row.opens}; index it without, and give skip= to hr.open()"
-        )
-    wanted = Wanted(output, named, progress, jobs, elsewhere)
-    index, target = row.build(where, wanted)
-    return Dataset(index, where, None, row), target
 
 
 def image_folder(dataset: Dataset) -> str | None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from headrace.errors import FailedPreconditionError, InvalidArgumentError
-from headrace.formats._base.builder import Builder
-from headrace.formats._tables.absent import NOT_GIVEN, valid_field
+from headrace.errors import InvalidArgumentError
+from headrace.formats._tables.absent import NOT_GIVEN
 from headrace.formats._tables.cells import ABSENT_WORDS, Oddities, bare_number
+from headrace.formats._tables.held import NAMES, Holds, flat_list
 from headrace.formats._tables.numbers import note_infinite, peak_of, stays_finite
 from headrace.formats._tables.piece import Piece
 
@@ -30,10 +28,6 @@ _REAL = re.compile(
     r"|nan|NaN|inf|-?Infinity)"
 ).fullmatch
 
-_NAMES = {
-    "NoneType": "null", "bool": "bool", "int": "integer", "float": "float", "str": "text",
-    "list": "list", "dict": "object",
-}  # fmt: skip
 _ABSENT = {"null", "empty"}
 _ZEROS: dict[str, Any] = {
     "text": "", "bool": False, "list": [], "integer": 0, "float": 0, "object": "",
@@ -78,7 +72,7 @@ class Scanned:
         self.table, self.typed = piece.path, piece.typed
         self.absent += values.count(None if piece.typed else "")
         if piece.typed:
-            kinds = [_NAMES.get(each.__name__, each.__name__) for each in map(type, values)]
+            kinds = [NAMES.get(each.__name__, each.__name__) for each in map(type, values)]
         elif "text" in self.first:  # It is text, whatever follows.
             if "" in values and "empty" not in self.first:
                 self.first["empty"] = piece.where(values.index(""))
@@ -155,11 +149,11 @@ class Scanned:
 
     def _note_lists(self, piece: Piece, values: list[Any], kinds: list[str]) -> None:
         lists = [each for each, kind in zip(values, kinds, strict=True) if kind == "list"]
-        flat = _flat(lists, self.shape)
+        flat = flat_list(lists, self.shape)
         if isinstance(flat, str):
             for row, each in enumerate(values):
                 if kinds[row] == "list":
-                    why = _flat([each], self.shape)
+                    why = flat_list([each], self.shape)
                     if isinstance(why, str):
                         raise InvalidArgumentError(
                             f"{piece.where(row)}: column {self.name!r} is a list {why}; "
@@ -172,7 +166,7 @@ class Scanned:
             )
         leaves, shape = flat
         self.shape = shape if leaves else self.shape
-        self.leaves |= {_NAMES[each.__name__] for each in set(map(type, leaves))}
+        self.leaves |= {NAMES[each.__name__] for each in set(map(type, leaves))}
         whole = [each for each in leaves if type(each) is int]
         if whole:
             self.largest = max(self.largest, max(whole), -min(whole))
@@ -240,7 +234,7 @@ class Scanned:
             found = self._holds(kinds or {"empty"}, declared)
             stand_in = 0 if found.what == "classes" else self._zero_of(found)
             return replace(found, stand_in=stand_in, is_optional=True)
-        own = _NAMES.get(type(self.fill).__name__, "")
+        own = NAMES.get(type(self.fill).__name__, "")
         is_number = {own} | kinds <= {"integer", "float"}
         is_text = "text" in kinds and (not self.typed or kinds == {"text"})
         as_label = self.wants_classes and own == "integer" and is_text
@@ -269,14 +263,14 @@ class Scanned:
         if type(self.fill) is int:
             self.largest = max(self.largest, abs(self.fill))
         elif isinstance(self.fill, list):
-            flat = _flat([self.fill], self.shape)
+            flat = flat_list([self.fill], self.shape)
             if isinstance(flat, str):
                 raise self._refused_fill(f"it is a list {flat}")
             whole = [abs(each) for each in flat[0] if type(each) is int]
             self.largest = max(self.largest, *whole, 0)
             if self.largest >= _INT64:
                 raise self._refused_fill("it has a number of more than 64 bits")
-            self.leaves |= {_NAMES[each.__name__] for each in set(map(type, flat[0]))}
+            self.leaves |= {NAMES[each.__name__] for each in set(map(type, flat[0]))}
 
     def _refused_fill(self, why: str) -> InvalidArgumentError:
         return InvalidArgumentError(
@@ -346,159 +340,9 @@ class Scanned:
         )
 
 
-@dataclass(frozen=True)
-class Holds:
-    """What a column's field is."""
-
-    what: str
-    """text, classes, number or list."""
-    dtype: str = "int64"
-    shape: tuple[int, ...] = ()
-    stand_in: Any = NOT_GIVEN
-    """Of rows without a value."""
-    is_optional: bool = False
-    """Whether another field says which rows have a value."""
-
-    def given(self, values: list[Any], typed: bool) -> tuple[list[Any], np.ndarray[Any, Any]]:
-        """Values, with what stands for those that are absent; which rows have one."""
-        absent = None if typed else ""
-        valid = np.array([each != absent for each in values], np.bool_)
-        if self.stand_in is NOT_GIVEN or valid.all():
-            return values, valid
-        own = self.stand_in
-        if self.what == "classes" and not isinstance(own, str):
-            own = None  # `add_values` has it among the classes.
-        elif not typed and self.what == "number":
-            own = repr(own)  # As the others are.
-        return [own if each == absent else each for each in values], valid
-
-
-def add_field(builder: Builder, name: str, holds: Holds) -> None:
-    """Adds the inline field, and the one that says which rows have it."""
-    if holds.what == "text":
-        builder.add_field(name, "text", inline=True)
-    elif holds.what == "list":
-        builder.add_field(name, "array", holds.dtype, (None, *holds.shape), inline=True)
-    else:
-        builder.add_field(name, "array", holds.dtype, inline=True)
-    if holds.is_optional:
-        builder.add_field(valid_field(name), "array", "bool", inline=True)
-
-
-def add_values(
-    builder: Builder,
-    name: str,
-    holds: Holds,
-    values: list[Any],
-    classes: dict[str, int],
-    piece: Piece,
-) -> None:
-    """Adds rows of a field: their values in the piece.
-
-    Raises:
-        FailedPreconditionError: the values are not of the types that the first pass saw.
-    """
-    values, valid = holds.given(values, piece.typed)
-    if holds.is_optional:
-        builder.add_values(valid_field(name), valid)
-    try:
-        if holds.what == "text":
-            encoded = [each.encode() for each in _texts(values, name, piece)]
-            builder.add_ragged(name, b"".join(encoded), list(map(len, encoded)))
-        elif holds.what == "classes":
-            builder.add_values(name, _labels(values, classes, holds))
-        elif holds.what == "list":
-            flat = _flat(values, holds.shape)
-            if isinstance(flat, str):
-                raise _changed(piece, name, flat)
-            entries = _numbers(flat[0], holds.dtype).reshape(-1, *holds.shape)
-            builder.add_ragged(name, entries, list(map(len, values)))
-        else:
-            builder.add_values(name, _numbers(values, holds.dtype))
-    except UnicodeEncodeError as error:
-        row = next(i for i, each in enumerate(values) if not _is_unicode(each))
-        raise InvalidArgumentError(
-            f"{piece.where(row)}: {name!r} is no valid Unicode: half of a surrogate pair; correct "
-            "it, or leave the column out with columns="
-        ) from error
-    except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
-        raise _changed(piece, name, type(error).__name__) from error
-
-
-def _changed(piece: Piece, name: str, why: str) -> FailedPreconditionError:
-    return FailedPreconditionError(
-        f"{piece.where(0)}: {name!r} is not what it was in a first pass over the table ({why}); "
-        "index it again when nothing writes to it"
-    )
-
-
-def _labels(values: list[Any], classes: dict[str, int], holds: Holds) -> np.ndarray[Any, Any]:
-    if holds.stand_in is not NOT_GIVEN and not isinstance(holds.stand_in, str):
-        classes = {**classes, None: holds.stand_in}  # type: ignore[dict-item]
-    return np.array([classes[each] for each in values], np.int64)
-
-
-def as_text(value: Any) -> str:
-    """The value of a text field: a text itself, or its JSON."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
-def _texts(values: list[Any], column: str, piece: Piece) -> list[str]:
-    texts = list(map(as_text, values))
-    if piece.typed and piece.offsets is not None:
-        for row, text in enumerate(texts):
-            if "Infinity" in text and not isinstance(values[row], str):
-                texts[row] = piece.as_written(row, column)[0]
-    return texts
-
-
-def _numbers(values: list[Any], dtype: str) -> np.ndarray[Any, Any]:
-    if values and isinstance(values[0], str):
-        values = list(map(float if dtype.startswith("float") else int, values))
-    with np.errstate(over="ignore"):  # `note_infinite` has told of them.
-        return np.array(values, dtype)
-
-
-def _is_unicode(value: Any) -> bool:
-    try:
-        as_text(value).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _kind_of_cell(cell: str) -> str:
     if not cell:
         return "empty"
     if _WHOLE(cell):
         return "integer" if -_INT64 <= int(cell) < _INT64 else "text"
     return "float" if _REAL(cell) else "text"
-
-
-def _flat(
-    lists: list[list[Any]], shape: tuple[int, ...] | None
-) -> tuple[list[Any], tuple[int, ...]] | str:
-    """The numbers in the lists and the shape of an entry, or why there is none.
-
-    `shape`: of entries of other rows, if known.
-    """
-    leaves: list[Any] = list(chain.from_iterable(lists))
-    found: list[int] = []
-    while list in (kinds := set(map(type, leaves))):
-        if len(kinds) > 1:
-            return "of numbers beside lists"
-        sizes = set(map(len, leaves))
-        if len(sizes) > 1:
-            return f"whose inner lists differ in length: {min(sizes)} and {max(sizes)}"
-        if sizes == {0}:
-            return "of empty lists"
-        found.append(sizes.pop())
-        leaves = list(chain.from_iterable(leaves))
-    others = kinds - {int, float, bool}
-    if others:
-        return f"of {_NAMES.get(*[others.pop().__name__] * 2)}"
-    if leaves and shape is not None and tuple(found) != shape:
-        return f"of entries of shape {found}, in other rows of {list(shape)}"
-    return leaves, tuple(found)

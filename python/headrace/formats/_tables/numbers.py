@@ -38,7 +38,8 @@ def stays_finite(value: Any, dtype: str) -> bool:
 
 def too_large(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     """Which finite numbers become infinite in an array of this type."""
-    return np.isfinite(values) & (np.abs(values) >= _LIMITS[dtype])
+    large: np.ndarray[Any, Any] = np.isfinite(values) & (np.abs(values) >= _LIMITS[dtype])
+    return large
 
 
 def note_infinite(

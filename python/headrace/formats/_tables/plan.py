@@ -20,8 +20,9 @@ from headrace.formats._files.npy import Read
 from headrace.formats._files.reading import file_reader
 from headrace.formats._tables.absent import check_known, left_out, ways_out
 from headrace.formats._tables.cells import Oddities
-from headrace.formats._tables.columns import Holds, Scanned, add_field, add_values
+from headrace.formats._tables.columns import Scanned
 from headrace.formats._tables.files import Files, are_images, is_file, path_of
+from headrace.formats._tables.held import Holds, add_field, add_values
 from headrace.formats._tables.piece import Piece
 
 LABEL, SPLIT = "label", "split"

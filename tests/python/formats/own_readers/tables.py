@@ -13,7 +13,7 @@ import numpy as np
 from headrace.formats._base.format import Sample
 from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 from headrace.formats._tables.cells import Cells
-from headrace.formats._tables.columns import Holds
+from headrace.formats._tables.held import Holds
 from headrace.formats._tables.plan import Options, Plan
 
 Row = dict[str, Any]
