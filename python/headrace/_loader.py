@@ -22,7 +22,7 @@ from headrace._loading.arguments import (
     wanted_fields,
     warn_of_data,
 )
-from headrace._loading.feed import Delivered, EpochFeed
+from headrace._loading.feed import BatchFeed, Delivered, EpochFeed
 from headrace._loading.node import chosen_process, node_place
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import core_options
@@ -287,6 +287,6 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         )
 
 
-def feed_of(loader: Loader[Any]) -> EpochFeed:
-    """What a loader takes its batches from, for `headrace.torch`."""
+def feed_of(loader: Loader[Any]) -> BatchFeed:
+    """The loader's batches and position, for adapters to other libraries."""
     return loader._feed
