@@ -35,7 +35,8 @@ def number(sample: hr.Sample) -> int:
 
 
 def with_workers() -> list[int]:
-    batches = accelerator.prepare(loader(transform=number, workers=2))
+    workers = hr.Workers(2, start="fork")  # Others would import this script.
+    batches = accelerator.prepare(loader(transform=number, workers=workers))
     return [sample for batch in batches for sample in batch.tolist()]
 
 

@@ -42,7 +42,8 @@ def inputs(sample: hr.Sample) -> dict[str, Any]:
 
 
 def loader(workers: int = 0) -> hr.Loader:
-    return hr.Loader(data, batch_size=10, seed=1, transform=(FLAT, inputs), workers=workers)
+    of_this_script = hr.Workers(workers, start="fork")  # Others would import it.
+    return hr.Loader(data, batch_size=10, seed=1, transform=(FLAT, inputs), workers=of_this_script)
 
 
 class LoaderTrainer(Trainer):
