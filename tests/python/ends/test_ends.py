@@ -418,18 +418,17 @@ def test_a_daemon_thread_with_a_dataloader_ends_with_the_interpreter_without_a_w
 
 DAEMON_FETCHER = """
 import sys, threading
-import torch
 import headrace as hr
 from headrace.papers.redox import RedoxFetcher
 
 loader = hr.Loader(sys.argv[1], 4, transform=hr.image.resize(8))
-fetcher = RedoxFetcher(loader)
-batches = torch.utils.data.DataLoader(fetcher, batch_sampler=fetcher.sampler)
+fetcher = RedoxFetcher(loader, transform=lambda sample: sample.label)
 began = threading.Event()
 
-def iterate():
+def iterate():  # As torch's DataLoader, whose own C++ aborts in such a thread at the end.
     while True:
-        for batch in batches:
+        for requests in fetcher.sampler:
+            fetcher.__getitems__(requests)
             began.set()
 
 threading.Thread(target=iterate, daemon=True).start()
