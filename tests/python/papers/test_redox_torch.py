@@ -314,14 +314,21 @@ def test_arguments_that_can_not_be(numbered: Path) -> None:
         RedoxFetcher(loader)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_of_dataloader_s_are_refused(numbered: Path, start: str) -> None:
+@pytest.mark.parametrize(
+    ("start", "doing"),
+    [
+        ("fork", "asking a RedoxFetcher for samples in a worker of DataLoader's"),
+        ("spawn", "pickling a RedoxFetcher, as for a worker of DataLoader's"),
+    ],
+)
+def test_workers_of_dataloader_s_are_refused(numbered: Path, start: str, doing: str) -> None:
     with make(numbered) as loader:
         fetcher = RedoxFetcher(loader)
         refused = fetched(fetcher, num_workers=1, multiprocessing_context=start)
         with pytest.raises(
             errors.FailedPreconditionError,
-            match=r"give DataLoader num_workers=0; .*hr\.Loader\(path, 256, transform=prepare, wo",
+            match=doing
+            + r": .* give DataLoader num_workers=0; .*hr\.Loader\(path, 256, transform=p",
         ):
             next(iter(refused))
         expected = [list(requests) for requests in RedoxSampler(loader)]
