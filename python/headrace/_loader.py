@@ -23,7 +23,7 @@ from headrace._loading.arguments import (
     warn_of_data,
 )
 from headrace._loading.facts import data_facts
-from headrace._loading.feed import Delivered, EpochFeed
+from headrace._loading.feed import BatchFeed, Delivered, EpochFeed
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import core_options
 from headrace._loading.output import converter, padded_fields, to_user
@@ -295,6 +295,6 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         )
 
 
-def feed_of(loader: Loader[Any]) -> EpochFeed:
-    """What a loader takes its batches from, for `headrace.torch`."""
+def feed_of(loader: Loader[Any]) -> BatchFeed:
+    """The loader's batches and position, for adapters to other libraries."""
     return loader._feed

@@ -16,15 +16,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import headrace as hr
 from headrace import _descriptors, errors
 from headrace._nodes import process as node
 from headrace._observe import monitor
-
-if TYPE_CHECKING:
-    from headrace.torch import _server
 
 HANG_S = 250.0  # of what takes a moment: nothing else may decide by time here
 
@@ -66,7 +63,7 @@ def descriptors(count: int, limit: int) -> Iterator[list[int]]:
 class WithoutRoom:
     """A server whose thread begins when no descriptor is left: it may not need one to serve."""
 
-    def __init__(self, server: type[monitor.Monitor] | type[_server.Server]) -> None:
+    def __init__(self, server: type[monitor.Monitor]) -> None:
         self._told = Told()
         self._none_is_left = threading.Event()
         serve = server._serve
@@ -118,28 +115,6 @@ def asked(dataset: str) -> None:
     server.check_told_once()
 
 
-def served(dataset: str) -> None:
-    """A worker of torch's DataLoader is served when a descriptor is free."""
-    from headrace.torch import SampleStream, _server
-
-    server = WithoutRoom(_server.Server)
-    with (
-        hr.Loader(dataset, 10) as loader,
-        SampleStream(loader) as stream,
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client,
-    ):
-        assert stream._server is not None
-        text = server.connect(client, stream._server.address)
-        assert "giving batches to DataLoader's workers" in text
-        hello = {"iteration": [1, 1], "started": [], "worker": 0, "workers": 1}
-        client.send(json.dumps(hello).encode())
-        client.send(_server.NEXT)
-        message, memory, _, _ = socket.recv_fds(client, _server.MESSAGE_BYTES_MAX, 1)
-        os.close(*memory)
-        assert json.loads(message) == {"epoch": 0, "step": 0, "rows": 10}
-    server.check_told_once()
-
-
 def _refused(dataset: str, what: str, **options: Any) -> None:
     """A loader that finds no descriptor says what for, and keeps none."""
     # What the process opens once and keeps is open after the first try.
@@ -174,7 +149,7 @@ def refused_node(dataset: str) -> None:
 
 
 PROGRAMS: dict[str, Callable[[str], None]] = {
-    each.__name__: each for each in (many, asked, served, refused_monitor, refused_node)
+    each.__name__: each for each in (many, asked, refused_monitor, refused_node)
 }
 
 if __name__ == "__main__":

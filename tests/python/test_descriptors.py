@@ -97,11 +97,6 @@ def test_who_asks_a_loader_is_answered_when_a_descriptor_is_free(numbered: Path)
     run("asked", numbered)
 
 
-def test_a_worker_is_served_when_a_descriptor_is_free(numbered: Path) -> None:
-    pytest.importorskip("torch")
-    run("served", numbered)
-
-
 @pytest.mark.parametrize("program", ["refused_monitor", "refused_node"])
 def test_a_loader_that_finds_no_descriptor_says_what_for_and_keeps_none(
     numbered: Path, program: str

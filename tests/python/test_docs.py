@@ -18,7 +18,7 @@ PAGES = Path(__file__).parents[2] / "docs"
     [
         ("loader.md", 16),
         ("observe.md", 9),
-        ("torch.md", 24),
+        ("torch.md", 19),
         ("dataloader.md", 8),
         ("notebooks.md", 9),
         ("papers.md", 20),

@@ -23,7 +23,7 @@ from rank_scripts import real_packages
 import headrace as hr
 from headrace import _core, errors
 from headrace._dataset.decoding import decode_image
-from headrace.torch import SampleStream
+from headrace.papers.redox import RedoxFetcher
 
 HERE = Path(__file__).parent
 STAND_IN = importlib.util.find_spec("torchvision") is None
@@ -371,38 +371,31 @@ def test_a_library_s_transform_wants_one_image(
     assert batch.right.shape == (1, 3, 11, 13)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_samples_for_torch_are_decoded_alike(
-    numbered: Path, workers: int, torchvision: Any
-) -> None:
+def test_samples_for_torch_are_decoded_alike(numbered: Path, torchvision: Any) -> None:
     v2 = torchvision.transforms.v2
     crop = v2.Compose([v2.CenterCrop(8)])
+
+    def first(loader: hr.Loader, *arguments: Any, **options: Any) -> Any:
+        samples = RedoxFetcher(loader, *arguments, **options)
+        return samples.__getitems__(next(iter(samples.sampler)))[0]
+
     for native in (None, hr.image.resize(9, dtype="uint8", layout="NHWC")):
-        with (
-            hr.Loader(numbered, 10, transform=native, shuffle=False) as loader,
-            SampleStream(loader, crop) as stream,
-        ):
-            data: Any = torch.utils.data.DataLoader(
-                stream, 10, num_workers=workers, multiprocessing_context="fork" if workers else None
-            )
+        with hr.Loader(numbered, 10, transform=native, shuffle=False) as loader:
+            samples = RedoxFetcher(loader, crop)
+            data: Any = torch.utils.data.DataLoader(samples, batch_sampler=samples.sampler)
             image, label = next(iter(data))
         assert image.shape == (10, 3, 8, 8)
         assert image[:, 0, 0, 0].tolist() == list(range(10))
         assert label.tolist() == LABELS[:10].tolist()
     tensors = v2.Compose([v2.ToDtype(torch.float32, scale=True)])
     low = hr.image.resize((3, 9), dtype="uint8", layout="NHWC")  # 3 high: no channels
-    with (
-        hr.Loader(numbered, 10, transform=low, shuffle=False) as loader,
-        SampleStream(loader, tensors) as stream,
-    ):
-        assert next(iter(stream))[0].shape == (3, 3, 9)
+    with hr.Loader(numbered, 10, transform=low, shuffle=False) as loader:
+        assert first(loader, tensors)[0].shape == (3, 3, 9)
     with hr.Loader(numbered, 10, shuffle=False) as loader:
-        with SampleStream(loader, functions.shape_and_label, decode=False) as stream:
-            assert len(next(iter(stream))[0]) == 1
-        with SampleStream(loader, functions.shape_and_label) as stream:
-            assert next(iter(stream))[0].tolist() == [16, 16, 3]
+        assert len(first(loader, functions.shape_and_label, decode=False)[0]) == 1
+        assert first(loader, functions.shape_and_label)[0].tolist() == [16, 16, 3]
         with pytest.raises(errors.InvalidArgumentError, match="decode=False with Compose"):
-            SampleStream(loader, crop, decode=False)
+            RedoxFetcher(loader, crop, decode=False)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from headrace import errors
 
 torch = pytest.importorskip("torch")
 
-from headrace.torch import SampleStream  # noqa: E402
 
 _SPAWNED = """
 import json, os, sys
@@ -101,21 +100,19 @@ def test_a_rank_that_the_environment_tells_later_is_refused(
         assert loader.state_dict() == state
 
 
+def label(sample: hr.Sample) -> int:
+    return int(sample.label)
+
+
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_rank_that_is_told_later_is_refused_below_a_dataloader(
+def test_a_rank_that_is_told_later_is_refused_with_workers(
     numbered: Path, no_ranks: pytest.MonkeyPatch, workers: int
 ) -> None:
-    with hr.Loader(numbered, batch_size=10, transform=FLAT) as loader:
-        samples = SampleStream(loader)
+    with hr.Loader(numbered, batch_size=10, transform=label, workers=workers) as loader:
         no_ranks.setenv("RANK", "1")
         no_ranks.setenv("WORLD_SIZE", "2")
-        start = "fork" if workers else None
-        batches = torch.utils.data.DataLoader(
-            samples, batch_size=10, num_workers=workers, multiprocessing_context=start
-        )
         with pytest.raises(errors.FailedPreconditionError, match="now says rank 1 of 2"):
-            list(batches)
-        samples.close()
+            list(loader)
 
 
 def test_a_rank_that_changes_between_epochs_is_refused_and_another_loader_goes_on(

@@ -22,7 +22,6 @@ from torch.utils.data import (
 
 import headrace as hr
 from headrace import errors
-from headrace.torch import SampleStream
 
 NUMBERS: Any = range(COUNT)
 EPOCHS = 3
@@ -111,18 +110,17 @@ def test_they_are_those_with_workers_of_torch(dataset: hr.Dataset) -> None:
         assert ids_and_draws(loader, payload_ids, 2) == theirs
 
 
-def test_a_sample_stream_leaves_the_base_seed_to_the_data_loader_around_it(
-    dataset: hr.Dataset,
-) -> None:
+def number(sample: hr.Sample) -> int:
+    torch.rand(())  # In a worker: not the loop's generator.
+    return sample.id
+
+
+def test_they_are_those_with_a_python_transform_in_workers(dataset: hr.Dataset) -> None:
     torch.manual_seed(11)
     theirs = ids_and_draws(of_torch("random"), numbers)
     torch.manual_seed(11)
-    with (
-        hr.Loader(dataset, transform=FLAT, ids=True, **SAMPLERS["random"]()) as loader,
-        SampleStream(loader) as samples,
-    ):
-        batches: Any = DataLoader(samples, batch_size=20)
-        assert ids_and_draws(batches, lambda batch: numbers(batch.sample_id)) == theirs
+    with hr.Loader(dataset, transform=number, workers=1, **SAMPLERS["random"]()) as loader:
+        assert ids_and_draws(loader, numbers) == theirs
 
 
 def test_a_loader_without_a_sampler_draws_nothing(dataset: hr.Dataset) -> None:

@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader
 import headrace as hr
 from headrace import _signature as signature
 from headrace import errors
-from headrace.torch import DeviceBatches, Normalize, SampleStream
+from headrace.papers.redox import RedoxFetcher
+from headrace.torch import DeviceBatches, Normalize
 
 HERE = Path(__file__).parent
 OURS = list(inspect.signature(hr.Loader).parameters)
@@ -111,7 +112,7 @@ PUBLIC: list[Callable[..., Any]] = [
     hr.profile.predict_epoch,
     hr.profile.EpochWork,
     hr.profile.TierWork,
-    SampleStream,
+    RedoxFetcher,
     DeviceBatches,
     Normalize,
 ]

@@ -36,14 +36,6 @@ SHARE = COUNT // 2 + 1  # of a rank of two: one sample comes twice, as declared
 IMPORTED = ("torch._dynamo", "torch.distributed.fsdp", "torch.nn.parallel", "headrace.torch")
 IMPORTED += ("accelerate", "lightning", "transformers.trainer")  # by one process, for all jobs
 
-DIVIDED_TWICE = (
-    "FailedPreconditionError: iterating a DataLoader of Accelerate's: accelerator.prepare() has it "
-    "divide what it reads over 2 processes ({}), and this stream is one rank's share of 2 already: "
-    "samples would be lost; leave the DataLoader out of prepare(), or make the headrace.Loader "
-    "with hr.Sharding(rank=0, world_size=1) on every process, for Accelerate to divide; "
-    "`headrace docs trainers`"
-)
-DISPATCHED = DIVIDED_TWICE.format("process 0 reads for all")
 NOT_PREPARED = (
     "InvalidArgumentError: accelerator.prepare(): got a headrace.DeviceBatches, which this "
     "Accelerate would divide again or change: leave it out, as it finds its rank itself, and for "
@@ -144,22 +136,15 @@ def jobs(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[J
     made.close()
 
 
-def assert_shares(shares: list[list[int]], of_a_rank: int = SHARE) -> None:
+def assert_shares(shares: list[list[int]]) -> None:
     """Together the ranks had every sample, and none more often than padding makes it."""
     assert set(flat(shares)) == set(range(COUNT))
-    assert [len(share) for share in shares] == [of_a_rank] * len(shares)
+    assert [len(share) for share in shares] == [SHARE] * len(shares)
 
 
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("dispatched", DISPATCHED),
-        ("dispatched, workers", DISPATCHED),
-        ("dispatched, spawned workers", DISPATCHED),
-        ("split", DISPATCHED),
-        ("sharded", DIVIDED_TWICE.format("each process keeps a part")),
-        ("sharded, workers", DIVIDED_TWICE.format("each process keeps a part")),
-        ("sharded sampler", DIVIDED_TWICE.format("each process keeps a part")),
         ("prepared copies, itself", NOT_PREPARED),
         (
             "prepared, all samples",
@@ -192,20 +177,6 @@ def assert_shares(shares: list[list[int]], of_a_rank: int = SHARE) -> None:
             "or shuffles the loader's batch sampler; iterate the loader itself; `headrace docs "
             "trainers`",
         ),
-        (
-            "state lost",
-            "FailedPreconditionError: iterating a DataLoader of Accelerate's: it begins epoch 0, "
-            "but the stream continues in epoch 1, by load_state_dict() or set_epoch(): "
-            "samples would be repeated; tell the prepared DataLoader, too: set_epoch(1)",
-        ),
-        (
-            "state and skip",
-            "FailedPreconditionError: iterating a DataLoader of Accelerate's: it skips the first 2 "
-            "batches, and the stream goes on after batch 1 of epoch 1 already, by "
-            "load_state_dict(): samples would be lost; do one of both: with Hugging Face's Trainer "
-            "do not load a state, or have it skip nothing: "
-            "TrainingArguments(ignore_data_skip=True)",
-        ),
     ],
 )
 def test_accelerate_would_lose_samples_and_is_refused_on_every_rank(
@@ -218,17 +189,12 @@ def test_accelerate_would_lose_samples_and_is_refused_on_every_rank(
 @pytest.mark.parametrize(
     "case",
     [
-        "all, dispatched",
-        "all, dispatched, workers",
-        "all, dispatched twice",
-        "all, split",
-        "not prepared",
-        "not prepared, workers",
         "loader",
         "on the device",
         "checkpointed",
         "prepared loader",
         "prepared loader, model",
+        "prepared loader, workers",
         "prepared loader, itself",
         "prepared sampler",
         "prepared, saved",
@@ -269,35 +235,10 @@ def test_accelerate_steps_at_the_end_of_an_epoch_of_a_prepared_loader(jobs: Jobs
         assert told["prepared, the end"] == [0, 0, 1, 0, 1] * 2
 
 
-def test_accelerate_s_shards_of_all_samples_are_padded(jobs: Jobs) -> None:
-    """To equal batches, which is Accelerate's way."""
-    assert_shares([told["all, sharded"] for told in jobs.told("accelerate")], of_a_rank=50)
-
-
-def test_a_restored_stream_goes_on_where_accelerate_is_told_its_epoch(jobs: Jobs) -> None:
-    first, second = jobs.told("accelerate")
-    assert set(first["state kept"]) | set(second["state kept"]) == set(range(COUNT)) - set(
-        first["before the state"]
-    )
-
-
 def test_the_trainer_has_every_sample_of_a_loader_on_two_ranks(jobs: Jobs) -> None:
     shares = [told["loader"] for told in jobs.told("trainer")]
     for begin in (0, SHARE):
         assert_shares([share[begin : begin + SHARE] for share in shares])
-
-
-def test_the_trainer_s_second_division_of_a_stream_is_refused(jobs: Jobs) -> None:
-    for told in jobs.told("trainer"):
-        assert told["stream"] == DISPATCHED
-
-
-def test_the_trainer_does_not_skip_what_a_restored_stream_has_behind_it(jobs: Jobs) -> None:
-    (told,) = jobs.told("trainer alone")
-    assert told["stream, restored and resumed"].startswith(
-        "FailedPreconditionError: iterating a DataLoader of Accelerate's: it skips the first 3 "
-        "batches, and the stream goes on after batch 3 of epoch 0 already"
-    )
 
 
 @pytest.mark.parametrize(
@@ -307,9 +248,7 @@ def test_the_trainer_does_not_skip_what_a_restored_stream_has_behind_it(jobs: Jo
         "loader, resumed",
         "loader, restored and resumed",
         "loader, resumed, nothing skipped",
-        "stream",
-        "stream, workers",
-        "stream, resumed",
+        "loader, workers",
     ],
 )
 def test_the_trainer_alone_has_every_sample_once_an_epoch(jobs: Jobs, case: str) -> None:
@@ -322,7 +261,7 @@ def test_lightning_resumes_with_the_next_batch_of_a_loader(jobs: Jobs) -> None:
     (told,) = jobs.told("resumes")
     whole = told.pop("whole")
     assert sorted(flat(whole[:10])) == sorted(flat(whole[10:])) == list(range(COUNT))
-    assert set(told) == {"loader 3", "loader 10", "loader 13", "stream 13", "restored 13"}
+    assert set(told) == {"loader 3", "loader 10", "loader 13", "restored 13"}
     for name, rest in told.items():
         assert rest == whole[int(name.split()[1]) :], name
 

@@ -1,4 +1,7 @@
-"""The core's batches, epoch after epoch, which `Loader` converts for its user."""
+"""The core's batches, epoch after epoch, which `Loader` converts for its user.
+
+`BatchFeed` is the part of a loader that adapters to other libraries use; `EpochFeed` implements it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from headrace import _core
 from headrace._arguments import integer
-from headrace._dataset import Dataset, epoch_samples
+from headrace._dataset import Dataset
 from headrace._loading.arguments import tiers_in_trouble, warn_of_held_batches
 from headrace._loading.content import Content
 from headrace._loading.cursor import Cursor, Place
@@ -69,8 +72,58 @@ class CoreOrder:
         return cls(given, parameters, core.expected_inflation, steps, session.place)
 
 
+class BatchFeed(Protocol):
+    """The batches and the position of a loader. `feed_of(loader)` gives it.
+
+    Thread safety: as `Loader`.
+    Ownership: the loader owns its feed. An iteration keeps its feed.
+    """
+
+    dataset: Dataset
+    options: _core.LoaderOptions
+    source: SamplerSource | None
+    """The sampler's passes; None: the core's order."""
+    delivers: Delivered
+    order: CoreOrder
+    cursor: Cursor[EpochPlan]
+    """The position. Only the feed changes it."""
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+
+    @property
+    def shares(self) -> int:
+        """The number of ranks that share the samples."""
+
+    def check_open(self) -> None:
+        """Raises FailedPreconditionError if the loader is closed."""
+
+    def iterate(self, present: Callable[[Any], Any], base_seed: bool = True) -> Iterator[Any]:
+        """Begins the next epoch, and ends the iteration before. `present` converts the core's
+        batches.
+
+        `base_seed` is false if torch's DataLoader wraps this loader: DataLoader draws the seed
+        then.
+        """
+
+    def set_epoch(self, epoch: int) -> None:
+        """As `Loader.set_epoch`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """As `Loader.state_dict`."""
+
+    def state_at(self, place: Place[EpochPlan]) -> dict[str, Any]:
+        """The state before `place`, which may be the end of an epoch."""
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """As `Loader.load_state_dict`."""
+
+    def close(self) -> None:
+        """Closes the loader; batches that the user holds stay valid."""
+
+
 class EpochFeed:
-    """A core session, the position in its run, and a sampler if there is one.
+    """A `BatchFeed`: a core session, the position in its run, and a sampler if there is one.
 
     Thread safety: as `Loader`.
     Ownership: owns the session. An iteration keeps its feed.
@@ -113,23 +166,11 @@ class EpochFeed:
         """The number of ranks that share the samples."""
         return self.options.world_size if self.source is None else self.source.shares
 
-    @property
-    def samples(self) -> int:
-        """Samples of this rank's epoch; only those of full batches if the number is unknown."""
-        size = self.options.batch_size
-        full = len(self) * size
-        samples = -(-epoch_samples(self.dataset) // self.options.world_size)
-        return samples if full - size < samples <= full else full
-
     def __len__(self) -> int:
         return self.order.steps if self.source is None else len(self.source)
 
     def iterate(self, present: Callable[[Any], Any], base_seed: bool = True) -> Iteration:
-        """Begins the next epoch. `present` converts the core's batches.
-
-        `base_seed` is false if torch's DataLoader wraps this loader: DataLoader draws the seed
-        then.
-        """
+        """As `BatchFeed.iterate`."""
         self.check_open()
         self._ranks.check()
         start = self.cursor.start()
@@ -225,10 +266,6 @@ class EpochFeed:
             self.core.stop()
             if self.cursor.start().plan is None:  # Else the next iteration repeats it.
                 self._leave_pass()
-
-    def interrupt(self) -> None:
-        """Ends waits for a batch. May be called from any thread."""
-        self.core.stop()
 
     def set_epoch(self, epoch: int, *, of_new_loader: bool = False) -> None:
         """As `Loader.set_epoch`. With `of_new_loader` only a loader that has given no batch takes

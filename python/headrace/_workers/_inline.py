@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from headrace import _core
-from headrace._dataset.decoding import decoded_columns
 from headrace._observe.waits import LoopWaits
+from headrace._workers._batch import BatchSamples
 from headrace._workers._failures import make_transform_error, ragged_options
 from headrace._workers._main import Functions, cause_of, failure_text
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output, Padded
 from headrace._workers._rows import Column, Columns, ResultError, storage_dtype
-from headrace._workers._sample import Origin, list_rows, make_samples, sample_type
 from headrace._workers._tree import unflatten
-from headrace.errors import DataLossError
-from headrace.formats._files.nested import Nesting, RowError
 
 
 class InlineBatch:
@@ -41,12 +38,8 @@ class InlineCore:
         self._core = core
         self._options = options
         self._functions = Functions(options.transform, options.collate_fn, None, options.decoded)
-        self._seed = seed
         self._output = output
-        self._fields = len(core.schema)
-        self._nesting = Nesting([field[0] for field in core.schema])
-        self._sample = sample_type(self._nesting.names)
-        self._decoded = self._functions.positions(self._nesting.names)
+        self._samples = BatchSamples(core.schema, options.decoded, seed)
         self._waits = LoopWaits()
 
     def __getattr__(self, name: str) -> Any:
@@ -73,14 +66,7 @@ class InlineCore:
 
     def _transform(self, batch: _core.Batch) -> Any:
         ids = batch.samples()
-        columns = [self._column(batch.field(position)) for position in range(self._fields)]
-        origin = Origin(self._seed, batch.epoch)
-        try:
-            joined = self._nesting.joined(columns)
-        except RowError as error:
-            raise DataLossError(f"sample {ids[error.row]}: {error}") from None
-        decoded = decoded_columns(joined, self._decoded)
-        samples = make_samples(self._sample, decoded, ids.tolist(), origin)
+        samples = self._samples.samples(batch)
         results: list[Any] = []
         try:
             self._functions.apply(samples, results)
@@ -105,13 +91,6 @@ class InlineCore:
                 whole=self._options.collate_fn is not None,
             ) from cause
         return self._output.with_ids(made, ids)
-
-    @staticmethod
-    def _column(view: Any) -> Sequence[Any]:
-        if isinstance(view, list):
-            return list_rows(view)
-        rows: Sequence[Any] = np.asarray(view)  # type: ignore[assignment]
-        return rows
 
     def _assemble(self, columns: Columns) -> Any:
         def leaves() -> Iterator[Any]:

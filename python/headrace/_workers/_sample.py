@@ -14,11 +14,6 @@ _STREAM = 8
 """The stream of transforms' random numbers in the key: not one of the core's (base/prng.h)."""
 
 
-def list_rows(view: Iterable[Any]) -> list[Any]:
-    """The rows of a field whose samples differ in length, as samples have them."""
-    return [row if isinstance(row, str) else np.asarray(row) for row in view]
-
-
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The values that all samples of a batch share."""

@@ -1,36 +1,46 @@
-"""Redox's and Brand's place in PyTorch (arXiv 2505.16280): training scripts keep torch's DataLoader
-and its workers, "we only replace the underlying module" that fetches data.
+"""Redox's and Brand's place in PyTorch (arXiv 2505.16280): training scripts keep torch's
+DataLoader, "we only replace the underlying module" that fetches data.
 
 >>> loader = hr.Loader("/data/pack", batch_size=256, order=hr.orders.Redox(), seed=1)
 >>> fetcher = RedoxFetcher(loader, transform=prepare)
->>> batches = DataLoader(fetcher, batch_sampler=fetcher.sampler, num_workers=4)
+>>> batches = DataLoader(fetcher, batch_sampler=fetcher.sampler)
 
-A worker is the papers' client: it receives the numbers of a batch and asks the server for its
-samples; the loader, in this process or in its node process, is the server. The numbers are those of
-the samples that the order answers with, not those that the papers' sampler requests: so they fit
-any dataset, and a batch's labels are its own.
+The fetcher is the papers' client: it receives the numbers of a batch and asks the server for its
+samples; the loader, in this process or in its node process, is the server. In the papers each
+worker of DataLoader's is a client; here `num_workers` is 0. The numbers are those of the samples
+that the order answers with, not those that the papers' sampler requests: so they fit any dataset,
+and a batch's labels are its own.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
+import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
+import torch
 from torch.utils.data import Dataset, get_worker_info
 from torch.utils.data import Sampler as TorchSampler
 
 from headrace import _core
-from headrace._arguments import integer, shown
+from headrace._arguments import flag, integer, shown
 from headrace._loader import Loader, feed_of
 from headrace._loading.cursor import Cursor, Place
+from headrace._loading.feed import BatchFeed
 from headrace._loading.options import EPOCHS_MAX
 from headrace._signature import named_arguments
-from headrace._workers import Sample
-from headrace.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
-from headrace.torch import SampleStream
+from headrace._workers import Sample, batch_type, dict_type
+from headrace._workers._batch import BatchSamples
+from headrace._workers._options import check_was_made, for_function
+from headrace._workers._output import SAMPLE_ID
+from headrace._workers._sample import sample_hint
+from headrace.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    TransformError,
+    UnavailableError,
+)
 
 __all__ = ["RedoxFetcher", "RedoxSampler", "Requests"]
 
@@ -75,7 +85,6 @@ class RedoxSampler(TorchSampler[list[int]]):
         self._begun: Place[Any] | None = None  # None: no iteration since the position was set
         self._iterations = 0
         self._follow: Callable[[Place[Any]], None] = lambda place: None
-        self._restore: Callable[[Mapping[str, Any]], None] = feed.load_state_dict
         self._take_place()
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -155,7 +164,7 @@ class RedoxSampler(TorchSampler[list[int]]):
     @named_arguments
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues at `state`, of a sampler or a Loader."""
-        self._restore(state)
+        self._feed.load_state_dict(state)
         self._take_place()
 
     def _take_place(self) -> None:
@@ -166,29 +175,30 @@ class RedoxSampler(TorchSampler[list[int]]):
         self._begun = None
 
 
-@dataclass
-class _Progress:
-    """One process's part of an iteration."""
-
-    iteration: int
-    step: int
-    """of its next batch"""
-    samples: Iterator[Any]
-
-
 class RedoxFetcher(Dataset[Any]):
     """Samples of a loader for torch's DataLoader, which asks for them by number, batch by batch.
 
     >>> fetcher = RedoxFetcher(loader, transform=prepare)
-    >>> batches = DataLoader(fetcher, batch_sampler=fetcher.sampler, num_workers=4)
+    >>> batches = DataLoader(fetcher, batch_sampler=fetcher.sampler)
 
-    Batches are those of the loader, for any number of workers. DataLoader's `collate_fn`,
-    `pin_memory`, `persistent_workers`, ... are as ever; `in_order=False` is refused. Positions and
-    states are those of `sampler`; do not iterate the loader.
+    Batches are those of the loader, which reads ahead. DataLoader's `collate_fn` and `pin_memory`
+    are as ever. The fetcher serves the training loop's process only: DataLoader has no workers,
+    ``num_workers=0``. Positions and states are those of `sampler`; do not iterate the loader.
+
+    Thread safety: as the loader, which it keeps.
 
     Args:
         loader: a Loader of any order, without a sampler and a Python transform.
-        transform, decode: as of `headrace.torch.SampleStream`.
+        transform: gets one `headrace.Sample`, and returns whatever DataLoader's `collate_fn` takes.
+            What it draws from ``sample.rng`` is fixed by seed, epoch and sample. Images are
+            decoded; or it is a transform of torchvision or Albumentations: as the Loader's,
+            `headrace docs workers`. Default: a sample is a named tuple of the loader's fields,
+            tensors and numbers, with `sample_id` if it has ``ids=True``; a dict if its `fields` are
+            one.
+        decode: False: `transform` gets encoded bytes.
+
+    Raises:
+        InvalidArgumentError: names the invalid argument.
     """
 
     @named_arguments
@@ -200,26 +210,18 @@ class RedoxFetcher(Dataset[Any]):
         decode: bool = True,
     ) -> None:
         sampler = RedoxSampler(loader)
-        self._stream = SampleStream(loader, transform, decode=decode)
-        self._feed: Any = feed_of(loader)
-        self._count = len(loader.dataset)
-        sampler._follow, sampler._restore = self._go_to, self._stream.load_state_dict
-        self._sampler: RedoxSampler | None = sampler
-        # By process: a forked worker must not end the iteration of the process that it copies.
-        self._progress: dict[int, _Progress] = {}
-
-    @property
-    def sampler(self) -> RedoxSampler:
+        self._feed = feed_of(loader)
+        self._make = _maker(self._feed, transform, decode=decode)
+        sampler._follow = self._go_to
+        self.sampler = sampler
         """The sampler for DataLoader's `batch_sampler`."""
-        if self._sampler is None:
-            raise FailedPreconditionError(
-                "a RedoxFetcher in a worker has no sampler; ask for it in the process that made it"
-            )
-        return self._sampler
+        self._batches: Iterator[Any] = iter(())
+        self._iteration = 0  # the sampler's, of `_batches`; 0: none
+        self._next = 0  # step
 
     def __len__(self) -> int:
         """Samples of the dataset."""
-        return self._count
+        return len(self._feed.dataset)
 
     def __getitem__(self, number: int) -> Any:
         raise InvalidArgumentError(
@@ -228,39 +230,43 @@ class RedoxFetcher(Dataset[Any]):
         )
 
     def __getitems__(self, requests: list[int]) -> list[Any]:
-        """The samples of a batch of `sampler`."""
+        """The samples of the next batch of `sampler`.
+
+        Raises:
+            InvalidArgumentError: `requests` are not the sampler's.
+            FailedPreconditionError: they are not the next ones; or a worker asks.
+            UnavailableError: an error ended the iteration.
+        """
+        if get_worker_info() is not None:
+            raise _not_for_workers("asking a RedoxFetcher for samples in a worker of DataLoader's")
         if not isinstance(requests, Requests):
             raise InvalidArgumentError(
                 "asking a RedoxFetcher for a batch of another sampler: give DataLoader "
                 "batch_sampler=fetcher.sampler, without shuffle, sampler and batch_size"
             )
-        worker = get_worker_info()
-        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        progress = self._progress.get(os.getpid())
-        if progress is None or progress.iteration != requests.iteration:
-            progress = _Progress(requests.iteration, requests.first + number, iter(self._stream))
-            self._progress[os.getpid()] = progress
-        if requests.step != progress.step:
+        where = f"epoch {requests.epoch} step {requests.step}"
+        if requests.iteration != self._iteration:
+            self._batches = self._feed.iterate(_unchanged)
+            self._iteration, self._next = requests.iteration, requests.first
+        if requests.step != self._next:
             raise FailedPreconditionError(
-                f"worker {number} of {workers} was asked for the batch of epoch {requests.epoch} "
-                f"step {requests.step}, must be step {progress.step}: DataLoader has to ask its "
-                "workers in turn: leave out in_order=False"
+                f"asking a RedoxFetcher for the batch of {where}, must be step {self._next}: it "
+                "gives the sampler's batches in turn: to skip some, restore a place with "
+                "sampler.load_state_dict()"
             )
-        progress.step += workers
-        samples = list(itertools.islice(progress.samples, len(requests)))
-        if len(samples) < len(requests):
+        self._next += 1
+        batch = next(self._batches, None)
+        if batch is None:
             raise UnavailableError(
-                f"fetching epoch {requests.epoch} step {requests.step}: got {len(samples)} of "
-                f"{len(requests)} samples: this iteration has ended, by an error or by a newer "
-                "one; iterate it again"
+                f"fetching {where}: an error ended this iteration; iterate the DataLoader again"
             )
         if requests.ends_epoch:
-            next(progress.samples, None)  # The end: whoever leaves before it leaves early.
-        return samples
+            next(self._batches, None)  # The end: whoever leaves before it leaves early.
+        return self._make(batch)
 
     def close(self) -> None:
-        """Ends the workers' connections. The loader stays open."""
-        self._stream.close()
+        """Ends the iteration. The loader stays open."""
+        self._batches, self._iteration = iter(()), 0
 
     def _go_to(self, place: Place[Any]) -> None:
         """Makes the loader's next iteration begin here, if it would not anyway: it reads on at the
@@ -269,16 +275,87 @@ class RedoxFetcher(Dataset[Any]):
         if (at.epoch, at.step) == (place.epoch, place.step):
             return
         if place.step == 0:
-            self._stream.set_epoch(place.epoch)
+            self._feed.set_epoch(place.epoch)
         else:
-            self._stream.load_state_dict(self._feed.state_at(place))
+            self._feed.load_state_dict(self._feed.state_at(place))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For a worker: what connects to the loader, not the loader."""
-        return {
-            "_stream": self._stream,
-            "_feed": None,
-            "_count": self._count,
-            "_sampler": None,
-            "_progress": {},
-        }
+    def __reduce__(self) -> NoReturn:
+        raise _not_for_workers("pickling a RedoxFetcher, as for a worker of DataLoader's")
+
+
+def _not_for_workers(doing: str) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        f"{doing}: the loader's batches come in the process that made it: give DataLoader "
+        "num_workers=0; to run Python code in worker processes use "
+        "hr.Loader(path, 256, transform=prepare, workers=4)"
+    )
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def _maker(
+    feed: BatchFeed, transform: Callable[[Sample], Any] | None, *, decode: bool
+) -> Callable[[Any], list[Any]]:
+    """A function that makes the samples of a batch of the core. Checks the arguments."""
+    delivers = feed.delivers
+    if delivers.python:
+        raise InvalidArgumentError(
+            "loader: it has a Python transform or a collate_fn; give the transform here, and "
+            "collate_fn to DataLoader"
+        )
+    check_was_made("transform", transform)
+    if transform is not None and not callable(transform):
+        raise InvalidArgumentError(f"transform: got {shown(transform)}, must be callable")
+    flag("decode", decode)
+    feed.check_open()
+    library, decoded = for_function(transform, delivers.native, delivers.kinds, decode)
+    samples = BatchSamples(delivers.schema, decoded, delivers.seed)
+    function = library or transform
+    if function is not None:
+        return functools.partial(_transformed, samples, function)
+    ids = [SAMPLE_ID] if delivers.ids else []
+    if delivers.keys is None:
+        made = batch_type([*samples.names, *ids])
+    else:
+        made = dict_type([*delivers.keys, *ids])
+    return functools.partial(_plain, samples, made, with_ids=delivers.ids)
+
+
+def _plain(
+    samples: BatchSamples, made: Callable[..., Any], batch: Any, *, with_ids: bool
+) -> list[Any]:
+    """Samples without a transform."""
+    columns = samples.columns(batch)
+    if with_ids:
+        columns.append(batch.samples().astype(np.int64))
+    return [made(*map(_to_torch, values)) for values in zip(*columns, strict=True)]
+
+
+def _to_torch(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_to_torch(each) for each in value]
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _transformed(
+    samples: BatchSamples, transform: Callable[[Sample], Any], batch: Any
+) -> list[Any]:
+    """Samples with a transform, whose error names the sample."""
+    results: list[Any] = []
+    given = samples.samples(batch)
+    try:
+        results.extend(map(transform, given))
+    except (Exception, SystemExit) as error:
+        slot = len(results)
+        number = int(batch.samples()[slot])
+        where = f"transforming epoch {batch.epoch} step {batch.step} slot {slot} sample {number}"
+        if isinstance(error, SystemExit):  # It would end this process without a message.
+            raise TransformError(f"{where}: SystemExit: {error}") from error
+        error.add_note(where)
+        hint = sample_hint(error)
+        if hint is not None:
+            error.add_note(hint)
+        raise
+    return results

@@ -1,6 +1,5 @@
-"""Parts that need PyTorch: a DataLoader in place of torch's; a Loader's samples for the workers of
-torch's own; batches that are copied to a device ahead of the training loop. `headrace docs torch`,
-`headrace docs dataloader`.
+"""Parts that need PyTorch: a DataLoader in place of torch's; batches that are copied to a device
+ahead of the training loop. `headrace docs torch`, `headrace docs dataloader`.
 
 >>> import headrace.torch
 """
@@ -10,6 +9,5 @@ from headrace.torch._dataloader.loader import DataLoader
 from headrace.torch._dataloader.seeds import sample_rng
 from headrace.torch._device import DeviceBatches
 from headrace.torch._normalize import Normalize
-from headrace.torch._stream import SampleStream
 
-__all__ = ["DataLoader", "DeviceBatches", "EpochSampler", "Normalize", "SampleStream", "sample_rng"]
+__all__ = ["DataLoader", "DeviceBatches", "EpochSampler", "Normalize", "sample_rng"]

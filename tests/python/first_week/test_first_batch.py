@@ -117,10 +117,11 @@ def test_a_sample_still_lacks_what_it_lacks(numbered: Path) -> None:
 
 def test_samples_for_torch_have_the_hint_as_a_note(numbered: Path) -> None:
     torch = pytest.importorskip("torch")
-    from headrace.torch import SampleStream
+    from headrace.papers.redox import RedoxFetcher
 
     with hr.Loader(numbered, 4) as loader:
-        batches = torch.utils.data.DataLoader(SampleStream(loader, transform=scaled), batch_size=4)
+        samples = RedoxFetcher(loader, transform=scaled)
+        batches = torch.utils.data.DataLoader(samples, batch_sampler=samples.sampler)
         with pytest.raises(TypeError) as caught:
             next(iter(batches))
     assert any(GIVE in note for note in caught.value.__notes__)

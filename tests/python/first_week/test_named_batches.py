@@ -59,15 +59,14 @@ def test_a_library_s_transform_keeps_the_names(
         assert sum(map(check, loader)) == len(hr.open(numbered))
 
 
-def test_streams_give_samples_as_dicts(numbered: Path) -> None:
+def test_samples_for_torch_are_dicts(numbered: Path) -> None:
     torch = pytest.importorskip("torch")
-    from headrace.torch import SampleStream
+    from headrace.papers.redox import RedoxFetcher
 
     with hr.Loader(numbered, 9, fields=NAMES, transform=SIZE, ids=True) as loader:
-        for workers in (0, 1):
-            stream = SampleStream(loader)
-            batches = torch.utils.data.DataLoader(stream, batch_size=9, num_workers=workers)
-            assert sum(map(check, batches)) == len(hr.open(numbered))
+        samples = RedoxFetcher(loader)
+        batches = torch.utils.data.DataLoader(samples, batch_sampler=samples.sampler)
+        assert sum(map(check, batches)) == len(hr.open(numbered))
 
 
 def pair(sample: hr.Sample) -> tuple[Any, Any]:

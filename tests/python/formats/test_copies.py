@@ -16,7 +16,6 @@ from small_datasets import BATCH, FORMATS, ROWS, Written, picture
 import headrace as hr
 from headrace import errors
 from headrace._loading import content
-from headrace.torch import DataLoader, SampleStream
 
 TAKEN = 2  # batches before the state is saved
 
@@ -206,31 +205,3 @@ def test_what_is_read_is_bounded_and_covers_small_data(tmp_path: Path) -> None:
     assert len(few) <= 20
     assert few[:, 2].sum() == 30
     assert not np.array_equal(few, np.column_stack(index.pieces(10, 3, 6)))
-
-
-def test_a_dataloader_of_a_stream_continues_in_a_copy(tmp_path: Path) -> None:
-    written = Written("npy", tmp_path)
-
-    def batches_of(stream: SampleStream) -> DataLoader[Any]:
-        return DataLoader(stream, batch_size=BATCH)
-
-    def values(batch: Any) -> list[Any]:
-        return [field.tolist() for field in batch]
-
-    with written.loader() as loader, SampleStream(loader) as stream:
-        reading = batches_of(stream)
-        batches = iter(reading)
-        next(batches)
-        state = reading.state_dict()
-        rest = list(map(values, batches))
-    copy = written.copy()
-    with written.loader(copy) as loader, SampleStream(loader) as stream:
-        reading = batches_of(stream)
-        reading.load_state_dict(state)
-        assert list(map(values, reading)) == rest
-    rows = np.load(copy / "rows.npy")
-    np.save(copy / "rows.npy", -rows)
-    with written.loader(copy) as loader, SampleStream(loader) as stream:
-        with pytest.raises(errors.FailedPreconditionError, match="bytes of files differ"):
-            stream.load_state_dict(state["dataset"])
-        stream.load_state_dict(state["dataset"], strict=False)

@@ -207,10 +207,12 @@ def test_workers_and_collate_fn_get_the_same_order(tar: Path, workers: int) -> N
 def test_torch_gets_the_same_order(tar: Path) -> None:
     torch = pytest.importorskip("torch")
     import headrace.torch as ht
+    from headrace.papers.redox import RedoxFetcher
 
     with hr.Loader(tar, 5, transform=PIXELS, output="numpy") as loader:
-        stream = torch.utils.data.DataLoader(ht.SampleStream(loader), batch_size=5)
-        assert sum(len(check(images, labels)) for images, labels in stream) == COUNT
+        samples = RedoxFetcher(loader)
+        batches = torch.utils.data.DataLoader(samples, batch_sampler=samples.sampler)
+        assert sum(len(check(images, labels)) for images, labels in batches) == COUNT
     dataset = hr.open(tar)
     plain = ht.DataLoader(
         dataset, batch_size=5, collate_fn=lambda rows: [[*x.values()] for x in rows]

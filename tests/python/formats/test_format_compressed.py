@@ -139,18 +139,16 @@ def test_memory_bounds_what_is_decoded_and_the_error_says_the_least(
     assert "decoded" in str(hr.Loader(large, 64, order=order).stats())
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_dataloader_of_torch_gets_every_sample_once(large: Path, workers: int) -> None:
-    data = pytest.importorskip("torch.utils.data")
-    from headrace.torch import SampleStream
+def first(sample: hr.Sample) -> int:
+    return int(sample.row[0])
 
-    with hr.Loader(large, 64, order="epoch", memory="64MiB") as loader:
-        context = "fork" if workers else None
-        batches = data.DataLoader(
-            SampleStream(loader), 64, num_workers=workers, multiprocessing_context=context
-        )
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_get_every_sample_once(large: Path, workers: int) -> None:
+    options: dict[str, Any] = {"order": "epoch", "memory": "64MiB", "workers": workers}
+    with hr.Loader(large, 64, transform=first, **options) as loader:
         for _ in range(2):
-            assert sorted(int(row[0]) for (rows,) in batches for row in rows) == list(range(3072))
+            assert sorted(int(number) for batch in loader for number in batch) == list(range(3072))
 
 
 def test_every_store_of_a_node_process_has_its_part_of_memory(large: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -211,16 +212,16 @@ def test_batches_have_tensors_and_the_node_process_the_same(tmp_path: Path) -> N
                     assert all(isinstance(each, torch.Tensor) for each in batch.turns[i])
                     assert [each.tolist() for each in batch.turns[i]] == row(number)["turns"]
                     assert batch.names[i] == row(number)["names"]
-    stream = pytest.importorskip("headrace.torch").SampleStream
+    fetcher = pytest.importorskip("headrace.papers.redox").RedoxFetcher
     with hr.Loader(path, 8, fields=["turns", "names"], ids=True) as loader:
-        for workers in (0, 1):
-            found = torch.utils.data.DataLoader(
-                stream(loader), batch_size=None, num_workers=workers
-            )
-            for sample in found:
-                number = int(sample.sample_id)
-                assert [each.tolist() for each in sample.turns] == row(number)["turns"]
-                assert sample.names == row(number)["names"]
+        samples = fetcher(loader)
+        batches = torch.utils.data.DataLoader(
+            samples, batch_sampler=samples.sampler, collate_fn=list
+        )
+        for sample in itertools.chain(*batches):
+            number = int(sample.sample_id)
+            assert [each.tolist() for each in sample.turns] == row(number)["turns"]
+            assert sample.names == row(number)["names"]
 
 
 def test_padding_leaves_lists_of_lists_as_they_are(tmp_path: Path) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from loader_data import COUNT, FLAT, epoch_ids, flat
+from loader_data import COUNT, FLAT, epoch_ids, flat, sample_file
 
 import headrace as hr
 from headrace import errors
 
-pytest.importorskip("torch")
-from torch.utils.data import DataLoader, Dataset, default_collate
+torch = pytest.importorskip("torch")
+from torch.utils.data import DataLoader, Dataset, default_collate  # noqa: E402
 
-from headrace.papers.redox import RedoxFetcher, RedoxSampler, Requests
+from headrace.papers.redox import RedoxFetcher, RedoxSampler, Requests  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -43,16 +44,12 @@ class Numbers(Dataset[int]):
         return COUNT
 
 
-def numbers(sampler: RedoxSampler, count: int = 0, **arguments: Any) -> DataLoader[Any]:
-    if count:
-        arguments.setdefault("multiprocessing_context", "fork")
-    return DataLoader(Numbers(), batch_sampler=sampler, num_workers=count, **arguments)
+def numbers(sampler: RedoxSampler) -> DataLoader[Any]:
+    return DataLoader(Numbers(), batch_sampler=sampler)
 
 
-def fetched(fetcher: RedoxFetcher, count: int = 0, **arguments: Any) -> DataLoader[Any]:
-    if count:
-        arguments.setdefault("multiprocessing_context", "fork")
-    return DataLoader(fetcher, batch_sampler=fetcher.sampler, num_workers=count, **arguments)
+def fetched(fetcher: RedoxFetcher, **arguments: Any) -> DataLoader[Any]:
+    return DataLoader(fetcher, batch_sampler=fetcher.sampler, **arguments)
 
 
 def of(batches: Any) -> list[list[int]]:
@@ -61,6 +58,14 @@ def of(batches: Any) -> list[list[int]]:
 
 def number_and_pixel(sample: hr.Sample) -> tuple[int, int]:
     return sample.id, int(sample.image[0, 0, 0])
+
+
+def drawn(sample: hr.Sample) -> tuple[int, int]:
+    return sample.id, int(sample.rng.integers(1 << 40))
+
+
+def leave(sample: hr.Sample) -> int:
+    sys.exit(3)
 
 
 def fails_at_seven(sample: hr.Sample) -> int:
@@ -86,26 +91,24 @@ def test_the_numbers_are_those_that_the_loader_gives(
         assert loader.stats()["io"]["reads"] == 0
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_fetcher_gives_the_loader_s_batches(numbered: Path, order: str, count: int) -> None:
+def test_the_fetcher_gives_the_loader_s_batches(numbered: Path, order: str) -> None:
     with make(numbered, order) as loader:
         expected = [epoch_ids(loader) for _ in range(2)]
     with make(numbered, order) as loader:
         fetcher = RedoxFetcher(loader)
-        batches = fetched(fetcher, count)
+        batches = fetched(fetcher)
         assert (len(fetcher), len(batches)) == (COUNT, len(loader))
         assert [epoch_ids(batches) for _ in range(2)] == expected
         assert [set(flat(each)) for each in expected] == [set(range(COUNT))] * 2
         fetcher.close()
 
 
-@pytest.mark.parametrize("count", [0, 2])
-def test_an_epoch_is_read_ahead_while_the_one_before_ends(numbered: Path, count: int) -> None:
+def test_an_epoch_is_read_ahead_while_the_one_before_ends(numbered: Path) -> None:
     """The loader is not started anew for the next epoch: it would read what it has again."""
     with make(numbered, "exact", memory="64MiB", epochs=3) as loader:
         fetcher = RedoxFetcher(loader)
-        batches = fetched(fetcher, count)
+        batches = fetched(fetcher)
         for _ in range(3):
             for _ in batches:
                 pass
@@ -113,8 +116,7 @@ def test_an_epoch_is_read_ahead_while_the_one_before_ends(numbered: Path, count:
         fetcher.close()
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_may_stay_and_loops_end_early(numbered: Path, start: str) -> None:
+def test_loops_may_end_early(numbered: Path) -> None:
     with make(numbered) as loader:
         expected = []
         for epoch in (0, 1, 2, 5):
@@ -122,7 +124,7 @@ def test_workers_may_stay_and_loops_end_early(numbered: Path, start: str) -> Non
             expected.append(epoch_ids(loader))
     with make(numbered) as loader:
         fetcher = RedoxFetcher(loader)
-        batches = fetched(fetcher, 2, multiprocessing_context=start, persistent_workers=True)
+        batches = fetched(fetcher)
         assert epoch_ids(batches) == expected[0]
         for taken, batch in enumerate(batches, 1):
             if taken == 2:
@@ -131,18 +133,16 @@ def test_workers_may_stay_and_loops_end_early(numbered: Path, start: str) -> Non
         assert epoch_ids(batches) == expected[2]
         fetcher.sampler.set_epoch(5)
         assert epoch_ids(batches) == expected[3]
-        del batches
         fetcher.close()
 
 
-@pytest.mark.parametrize("count", [0, 2])
 @pytest.mark.parametrize("order", ["exact", "epoch", "redox"])
-def test_a_state_goes_on_with_the_next_batch(numbered: Path, order: str, count: int) -> None:
+def test_a_state_goes_on_with_the_next_batch(numbered: Path, order: str) -> None:
     with make(numbered, order) as loader:
         first, second = epoch_ids(loader), epoch_ids(loader)
     with make(numbered, order) as loader:
         fetcher = RedoxFetcher(loader)
-        batches = fetched(fetcher, count)
+        batches = fetched(fetcher)
         assert fetcher.sampler.state_dict(0)["samples"] == 0
         for taken, _ in enumerate(batches, 1):
             if taken == 3:
@@ -155,7 +155,7 @@ def test_a_state_goes_on_with_the_next_batch(numbered: Path, order: str, count: 
     with make(numbered, order) as loader:  # A fetcher,
         fetcher = RedoxFetcher(loader)
         fetcher.sampler.load_state_dict(state)
-        batches = fetched(fetcher, count)
+        batches = fetched(fetcher)
         assert epoch_ids(batches) == first[3:]
         assert fetcher.sampler.state_dict(4)["epoch"] == 1
         assert epoch_ids(batches) == second
@@ -198,7 +198,7 @@ def test_ranks_divide_the_epoch(numbered: Path, order: str) -> None:
         with make(numbered, order, **place) as loader:
             fetcher = RedoxFetcher(loader)
             assert of(numbers(RedoxSampler(loader))) == expected
-            assert epoch_ids(fetched(fetcher, 2)) == expected
+            assert epoch_ids(fetched(fetcher)) == expected
             fetcher.close()
         seen += flat(expected)
     assert set(seen) == set(range(COUNT))
@@ -211,7 +211,7 @@ def test_the_engine_may_be_a_node_process(numbered: Path, order: str) -> None:
     with make(numbered, order, node_process=hr.NodeProcess()) as loader:
         fetcher = RedoxFetcher(loader)
         assert of(numbers(RedoxSampler(loader))) == expected
-        assert epoch_ids(fetched(fetcher, 2)) == expected
+        assert epoch_ids(fetched(fetcher)) == expected
         fetcher.close()
 
 
@@ -227,22 +227,113 @@ def test_numbers_are_a_plain_list_for_any_dataset(numbered: Path) -> None:
 def test_transforms_and_collation_are_dataloader_s(numbered: Path) -> None:
     with make(numbered, transform=hr.image.train(8, dtype="uint8", layout="NHWC")) as loader:
         fetcher = RedoxFetcher(loader, number_and_pixel)
-        batches = fetched(fetcher, 2, collate_fn=default_collate)
+        batches = fetched(fetcher, collate_fn=default_collate)
         for ids, pixels in batches:
             assert ids.tolist() == pixels.tolist()
         fetcher.close()
 
 
-@pytest.mark.parametrize("count", [0, 2])
-def test_an_error_of_a_transform_comes_in_its_place(numbered: Path, count: int) -> None:
+def test_an_error_of_a_transform_comes_in_its_place(numbered: Path) -> None:
     with make(numbered, "exact", shuffle=False, batch_size=4) as loader:
         fetcher = RedoxFetcher(loader, fails_at_seven)
-        batches = iter(fetched(fetcher, count))
+        batches = iter(fetched(fetcher))
         assert next(batches).tolist() == [0, 1, 2, 3]
-        with pytest.raises(ValueError, match="this one"):
+        with pytest.raises(ValueError, match="this one") as caught:
             next(batches)
-        del batches
+        assert caught.value.__notes__ == ["transforming epoch 0 step 1 slot 3 sample 7"]
+        assert next(batches).tolist() == [8, 9, 10, 11]  # As of any map-style dataset.
         fetcher.close()
+
+
+def test_a_transform_draws_what_it_does_in_the_loader(numbered: Path) -> None:
+    with make(numbered, transform=drawn, ids=False, workers=0) as loader:
+        expected = [[part.tolist() for part in batch] for batch in loader]
+    with make(numbered) as loader:
+        fetcher = RedoxFetcher(loader, drawn)
+        assert [[part.tolist() for part in batch] for batch in fetched(fetcher)] == expected
+    assert len({draw for _, draws in expected for draw in draws}) == COUNT
+
+
+def test_encoded_images_come_as_they_are_stored(numbered: Path) -> None:
+    with make(numbered, "exact", transform=None, shuffle=False) as loader:
+        samples = flat(fetched(RedoxFetcher(loader), collate_fn=list))
+        assert samples[0]._fields == ("image", "label", "sample_id")
+    assert [sample.image.numpy().tobytes() for sample in samples] == [
+        sample_file(numbered, number).read_bytes() for number in range(COUNT)
+    ]
+
+
+def test_a_transform_that_calls_exit_ends_no_process(numbered: Path) -> None:
+    with make(numbered) as loader:
+        batches = fetched(RedoxFetcher(loader, leave))
+        with pytest.raises(
+            errors.TransformError, match=r"epoch 0 step 0 slot 0 sample \d+: SystemExit: 3"
+        ):
+            next(iter(batches))
+
+
+def test_an_error_of_the_loader_ends_the_iteration(numbered_copy: Path) -> None:
+    with make(numbered_copy) as loader:
+        expected = epoch_ids(loader)
+    with make(numbered_copy) as loader:
+        number = expected[5][1]
+        sample_file(numbered_copy, number).unlink()
+        batches = iter(fetched(RedoxFetcher(loader)))
+        assert [next(batches).sample_id.tolist() for _ in range(5)] == expected[:5]
+        with pytest.raises(errors.HeadraceError, match=f"{number:03}.jpg"):
+            next(batches)
+        with pytest.raises(
+            errors.UnavailableError, match="fetching epoch 0 step 6: an error ended this iteration"
+        ):
+            next(batches)
+
+
+def test_a_fetcher_that_is_closed_ends_its_iteration(numbered: Path) -> None:
+    with make(numbered) as loader:
+        expected = [epoch_ids(loader) for _ in range(2)]
+    with make(numbered) as loader:
+        fetcher = RedoxFetcher(loader)
+        batches = iter(fetched(fetcher))
+        assert next(batches).sample_id.tolist() == expected[0][0]
+        fetcher.close()
+        assert epoch_ids(loader) == expected[1]  # It stays open.
+
+
+def test_arguments_that_can_not_be(numbered: Path) -> None:
+    with (
+        make(numbered, transform=number_and_pixel, ids=False, workers=0) as loader,
+        pytest.raises(errors.InvalidArgumentError, match="give the transform here"),
+    ):
+        RedoxFetcher(loader)
+    with make(numbered) as loader:
+        with pytest.raises(errors.InvalidArgumentError, match="transform: got 5"):
+            RedoxFetcher(loader, 5)  # type: ignore[arg-type]
+        with pytest.raises(errors.InvalidArgumentError, match=r"the class Dropout, .*call it"):
+            RedoxFetcher(loader, torch.nn.Dropout)
+    with pytest.raises(errors.FailedPreconditionError, match="closed"):
+        RedoxFetcher(loader)
+
+
+@pytest.mark.parametrize(
+    ("start", "doing"),
+    [
+        ("fork", "asking a RedoxFetcher for samples in a worker of DataLoader's"),
+        ("spawn", "pickling a RedoxFetcher, as for a worker of DataLoader's"),
+    ],
+)
+def test_workers_of_dataloader_s_are_refused(numbered: Path, start: str, doing: str) -> None:
+    with make(numbered) as loader:
+        fetcher = RedoxFetcher(loader)
+        refused = fetched(fetcher, num_workers=1, multiprocessing_context=start)
+        with pytest.raises(
+            errors.FailedPreconditionError,
+            match=doing
+            + r": .* give DataLoader num_workers=0; .*hr\.Loader\(path, 256, transform=p",
+        ):
+            next(iter(refused))
+        expected = [list(requests) for requests in RedoxSampler(loader)]
+        fetcher.sampler.set_epoch(0)
+        assert epoch_ids(fetched(fetcher)) == expected
 
 
 def test_what_is_not_the_sampler_s_is_refused(numbered: Path) -> None:
@@ -255,21 +346,8 @@ def test_what_is_not_the_sampler_s_is_refused(numbered: Path) -> None:
         out_of_turn = next(iter(fetcher.sampler))
         assert isinstance(out_of_turn, Requests)
         out_of_turn.step = 5
-        with pytest.raises(errors.FailedPreconditionError, match="leave out in_order=False"):
+        with pytest.raises(errors.FailedPreconditionError, match="step 5, must be step 0"):
             fetcher.__getitems__(out_of_turn)
-        copy = pickle.loads(pickle.dumps(fetcher))
-        with pytest.raises(errors.FailedPreconditionError, match="has no sampler"):
-            iter(copy.sampler)
-        ended = next(iter(fetcher.sampler))
-        stream, fetcher._stream = fetcher._stream, cast("Any", ())  # Its iteration was ended.
-        fetcher._progress.clear()
-        message = (
-            f"fetching epoch 1 step 0: got 0 of {len(ended)} samples: this iteration has ended, by "
-            "an error or by a newer one; iterate it again"
-        )
-        with pytest.raises(errors.UnavailableError, match=message):
-            fetcher.__getitems__(ended)
-        fetcher._stream = stream
         older = iter(fetcher.sampler)
         next(older)
         iter(fetcher.sampler)

@@ -12,7 +12,7 @@ from matrix_cells import Cell, Refusal
 FACTORS: dict[str, tuple[str, ...]] = {
     "dataset": (
         *("numbers", "fails", "arrays", "images", "nested", "batched"),
-        *("iterable", "own-state", "stream"),
+        *("iterable", "own-state"),
     ),
     "draw": (
         *("in-order", "shuffle", "weighted", "replacement", "list", "distributed"),
@@ -29,7 +29,7 @@ FACTORS: dict[str, tuple[str, ...]] = {
 }
 """The first value of a factor is the default: alone it is refused nowhere."""
 
-ITERABLE = ("iterable", "own-state", "stream")
+ITERABLE = ("iterable", "own-state")
 """Datasets that decide themselves what comes next."""
 _SAMPLERS = ("weighted", "replacement", "list", "distributed")
 _BY_ITSELF = (
@@ -77,16 +77,6 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         {"batch_size": ("none",), "drop_last": ("yes",)},
         "batch_size=None option disables auto-batching and is mutually exclusive with drop_last",
-    ),
-    Refusal(
-        {"dataset": ("stream",), "reads": ("loop",), "run": ("copied",)},
-        "a SampleStream in another process than the one that made it serves only DataLoader's "
-        "workers there; make a SampleStream in this process",
-    ),
-    Refusal(
-        {"dataset": ("stream",), "batch_size": ("none",), "run": ("resumed", "moved")},
-        "state: the DataLoader has batch_size None and the SampleStream's loader 8: a state is a "
-        "step of the loader, so samples would be lost or repeated; give both the same batch_size",
     ),
 )
 """In the order in which they are checked."""

@@ -16,7 +16,6 @@ import torch
 import torch.utils.data
 from dataloader_cells import ITERABLE, is_defined
 from folder_data import fixed
-from loader_data import FLAT
 from map_data import WAYS, Batches, Fails, Numbers, plain
 from matrix_cells import Cell
 from stateful_data import NoState, OwnState
@@ -32,7 +31,7 @@ from torch.utils.data import (
 )
 
 import headrace as hr
-from headrace.torch import DataLoader, SampleStream
+from headrace.torch import DataLoader
 
 EPOCHS = 3
 COUNT = 37
@@ -67,7 +66,6 @@ class Given:
     table: hr.Dataset
     images: Any
     """A torchvision ImageFolder."""
-    numbered: Path
 
 
 class Restorable(OwnState):
@@ -118,8 +116,6 @@ class Run:
                 if not is_defined(self.cell):
                     return
                 self._compare(found, expected)
-                if run == "copied" and not self.is_map:
-                    return  # A copied stream serves workers only.
                 lengths = length_of(loader), length_of(self._torchs())
                 assert lengths[0] == lengths[1], lengths
 
@@ -148,8 +144,7 @@ class Run:
             taken = [outcome for _ in range(step) for outcome in self._outcomes(iterator, 1)]
             state = first.state_dict()
             del iterator
-        if self.cell["dataset"] != "stream":
-            state = json.loads(json.dumps(state))
+        state = json.loads(json.dumps(state))
         torch.manual_seed(77)  # As in another process.
         how = READS[self._moves_to] if self.cell["run"] == "moved" else None
         with closing(self._ours(how)) as second:
@@ -232,9 +227,6 @@ class Run:
 
     def _dataset(self) -> Any:
         name = self.cell["dataset"]
-        if name == "stream":
-            size = int(self.cell["batch_size"]) if self.cell["batch_size"] != "none" else 8
-            return SampleStream(hr.Loader(self.given.numbered, size, transform=FLAT, seed=3))
         if name == "nested":
             split, _ = random_split(Numbers(COUNT), [20, 17], torch.Generator().manual_seed(2))
             return ConcatDataset([Subset(split, range(1, 19)), Numbers(3)])

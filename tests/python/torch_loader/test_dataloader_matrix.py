@@ -20,9 +20,9 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def given(vision: Any, images: Path, numbered: Path, tmp_path_factory: Any) -> Given:
+def given(vision: Any, images: Path, tmp_path_factory: Any) -> Given:
     table = write_table(tmp_path_factory.mktemp("rows") / "rows.arrow", 0, 53)
-    return Given(table, image_folder(vision, images), numbered)
+    return Given(table, image_folder(vision, images))
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=words)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import gc
 import multiprocessing
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.utils.data
-from loader_data import FLAT
 from torch.utils.data import IterableDataset, get_worker_info
 
-import headrace as hr
 from headrace.errors import FailedPreconditionError
-from headrace.torch import DataLoader, SampleStream
+from headrace.torch import DataLoader
 
 COUNT = 21
 
@@ -84,119 +81,19 @@ def test_batches_are_those_of_torch_and_go_on_at_every_step(
             assert second.dataset.read == sum(map(len, rest))  # Nothing is read twice.
 
 
-def test_a_sample_stream_saves_the_state_of_its_loader(numbered: Path) -> None:
-    expected: list[Any] = []
-    for step in (0, 3):
-        loader = hr.Loader(numbered, 8, transform=FLAT, seed=3)
-        batches = DataLoader(SampleStream(loader), 8)
-        if not expected:
-            expected = [label.tolist() for _, label in DataLoader(SampleStream(loader), 8)]
-            loader.set_epoch(0)
-        iterator = iter(batches)
-        taken = [next(iterator)[1].tolist() for _ in range(step)]
-        assert taken == expected[:step]
-        state = batches.state_dict()
-        del iterator
-        other = hr.Loader(numbered, 8, transform=FLAT, seed=3)
-        resumed = DataLoader(SampleStream(other), 8)
-        resumed.load_state_dict(state)
-        assert [label.tolist() for _, label in resumed] == expected[step:]
-        loader.close()
-        other.close()
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_sample_stream_goes_on_with_the_next_epoch_after_the_end_of_one(
-    numbered: Path, workers: int
-) -> None:
-    """In a new loader, and in the same one."""
-
-    def labels(batches: DataLoader) -> list[Any]:
-        return [label.tolist() for _, label in batches]
-
-    def made() -> tuple[hr.Loader, DataLoader]:
-        loader = hr.Loader(numbered, 8, transform=FLAT, seed=3)
-        return loader, DataLoader(SampleStream(loader), 8, num_workers=workers)
-
-    loader, batches = made()
-    expected = [labels(batches)]
-    state = batches.state_dict()
-    expected += [labels(batches), labels(batches)]
-    assert expected[0] != expected[1]
-    other, resumed = made()
-    resumed.load_state_dict(state)
-    assert resumed.state_dict() == state
-    assert labels(resumed) == expected[1]
-    batches.load_state_dict(state)
-    assert [labels(batches), labels(batches)] == expected[1:]
-    loader.close()
-    other.close()
-
-
-def test_the_state_before_the_first_batch_is_that_of_the_stream(numbered: Path) -> None:
-    loader = hr.Loader(numbered, 8, transform=FLAT, seed=3)
-    stream = SampleStream(loader)
-    stream.set_epoch(2)
-    state = DataLoader(stream, 8).state_dict()
-    expected = [label.tolist() for _, label in DataLoader(stream, 8)]
-    with hr.Loader(numbered, 8, transform=FLAT, seed=3) as other:
-        resumed = DataLoader(SampleStream(other), 8)
-        resumed.load_state_dict(state)
-        assert [label.tolist() for _, label in resumed] == expected
-    loader.close()
-
-
-def test_batches_of_a_sample_stream_do_not_overtake(numbered: Path) -> None:
-    """Its state is a step."""
-    with hr.Loader(numbered, 8, transform=FLAT, seed=3) as loader:
-        batches = DataLoader(SampleStream(loader), 8, num_workers=2, in_order=False)
-        assert batches.in_order
-
-
 @pytest.mark.parametrize("is_left", [False, True])
-def test_close_ends_persistent_workers_of_a_sample_stream(numbered: Path, is_left: bool) -> None:
-    with hr.Loader(numbered, 8, transform=FLAT, seed=3) as loader:
-        batches = DataLoader(SampleStream(loader), 8, num_workers=2, persistent_workers=True)
-        gc.disable()
-        try:
-            iterator = iter(batches)
-            next(iterator)
-            if not is_left:
-                list(iterator)
-            assert len(multiprocessing.active_children()) >= 2
-            batches.close()
-            assert multiprocessing.active_children() == []
-            with pytest.raises(FailedPreconditionError if is_left else StopIteration):
-                next(iterator)
-        finally:
-            gc.enable()
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "arguments", "told"),
-    [
-        (4, {"batch_size": 8}, "has batch_size 4 and the SampleStream's loader 8: a state is a st"),
-        (None, {"batch_size": 8}, "has batch_size None and the SampleStream's loader 8"),
-        (8, {"batch_sampler": [[1, 2], [3]]}, "loader batches of any size"),
-    ],
-)
-def test_a_sample_stream_in_other_batches_than_its_loader_s_has_no_state(
-    numbered: Path, batch_size: int | None, arguments: dict[str, Any], told: str
-) -> None:
-    """It would lose or repeat samples."""
-    with hr.Loader(numbered, transform=FLAT, **arguments) as loader:
-        batches = DataLoader(SampleStream(loader), batch_size)
+def test_close_ends_persistent_workers(is_left: bool) -> None:
+    batches = DataLoader(Plain(), 4, num_workers=2, persistent_workers=True)
+    gc.disable()
+    try:
         iterator = iter(batches)
         next(iterator)
-        for _ in range(2):
-            with pytest.raises(FailedPreconditionError, match=told):
-                batches.state_dict()
-            list(iterator)  # Also at the end.
-
-
-def test_a_batch_sampler_of_one_size_has_states(numbered: Path) -> None:
-    sampler = torch.utils.data.BatchSampler(range(20), 8, drop_last=False)
-    with hr.Loader(numbered, transform=FLAT, batch_sampler=sampler) as loader:
-        batches = DataLoader(SampleStream(loader), 8)
-        next(iter(batches))
-        assert batches.state_dict()["dataset"]["sampler_step"] == 1
+        if not is_left:
+            list(iterator)
+        assert len(multiprocessing.active_children()) >= 2
+        batches.close()
+        assert multiprocessing.active_children() == []
+        with pytest.raises(FailedPreconditionError if is_left else StopIteration):
+            next(iterator)
+    finally:
+        gc.enable()

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator, skip_first_batches
-from accelerate.utils import DataLoaderConfiguration
 from loader_data import COUNT, FLAT, payload_ids
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
+from torch.utils.data import DistributedSampler, RandomSampler
 
 import headrace as hr
-from headrace.torch import DeviceBatches, SampleStream
+from headrace.torch import DeviceBatches
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 accelerator = Accelerator(cpu=True)
@@ -27,42 +26,22 @@ ALL = hr.Sharding(rank=0, world_size=1)
 
 
 def loader(**arguments: Any) -> hr.Loader:
-    return hr.Loader(data, batch_size=10, seed=1, transform=FLAT, **arguments)
+    given: dict[str, Any] = {"transform": FLAT} | arguments
+    return hr.Loader(data, batch_size=10, seed=1, **given)
+
+
+def number(sample: hr.Sample) -> int:
+    return sample.id
+
+
+def with_workers() -> list[int]:
+    workers = hr.Workers(2, start="fork")  # Others would import this script.
+    batches = accelerator.prepare(loader(transform=number, workers=workers))
+    return [sample for batch in batches for sample in batch.tolist()]
 
 
 def ids(batches: Iterable[Any]) -> list[int]:
     return [sample for batch in batches for sample in payload_ids(batch)]
-
-
-def prepared(stream: SampleStream, workers: int = 0, start: str = "fork", **config: Any) -> Any:
-    with_config = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**config))
-    context = start if workers else None
-    return with_config.prepare(
-        DataLoader(stream, batch_size=10, num_workers=workers, multiprocessing_context=context)
-    )
-
-
-def all_samples() -> SampleStream:
-    return SampleStream(loader(sharding=ALL))
-
-
-def went_on(told: bool) -> list[int]:
-    """The rest of an epoch that a stream restored, below a prepared DataLoader."""
-    stream = all_samples()
-    stream.load_state_dict(place)
-    batches = prepared(stream, dispatch_batches=False)
-    if told:
-        batches.set_epoch(place["epoch"])
-    return ids(batches)
-
-
-def skipped() -> list[int]:
-    """A stream that goes on after its first batch, of which two more would be skipped."""
-    stream = all_samples()
-    stream.load_state_dict(place)
-    batches = prepared(stream, dispatch_batches=False)
-    batches.set_epoch(place["epoch"])
-    return ids(skip_first_batches(batches, 2))
 
 
 def divided() -> DistributedSampler[int]:
@@ -184,47 +163,14 @@ def checkpointed() -> list[int]:
     return taken + ids(second)
 
 
-def twice() -> list[int]:
-    """The second epoch of a prepared DataLoader."""
-    batches = prepared(all_samples(), 1)
-    first = ids(batches)
-    second = ids(batches)
-    assert first != second
-    return second
-
-
-with loader(sharding=ALL) as placed:
-    ids(placed)
-    iterator = iter(placed)
-    before = payload_ids(next(iterator))
-    place = placed.state_dict()
-    del iterator
-
 model = torch.nn.Linear(2, 2)
 cases: dict[str, Callable[[], list[int]]] = {
-    "dispatched": lambda: ids(prepared(SampleStream(loader()))),
-    "dispatched, workers": lambda: ids(prepared(SampleStream(loader()), 2)),
-    "dispatched, spawned workers": lambda: ids(prepared(SampleStream(loader()), 1, "spawn")),
-    "split": lambda: ids(prepared(SampleStream(loader()), split_batches=True)),
-    "sharded": lambda: ids(prepared(SampleStream(loader()), dispatch_batches=False)),
-    "sharded, workers": lambda: ids(prepared(SampleStream(loader()), 1, dispatch_batches=False)),
-    "sharded sampler": lambda: ids(
-        prepared(SampleStream(loader(sampler=divided())), dispatch_batches=False)
-    ),
-    "all, dispatched": lambda: ids(prepared(all_samples())),
-    "all, dispatched, workers": lambda: ids(prepared(all_samples(), 2)),
-    "all, sharded": lambda: ids(prepared(all_samples(), dispatch_batches=False)),
-    "all, split": lambda: ids(prepared(all_samples(), split_batches=True)),
-    "all, dispatched twice": twice,
-    "not prepared": lambda: ids(DataLoader(SampleStream(loader()), batch_size=10)),
-    "not prepared, workers": lambda: ids(
-        DataLoader(SampleStream(loader()), 10, num_workers=2, multiprocessing_context="fork")
-    ),
     "loader": lambda: ids(loader()),
     "on the device": lambda: ids(accelerator.prepare(DeviceBatches(loader(), accelerator.device))),
     "checkpointed": checkpointed,
     "prepared loader": lambda: ids(accelerator.prepare(loader())),
     "prepared loader, model": lambda: ids(accelerator.prepare(model, loader())[1]),
+    "prepared loader, workers": with_workers,
     "prepared loader, itself": lambda: ids(accelerator.prepare_data_loader(loader())),
     "prepared sampler": lambda: ids(accelerator.prepare(loader(sampler=divided()))),
     "prepared, all samples": lambda: ids(accelerator.prepare(loader(sharding=ALL))),
@@ -251,10 +197,6 @@ cases: dict[str, Callable[[], list[int]]] = {
     "left out, listed": lambda: left_out(lambda steps: list(steps)[::2]),
     "left out, the last": lambda: left_out(lambda steps: islice(steps, 0, None, 5)),
     "skipped batches": lambda: ids(skip_first_batches(DeviceBatches(loader(), "cpu"), 2)),
-    "state lost": lambda: went_on(told=False),
-    "state kept": lambda: went_on(told=True),
-    "before the state": lambda: before,
-    "state and skip": skipped,
 }
 told: dict[str, Any] = {}
 for name, case in cases.items():

@@ -16,10 +16,8 @@ from typing import Any
 import lightning
 import torch
 from loader_data import FLAT, payload_ids
-from torch.utils.data import DataLoader
 
 import headrace as hr
-from headrace.torch import SampleStream
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 STOPS = (3, 10, 13)  # The second is the last of an epoch.
@@ -48,7 +46,6 @@ def fit(
     folder: Path,
     stop: int | None = None,
     state: dict[str, Any] | None = None,
-    stream: bool = False,
     **how: Any,
 ) -> list[list[int]]:
     """Trains two epochs, from the checkpoint after step `stop`; on what restored `state`."""
@@ -59,11 +56,9 @@ def fit(
     )
     checkpoint = None if stop is None else folder / f"{stop}.ckpt"
     with hr.Loader(data, batch_size=10, seed=1, transform=FLAT) as loader:
-        source: Any = SampleStream(loader) if stream else loader
         if state is not None:
-            source.load_state_dict(state)
-        batches = DataLoader(source, batch_size=10) if stream else loader
-        trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=False)
+            loader.load_state_dict(state)
+        trainer.fit(module, loader, ckpt_path=checkpoint, weights_only=False)
     return module.taken
 
 
@@ -83,9 +78,6 @@ if __name__ == "__main__":
         told = {"whole": fit(folder, devices=1)}
         for stop in STOPS:
             told[f"loader {stop}"] = fit(folder, stop, devices=1)
-        # A DataLoader has no state of its own in Lightning's checkpoints.
-        fit(folder / "stream", stream=True, devices=1)
-        told["stream 13"] = fit(folder / "stream", 13, state_after(13), stream=True, devices=1)
         # Lightning's first epoch is the rest of the loader's second.
         told["restored 13"] = fit(folder / "restored", state=state_after(13), devices=1)[:7]
         print(json.dumps(told))

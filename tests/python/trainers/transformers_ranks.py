@@ -18,7 +18,6 @@ from loader_data import FLAT
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import headrace as hr
-from headrace.torch import SampleStream
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 trained: list[int] = []
@@ -42,12 +41,9 @@ def inputs(sample: hr.Sample) -> dict[str, Any]:
     return {"pixel_values": sample.image, "labels": sample.label}
 
 
-def loader() -> hr.Loader:
-    return hr.Loader(data, batch_size=10, seed=1, transform=(FLAT, inputs), workers=0)
-
-
-def stream() -> SampleStream:
-    return SampleStream(hr.Loader(data, batch_size=10, seed=1, transform=FLAT), inputs)
+def loader(workers: int = 0) -> hr.Loader:
+    of_this_script = hr.Workers(workers, start="fork")  # Others would import it.
+    return hr.Loader(data, batch_size=10, seed=1, transform=(FLAT, inputs), workers=of_this_script)
 
 
 class LoaderTrainer(Trainer):
@@ -60,19 +56,18 @@ class LoaderTrainer(Trainer):
 class KeepPlace(TrainerCallback):
     """Saves the loader's place beside each checkpoint, and stops at the first if it is to."""
 
-    def __init__(self, loader: hr.Loader | None, stop: bool) -> None:
+    def __init__(self, loader: hr.Loader, stop: bool) -> None:
         self._loader, self._stop = loader, stop
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._loader is not None:
-            place = Path(args.output_dir, f"checkpoint-{state.global_step}", "headrace.json")
-            place.write_text(json.dumps(self._loader.state_dict()))
+        place = Path(args.output_dir, f"checkpoint-{state.global_step}", "headrace.json")
+        place.write_text(json.dumps(self._loader.state_dict()))
         control.should_training_stop = self._stop
 
 
 def train(
     name: str,
-    source: hr.Loader | SampleStream,
+    source: hr.Loader,
     stop: bool = False,
     resume: bool = False,
     restore: bool = False,
@@ -92,14 +87,11 @@ def train(
         **how,
     )
     checkpoint = folder / name / "checkpoint-3"
-    if isinstance(source, hr.Loader):
-        trainer: Trainer = LoaderTrainer(Model(), arguments)
-        trainer.loader = source  # type: ignore[attr-defined]
-        if resume and restore:
-            source.load_state_dict(json.loads((checkpoint / "headrace.json").read_text()))
-    else:
-        trainer = Trainer(Model(), arguments, train_dataset=source)
-    trainer.add_callback(KeepPlace(source if isinstance(source, hr.Loader) else None, stop))
+    trainer = LoaderTrainer(Model(), arguments)
+    trainer.loader = source
+    if resume and restore:
+        source.load_state_dict(json.loads((checkpoint / "headrace.json").read_text()))
+    trainer.add_callback(KeepPlace(source, stop))
     trainer.train(resume_from_checkpoint=str(checkpoint) if resume else None)
     return list(trained)
 
@@ -109,28 +101,16 @@ def resumed(name: str, make: Any, **how: Any) -> list[int]:
     return first + train(name, make(), resume=True, **how)
 
 
-def restored() -> list[int]:
-    """A stream that has its state, and that the Trainer would skip batches of."""
-    train("both", stream(), stop=True)
-    place = folder / "resumed" / "checkpoint-3" / "headrace.json"  # of a loader's, before
-    source = stream()
-    source.load_state_dict(json.loads(place.read_text()))
-    return train("both", source, resume=True)
-
-
 cases = {
     "loader": lambda: train("loader", loader()),
-    "stream": lambda: train("stream", stream()),
 }
 alone = {
-    "stream, workers": lambda: train("workers", stream(), dataloader_num_workers=1),
+    "loader, workers": lambda: train("workers", loader(2)),
     "loader, resumed": lambda: resumed("skipped", loader),
     "loader, restored and resumed": lambda: resumed("both told", loader, restore=True),
     "loader, resumed, nothing skipped": lambda: resumed(
         "resumed", loader, restore=True, ignore_data_skip=True
     ),
-    "stream, resumed": lambda: resumed("streamed", stream),
-    "stream, restored and resumed": restored,
 }
 if "two" not in sys.argv:
     cases |= alone

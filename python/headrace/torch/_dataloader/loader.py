@@ -42,9 +42,7 @@ from headrace.torch._dataloader.pinning import Pinning
 from headrace.torch._dataloader.pool import ReadWaits
 from headrace.torch._dataloader.ring import Ring
 from headrace.torch._dataloader.streams import (
-    PartsProgress,
     PartsReader,
-    SampleProgress,
     StreamIteration,
     StreamProgress,
     start_of,
@@ -52,7 +50,6 @@ from headrace.torch._dataloader.streams import (
 from headrace.torch._dataloader.waits import figures
 from headrace.torch._dataloader.workers.processes import Processes
 from headrace.torch._prepared_dataloader import prepare
-from headrace.torch._stream import SampleStream
 
 _ABOUT_WORKERS = (
     *("num_workers", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn"),
@@ -65,7 +62,6 @@ _LEFT_BEHIND = (
     "_parts",
     "_engine",
     "_progress",
-    "_iterator",
     "_kept_seed",
 )
 """Attributes of iterations."""
@@ -141,8 +137,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         check(self._own, dataset, torchs)
         if epoch_size is not None:
             limit_epochs(torchs, epoch_size)
-        if isinstance(dataset, SampleStream) and "in_order" in torchs:
-            torchs["in_order"] = True  # Its state is a step: what overtakes would be given twice.
         super().__init__(**torchs)
         self._in_order = in_order
         self._epoch = 0  # of the next iteration
@@ -157,7 +151,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._parts: PartsReader | None = None  # of an iterable dataset
         self._engine = Engine()
         self._progress: Progress | StreamProgress | None = None  # of the newest one
-        self._iterator = None  # torch's
         self._kept_seed: int | None = None  # of the newest epoch, with persistent workers
 
     def __getstate__(self) -> dict[str, Any]:
@@ -254,16 +247,13 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return StreamIteration(progress, self.__len__, self._waits)
 
     def _stream_progress(self, epoch: int, origin: Origin) -> StreamProgress:
-        if isinstance(self.dataset, SampleStream):
-            begin = super().__iter__
-            return SampleProgress(self.dataset, self.batch_size, begin, epoch, origin)
         if self._parts is None:
             how = How(self.batch_size, self.drop_last, self.collate_fn, self.snapshot_every_n_steps)
             given = {name: getattr(self, name) for name in _ABOUT_WORKERS if name in _TORCHS}
             if not self.num_workers:
                 given["prefetch_factor"] = None
             self._parts = PartsReader(self.dataset, how, given)
-        return PartsProgress(self._parts, epoch, origin)
+        return StreamProgress(self._parts, epoch, origin)
 
     def _begin(self) -> Progress:
         restored = self._restored
@@ -431,8 +421,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """The state of the dataset, for what is read next."""
         if isinstance(progress, StreamProgress):
             return progress.next_epoch()
-        if isinstance(self.dataset, SampleStream):
-            return self.dataset.state_dict(0)
         if isinstance(self.dataset, IterableDataset) or not self._keeps_dataset:
             return None
         return self.dataset.state_dict()  # type: ignore[attr-defined]
@@ -451,7 +439,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         states.check_sampler(position, self._source)
         is_divided = isinstance(self.dataset, IterableDataset)
         has_begun = position.batches > 0 or position.dataset is not None
-        if is_divided and has_begun and not isinstance(self.dataset, SampleStream):
+        if is_divided and has_begun:
             start_of(position.dataset, self.num_workers)
         if position.origin.epoch is not None:
             self._source.set_epoch(position.origin.epoch)
@@ -476,10 +464,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def close(self) -> None:
         """Ends persistent workers and the engine. Others end with their iteration."""
         self._engine.close()
-        self._parts = None
+        if self._parts is not None:
+            self._parts.close()
+            self._parts = None
         if self.persistent_workers and isinstance(self._progress, StreamProgress):
             self._progress.close()
-        self._iterator = None  # torch's, which has persistent workers of a SampleStream.
         self._kept_seed = None
         self._close_workers()
 

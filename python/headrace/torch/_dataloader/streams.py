@@ -18,18 +18,71 @@ from headrace.torch._dataloader.epochs.generators import decoded
 from headrace.torch._dataloader.epochs.progress import hash_of
 from headrace.torch._dataloader.epochs.state import Position
 from headrace.torch._dataloader.parts import Begin, Given, How, Parts, PartState, Start
-from headrace.torch._stream import SampleStream, check_steps
 
 _END: Any = object()
 
 
+class _Workers(torch.utils.data.DataLoader[Given]):
+    """torch's DataLoader of `Parts`."""
+
+    def check_worker_number_rationality(self) -> None:
+        """The user's loader has warned."""
+
+
+class PartsReader:
+    """Iterates a dataset in this process or in torch's workers, which may last for several epochs.
+
+    Ownership: the workers. Shutdown: `close`, or the end of the last reference, as torch's.
+    """
+
+    def __init__(self, dataset: Any, how: How, arguments: Mapping[str, Any]) -> None:
+        """`arguments`: of torch's DataLoader, those about workers."""
+        self._dataset = dataset
+        self._how = how
+        self._arguments = dict(arguments)
+        self.count = self._arguments["num_workers"]
+        self.lasts = self.count == 0 or self._arguments["persistent_workers"]
+        """Whether the dataset of an epoch is that of the one before, with what it knows."""
+        self.in_order = self._arguments.get("in_order", True)
+        self._begin = Begin(self._arguments.pop("worker_init_fn"))
+        self._parts: Parts | None = None
+        self._loader: _Workers | None = None
+
+    def iterate(self, start: Start | None) -> Iterator[Given]:
+        if self._loader is None or start is not None or not self.lasts:
+            how = self._how if self.count else replace(self._how, every=0)
+            self._parts = Parts(self._dataset, how, start)
+            self._loader = _Workers(
+                self._parts,
+                batch_size=None,
+                collate_fn=_unchanged,
+                worker_init_fn=self._begin,
+                **self._arguments,
+            )
+        return iter(self._loader)
+
+    def close(self) -> None:
+        """Lets go of persistent workers. They end with the iteration that uses them."""
+        self._loader = None
+
+    def here(self) -> PartState | None:
+        """The state of the dataset if it is iterated in this process."""
+        part = self._parts.part if self._parts is not None and not self.count else None
+        return None if part is None else part.state()
+
+
+def _unchanged(given: Any) -> Any:
+    return given
+
+
 class StreamProgress:
-    """An iteration of an iterable dataset, and how far it is.
+    """An iteration of an iterable dataset, and how far it is: each worker's place, and the states
+    that its dataset has.
 
     Thread safety: none.
     """
 
-    def __init__(self, epoch: int, origin: Origin) -> None:
+    def __init__(self, reader: PartsReader, epoch: int, origin: Origin) -> None:
         self.epoch = epoch
         self.batches = 0
         self._origin = origin
@@ -37,6 +90,12 @@ class StreamProgress:
         self._peeked: list[Any] = []
         self._restored: Position | None = None  # until the first batch
         self._has_ended = False
+        self._reader = reader
+        count = max(1, reader.count)
+        self._states = [PartState()] * count
+        self._notes: list[bytes | None] = [None] * count  # newer than the states
+        self._given = [0] * count
+        self._turn = 0
 
     def is_over(self) -> bool:
         return self._has_ended
@@ -91,115 +150,12 @@ class StreamProgress:
 
     def next_epoch(self) -> Any:
         """What of the dataset's state the next epoch begins with; None: it is as it was made."""
-        return None
-
-    def _open(self, position: Position | None) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def _take(self) -> Any:
-        return next(self._iterator)
-
-    def _dataset_state(self) -> Any:
-        raise NotImplementedError
-
-
-def _refuse(_: object) -> NoReturn:
-    raise FailedPreconditionError("the DataLoader was closed, with its workers: iterate it again")
-
-
-class SampleProgress(StreamProgress):
-    """Of a `SampleStream`, which knows its place by the number of batches."""
-
-    def __init__(
-        self,
-        stream: SampleStream,
-        batch_size: int | None,
-        iterate: Callable[[], Iterator[Any]],
-        epoch: int,
-        origin: Origin,
-    ) -> None:
-        """`iterate` begins an iteration of torch's DataLoader, which has this `batch_size`."""
-        super().__init__(epoch, origin)
-        self._stream = stream
-        self._batch_size = batch_size
-        self._iterate: Callable[[], Iterator[Any]] | None = iterate
-
-    def _open(self, position: Position | None) -> Iterator[Any]:
-        if position is not None and position.dataset is not None:
-            self._stream.load_state_dict(position.dataset)
-        iterate, self._iterate = self._iterate, None  # It has the loader, which has this.
-        assert iterate is not None, "an iteration begins once"
-        return iterate()
-
-    def _dataset_state(self) -> Any:
-        check_steps(self._stream, self._batch_size)
-        return self._stream.state_dict(self.batches)
-
-    def next_epoch(self) -> Any:
-        """A stream counts its epochs: the state after the last batch is the next one's."""
-        return self._dataset_state()
-
-
-class _Workers(torch.utils.data.DataLoader[Given]):
-    """torch's DataLoader of `Parts`."""
-
-    def check_worker_number_rationality(self) -> None:
-        """The user's loader has warned."""
-
-
-class PartsReader:
-    """Iterates a dataset in this process or in torch's workers, which may last for several epochs.
-
-    Ownership: the workers. Shutdown: the end of the last reference, as torch's.
-    """
-
-    def __init__(self, dataset: Any, how: How, arguments: Mapping[str, Any]) -> None:
-        """`arguments`: of torch's DataLoader, those about workers."""
-        self._dataset = dataset
-        self._how = how
-        self._arguments = dict(arguments)
-        self.count = self._arguments["num_workers"]
-        self.lasts = self.count == 0 or self._arguments["persistent_workers"]
-        """Whether the dataset of an epoch is that of the one before, with what it knows."""
-        self.in_order = self._arguments.get("in_order", True)
-        self._begin = Begin(self._arguments.pop("worker_init_fn"))
-        self._parts: Parts | None = None
-        self._loader: _Workers | None = None
-
-    def iterate(self, start: Start | None) -> Iterator[Given]:
-        if self._loader is None or start is not None or not self.lasts:
-            how = self._how if self.count else replace(self._how, every=0)
-            self._parts = Parts(self._dataset, how, start)
-            self._loader = _Workers(
-                self._parts,
-                batch_size=None,
-                collate_fn=_unchanged,
-                worker_init_fn=self._begin,
-                **self._arguments,
-            )
-        return iter(self._loader)
-
-    def here(self) -> PartState | None:
-        """The state of the dataset if it is iterated in this process."""
-        part = self._parts.part if self._parts is not None and not self.count else None
-        return None if part is None else part.state()
-
-
-def _unchanged(given: Any) -> Any:
-    return given
-
-
-class PartsProgress(StreamProgress):
-    """Of any other dataset: each worker's place, and the states that its dataset has."""
-
-    def __init__(self, reader: PartsReader, epoch: int, origin: Origin) -> None:
-        super().__init__(epoch, origin)
-        self._reader = reader
-        count = max(1, reader.count)
-        self._states = [PartState()] * count
-        self._notes: list[bytes | None] = [None] * count  # newer than the states
-        self._given = [0] * count
-        self._turn = 0
+        if not self._reader.lasts:
+            return None
+        parts = [PartState(dataset=part.dataset) for part in self._parts()]
+        if all(part.dataset is None for part in parts):
+            return None
+        return _state(parts, self._reader.count, 0)
 
     def _open(self, position: Position | None) -> Iterator[Any]:
         start = None
@@ -225,14 +181,6 @@ class PartsProgress(StreamProgress):
     def _dataset_state(self) -> Any:
         return _state(self._parts(), self._reader.count, self._turn)
 
-    def next_epoch(self) -> Any:
-        if not self._reader.lasts:
-            return None
-        parts = [PartState(dataset=part.dataset) for part in self._parts()]
-        if all(part.dataset is None for part in parts):
-            return None
-        return _state(parts, self._reader.count, 0)
-
     def _parts(self) -> list[PartState]:
         here = self._reader.here()
         if here is not None:
@@ -244,6 +192,10 @@ class PartsProgress(StreamProgress):
             replace(state, batches=given)
             for state, given in zip(self._states, self._given, strict=True)
         ]
+
+
+def _refuse(_: object) -> NoReturn:
+    raise FailedPreconditionError("the DataLoader was closed, with its workers: iterate it again")
 
 
 def _state(parts: list[PartState], workers: int, turn: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 
 import headrace as hr
 from headrace import errors
-from headrace.torch import SampleStream
+from headrace.papers.redox import RedoxFetcher
 
 VALUES = [7, 5, 3, 1, 2, 4]
 
@@ -112,8 +112,8 @@ def test_through_torchs_dataloader(tmp_path: Path) -> None:
     for with_ids in (False, True):
         fields = ("x",) if with_ids else None
         with hr.Loader(path, 2, ids=with_ids, fields=fields, shuffle=False) as loader:
-            stream = SampleStream(loader)
-            batches = list(torch.utils.data.DataLoader(stream, batch_size=2))
+            samples = RedoxFetcher(loader)
+            batches = list(torch.utils.data.DataLoader(samples, batch_sampler=samples.sampler))
             found = [int(n) for batch in batches for n in batch.sample_id]
             assert found == (list(range(6)) if with_ids else VALUES)
 
