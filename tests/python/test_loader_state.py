@@ -114,15 +114,24 @@ def test_a_state_continues_on_another_number_of_ranks(dataset: hr.Dataset, world
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 7}, "seed 6, restored in a loader with 7"),
+        ({"seed": 7}, "seed 6, restored in a loader with 7; make the loader with seed=6$"),
         ({"shuffle": False}, "shuffle True, restored in a loader with False"),
-        ({"drop_last": True}, "drop_last False, restored in a loader with True"),
-        ({"batch_size": 5}, "global_batch 18, restored in a loader with 5.*choose batch_size"),
+        (
+            {"drop_last": True},
+            "drop_last False, restored in a loader with True; .* with drop_last=False$",
+        ),
+        (
+            {"batch_size": 5},
+            "global_batch 18, restored in a loader with 5; choose batch_size .* ranks is 18$",
+        ),
         (
             {"sharding": hr.Sharding(rank=0, world_size=2)},
             "global_batch 18, restored in a loader with 36",
         ),
-        ({"sampler": [1, 2, 3]}, "saved without a sampler"),
+        (
+            {"sampler": [1, 2, 3]},
+            "saved without a sampler, .*: leave sampler= and batch_sampler= out$",
+        ),
     ],
 )
 def test_a_state_of_other_parameters_is_refused(

@@ -89,8 +89,10 @@ def test_a_script_that_is_being_imported_starts_no_process(
 
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     says = message(loader, errors.FailedPreconditionError)
-    assert "and came to the line that starts processes\nIn " in says
-    assert says.endswith('uses loaders under this line:\n    if __name__ == "__main__":')
+    assert "and came to the line that starts processes; put the code of " in says
+    assert says.endswith(
+        'that makes and uses loaders under this line:\n    if __name__ == "__main__":'
+    )
 
 
 def test_a_worker_names_the_row_whose_lists_are_damaged() -> None:

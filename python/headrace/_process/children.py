@@ -53,8 +53,8 @@ def main_guard() -> str:
     main: Any = sys.modules.get("__main__")
     script = os.path.basename(getattr(main, "__file__", None) or "the main script")
     return (
-        f"it imports {script}, and came to the line that starts processes\n"
-        f"In {script}, put the code that makes and uses loaders under this line:\n"
+        f"it imports {script}, and came to the line that starts processes; put the code of "
+        f"{script} that makes and uses loaders under this line:\n"
         '    if __name__ == "__main__":'
     )
 

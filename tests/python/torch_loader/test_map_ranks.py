@@ -10,7 +10,7 @@ import torch.utils.data
 from map_data import OnlyIds, ids
 from torch.utils.data import DistributedSampler
 
-from headrace.errors import FailedPreconditionError
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.torch import DataLoader
 
 COUNT = 61
@@ -161,3 +161,12 @@ def test_a_state_of_other_steps_is_refused(restored: Any, message: str) -> None:
     state = of_ranks(2, 0).state_dict()
     with pytest.raises(FailedPreconditionError, match=message):
         restored().load_state_dict(state)
+
+
+def test_a_share_of_something_else_is_refused() -> None:
+    state = of_ranks(2, 0).state_dict() | {"share": {"odd": 1}}
+    with pytest.raises(InvalidArgumentError) as raised:
+        of_ranks(2, 1).load_state_dict(state)
+    text = str(raised.value)
+    assert text.startswith("state: share is {'odd': 1}: ")
+    assert text.endswith(": give what state_dict() gave, unchanged")

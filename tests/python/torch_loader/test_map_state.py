@@ -363,8 +363,14 @@ def test_a_sampler_that_gives_other_samples_is_refused() -> None:
     ("change", "message"),
     [
         ({"version": 9}, "state: of version 9, this headrace reads version 1"),
-        ({"batch_size": 5}, "state: saved with batch_size 5, restored in a DataLoader with 4"),
-        ({"length": 3}, "state: saved with length 3, restored in a DataLoader with 23"),
+        (
+            {"batch_size": 5},
+            "saved with batch_size 5, restored in a DataLoader with 4: .*; give it batch_size=5$",
+        ),
+        (
+            {"length": 3},
+            "state: saved with length 3, .* with 23: .*; give it the dataset that the state",
+        ),
         ({"epoch": -1}, r"state epoch: got -1, must be in \[0"),
         ({"mark": None}, "state: 'mark' is missing"),
         ({"mark": 7}, "state: mark is 7, must be a text or None"),
