@@ -28,7 +28,10 @@ def image() -> bytes:
         ([], "--name SOCKET is missing"),
         (["--nome", "x"], "argument '--nome' is unknown or has no value"),
         (["--name"], "argument '--name' is unknown or has no value"),
-        (["--links", "127.0.0.1:0", "--key"], "argument '--key' of --links is unknown or has no value"),
+        (
+            ["--links", "127.0.0.1:0", "--key"],
+            "argument '--key' of --links is unknown or has no value",
+        ),
         (["--name", "x", "--memory", "4G"], "--memory: got '4G', must be a number of bytes"),
     ],
 )
