@@ -316,8 +316,8 @@ Array64 HashRanges(nb::handle data, const InArray<std::uint64_t>& offsets,
   const Buffer buffer(data);
   const std::span<const std::byte> bytes = buffer.bytes();
   if (offsets.size() != sizes.size()) {
-    ThrowStatus(
-        InvalidArgument("hash64_ranges: {} offsets and {} sizes", offsets.size(), sizes.size()));
+    ThrowStatus(InvalidArgument("hash64_ranges: {} offsets and {} sizes, must be as many",
+                                offsets.size(), sizes.size()));
   }
   const std::size_t n = offsets.size();
   const std::uint64_t* offset = offsets.data();

@@ -291,7 +291,7 @@ nb::object ExpectedInflationOf(const Text& order, const nb::dict& parameters,
   Planned planned = ToPlanned(order, parameters, rest);
   planned.request.parameters = ValueOrThrow(planned.factory->Resolve(planned.request));
   if (labels != nullptr && labels->size() != planned.request.job.sample_count) {
-    ThrowStatus(InvalidArgument("labels: got {} for {}", labels->size(),
+    ThrowStatus(InvalidArgument("labels: got {} for {}; give one for each", labels->size(),
                                 Counted(planned.request.job.sample_count, "sample")));
   }
   const std::optional<ExpectedInflation> expected = [&] {

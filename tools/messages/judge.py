@@ -12,9 +12,9 @@ from messages.sites import HOLE, Site
 
 # What a user can do, as the first word of a clause.
 VERBS = (
-    "add|allow|ask|begin|build|call|change|check|choose|chmod|clear|close|compare|convert|copy|correct|create"
+    "add|allow|ask|begin|build|call|change|check|choose|chmod|clear|close|compare|connect|convert|copy|correct|create"
     "|cut(?! short)|decode|delete|divide|do|download|drop|encode|end|export|fill|filter|find|fix"
-    "|flatten|free|give|go|import|index|install|iterate|keep|leave|let|list|load|lower|make|measure|mount|move|name"
+    "|flatten|free|give|go|hold|import|index|install|iterate|keep|leave|let|list|load|lower|make|measure|mount|move|name"
     "|number|open|pack|pad|pass|pip|pull|put|quote|raise|read|rebuild|remove|rename|repair|replace|report"
     "|resample|reset|resize|restart|restore|rewrite|run|save|say|see|select|send|set|shorten"
     "|shuffle|skip|sort|split|start|stop|store|take|tell|try|unpack|unset|update|upgrade|use|wait|widen"

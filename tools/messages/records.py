@@ -70,16 +70,16 @@ def seen(
                             found.add(site, text)
     found.changed -= as_now
     # Of the core, of other processes and of classes that are not headrace's the place is not known.
-    _match(whole(texts), python + core, found)
+    _match(texts, python + core, found)
     return found
 
 
-def whole(texts: set[str]) -> list[str]:
-    """Without those that stand in another one, between context before and a remedy behind: users
-    read all of it. Numbers are not compared."""
-    of_text = {text: _DIGITS.sub("", text) for text in texts}
-    inner = {part for text in of_text.values() for part in _parts(text)}
-    return [text for text, plain in of_text.items() if plain not in inner]
+def whole(texts: Iterable[str]) -> dict[str, str]:
+    """Each text, and the longest that it stands in, between context before and a remedy behind:
+    users read all of it. Numbers are not compared."""
+    of_text = {text: _DIGITS.sub("", text) for text in sorted(texts, key=len)}
+    around = {part: text for text, plain in of_text.items() for part in _parts(plain)}
+    return {text: around.get(plain, text) for text, plain in of_text.items()}
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -99,10 +99,10 @@ def _match(texts: Iterable[str], sites: list[Site], found: Seen) -> None:
     for site in sites:
         same[site.template].append(site)
     alone = [each[0] for each in same.values()]
-    for text in texts:
+    for text, read in whole(texts).items():
         one = best(text, alone)
         for site in same[one.template] if one is not None else ():
-            found.add(site, text)
+            found.add(site, read)
 
 
 def named_by_tests(sites: Iterable[Site], root: Path = ROOT) -> set[str]:

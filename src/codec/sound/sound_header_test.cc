@@ -94,12 +94,13 @@ TEST(SoundHeaderTest, OtherFormatsAreRefusedByName) {
 
 TEST(SoundHeaderTest, AFlacWithoutARateOrWithOtherBitsIsNamed) {
   Encoded flac = EncodeSound(MakeTones(100), kFlac16);
-  flac[20] = flac[21] = std::byte{0};  // bits of 5 channels stay
-  flac[22] &= std::byte{0xF};
+  const auto keep_half = [&](std::size_t at, unsigned other) {
+    flac[at] = (flac[at] & std::byte{0xF}) | static_cast<std::byte>(other << 4);
+  };
+  flac[18] = flac[19] = std::byte{0};
+  keep_half(20, 0);
   EXPECT_EQ(Read(flac).status().message(), "decoding FLAC sound: damaged: a rate of 0 Hz");
-  flac[18] = std::byte{0xA};  // 44100 again
-  flac[20] &= std::byte{0xFE};
-  flac[21] = std::byte{0xB0};  // 12 bits
+  keep_half(21, 11);  // 12 bits
   ExpectNotDecoded(flac, "FLAC sound: 12 bits are not decoded; convert it to WAV or FLAC");
 }
 

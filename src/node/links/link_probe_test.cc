@@ -98,7 +98,8 @@ TEST(LinkCommandsTest, AnswersEachCommandByALine) {
   EXPECT_TRUE(ServeLinkCommands({}, in, say).ok());
   ASSERT_EQ(said.size(), 6U) << testing::PrintToString(said);
   EXPECT_THAT(said[0], StartsWith("address 127.0.0.1:"));
-  EXPECT_EQ(said[1], "error 9 measuring a link: the other nodes are not known yet");
+  EXPECT_EQ(said[1],
+            "error 9 measuring a link: the other nodes are not known yet; connect them first");
   EXPECT_THAT(said[2], StartsWith("error 3 links: got the command 'connect 0 1'"));
   EXPECT_EQ(said[3], "ok");
   EXPECT_EQ(said[4], "error 3 measuring a link: this is the only node, and there must be another");
