@@ -34,7 +34,8 @@ from headrace.formats._findings import (
     warn_of,
     warn_of_skip,
 )
-from headrace.formats._format import Format, Given, Wanted, remedies
+from headrace.formats._folders.sets import findings_at
+from headrace.formats._format import SOURCE, Format, Given, Wanted, remedies
 from headrace.formats._hive.partitions import warn_of_partitions
 from headrace.formats._rowgroups.kept_reader import KeptReader
 
@@ -144,7 +145,7 @@ class Dataset:
     @property
     def report(self) -> tuple[Finding, ...]:
         """What indexing came upon: files that cannot be decoded, hidden ones, those left out."""
-        return self._report
+        return self._report + findings_at(self._index.attributes.get(SOURCE, ""))
 
     @property
     def skip(self) -> tuple[str, ...]:

@@ -53,6 +53,10 @@ _NO_FAULT = {  # of one file, and of several
         "files or samples in tars with none of members=, left out",
     ),
     TAR_SPECIAL: ("pipe or device in a tar, left out", "pipes or devices in tars, left out"),
+    "incomplete": (
+        "set of files of which some are missing or are there twice",
+        "sets of files of which some are missing or are there twice",
+    ),
     # Of a table: what may be a mistake.
     "blanks": ("column name with blanks around it", "column names with blanks around them"),
     "rows_in_quotes": (
@@ -103,7 +107,8 @@ class Finding:
     (a link to what is no file there) and "tar_special" (a pipe or device), which are left out, and
     "tar_twice" (a sample whose key an earlier one of its tar has), which is read, and "tar_other"
     (what has none of `members=`), which is left out. In COCO files
-    "annotation_member" (a member of annotations that is left out). Of a table no files, but
+    "annotation_member" (a member of annotations that is left out). "incomplete": a set of files, as
+    x-00000-of-00002, of which some are missing. Of a table no files, but
     "blanks", "rows_in_quotes", "infinite", "too_large", "spellings", "numbers_as_text",
     "member_twice": `headrace docs formats/manifests`."""
     count: int

@@ -32,11 +32,14 @@ from headrace.formats._folders.looks import (
     pair_look,
     table_look,
 )
+from headrace.formats._folders.sets import refuse_incomplete, warn_of_incomplete
 from headrace.formats._folders.splits import Splits, splits_of_files, splits_of_folders
 from headrace.formats._format import Format
 from headrace.formats._hive.partitions import refuse_other_partitions
 
 _FOLDER = "folder"
+_LISTS_OF_FILES = {"state.json", "index.json"}
+"""Files that say which others are the dataset."""
 
 
 class Chooser:
@@ -59,10 +62,12 @@ class Chooser:
         if split is not None and not isinstance(cast(object, split), str):
             raise InvalidArgumentError(f"split: got {shown(split)}, must be a name, as 'train'")
         try:
+            given = path
             path, row = self._chosen(path, row, split, skip)
             look = self._look(path, skip) if row is None else self._look_below(path, row, skip)
             if look is not None:
                 raise InvalidArgumentError(f"opening dataset {path}: {look}")
+            self._check_sets(given, path, row)
             return self._files_of(path, row) or path, row
         except OSError as error:
             if isinstance(error, HeadraceError):
@@ -94,6 +99,24 @@ class Chooser:
         if row is not None and split is None:
             row = with_split(row, None)  # It was that of the folder.
         return found.path_of(part), row
+
+    def _check_sets(self, given: str, path: str, row: Format | None) -> None:
+        """Refuses files of a folder that are not all of a set; of a pattern it warns of them."""
+        if not os.path.isdir(given):
+            warn_of_incomplete(path)
+            return
+        if not os.path.isdir(path):
+            refuse_incomplete(given, list(map(os.path.basename, expand(path))), row)
+            return
+        known = row or self.recognise(path)
+        names = [each for each in entries_of(path)[0] if not each.startswith((".", "_"))]
+        if (known is not None and known.file_a_sample) or _LISTS_OF_FILES.intersection(names):
+            return
+        wanted = None if known is None else _own_split(known)
+        taken = [each for each in names if taker(each, self._formats if known is None else [known])]
+        parts = splits_of_files(path, taken, lambda name: True)
+        part = parts.chosen(wanted) if wanted is not None else None
+        refuse_incomplete(path, taken if part is None else parts.parts[part], row)
 
     def _with_own(self, path: str, row: Format | None, split: str | None) -> Format | None:
         """The format with its own option `split`, where it knows the splits of what is there."""

@@ -1,0 +1,131 @@
+"""Sets of files that say their number, as x-00000-of-00002.parquet: those that lack some."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError, InvalidArgumentError
+from headrace.formats._files.patterns import expand, is_pattern
+from headrace.formats._findings import Finding, callers_level
+from headrace.formats._folders.calls import open_call
+from headrace.formats._folders.contents import path_of_files
+from headrace.formats._format import Format
+
+_NUMBERED = re.compile(r"(|.*[-._])(\d+)-of-(\d+)(-[0-9a-f]{8,})?([._].*)?")
+_SHOWN = 3
+INCOMPLETE = "incomplete"
+"""The kind of finding: a set that lacks files."""
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """The files of one set that are there."""
+
+    names: tuple[str, ...]
+    begin: str
+    end: str
+    total: str
+    """As the names have it, with zeros."""
+    numbers: tuple[int, ...]
+    """Of these files, ascending."""
+
+    @property
+    def missing(self) -> str:
+        """The numbers of files that are not there: "00001, 00003 to 00007"; empty: none is."""
+        count = int(self.total)
+        first = int(0 not in self.numbers and count in self.numbers)  # Some count from 1.
+        runs: list[tuple[int, int]] = []
+        expected = first
+        for number in (*self.numbers, first + count):
+            if number > expected:
+                runs.append((expected, number - 1))
+            expected = max(expected, number + 1)
+        width = max(len(found[2]) for each in self.names if (found := _NUMBERED.fullmatch(each)))
+        words = [f"{a:0{width}}" if a == b else f"{a:0{width}} to {b:0{width}}" for a, b in runs]
+        return ", ".join(words[:_SHOWN]) + (", ..." if len(words) > _SHOWN else "")
+
+    @property
+    def what(self) -> str:
+        """What is wrong with it; empty: nothing."""
+        there, name = len(set(self.numbers)), f"{self.begin}*-of-{self.total}{self.end}"
+        if len(self.numbers) > there:
+            return f"{name} has {len(self.numbers):,} files of {there:,} numbers"
+        if not self.missing:
+            return ""
+        return f"{name} has {there:,} of {int(self.total):,} files, without {self.missing}"
+
+
+def sets_of(names: Iterable[str]) -> list[FileSet]:
+    """The sets in a folder, by the names of its files."""
+    found: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
+    for name in names:
+        parts = _NUMBERED.fullmatch(name)
+        if parts is not None and int(parts[2]) <= int(parts[3]):
+            key = (parts[1], parts[5] or "", parts[3])
+            found.setdefault(key, []).append((int(parts[2]), name))
+    return [
+        FileSet(tuple(sorted(x[1] for x in files)), *key, tuple(sorted(x[0] for x in files)))
+        for key, files in found.items()
+    ]
+
+
+def refuse_incomplete(folder: str, names: Sequence[str], row: Format | None) -> None:
+    """Raises for files of a folder, or of its split, that are not all of a set."""
+    sets = sets_of(names)
+    wrong = next((each for each in sets if each.what), None)
+    if wrong is not None:
+        path = path_of_files(folder, sorted(names))
+        others = "the others by a pattern" if path is None else open_call(path, row)
+        raise InvalidArgumentError(
+            f"opening dataset {folder}: {wrong.what}; finish the copy, or open the files that are "
+            f"there: {others}"
+        )
+    totals: dict[tuple[str, str], list[FileSet]] = {}
+    for each in sets:
+        totals.setdefault((each.begin, each.end), []).append(each)
+    several = next((each for each in totals.values() if len(each) > 1), None)
+    if several is not None:
+        first = path_of_files(folder, several[0].names)
+        call = "one by a pattern" if first is None else open_call(first, row)
+        what = " and ".join(f"{x.begin}*-of-{x.total}{x.end}" for x in several)
+        raise InvalidArgumentError(
+            f"opening dataset {folder}: it holds several sets of one name: {what}; open one: {call}"
+        )
+
+
+def warn_of_incomplete(pattern: str) -> None:
+    """Warns if files that match wildcards are not all of a set."""
+    if not glob.has_magic(pattern) or not is_pattern(pattern):
+        return
+    for each in incomplete_at(pattern):
+        warnings.warn(
+            f"headrace: opening dataset {pattern}: {each.what}; if it is to be complete, finish "
+            "the copy",
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )
+
+
+def incomplete_at(path: str) -> list[FileSet]:
+    """The sets of which a file or a pattern has some files only."""
+    if os.path.isdir(path):
+        return []
+    with suppress(HeadraceError, OSError):
+        folders: dict[str, list[str]] = {}
+        for each in expand(path):
+            folders.setdefault(os.path.dirname(each), []).append(os.path.basename(each))
+        return [each for names in folders.values() for each in sets_of(names) if each.what]
+    return []
+
+
+def findings_at(path: str) -> tuple[Finding, ...]:
+    """The same, as `Dataset.report` has it."""
+    found = incomplete_at(path) if path else []
+    examples = tuple(each.what for each in found[:5])
+    return (Finding(INCOMPLETE, len(found), examples),) if found else ()
