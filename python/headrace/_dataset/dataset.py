@@ -82,6 +82,9 @@ class Dataset:
             ) from error
         self._classes: tuple[str, ...] = tuple(classes)
         self._left_out = left_out
+        self._now: tuple[Finding, ...] | None = (
+            None  # of the files as they are now; None: not yet read
+        )
         self._report = findings_of(index, path)
         if left_out is not None:
             examples = tuple(f"sample {each}" for each in left_out[:3].tolist())
@@ -145,7 +148,10 @@ class Dataset:
     @property
     def report(self) -> tuple[Finding, ...]:
         """What indexing came upon: files that cannot be decoded, hidden ones, those left out."""
-        return self._report + findings_at(self._index.attributes.get(SOURCE, ""))
+        if self._now is None:
+            source = self._index.attributes.get(SOURCE, "")
+            self._now = findings_at(source) + self.format_row.also_found(self._index)
+        return self._report + self._now
 
     @property
     def skip(self) -> tuple[str, ...]:
@@ -263,7 +269,7 @@ class Dataset:
 
     def _facts(self) -> DatasetFacts:
         return DatasetFacts.of(
-            self._index, self.nesting, self._path, self.format, self._classes, self._report
+            self._index, self.nesting, self._path, self.format, self._classes, self.report
         )
 
 

@@ -53,6 +53,10 @@ _NO_FAULT = {  # of one file, and of several
         "files or samples in tars with none of members=, left out",
     ),
     TAR_SPECIAL: ("pipe or device in a tar, left out", "pipes or devices in tars, left out"),
+    "beside": (
+        "file beside an image or a sound of the same name, left out (of the first files)",
+        "files beside images or sounds of the same names, left out (of the first files)",
+    ),
     "incomplete": (
         "set of files of which some are missing or are there twice",
         "sets of files of which some are missing or are there twice",
@@ -108,7 +112,8 @@ class Finding:
     "tar_twice" (a sample whose key an earlier one of its tar has), which is read, and "tar_other"
     (what has none of `members=`), which is left out. In COCO files
     "annotation_member" (a member of annotations that is left out). "incomplete": a set of files, as
-    x-00000-of-00002, of which some are missing. Of a table no files, but
+    x-00000-of-00002, of which some are missing; "beside": a caption beside an image of a class
+    folder. Of a table no files, but
     "blanks", "rows_in_quotes", "infinite", "too_large", "spellings", "numbers_as_text",
     "member_twice": `headrace docs formats/manifests`."""
     count: int

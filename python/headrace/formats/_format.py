@@ -30,6 +30,7 @@ from headrace.formats._indexing.recorded import is_current
 if TYPE_CHECKING:
     from headrace.formats._builder import Builder, Decodes, Progress
     from headrace.formats._fields.order import FieldType
+    from headrace.formats._findings import Finding
     from headrace.formats._indexing.elsewhere import Elsewhere
 
 FORMAT, SOURCE, OPTIONS, KEY = "format", "source", "options", "object"
@@ -152,6 +153,9 @@ class Format(metaclass=_NamedOptions):
 
     has_class_folders: ClassVar[bool] = False
     """Whether the folders in a folder are its classes."""
+
+    has_partitions: ClassVar[bool] = False
+    """Whether folders COLUMN=VALUE of a folder are columns of its samples."""
 
     chooses: ClassVar[tuple[str, ...]] = ("columns",)
     """The options that name fields in the order in which they are wanted."""
@@ -306,6 +310,10 @@ class Format(metaclass=_NamedOptions):
         `read(offset, size)` reads the file.
         """
         return None
+
+    def also_found(self, index: _core.Index) -> tuple[Finding, ...]:
+        """Findings that the index has not: of what is there now."""
+        return ()
 
     def hint(self, suffixes: Set[str]) -> str:
         """Advice for a folder that is not a dataset and has files with these suffixes."""

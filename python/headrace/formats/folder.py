@@ -22,7 +22,8 @@ from headrace.formats._cache import (
     open_current,
 )
 from headrace.formats._files.images import IMAGES
-from headrace.formats._findings import skip_of
+from headrace.formats._findings import Finding, skip_of
+from headrace.formats._folders.beside import files_beside, warn_of_files_beside
 from headrace.formats._format import Format, Opened, Sample, Wanted
 from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
 
@@ -76,6 +77,10 @@ class Folder(Format):
 
     def source_folder(self, index: _core.Index) -> str | None:
         return index.root
+
+    def also_found(self, index: _core.Index) -> tuple[Finding, ...]:
+        found = files_beside(index.root, skip_of(index))
+        return () if found is None else (found,)
 
     def file_fault(
         self, index: _core.Index, number: int, read: Callable[[int, int], bytes | bytearray]
@@ -140,6 +145,7 @@ def _open_folder(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) ->
 def _build(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) -> None:
     jobs = JOBS if wanted.jobs is None else integer("index jobs", wanted.jobs, 1, JOBS_MAX)
     _core.build_folder_index(root, path, wanted.progress, list(skip), jobs)
+    warn_of_files_beside(root, skip)
 
 
 def _open_cached(root: str, wanted: Wanted) -> Opened:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from headrace.formats._format import Format, written
 
 
-def open_call(path: str, row: Format | None = None, split: str | None = None) -> str:
+def open_call(
+    path: str, row: Format | None = None, split: str | None = None, skip: Sequence[str] = ()
+) -> str:
     """The call that opens `path` with these arguments."""
     parts = [repr(path)]
     if split is not None:
         parts.append(f"split={split!r}")
+    if skip:
+        parts.append(f"skip={list(skip)!r}")
     if row is not None:
         known = row.comes_with_headrace and dataclasses.is_dataclass(row)
         parts.append(f"format={written(row) if known else repr(row.name)}")

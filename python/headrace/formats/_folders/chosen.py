@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -14,6 +15,7 @@ from headrace._arguments import shown
 from headrace._text import os_reason
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
 from headrace.formats._files.patterns import expand, is_pattern
+from headrace.formats._findings import callers_level
 from headrace.formats._folders.advice import advice_on_files
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.contents import (
@@ -32,10 +34,17 @@ from headrace.formats._folders.looks import (
     pair_look,
     table_look,
 )
+from headrace.formats._folders.media import is_media
 from headrace.formats._folders.sets import refuse_incomplete, warn_of_incomplete
-from headrace.formats._folders.splits import Splits, splits_of_files, splits_of_folders
+from headrace.formats._folders.splits import (
+    Splits,
+    is_split,
+    splits_of_files,
+    splits_of_folders,
+    splits_of_samples,
+)
 from headrace.formats._format import Format
-from headrace.formats._hive.partitions import refuse_other_partitions
+from headrace.formats._hive.partitions import refuse_other_partitions, values_of_splits
 
 _FOLDER = "folder"
 _LISTS_OF_FILES = {"state.json", "index.json"}
@@ -144,11 +153,14 @@ class Chooser:
             return _of_pattern(path) if wanted is not None else Splits(path, {})
         files, folders = _entries(path, skip)
         known = row or self.recognise(path)
+        if known is not None and _has_classes(known) and known.recognises(path) and not folders:
+            media = [each for each in files if is_media(each) and not each.startswith(".")]
+            return splits_of_samples(path, media, any_other=wanted is not None)
         if known is None or (row is None and _has_classes(known)):
             return self._unnamed(path, files, folders, wanted)
         if "split" in known.options() and known.recognises(path):
             return Splits(path, {})  # It says itself which there are.
-        found = splits_of_files(path, files, known.takes)
+        found = splits_of_files(path, files, known.takes) or _of_partitions(path, known, wanted)
         if found or (wanted is None and (_has_classes(known) or known.recognises(path))):
             return found  # With format="folder" each folder is a class, whatever its name.
         return splits_of_folders(path, folders, any_other=wanted is not None)
@@ -175,8 +187,10 @@ class Chooser:
 
     def _look(self, path: str, skip: Sequence[str]) -> str | None:
         """What to type for a folder that is taken for one of classes and looks like another."""
-        if not os.path.isdir(path) or not _is_folder(self.recognise(path)):
-            return None
+        known = self.recognise(path) if os.path.isdir(path) else None
+        if not _is_folder(known):
+            folders = _entries(path, skip)[1] if _has_classes(known) else ()
+            return _one_split(path, [x for x in folders if not x.startswith(".")], skip)
         refuse_other_partitions(path)
         files, folders = _entries(path, skip)
         folders = [each for each in folders if not each.startswith(".")]
@@ -185,6 +199,7 @@ class Chooser:
             or table_look(path, files, folders)
             or self._splits_below(path, folders)
             or nested_look(path, folders, self._would_open, self._formats)
+            or _one_split(path, folders, skip)
         )
 
     def _look_below(self, path: str, row: Format, skip: Sequence[str]) -> str | None:
@@ -257,10 +272,26 @@ class Chooser:
             are_pictures = of_part is not None and of_part.name in (_FOLDER, "media")
             if known is not None and are_pictures:
                 classes = f"; format={known.name!r} takes them as classes"
+        together = self._all_as_one(path, row, found)
         return InvalidArgumentError(
             f"opening dataset {path}: it holds several splits: {found.names}; open one: {call} (in "
-            f"commands --split {first}), which is {other}{classes}"
+            f"commands --split {first}), which is {other}{together}{classes}"
         )
+
+    def _all_as_one(self, path: str, row: Format | None, found: Splits) -> str:
+        """The words for all files as one dataset, where nothing says that they are splits but
+        parts of their names."""
+        known = row or self.recognise(path)
+        are_samples = known is not None and known.file_a_sample
+        if not os.path.isdir(path) or (found.has_usual_name and not are_samples):
+            return ""
+        if os.path.isdir(found.path_of(found.first)):
+            return ""
+        whole = found.path_of_all
+        if are_samples:  # Also those that are of no split.
+            media = [x for x in entries_of(path)[0] if is_media(x) and not x.startswith(".")]
+            whole = path_of_files(path, media, suffix=os.path.splitext(media[0])[1])
+        return "" if whole is None else f"; all as one: {open_call(whole, row)}"
 
     def _look_at_part(self, path: str) -> str | None:
         """What to type for a folder of a split that does not open as it is."""
@@ -315,8 +346,40 @@ def _is_folder(row: Format | None) -> bool:
     return row is not None and row.name == _FOLDER
 
 
+def _one_split(path: str, folders: Sequence[str], skip: Sequence[str]) -> str | None:
+    """What to type where the one folder of images is that of a split, no class."""
+    if len(folders) != 1 or not is_split(folders[0]):
+        return None
+    others = [each for each in skip if not any(_is_left(x, [each]) for x in entries_of(path)[1])]
+    call = open_call(os.path.join(path, folders[0]), skip=others)
+    return (
+        f"its one folder, {folders[0]!r}, is that of a split: {call}; format='folder' takes it as "
+        "a class"
+    )
+
+
 def _has_classes(row: Format | None) -> bool:
     return row is not None and row.has_class_folders
+
+
+def _of_partitions(path: str, row: Format, split: str | None) -> Splits:
+    """The splits of partitions split=train, split=test; where none is asked for, a warning says
+    so, as they are one table with a column, as for pyarrow."""
+    if not row.has_partitions or not row.recognises(path):
+        return Splits(path, {})
+    column, paths = values_of_splits(path, is_split)
+    found = Splits(path, {each: (each,) for each in paths}, paths)
+    if split is not None:
+        return found
+    if len(found) > 1:
+        warnings.warn(
+            f"headrace: opening dataset {path}: it holds several splits: {found.names}, as one "
+            f"table with the column {column!r}, as pyarrow and pandas have it; one of them: "
+            f"{open_call(path, split=found.first)}",
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )
+    return Splits(path, {})
 
 
 def _own_split(row: Format) -> str | None:

@@ -10,13 +10,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from headrace import _core
 from headrace.errors import HeadraceError, InvalidArgumentError
 from headrace.formats._builder import Builder
 from headrace.formats._files.images import IMAGES
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._files.sounds import sound_bytes
-from headrace.formats._findings import FindingCounts
+from headrace.formats._findings import Finding, FindingCounts
+from headrace.formats._folders.beside import files_beside, warn_of_files_beside
 from headrace.formats._folders.contents import entries_of, is_note
 from headrace.formats._format import Format, Sample
 from headrace.formats._indexing.recorded import file_state
@@ -79,6 +81,7 @@ class Media(Format):
         if classes:
             builder.add_field("label", "array", "int64", inline=True)
             builder.set_classes(classes)
+            warn_of_files_beside(path)
         undecoded = FindingCounts()
         for first in range(0, len(found), _AT_ONCE):
             paths, labels = zip(*found[first : first + _AT_ONCE], strict=True)
@@ -92,6 +95,10 @@ class Media(Format):
                 builder.add_values("label", np.array(labels, np.int64))
             builder.tell(first + len(paths))
         undecoded.report(builder)
+
+    def also_found(self, index: _core.Index) -> tuple[Finding, ...]:
+        found = files_beside(index.root) if "label" in {x.name for x in index.fields} else None
+        return () if found is None else (found,)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """File by file."""

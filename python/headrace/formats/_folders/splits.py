@@ -4,8 +4,8 @@ formats."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from headrace.errors import InvalidArgumentError
 from headrace.formats._folders.contents import path_of_files
@@ -16,8 +16,11 @@ _SPLITS = frozenset(
         *("dev", "test", "testing", "testset", "eval", "evaluation", "holdout", "minival"),
     )
 )
-_SET = re.compile(r"(.+?)([.]\w+)?-\d{5,}-of-\d{5,}(-[0-9a-f]+)?([.]\w+)*")
+_WITH = frozenset(("set", "sets", "data", "dataset", "images", "image", "imgs", "split", "samples"))
+"""Words that stand beside that of a split."""
+_SET = re.compile(r"(.+?)([.]\w+)?[-.]\d+-of-\d+(-[0-9a-f]+)?([.]\w+)*")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_LOOKED_AT = 10_000  # files that are samples
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Splits:
     folder: str
     parts: Mapping[str, tuple[str, ...]]
     """Names of files of the folder; or of one folder in it."""
+    paths: Mapping[str, str] = field(default_factory=dict)
+    """What `hr.open` takes for a part, where that does not follow from the names."""
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -40,6 +45,17 @@ class Splits:
     def first(self) -> str:
         """The one that a user most likely wants: that of training."""
         return min(self.parts, key=lambda each: (not each.lower().startswith("train"), each))
+
+    @property
+    def has_usual_name(self) -> bool:
+        """Whether a part has a usual word for a split in its name."""
+        return any(_word_of(each) is not None for each in self.parts)
+
+    @property
+    def path_of_all(self) -> str | None:
+        """What `hr.open` takes for all parts, if they are files."""
+        names = sorted(each for names in self.parts.values() for each in names)
+        return path_of_files(self.folder, names)
 
     def chosen(self, split: str) -> str | None:
         """The part that `split` names: by its name, in any case, or as train names train2017."""
@@ -55,7 +71,7 @@ class Splits:
     def path_of(self, part: str) -> str:
         """What `hr.open` takes for this part alone: a file, a folder, or a pattern."""
         names = self.parts[part]
-        path = path_of_files(self.folder, names)
+        path = self.paths.get(part) or path_of_files(self.folder, names)
         if path is not None:
             return path
         raise InvalidArgumentError(
@@ -83,12 +99,68 @@ def splits_of_files(folder: str, names: Iterable[str], takes: Callable[[str], bo
 def splits_of_folders(folder: str, names: Iterable[str], *, any_other: bool = False) -> Splits:
     """The splits by the names of its folders.
 
-    Unless `any_other`: none if it is one, or if there are more folders of other names.
+    Unless `any_other`: none if it is one, or if there are more folders of other names. A name that
+    has a word of splits among others, as test_tube, is one of a split only if another one differs
+    from it by such a word alone (seg_train, seg_test), or if all names have one.
     """
     visible = sorted(each for each in names if not each.startswith("."))
-    parts = {each: (each,) for each in visible if _word_of(each) is not None}
-    are_splits = any_other or (len(parts) > 1 and 2 * len(parts) >= len(visible))
+    if any_other:
+        return Splits(folder, {each: (each,) for each in visible if _word_of(each) is not None})
+    parts = {each: (each,) for each in _named_as_splits(visible)}
+    are_splits = len(parts) > 1 and 2 * len(parts) >= len(visible)
     return Splits(folder, parts if are_splits else {})
+
+
+def splits_of_samples(folder: str, names: Sequence[str], *, any_other: bool) -> Splits:
+    """The splits by the names of files that are samples, as train_0.png and test_0.png.
+
+    By names as for folders, without digits.
+    """
+    looked_at = names if any_other else names[:: max(1, len(names) // _LOOKED_AT)]
+    stems = sorted({_stem_of(each) for each in looked_at})
+    words = {each: _word_of(each) for each in stems}
+    found = [each for each in stems if words[each]] if any_other else _named_as_splits(stems)
+    if len({words[each] for each in found}) < 2 - any_other or 2 * len(found) < len(stems):
+        return Splits(folder, {})
+    parts: dict[str, list[str]] = {}
+    for name in names:
+        if (stem := _stem_of(name)) in found:
+            parts.setdefault(str(words[stem]), []).append(name)
+    return Splits(folder, {part: tuple(each) for part, each in parts.items()})
+
+
+def is_split(name: str) -> bool:
+    """Whether a folder has the name of a split, and no other word: Train, val2017, test set."""
+    words = {each.lower() for each in _WORD.findall(name)}
+    return bool(words & _SPLITS) and words <= _SPLITS | _WITH
+
+
+def _stem_of(name: str) -> str:
+    return re.sub(r"\d+", "", name.rpartition(".")[0])
+
+
+def _named_as_splits(names: Sequence[str]) -> list[str]:
+    rest: dict[str, set[str | None]] = {}
+    for each in names:
+        rest.setdefault(_without_word(each), set()).add(_word_of(each))
+    found = [
+        each
+        for each in names
+        if is_split(each) or (_has_word(each) and len(rest[_without_word(each)] - {None}) > 1)
+    ]
+    return list(names) if all(map(_has_word, names)) else found
+
+
+def _has_word(name: str) -> bool:
+    """Whether a word of splits stands in a name, or in one with blanks beside words for data."""
+    return _word_of(name) is not None if " " not in name else is_split(name)
+
+
+def _without_word(name: str) -> str:
+    """A name without the usual word for a split, and without numbers."""
+    return "".join(
+        "?" if x.lower() in _SPLITS else x for x in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\D", name)
+    )
 
 
 def _word_of(name: str) -> str | None:

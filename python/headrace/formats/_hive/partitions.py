@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_to_bytes
@@ -196,6 +197,34 @@ def first_files(folder: str) -> list[str]:
             return sorted(files) if at != folder else []
         at = os.path.join(at, first)
     return []
+
+
+def values_of_splits(folder: str, is_split: Callable[[str], bool]) -> tuple[str, dict[str, str]]:
+    """The column of a folder of partitions whose values are all names of splits, and by value a
+    pattern of its files; none: there is no such column."""
+    above = glob.escape(folder)
+    names = _partitions_in(folder)
+    for _ in range(_DEPTH_MAX):
+        if not names:
+            break
+        key = names[0].partition("=")[0]
+        values = [each.partition("=")[2] for each in names if each.startswith(f"{key}=")]
+        if all(is_split(unquote(each)) for each in values):
+            there = map(os.path.basename, glob.iglob(f"{above}/{glob.escape(key)}=*"))
+            values = sorted({each.partition("=")[2] for each in there})
+        if all(is_split(unquote(each)) for each in values):
+            # With a wildcard for its name the column stays one of the files.
+            found = {unquote(x): f"{above}/*={glob.escape(x)}/**/*.parquet" for x in values}
+            return unquote(key), found
+        folder = os.path.join(folder, names[0])
+        above += f"/{glob.escape(key)}=*"
+        names = _partitions_in(folder)
+    return "", {}
+
+
+def _partitions_in(folder: str) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(x.name for x in entries if x.name.find("=") > 0 and x.is_dir())
 
 
 def refuse_other_partitions(folder: str) -> None:

@@ -71,6 +71,8 @@ class Parquet(GroupFormat):
     name: ClassVar[str] = "parquet"
     opens: ClassVar[str] = 'Parquet files, also as "a-{000..099}.parquet"'
 
+    has_partitions: ClassVar[bool] = True
+
     columns: tuple[str, ...] | None = None
     """The columns that become fields; None: all."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import wave
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,59 @@ def test_kinds_that_lie_together_are_named_each(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(errors.InvalidArgumentError, match="the folder is empty; name one"):
         hr.open(tmp_path / "empty")
+
+
+# Files beside the samples of class folders.
+
+
+def class_folders(folder: Path, *names: str) -> Path:
+    for number, each in enumerate(names):
+        (folder / each).parent.mkdir(parents=True, exist_ok=True)
+        (folder / each).write_bytes(picture(number) if each.endswith(".png") else b"a caption")
+    return folder
+
+
+BESIDE = {
+    "captions": ["ant/0.txt", "bee/1.txt"],
+    "one": ["bee/1.json"],
+    "below": ["ant/x/2.xml"],
+    "arrays": ["ant/0.npy"],
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_files_with_the_names_of_images_are_a_finding(case: str, tmp_path: Path) -> None:
+    images = ["ant/0.png", "bee/1.png", "ant/x/2.png"]
+    class_folders(tmp_path / "data", *images, "bee/README.md", *BESIDE[case])
+    with pytest.warns(RuntimeWarning, match="left out") as told:
+        dataset = hr.open(tmp_path / "data")
+    (text,) = [str(each.message) for each in told]
+    for each in BESIDE[case]:
+        assert repr(each) in text
+    for again in (dataset, hr.open(tmp_path / "data")):
+        (finding,) = again.report
+        assert (finding.kind, finding.count) == ("beside", len(BESIDE[case]))
+        assert finding.examples == tuple(BESIDE[case])
+        assert finding.can_be_decoded
+    assert [dataset.read(at)["image"] for at in range(3)] == [picture(each) for each in (0, 2, 1)]
+
+
+def test_notes_and_files_that_skip_names_are_no_finding(tmp_path: Path) -> None:
+    class_folders(tmp_path / "data", "ant/0.png", "ant/notes.txt", "bee/1.png", "bee/0.txt")
+    assert hr.open(tmp_path / "data").report == ()
+    class_folders(tmp_path / "data", "ant/0.txt")
+    kinds = [each.kind for each in hr.open(tmp_path / "data", skip="*.txt").report]
+    assert "beside" not in kinds
+
+
+def test_files_with_the_names_of_sounds_are_a_finding(tmp_path: Path) -> None:
+    for each in ("ant", "bee"):
+        (tmp_path / "data" / each).mkdir(parents=True)
+        with wave.open(str(tmp_path / "data" / each / "a.wav"), "wb") as file:
+            file.setparams((1, 2, 8000, 0, "NONE", ""))
+            file.writeframes(bytes(64))
+    (tmp_path / "data/bee/a.txt").write_text("hum")
+    with pytest.warns(RuntimeWarning, match="bee/a.txt"):
+        dataset = hr.open(tmp_path / "data")
+    assert [each.examples for each in dataset.report] == [("bee/a.txt",)]
+    assert dataset.classes == ("ant", "bee")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as pd
 import pyarrow.parquet as pq
 import pytest
-from format_checks import check_orders, check_rows, check_workers, plain
+from format_checks import calls, check_orders, check_rows, check_workers, plain
 
 import headrace as hr
 from headrace import errors
@@ -60,6 +60,7 @@ def check_as_pyarrow(root: Path, path: Path | str | None = None) -> hr.Dataset:
     return dataset
 
 
+@pytest.mark.filterwarnings("ignore:.*several splits")
 @pytest.mark.parametrize(
     "folders",
     [
@@ -266,3 +267,50 @@ def test_a_pattern_of_other_tables_warns_of_the_columns_that_it_leaves_out(tmp_p
     with pytest.warns(RuntimeWarning, match=r"folders name 1 column, 'year', left out; of Parquet"):
         dataset = hr.open(f"{root}/year=*/*.csv", format=row)
     assert dataset.fields == ("image", "x")
+
+
+# Partitions that are splits.
+
+SPLITS = {
+    "of one column": (["split"], "split"),
+    "below another": (["y", "split"], "split"),
+    "above another": (["split", "y"], "split"),
+    "of another name": (["subset"], "subset"),
+}
+
+
+@pytest.mark.parametrize("case", SPLITS)
+def test_splits_in_a_column_are_one_table_of_which_a_warning_tells(
+    case: str, tmp_path: Path
+) -> None:
+    by, column = SPLITS[case]
+    parts = ["train", "train", "test", "val"]
+    table = pa.table({"n": [1, 2, 3, 4], column: parts, "y": [5, 6, 5, 6]})
+    pq.write_to_dataset(table, tmp_path / "it's [1]", partition_cols=by)
+    root = tmp_path / "it's [1]"
+    with pytest.warns(RuntimeWarning, match="several splits: test, train, val") as told:
+        dataset = hr.open(root)
+    (text,) = [str(each.message) for each in told]
+    assert f"the column {column!r}" in text
+    assert {int(row["n"]): row[column] for row in dataset} == dict(enumerate(parts, 1))
+    (call,) = calls(text)
+    for chosen in (eval(call), hr.open(root, split="train")):
+        assert {int(row["n"]): row[column] for row in chosen} == {1: "train", 2: "train"}
+        assert {int(row["y"]) for row in chosen} == {5, 6}
+    assert [int(row["n"]) for row in hr.open(root, split="test", format="parquet")] == [3]
+    with pytest.raises(errors.InvalidArgumentError, match="has the splits test, train, val"):
+        hr.open(root, split="extra")
+
+
+@pytest.mark.parametrize(
+    "values", [["train", "bus", "car"], ["train", "train", "train"], [1, 2, 3]]
+)
+def test_partitions_that_are_no_splits_open_as_before(values: list[Any], tmp_path: Path) -> None:
+    table = pa.table({"n": [1, 2, 3], "kind": values})
+    pq.write_to_dataset(table, tmp_path / "data", partition_cols=["kind"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dataset = hr.open(tmp_path / "data")
+    assert {int(row["n"]): plain(row["kind"]) for row in dataset} == {
+        n: plain(np.int32(x) if isinstance(x, int) else x) for n, x in enumerate(values, 1)
+    }

@@ -1,0 +1,71 @@
+"""Files beside the images and sounds of class folders that have their names: captions as a.txt."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
+
+from headrace.formats._files.images import IMAGES
+from headrace.formats._findings import Finding, callers_level
+
+BESIDE = "beside"
+"""The kind of finding."""
+
+_SAMPLES = (*IMAGES, ".wav", ".flac")
+_FOLDERS_LOOKED_AT = 20
+_FILES_LOOKED_AT = 200  # in each
+_SHOWN = 3
+_DEPTH_MAX = 3
+
+
+def files_beside(root: str, skip: Sequence[str] = ()) -> Finding | None:
+    """Those among the first files of the first class folders; None: none is there.
+
+    Not those whose names patterns of `skip=` leave out.
+    """
+    found: list[str] = []
+    for folder in islice(_folders(root, 0), _FOLDERS_LOOKED_AT):
+        try:
+            with os.scandir(folder) as entries:
+                names = [each.name for each in islice(entries, _FILES_LOOKED_AT)]
+        except OSError:
+            continue  # The walk has told of it.
+        samples = {os.path.splitext(x)[0] for x in names if x.lower().endswith(_SAMPLES)}
+        others = (x for x in sorted(names) if not x.lower().endswith(_SAMPLES) and x[0] != ".")
+        found += (
+            os.path.relpath(os.path.join(folder, each), root)
+            for each in others
+            if os.path.splitext(each)[0] in samples
+            and not any(fnmatchcase(each, pattern) for pattern in skip)
+        )
+    return Finding(BESIDE, len(found), tuple(found[:_SHOWN])) if found else None
+
+
+def warn_of_files_beside(root: str, skip: Sequence[str] = ()) -> None:
+    """Warns of them."""
+    found = files_beside(root, skip)
+    if found is not None:
+        warnings.warn(
+            f"headrace: indexing {root}: {found}; to have them as fields, write a table with a row "
+            "a sample, which names its files (headrace docs formats/manifests)",
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )
+
+
+def _folders(above: str, depth: int) -> Iterator[str]:
+    """The folders below, those of each before the next ones."""
+    try:
+        with os.scandir(above) as entries:
+            some = islice(entries, _FILES_LOOKED_AT)
+            names = sorted(x.name for x in some if x.name[0] != "." and x.is_dir())
+    except OSError:
+        return
+    for name in names:
+        where = os.path.join(above, name)
+        yield where
+        if depth + 1 < _DEPTH_MAX:
+            yield from _folders(where, depth + 1)
