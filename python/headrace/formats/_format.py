@@ -9,6 +9,7 @@ import os
 import shlex
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -333,7 +334,7 @@ class Format(metaclass=_NamedOptions):
             return json.dumps(dict(self.options()), sort_keys=True)
         except TypeError as error:
             raise InvalidArgumentError(
-                f"format {self.name}: its options must be JSON values: {error}"
+                f"format {self.name}: its options must be JSON values: {error}{_as_json(self)}"
             ) from error
 
     def _target(self, path: str, wanted: Wanted) -> str:
@@ -417,6 +418,24 @@ def _filled(given: Given, builder: Builder, target: str) -> None:
         taken = "; each part of a sample has a name of its own: leave one of the two out"
         advice = taken if what.endswith("the name is taken") else ""
         raise InvalidArgumentError(f"indexing {given.title}: {what}{advice}") from error
+
+
+def _as_json(row: Format) -> str:
+    """What to give for the first value of `fill=` that is no JSON."""
+    fill = row.options().get("fill")
+    for name, value in fill.items() if isinstance(fill, Mapping) else ():
+        try:
+            json.dumps(value)
+        except TypeError:
+            with suppress(AttributeError, UnicodeDecodeError):
+                plain = value.decode() if isinstance(value, bytes) else value.tolist()
+                return f"; give fill={{{name!r}: {plain!r:.200}}}"
+            if isinstance(value, bytes):
+                return (
+                    f"; {name!r} is no text in UTF-8: give fill={{{name!r}: ''}}, or "
+                    f"optional=({name!r},)"
+                )
+    return ""
 
 
 def options_of(index: _core.Index) -> dict[str, Any]:

@@ -281,11 +281,11 @@ class Chooser:
     def _all_as_one(self, path: str, row: Format | None, found: Splits) -> str:
         """The words for all files as one dataset, where nothing says that they are splits but
         parts of their names."""
-        known = row or self.recognise(path)
-        are_samples = known is not None and known.file_a_sample
-        if not os.path.isdir(path) or (found.has_usual_name and not are_samples):
+        first = found.parts[found.first][0]
+        are_samples = is_media(first)
+        if not os.path.isfile(os.path.join(path, first)):
             return ""
-        if os.path.isdir(found.path_of(found.first)):
+        if found.has_usual_name and not are_samples:
             return ""
         whole = found.path_of_all
         if are_samples:  # Also those that are of no split.

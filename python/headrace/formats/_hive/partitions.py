@@ -113,12 +113,13 @@ def partitions_of(
         if lacks:
             raise InvalidArgumentError(
                 f"indexing {path}: {each} lies in no folder {lacks[0]}=..., as others of its files "
-                f"do; name those that do by a pattern, or {_choice(has)}"
+                f"do; name those that do by a pattern, or {_choice(has, names, lacks)}"
             )
     columns: dict[str, str] = {}
     values: dict[str, list[int | str]] = {each: [] for each in files}
     for name in names:
-        found = {each: _decoded(path, each, name, texts[each][name], has) for each in files}
+        choice = _choice(has, names, [name])
+        found = {each: _decoded(path, each, name, texts[each][name], choice) for each in files}
         numbers = {each: _number(value) for each, value in found.items()}
         is_text = any(each is None for each in numbers.values())
         columns[name] = "text" if is_text else "int32"
@@ -128,22 +129,23 @@ def partitions_of(
     return Partitions(columns, {each: tuple(row) for each, row in values.items()})
 
 
-def _choice(has: Sequence[str]) -> str:
-    return f"leave the column out: format=hr.formats.Parquet(columns={tuple(has)!r})"
+def _choice(has: Sequence[str], partitions: Sequence[str], without: Sequence[str]) -> str:
+    others = (*has, *(each for each in partitions if each not in without))
+    return f"leave the column out: format=hr.formats.Parquet(columns={others!r})"
 
 
-def _decoded(path: str, file: str, name: str, value: str, has: Sequence[str]) -> str:
+def _decoded(path: str, file: str, name: str, value: str, choice: str) -> str:
     try:
         text = unquote_to_bytes(os.fsencode(value)).decode()
     except UnicodeDecodeError as error:
         raise DataLossError(
             f"indexing {path}: {file}: the folder {name}={value!r} is not UTF-8: {error.reason}; "
-            f"rename it, or {_choice(has)}"
+            f"rename it, or {choice}"
         ) from error
     if text == _NULL:
         raise InvalidArgumentError(
             f"indexing {path}: {file}: column {name!r} has no value (null) there, as the folder's "
-            f"name says; name the other folders by a pattern, or {_choice(has)}"
+            f"name says; name the other folders by a pattern, or {choice}"
         )
     return text
 

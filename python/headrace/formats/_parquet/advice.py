@@ -20,12 +20,19 @@ _ROWS_AT_ONCE = 65_536
 class NullAdvice:
     """What to do about nulls of a column, in words behind the error."""
 
-    def __init__(self, row: Format, file: pq.ParquetFile, columns: Sequence[Column]) -> None:
-        self._row, self._file, self._columns = row, file, columns
+    def __init__(
+        self,
+        row: Format,
+        file: pq.ParquetFile,
+        columns: Sequence[Column],
+        beside: Sequence[str] = (),
+    ) -> None:
+        """`beside`: columns that folders name."""
+        self._row, self._file, self._columns, self._beside = row, file, columns, beside
 
     def __call__(self, column: Column, inside: bool) -> str:
         """`inside`: they are in its lists, not in rows."""
-        names = [each.name for each in self._columns]
+        names = list(dict.fromkeys([*(each.name for each in self._columns), *self._beside]))
         embed = ""
         if column.child is not None:
             embed = "if they are files, write their bytes into the table, with datasets: "

@@ -102,8 +102,10 @@ class Column:
             builder.add_field(valid_field(self.name), "array", "bool", inline=True)
 
 
-def columns_of(path: str, schema: pa.Schema, wanted: Sequence[str] | None) -> list[Column]:
-    """The columns that `wanted` names, or all."""
+def columns_of(
+    path: str, schema: pa.Schema, wanted: Sequence[str] | None, beside: Sequence[str] = ()
+) -> list[Column]:
+    """The columns that `wanted` names, or all. `beside`: others, of folders, for advice."""
     if isinstance(wanted, str):
         raise InvalidArgumentError(
             f"parquet columns: got {wanted!r}, must be a list of names, as [{wanted!r}]"
@@ -121,7 +123,8 @@ def columns_of(path: str, schema: pa.Schema, wanted: Sequence[str] | None) -> li
         try:
             columns.append(_column(path, schema.field(name), features.get(name)))
         except InvalidArgumentError as error:
-            others = tuple(each for each in names if _fits(schema, each, features.get(each)))
+            fitting = [each for each in names if _fits(schema, each, features.get(each))]
+            others = tuple(dict.fromkeys([*fitting, *(x for x in beside if x not in names)]))
             way = f"; leave it out, format=hr.formats.Parquet(columns={others!r})" if others else ""
             raise InvalidArgumentError(f"{error}{way}") from error
     if not columns:

@@ -99,8 +99,8 @@ class Parquet(GroupFormat):
         if self.decode:
             return "groups"
         files = files_of(path)
-        wanted = self._in_files(path, files)
-        with closing(in_order(lambda each: self._is_plain(each, wanted), files)) as found:
+        wanted, beside = self._in_files(path, files), self._beside(path, files)
+        with closing(in_order(lambda each: self._is_plain(each, wanted, beside), files)) as found:
             return False if all(found) else "groups"
 
     def is_current(self, index: _core.Index) -> bool:
@@ -127,9 +127,16 @@ class Parquet(GroupFormat):
             has = file.schema_arrow.names
         return [each for each in given if each in has or each not in partitioned]
 
-    def _is_plain(self, path: str, wanted: Sequence[str] | None) -> bool:
+    def _beside(self, path: str, files: Sequence[str]) -> list[str]:
+        """The columns that are wanted and that folders name; files may have some of them, too."""
+        names = names_of(path, files)
+        return [each for each in names if self.columns is None or each in self.columns]
+
+    def _is_plain(
+        self, path: str, wanted: Sequence[str] | None, beside: Sequence[str] = ()
+    ) -> bool:
         with opened(path) as file:
-            columns = self._columns_of(path, file, wanted)
+            columns = self._columns_of(path, file, wanted, beside)
             stored = [each for each in columns if not each.is_inline]
             if any(each.has_stand_in for each in stored):
                 return False  # The file has no bytes for it.
@@ -148,8 +155,8 @@ class Parquet(GroupFormat):
             raise InvalidArgumentError(
                 f"indexing {path}: it holds no samples; open files that have rows"
             )
-        wanted = self._in_files(path, files)
-        columns, classes, has = self._described_by(files[0], wanted)
+        wanted, beside = self._in_files(path, files), self._beside(path, files)
+        columns, classes, has = self._described_by(files[0], wanted, beside)
         release_unused()
         partitions = partitions_of(path, files, has, self.columns)
         _add_fields(builder, columns, partitions, self.columns)
@@ -160,8 +167,8 @@ class Parquet(GroupFormat):
         def describe(each: str, part: Builder) -> None:
             part.depends_on(each)
             with opened(each) as file:
-                filling = _Filling(self, part, columns)
-                filling.check(each, self._columns_of(each, file, wanted), files[0])
+                filling = _Filling(self, part, columns, beside)
+                filling.check(each, self._columns_of(each, file, wanted, beside), files[0])
                 partitions.add(part, each, file.metadata.num_rows)
                 for group in range(file.metadata.num_row_groups):
                     with decoding:
@@ -174,7 +181,7 @@ class Parquet(GroupFormat):
             )
 
     def _described_by(
-        self, first: str, wanted: Sequence[str] | None
+        self, first: str, wanted: Sequence[str] | None, beside: Sequence[str]
     ) -> tuple[list[Column], list[str] | None, list[str]]:
         """The columns by the first file, the names of classes, and all columns of the file.
 
@@ -182,23 +189,28 @@ class Parquet(GroupFormat):
         """
         with opened(first) as file:
             schema = file.schema_arrow
-            columns = _with_images(first, file, self._columns_of(first, file, wanted))
+            columns = _with_images(first, file, self._columns_of(first, file, wanted, beside))
+            names = list(dict.fromkeys([*(each.name for each in columns), *beside]))
             for column in columns:
                 if column.kind == "image" and column.has_stand_in:
                     raise InvalidArgumentError(
                         f"indexing {first}: column {column.name!r} holds images, for which nothing "
-                        f"stands{left_out(self, [column.name], [c.name for c in columns])}"
+                        f"stands{left_out(self, [column.name], names)}"
                     )
             return columns, classes_of(schema, columns), list(schema.names)
 
     def _columns_of(
-        self, path: str, file: pq.ParquetFile, wanted: Sequence[str] | None
+        self,
+        path: str,
+        file: pq.ParquetFile,
+        wanted: Sequence[str] | None,
+        beside: Sequence[str] = (),
     ) -> list[Column]:
         """Those of the file; none if only columns that folders name are wanted."""
         if wanted is not None and not wanted and self.columns:
             return []
         check_absent("parquet", self.fill, self.optional)
-        columns = columns_of(path, file.schema_arrow, wanted)
+        columns = columns_of(path, file.schema_arrow, wanted, beside)
         fill = self.fill or {}
         check_known(path, fill, self.optional, [each.name for each in columns])
         return with_stand_ins(columns, fill, self.optional)
@@ -256,6 +268,8 @@ def _own_sample(row: dict[str, Any], columns: Sequence[Column]) -> Sample:
         if given is None and column.has_stand_in:
             value = column.stand_in
             value = value.encode() if column.kind == "bytes" and isinstance(value, str) else value
+            if column.permutation is not None:
+                value = np.asarray(value).transpose(column.permutation)
             inside = value if column.child is None else {column.child: value}
             row = row | {column.name: value if column.is_nested else inside}
         sample[column.name] = _own_value(row, column)
@@ -316,8 +330,12 @@ def _add_fields(
 class _Filling:
     """Adds the row groups of a file to the builder."""
 
-    def __init__(self, row: Parquet, builder: Builder, columns: Sequence[Column]) -> None:
+    def __init__(
+        self, row: Parquet, builder: Builder, columns: Sequence[Column], beside: Sequence[str]
+    ) -> None:
+        """`beside`: the columns that folders name."""
         self._row = row
+        self._beside = beside
         self._format = row.name
         self._builder = builder
         self._columns = columns
@@ -349,7 +367,7 @@ class _Filling:
         for column in self._columns:
             parts = []
             inner: list[Any] = []
-            advice = NullAdvice(self._row, file, self._columns)
+            advice = NullAdvice(self._row, file, self._columns, self._beside)
             for values in values_of(path, file, group, column, advice):
                 if values.valid is not None and column.is_optional:
                     self._builder.add_values(valid_field(column.name), values.valid)

@@ -118,7 +118,7 @@ def _with_stand_in(
         is_whole = column.dtype is not None and np.dtype(column.dtype).kind in "iu"
         if value is None or (is_whole and not column.shape and type(value) is not int):
             raise TypeError(f"{value!r:.80} is none")
-        one = pa.array([value], found.type)
+        one = pa.array([_as_stored(value, found.type, column)], found.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(
             f"indexing {path}: fill={{{column.name!r}: {column.stand_in!r:.80}}}: the column holds "
@@ -127,6 +127,17 @@ def _with_stand_in(
         ) from error
     rows = np.where(valid, np.arange(len(found)), len(found))
     return pa.concat_arrays([found, one]).take(pa.array(rows)), valid
+
+
+def _as_stored(value: Any, kind: pa.DataType, column: Column) -> Any:
+    """A value of `fill=` as the column's type has it: flat, where an array lies so in one list."""
+    types = arrow().types
+    if None in column.shape or len(column.shape) < 2 or not types.is_fixed_size_list(kind):
+        return value
+    if types.is_nested(kind.value_type) or np.shape(value) != column.shape:
+        return value
+    order = column.permutation or range(len(column.shape))
+    return np.asarray(value).transpose(list(order)).ravel().tolist()
 
 
 def _batch_rows(file: pq.ParquetFile, group: int, column: Column) -> int:

@@ -45,9 +45,16 @@ def check_absent(format_name: str, fill: object, optional: Any) -> None:
 
 
 def check_known(
-    path: str, fill: Mapping[str, Any] | None, optional: Sequence[str], columns: Sequence[str]
+    path: str,
+    fill: Mapping[str, Any] | None,
+    optional: Sequence[str],
+    columns: Sequence[str],
+    label: str | None = None,
 ) -> None:
-    """Raises unless the two options name columns that are taken."""
+    """Raises unless the two options name columns that are taken.
+
+    `label`: the column whose field is `label`.
+    """
     for option, names in (("fill", fill or ()), ("optional", optional)):
         for name in names:
             if name not in columns:
@@ -56,30 +63,40 @@ def check_known(
                     f"{', '.join(map(repr, columns))}"
                 )
     for name in optional:
-        if valid_field(name) in columns:
+        added = _added(name, label)
+        if added in columns:
             raise InvalidArgumentError(
-                f"indexing {path}: optional=: {name!r} adds the field {valid_field(name)!r}, "
+                f"indexing {path}: optional=: {name!r} adds the field {added!r}, "
                 f"which is a column; give rows a value instead: fill={{{name!r}: VALUE}}"
             )
 
 
-def ways_out(row: Format, lacking: Mapping[str, Any], taken: Sequence[str]) -> str:
+def _added(column: str, label: str | None) -> str:
+    """The field that `optional=` adds for a column."""
+    return valid_field("label" if column == label else column)
+
+
+def ways_out(
+    row: Format, lacking: Mapping[str, Any], taken: Sequence[str], label: str | None = None
+) -> str:
     """What to type where rows of these columns have no value; by column what may stand for it.
 
-    None: too much to type. `taken`: all columns.
+    None: too much to type. `taken`: all columns. `label`: the one whose field is `label`.
     """
     options: Any = row
     short = {name: each for name, each in lacking.items() if each is not None}
     fill = {**(options.fill or {}), **short}
-    optional = (*options.optional, *(each for each in lacking if each not in options.optional))
-    kept = {name: each for name, each in (options.fill or {}).items() if name not in lacking}
-    said = ", ".join(map(repr, map(valid_field, lacking)))
-    masked = written(row, optional=optional, fill=kept or None)
-    filled = f"say what stands for it, format={written(row, fill=fill)}, or " if short else ""
-    return (
-        f"{filled}have {said} say which rows "
-        f"have one, format={masked}{left_out(row, list(lacking), taken)}"
-    )
+    free = [each for each in lacking if _added(each, label) not in taken]
+    said = ""
+    if free and all(each in short for each in lacking if each not in free):
+        optional = (*options.optional, *(each for each in free if each not in options.optional))
+        kept = {name: each for name, each in fill.items() if name not in free}
+        names = ", ".join(repr(_added(each, label)) for each in free)
+        masked = written(row, optional=optional, fill=kept or None)
+        said = f"have {names} say which rows have one, format={masked}"
+    filled = f"say what stands for it, format={written(row, fill=fill)}" if short else ""
+    left = left_out(row, list(lacking), taken)
+    return ", or ".join(filter(None, (filled, said))) + left if filled or said else left[5:]
 
 
 def left_out(row: Format, names: Sequence[str], taken: Sequence[str]) -> str:
@@ -93,6 +110,8 @@ def left_out(row: Format, names: Sequence[str], taken: Sequence[str]) -> str:
         given = getattr(options, option, ())
         if any(each in names for each in given):
             changes[option] = tuple(each for each in given if each not in names)
+    if getattr(options, "labels", None) in names:
+        changes["labels"] = None
     if any(each in names for each in options.fill or ()):
         changes["fill"] = {k: v for k, v in options.fill.items() if k not in names} or None
     them = "them" if len(names) > 1 else "it"

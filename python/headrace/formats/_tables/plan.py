@@ -238,7 +238,8 @@ class Scan:
             raise InvalidArgumentError(
                 f"indexing {self._table}: no row has split {options.split!r}; there are {names}"
             )
-        check_known(self._table, options.fill, options.optional, list(self._scanned))
+        scanned = list(self._scanned)
+        check_known(self._table, options.fill, options.optional, scanned, self._label)
         self._check_absent()
         declared = _declared(list(self._tables))
         files = self._fields_of_paths()
@@ -279,7 +280,8 @@ class Scan:
                 f"format={written(options.row, fill=given)}{left}"
             )
         others = "".join(f", column {each.name!r} in {each.absent:,}" for each in lacking[1:])
-        advice = ways_out(options.row, {x.name: x.zero for x in lacking}, list(self._scanned))
+        zeros = {each.name: each.zero for each in lacking}
+        advice = ways_out(options.row, zeros, list(self._scanned), self._label)
         raise InvalidArgumentError(
             f"{first.first_absent}: column {first.name!r} is empty in {first.absent:,} of "
             f"{first.rows:,} rows, first here{others}; {advice}"
