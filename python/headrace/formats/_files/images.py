@@ -52,6 +52,7 @@ def other_format(begin: bytes) -> str | None:
 def advise_on_decoding(error: BaseException, words: str) -> None:
     """Completes the message of an image or a sound that does not decode: what it is, if it is of a
     format that headrace knows by name, and what to do. `words`: name the dataset in a command."""
+    _advise_on_sound(error)
     is_loss = isinstance(error, DataLossError) or isinstance(error.__cause__, DataLossError)
     if not is_loss or not error.args or _FINDS_ALL in str(error.args[0]):
         return
@@ -66,6 +67,16 @@ def advise_on_decoding(error: BaseException, words: str) -> None:
         error.args = (f"{text}{lines}{_ways_out(words)}", *error.args[1:])
 
 
+def _advise_on_sound(error: BaseException) -> None:
+    """Completes the message of a sound of other channels, or another rate, than were given."""
+    found = _OTHER_SOUND.search(str(error.args[0])) if error.args else None
+    if found is None or _OPTIONS in str(error.args[0]):
+        return
+    option = "rate" if found[2] == "Hz" else "channels"
+    text = f"; if all sounds have {found[1]} {found[2]}, give {option}={found[1]}{_OPTIONS}"
+    error.args = (f"{error.args[0]}{text}", *error.args[1:])
+
+
 def _ways_out(words: str) -> str:
     return (
         f"`{_FINDS_ALL} --failures FILE {words}` finds all such samples, "
@@ -75,4 +86,6 @@ def _ways_out(words: str) -> str:
 
 
 _DECODING = re.compile(r"\bdecoding (\w+ )?(image|sound)")
+_OTHER_SOUND = re.compile(r"decoding sound of (\d+) (channels?|Hz): the field has")
+_OPTIONS = " to headrace.audio.whole() or clip()"
 _FINDS_ALL = "headrace verify --decode"

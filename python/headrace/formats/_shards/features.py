@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
@@ -46,6 +47,8 @@ class FeatureColumn:
         """`count`: of the values in each record, where it is the same."""
         self._name = name
         self._kind = kind
+        self.all: dict[str, str] = {name: kind}
+        """The kinds of all features that become fields, for advice."""
         self._count = count
         self._is_list = kind.endswith("[]")
         self._is_inline = kind.startswith("int64") or (kind == "float32" and count == 1)
@@ -56,19 +59,42 @@ class FeatureColumn:
     def of(
         cls, source: Source, at: int, name: str, kind: str | None, found: dict[str, Feature]
     ) -> Self:
-        """By the first record, whose bytes begin at `at`."""
-        feature = found.get(name)
-        if feature is None:
-            raise _refused(source, at, f"the first record has no feature {name!r}", name, found)
+        """By the first record, whose bytes begin at `at`, and which has the feature."""
+        feature = found[name]
         if kind is None:
             begin = feature.extents[0][0] if feature.extents else 0
             front = source.part(at + begin, min(8, feature.extents[0][1])) if begin else b""
             kind = kind_of(bytes(front), feature._replace(extents=[(0, len(front))]))
         return cls(name, kind, len(feature.numbers))
 
+    @property
+    def name(self) -> str:
+        """Of the feature, and of the field."""
+        return self._name
+
+    @property
+    def kind(self) -> str:
+        """Of `KINDS`."""
+        return self._kind
+
     def empty(self) -> FeatureColumn:
         """The same field, for the records of a file."""
-        return FeatureColumn(self._name, self._kind, self._count)
+        column = FeatureColumn(self._name, self._kind, self._count)
+        column.all = self.all
+        return column
+
+    def check_first(self, source: Source, at: int, found: dict[str, Feature]) -> None:
+        """Raises if the first record has the feature as another kind than was given."""
+        feature = found[self._name]
+        if feature.kind not in (None, KINDS[self._kind]):
+            fitting = _NUMBERS.get(str(feature.kind), "bytes")
+            is_list = self._is_list and fitting != "bytes"
+            kinds = self.all | {self._name: f"{fitting}[]" if is_list else fitting}
+            raise InvalidArgumentError(
+                f"indexing {source.path}: byte {at}: feature {self._name!r} is "
+                f"{_shown(feature)}, features= says {self._kind!r}, which needs "
+                f"{_with_article(KINDS[self._kind])}; give {_written(kinds)}"
+            )
 
     def declare(self, builder: Builder) -> None:
         """Adds the field."""
@@ -85,28 +111,29 @@ class FeatureColumn:
         """Adds a record, whose bytes begin at `at`."""
         feature = found.get(self._name)
         if feature is None:
-            raise _refused(source, at, f"it has no feature {self._name!r}", self._name, found)
+            raise self._refused(source, at, f"the record has no feature {self._name!r}")
         stored = KINDS[self._kind]
         # An empty list may have no kind.
         if feature.kind != stored and (feature.kind is not None or not self._is_list):
-            what = f"feature {self._name!r} is {_shown(feature)}, {self._kind} needs a {stored}"
-            raise _refused(source, at, what, self._name, found)
+            needed = f"{self._kind} needs {_with_article(stored)}"
+            what = f"feature {self._name!r} is {_shown(feature)}, {needed}, as in the first record"
+            raise self._refused(source, at, what)
         if stored == "bytes_list":
             if len(feature.extents) != 1:
                 what = f"feature {self._name!r} has {len(feature.extents)} values, a field has one"
-                raise _refused(source, at, what, self._name, found)
+                raise self._refused(source, at, what)
         elif not self._is_list and (len(feature.numbers) != self._count or not self._count):
             raise InvalidArgumentError(
                 f"indexing {source.path}: byte {at}: feature {self._name!r} has "
                 f"{len(feature.numbers)} values, in the first record {self._count}; say that it "
-                f"is a list of any length: features={{{self._name!r}: '{self._kind}[]', ...}}"
+                f"is a list of any length: {_written(self.all | {self._name: f'{self._kind}[]'})}"
             )
         if self._is_inline:
             self._numbers.append(feature.numbers)
             return
         if len(feature.extents) > 1:
             what = f"the floats of feature {self._name!r} are not packed, so not one range"
-            raise _refused(source, at, what, self._name, found)
+            raise self._refused(source, at, what)
         begin, size = feature.extents[0] if feature.extents else (0, 0)
         self._extents.append((file, at + begin, size))
 
@@ -123,20 +150,47 @@ class FeatureColumn:
         self._extents.clear()
         self._numbers.clear()
 
+    def _refused(self, source: Source, at: int, what: str) -> InvalidArgumentError:
+        others = {name: kind for name, kind in self.all.items() if name != self._name}
+        return InvalidArgumentError(
+            f"indexing {source.path}: byte {at}: {what}; {_left_out(others)}"
+        )
+
+
+def columns_of(
+    source: Source, at: int, wanted: Mapping[str, str | None], found: dict[str, Feature]
+) -> list[FeatureColumn]:
+    """The features that become fields, by the first record, whose bytes begin at `at`."""
+    there = {name: kind for name, kind in wanted.items() if name in found}
+    columns = [FeatureColumn.of(source, at, *each, found) for each in there.items()]
+    kinds = {each.name: each.kind for each in columns}
+    for name in wanted:
+        if name not in found:
+            has = ", ".join(map(repr, sorted(found))) or "none"
+            raise InvalidArgumentError(
+                f"indexing {source.path}: byte {at}: the first record has no feature {name!r}; it "
+                f"has {has}; {_left_out(kinds)}"
+            )
+    for each in columns:
+        each.all = kinds
+    for each in columns:
+        each.check_first(source, at, found)
+    return columns
+
 
 def _shown(feature: Feature) -> str:
-    return "empty" if feature.kind is None else f"a {feature.kind}"
+    return "empty" if feature.kind is None else _with_article(feature.kind)
 
 
-def _refused(
-    source: Source, at: int, what: str, name: str, found: dict[str, Feature]
-) -> InvalidArgumentError:
-    kinds = {
-        each: "bytes" if feature.kind == "bytes_list" else f"{_NUMBERS[feature.kind]}"
-        for each, feature in sorted(found.items())
-        if each != name and feature.kind is not None
-    }
-    return InvalidArgumentError(
-        f"indexing {source.path}: byte {at}: {what}; name features that all records have, as "
-        f"features={kinds!r:.300}"
-    )
+def _with_article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+def _written(kinds: dict[str, str]) -> str:
+    return f"format=hr.formats.TFRecord(features={kinds!r})"
+
+
+def _left_out(others: dict[str, str]) -> str:
+    if not others:
+        return "open the records as they are: format=hr.formats.TFRecord()"
+    return f"leave it out: {_written(others)}"

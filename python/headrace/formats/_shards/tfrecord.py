@@ -17,7 +17,7 @@ from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._format import Format, Sample
 from headrace.formats._shards.example import DamagedError, Feature, features_of
-from headrace.formats._shards.features import KINDS, FeatureColumn, kind_of
+from headrace.formats._shards.features import KINDS, FeatureColumn, columns_of, kind_of
 from headrace.formats._shards.records import HEAD_BYTES, Ahead, masked_crc, records
 from headrace.formats._shards.source import AGAIN, Source
 
@@ -128,9 +128,10 @@ class TFRecord(Format):
         wanted: Mapping[str, str | None] = self.features or dict.fromkeys(sorted(found))
         if not wanted:
             raise InvalidArgumentError(
-                f"indexing {source.path}: byte {at}: the first record has no features"
+                f"indexing {source.path}: byte {at}: the first record has no features; open the "
+                "records as they are: format=hr.formats.TFRecord()"
             )
-        return [FeatureColumn.of(source, at, name, kind, found) for name, kind in wanted.items()]
+        return columns_of(source, at, wanted, found)
 
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
         # The features of an example have no order: the index has their names sorted.

@@ -121,7 +121,7 @@ def test_no_field_is_advised_that_is_a_column(
         if "x" in (row.options()["columns"] or ("x",)) and suffix != ".arrow":
             assert column(hr.open(path, format=row), "x") == [1, 0]
     advised = formats_in(message)
-    if suffix != ".arrow":  # Its columns are said one after the other.
+    if suffix != ".arrow":  # It refuses one column after the other.
         opened = [hr.open(path, format=each) for each in advised]
         assert len(opened) == (3 if other else 2)
         assert ("y_valid" in opened[1].fields) == bool(other)
