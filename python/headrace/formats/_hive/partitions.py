@@ -108,12 +108,13 @@ def partitions_of(
     names = [name for name in names_of(path, files) if name not in has]
     if wanted is not None:
         names = [name for name in wanted if name in names]
+    partial = [name for name in names if any(name not in texts[each] for each in files)]
     for each in files:
-        lacks = [name for name in names if name not in texts[each]]
+        lacks = [name for name in partial if name not in texts[each]]
         if lacks:
             raise InvalidArgumentError(
                 f"indexing {path}: {each} lies in no folder {lacks[0]}=..., as others of its files "
-                f"do; name those that do by a pattern, or {_choice(has, names, lacks)}"
+                f"do; name those that do by a pattern, or {_choice(has, names, partial)}"
             )
     columns: dict[str, str] = {}
     values: dict[str, list[int | str]] = {each: [] for each in files}

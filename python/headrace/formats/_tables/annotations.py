@@ -6,12 +6,14 @@ import json
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isinf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._json.infinite import as_written, decoded
 from headrace.formats._tables.json_stream import Element, elements, wrong
 
 _TELL_EVERY = 10_000
@@ -181,9 +183,15 @@ class _Reader:
                 raise wrong(self._path, element, f"its {wanted} keypoint numbers are no triples")
             self._keypoints = wanted
         try:
-            return [float(each) for each in values]
+            numbers = [float(each) for each in values]
         except OverflowError:
             raise wrong(self._path, element, f"its {name} is too large") from None
+        if any(map(isinf, numbers)):  # The file may have the word itself.
+            text, is_infinite = as_written(decoded(element.text)[name])
+            if is_infinite:
+                why = f"its {name}, {text:.80}, is too large for a float64; correct the file"
+                raise wrong(self._path, element, why)
+        return numbers
 
     def _whole(self, element: Element, name: str) -> int:
         number = element.value.get(name)

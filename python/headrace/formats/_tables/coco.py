@@ -24,7 +24,7 @@ from headrace.formats._files.npy import Read
 from headrace.formats._files.paths import spelled
 from headrace.formats._files.reading import file_reader
 from headrace.formats._findings import ANNOTATION_MEMBER, FindingCounts, callers_level
-from headrace.formats._format import Format, Sample
+from headrace.formats._format import Format, Sample, written
 from headrace.formats._indexing.recorded import file_state
 from headrace.formats._tables.annotations import (
     Annotations,
@@ -34,6 +34,7 @@ from headrace.formats._tables.annotations import (
     read_annotations,
 )
 from headrace.formats._tables.files import Files, are_images, is_file, path_of
+from headrace.formats._tables.numbers import TOO_LARGE, too_large
 
 _AT_ONCE = 5_000  # images
 _LOOKED_FOR = 20  # images that tell which folder is theirs
@@ -112,6 +113,7 @@ class Coco(Format):
                 "writes to it"
             )
         report = FindingCounts()
+        self._note_large(found, report)
         for each in found.left_out:
             report.add(ANNOTATION_MEMBER, each)
         if found.left_out and not found.columns and not found.spans:
@@ -123,6 +125,25 @@ class Coco(Format):
                 stacklevel=callers_level(),
             )
         files.end(len(found.ids), path, self, report)
+
+    def _note_large(self, found: Annotations, report: FindingCounts) -> None:
+        """Notes numbers that `floats=` cannot hold, and warns of them."""
+        large = FindingCounts()
+        for part, values in found.columns.items():
+            if values.dtype.kind != "f":
+                continue
+            is_large = too_large(values, self.floats).reshape(len(values), -1).any(axis=1)
+            for note in np.flatnonzero(is_large).tolist():
+                image = int(np.searchsorted(found.firsts, note, "right")) - 1
+                large.add(TOO_LARGE, f"{part} of the image {found.ids[image]}")
+        report.found.update(large.found)
+        for each in large.as_findings():
+            warnings.warn(
+                f"headrace: indexing {found.path}: {each}; for numbers of 64 bits: "
+                f"format={written(self, floats='float64')}",
+                RuntimeWarning,
+                stacklevel=callers_level(),
+            )
 
     def own_samples(self, path: str) -> Iterator[Sample]:
         """By json, as torchvision's CocoDetection orders them."""
@@ -238,7 +259,8 @@ class _Writer:
             if part in found.columns:
                 values = found.columns[part][notes]
                 dtype = self._floats if values.dtype.kind == "f" else "int64"
-                builder.add_ragged(field, values.astype(dtype), counts)
+                with np.errstate(over="ignore"):  # `Coco.fill` counts them.
+                    builder.add_ragged(field, values.astype(dtype), counts)
         if "segmentation" in found.spans:
             builder.add_values("segmentation", [self._json(each) for each in kept])
         if "caption" in found.spans:

@@ -33,7 +33,12 @@ def stays_finite(value: Any, dtype: str) -> bool:
     if not isinstance(value, (float, list)) or dtype not in _LIMITS:
         return True
     found = np.array(value, np.float64)
-    return not (np.isfinite(found) & (np.abs(found) >= _LIMITS[dtype])).any()
+    return not too_large(found, dtype).any()
+
+
+def too_large(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+    """Which finite numbers become infinite in an array of this type."""
+    return np.isfinite(values) & (np.abs(values) >= _LIMITS[dtype])
 
 
 def note_infinite(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
-_MARK = "\0number "
-_MARKED = re.compile(r'"\\u0000number ([^"]*)"')  # as JSON has it
+from headrace.formats._json.infinite import as_written, decoded
 
 
 @dataclass(frozen=True)
@@ -49,21 +45,14 @@ class Piece:
             return "", False
         with open(self.path, "rb") as file:
             file.seek(self.offsets[row])
-            line = json.loads(file.readline().decode("utf-8-sig"), parse_float=_marked)
-        value = json.dumps(_value_of(line, column), ensure_ascii=False, separators=(",", ":"))
-        text, count = _MARKED.subn(r"\1", value)
-        return text, count > 0
+            line = decoded(file.readline().decode("utf-8-sig"))
+        return as_written(_value_of(line, column))
 
     def where(self, row: int) -> str:
         """Where the row is, for errors."""
         if self.offsets is None:
             return f"indexing {self.path}: row {self.places[row]:,}"
         return f"indexing {self.path}: line {self.places[row]:,} (byte {self.offsets[row]:,})"
-
-
-def _marked(digits: str) -> float | str:
-    number = float(digits)
-    return number if isfinite(number) else f"{_MARK}{digits}"
 
 
 def _value_of(row: dict[str, Any], column: str) -> Any:
