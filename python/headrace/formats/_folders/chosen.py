@@ -115,7 +115,8 @@ class Chooser:
             warn_of_incomplete(path)
             return
         if not os.path.isdir(path):
-            refuse_incomplete(given, list(map(os.path.basename, expand(path))), row)
+            here = (each for each in expand(path) if os.path.dirname(each) == given)
+            refuse_incomplete(given, list(map(os.path.basename, here)), row)
             return
         known = row or self.recognise(path)
         names = [each for each in entries_of(path)[0] if not each.startswith((".", "_"))]

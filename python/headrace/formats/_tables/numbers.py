@@ -7,6 +7,7 @@ from math import isinf
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.formats._tables.cells import Oddities
 from headrace.formats._tables.piece import Piece
@@ -36,9 +37,10 @@ def stays_finite(value: Any, dtype: str) -> bool:
     return not too_large(found, dtype).any()
 
 
-def too_large(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
+def too_large(values: NDArray[Any], dtype: str) -> NDArray[np.bool_]:
     """Which finite numbers become infinite in an array of this type."""
-    return np.isfinite(values) & (np.abs(values) >= _LIMITS[dtype])
+    found: NDArray[np.bool_] = np.isfinite(values) & (np.abs(values) >= _LIMITS[dtype])
+    return found
 
 
 def note_infinite(

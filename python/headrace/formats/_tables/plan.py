@@ -238,8 +238,8 @@ class Scan:
             raise InvalidArgumentError(
                 f"indexing {self._table}: no row has split {options.split!r}; there are {names}"
             )
-        names = list(self._scanned)
-        check_known(self._table, options.fill, options.optional, names, self._label)
+        taken = list(self._scanned)
+        check_known(self._table, options.fill, options.optional, taken, self._label)
         self._check_absent()
         declared = _declared(list(self._tables))
         files = self._fields_of_paths()

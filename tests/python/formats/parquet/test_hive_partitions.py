@@ -315,3 +315,13 @@ def test_partitions_that_are_no_splits_open_as_before(values: list[Any], tmp_pat
     assert {int(row["n"]): plain(row["kind"]) for row in dataset} == {
         n: plain(np.int32(x) if isinstance(x, int) else x) for n, x in enumerate(values, 1)
     }
+
+
+def test_files_of_one_name_in_partitions_are_no_set(tmp_path: Path) -> None:
+    for number, each in enumerate(("split=train/y=1", "split=train/y=2", "split=test/y=1")):
+        (tmp_path / "data" / each).mkdir(parents=True)
+        file = tmp_path / "data" / each / "x-00000-of-00001.parquet"
+        pq.write_table(pa.table({"n": [number]}), file)
+    chosen = hr.open(tmp_path / "data", split="train")
+    assert {int(row["n"]): int(row["y"]) for row in chosen} == {0: 1, 1: 2}
+    assert chosen.report == ()
