@@ -11,5 +11,14 @@ from headrace.torch._dataloader.seeds import sample_rng
 from headrace.torch._device import DeviceBatches
 from headrace.torch._normalize import Normalize
 from headrace.torch._stream import SampleStream
+from headrace.torch._trainers.loader import TrainerLoader
 
-__all__ = ["DataLoader", "DeviceBatches", "EpochSampler", "Normalize", "SampleStream", "sample_rng"]
+__all__ = [
+    "DataLoader",
+    "DeviceBatches",
+    "EpochSampler",
+    "Normalize",
+    "SampleStream",
+    "TrainerLoader",
+    "sample_rng",
+]

@@ -19,7 +19,7 @@ from loader_data import FLAT, payload_ids
 from torch.utils.data import DataLoader
 
 import headrace as hr
-from headrace.torch import SampleStream
+from headrace.torch import SampleStream, TrainerLoader
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 STOPS = (3, 10, 13)  # The second is the last of an epoch.
@@ -62,7 +62,7 @@ def fit(
         source: Any = SampleStream(loader) if stream else loader
         if state is not None:
             source.load_state_dict(state)
-        batches = DataLoader(source, batch_size=10) if stream else loader
+        batches = DataLoader(source, batch_size=10) if stream else TrainerLoader(loader)
         trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=False)
     return module.taken
 

@@ -18,7 +18,7 @@ from loader_data import FLAT
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import headrace as hr
-from headrace.torch import SampleStream
+from headrace.torch import SampleStream, TrainerLoader
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 trained: list[int] = []
@@ -51,7 +51,7 @@ def stream() -> SampleStream:
 
 
 class LoaderTrainer(Trainer):
-    loader: hr.Loader
+    loader: TrainerLoader
 
     def get_train_dataloader(self) -> Any:
         return self.loader
@@ -60,7 +60,7 @@ class LoaderTrainer(Trainer):
 class KeepPlace(TrainerCallback):
     """Saves the loader's place beside each checkpoint, and stops at the first if it is to."""
 
-    def __init__(self, loader: hr.Loader | None, stop: bool) -> None:
+    def __init__(self, loader: TrainerLoader | None, stop: bool) -> None:
         self._loader, self._stop = loader, stop
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -79,6 +79,7 @@ def train(
     **how: Any,
 ) -> list[int]:
     trained.clear()
+    loader: TrainerLoader | None = None
     arguments = TrainingArguments(
         output_dir=str(folder / name),
         per_device_train_batch_size=10,
@@ -94,12 +95,12 @@ def train(
     checkpoint = folder / name / "checkpoint-3"
     if isinstance(source, hr.Loader):
         trainer: Trainer = LoaderTrainer(Model(), arguments)
-        trainer.loader = source  # type: ignore[attr-defined]
+        loader = trainer.loader = TrainerLoader(source)  # type: ignore[attr-defined]
         if resume and restore:
-            source.load_state_dict(json.loads((checkpoint / "headrace.json").read_text()))
+            loader.load_state_dict(json.loads((checkpoint / "headrace.json").read_text()))
     else:
         trainer = Trainer(Model(), arguments, train_dataset=source)
-    trainer.add_callback(KeepPlace(source if isinstance(source, hr.Loader) else None, stop))
+    trainer.add_callback(KeepPlace(loader, stop))
     trainer.train(resume_from_checkpoint=str(checkpoint) if resume else None)
     return list(trained)
 
