@@ -271,6 +271,15 @@ def test_accelerate_steps_at_the_end_of_an_epoch_of_a_prepared_loader(jobs: Jobs
         assert told["prepared, the end"] == [0, 0, 1, 0, 1] * 2
 
 
+def test_a_loader_that_is_iterated_by_itself_says_what_it_lacks(jobs: Jobs) -> None:
+    for told in jobs.told("accelerate"):
+        assert told["warned"] == [
+            "iterating a headrace.Loader where Accelerate runs: batches stay on the CPU and are "
+            "not in save_state(): wrap it in headrace.torch.TrainerLoader(loader, accelerator); "
+            "`headrace docs trainers`"
+        ]
+
+
 def test_accelerate_s_shards_of_all_samples_are_padded(jobs: Jobs) -> None:
     """To equal batches, which is Accelerate's way."""
     assert_shares([told["all, sharded"] for told in jobs.told("accelerate")], of_a_rank=50)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
@@ -190,6 +191,16 @@ def checkpointed() -> list[int]:
     return taken + ids(second)
 
 
+def warned() -> list[str]:
+    """The warnings of loaders that are iterated by themselves, once each, and of no others."""
+    itself = loader()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for batches in (itself, itself, DeviceBatches(loader(), "cpu"), wrapped()):
+            ids(batches)
+    return [str(each.message) for each in said if "headrace" in str(each.message)]
+
+
 def twice() -> list[int]:
     """The second epoch of a prepared DataLoader."""
     batches = prepared(all_samples(), 1)
@@ -207,7 +218,7 @@ with loader(sharding=ALL) as placed:
     del iterator
 
 model = torch.nn.Linear(2, 2)
-cases: dict[str, Callable[[], list[int]]] = {
+cases: dict[str, Callable[[], Any]] = {
     "dispatched": lambda: ids(prepared(SampleStream(loader()))),
     "dispatched, workers": lambda: ids(prepared(SampleStream(loader()), 2)),
     "dispatched, spawned workers": lambda: ids(prepared(SampleStream(loader()), 1, "spawn")),
@@ -237,6 +248,7 @@ cases: dict[str, Callable[[], list[int]]] = {
     "prepared, sampler of all": lambda: ids(wrapped(loader(sampler=range(COUNT)))),
     "prepared, not wrapped": lambda: ids(accelerator.prepare(loader())),
     "prepared loader, not wrapped": lambda: ids(accelerator.prepare_data_loader(loader())),
+    "warned": warned,
     "skipped, not wrapped": lambda: ids(skip_first_batches(loader(), 2)),
     "prepared copies, itself": lambda: ids(
         accelerator.prepare_data_loader(DeviceBatches(loader(), "cpu"))
