@@ -71,9 +71,7 @@ class DeviceBatches(NotADataLoader):
         loop."""
         if isinstance(given, Loader):
             drive(given)
-        self.device = _parsed(device)
-        """The argument `device`."""
-        self._copies = copies_to(self.device)
+        self._copies = copies_to(_parsed(device))
         self._depth = integer("depth", depth, 1, DEPTH_MAX)
         self._prepare: dict[str | int, Prepare] = dict(functions)
         self._iteration = 0

@@ -164,7 +164,7 @@ print("steps", made.global_step)
 def test_a_trainer_takes_a_loader_of_dicts(
     numbered: Path, tmp_path: Path, options: str, code: int, said: str
 ) -> None:
-    env = environment(real_packages("trainers"))
+    env = environment(real_packages("trainers"), PYTHONWARNINGS="ignore,default::RuntimeWarning")
     command = [sys.executable, "-c", SCRIPT, str(numbered), str(tmp_path / "run"), options]
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == code, done.stderr

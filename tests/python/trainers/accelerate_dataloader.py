@@ -175,6 +175,15 @@ def in_any_order(**how: Any) -> Any:
     return sorted(taken) == sorted(expected), sorted(gathered)
 
 
+def of_lists() -> Any:
+    """A list of batches, which has no batch size, on one process; of two Accelerate asks for it."""
+    trains = accelerator({})
+    if trains.num_processes > 1:
+        return []
+    loader = prepared(trains, headrace.torch.DataLoader(Numbers(), batch_sampler=[[3, 1], [2]]))
+    return [loader.batch_size, loader.total_batch_size, ids(loader)]
+
+
 def of_epochs() -> Any:
     return headrace.torch.DataLoader(Numbers(), 4, shuffle=True, epoch_size=16, **THREADS)
 
@@ -258,6 +267,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "arrival": lambda: in_any_order(fetch="arrival", pool_size=5),
     "not in order": lambda: in_any_order(in_order=False),
     "epoch_size": sized,
+    "lists": of_lists,
     "iterable": lambda: kind_of(accelerator({}).prepare(ours("in order", "direct", Stream()))),
     "iterable, ids": lambda: ids(accelerator({}).prepare(ours("in order", "direct", Stream()))),
     "dispatched": lambda: kind_of(

@@ -198,6 +198,10 @@ def test_nothing_is_cut_off_where_padding_may_be_anywhere(told: Told, case: str)
     assert told.by_rank(2, case) == [[True, sorted([*everything, 0, 1, 2])]] * 2
 
 
+def test_batches_may_be_a_list(told: Told) -> None:
+    assert told.by_rank(1, "lists") == [[None, None, [[1, 3], [2]]]]
+
+
 def test_processes_have_one_order_of_epochs_of_a_given_size(told: Told) -> None:
     """Though each has another seed."""
     shares = told.by_rank(2, "epoch_size")

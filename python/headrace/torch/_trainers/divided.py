@@ -10,7 +10,7 @@ import copy
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.utils.data
@@ -23,8 +23,7 @@ from headrace.torch._dataloader.epochs.drawing import Share
 from headrace.torch._dataloader.epochs.progress import Here
 from headrace.torch._dataloader.epochs.state import DEALS_BATCHES, SPLITS_BATCHES, to_state
 from headrace.torch._dataloader.loader import DataLoader
-from headrace.torch._trainers.state import processes_of
-from headrace.torch._trainers.steps import Facts, check_place
+from headrace.torch._trainers.state import Facts, check_place, processes_of
 
 _KIND = "DataLoader"
 _USED = ("begin", "end", "set_epoch", "iteration", "rng_types", "synchronized_generator")
@@ -43,46 +42,36 @@ _END = object()
 
 
 class DividedShare:
-    """See `Source`.
+    """A DataLoader's epochs, of this rank.
 
-    Raises:
-        InvalidArgumentError: the sampler divides over another number of ranks, or Accelerate would
-            read for all processes in one.
-        FailedPreconditionError: a state was loaded before, or this Accelerate is not known.
+    Thread safety: as the loader. Raises: as TrainerLoader.
     """
 
     def __init__(self, loader: DataLoader, accelerator: Any) -> None:
         _check(loader, accelerator)
         divides = _divides(loader, accelerator)
         self._shard = shard = _shard(loader, accelerator, divides=divides)
-        self._loader: Any = copy.copy(loader)
+        self.device: torch.device | None = shard.device
+        self.loader: Any = copy.copy(loader)
         share = _share(loader, accelerator, shard.batch_sampler) if divides else None
         # torch refuses the assignment of samplers.
-        vars(self._loader).update(
+        vars(self.loader).update(
             sampler=shard.sampler, batch_sampler=shard.batch_sampler, _share=share
         )
-        for sampler in layers(self._loader._index_sampler):
+        for sampler in layers(self.loader._index_sampler):
             if type(sampler).__name__ == "SeedableRandomSampler" and sampler.generator is None:
                 # It would make one like this in its first pass: states are of the same generators.
                 sampler.generator = torch.Generator(device=torch.get_default_device())
                 sampler.generator.manual_seed(sampler.initial_seed)
         self._place: tuple[Here, Any] | None = None  # in the loop
-        self.facts = Facts(
-            kind=_KIND,
-            samples=len(cast(Any, loader.dataset)),
-            batch_size=loader.batch_size,
-            total_batch_size=int(shard.total_batch_size),
-            drop_last=loader.drop_last,
-            ranks=accelerator.num_processes,
-            rank=accelerator.process_index,
-        )
+        # Datasets may have no length, and batch samplers no size.
+        samples = loader._facts.length or 0
+        sizes = (loader.batch_size, getattr(shard, "total_batch_size", None))
+        place = (accelerator.num_processes, accelerator.process_index)
+        self.facts = Facts(_KIND, samples, *sizes, loader.drop_last, *place)
 
     def __len__(self) -> int:
-        return len(self._loader)
-
-    @property
-    def device(self) -> torch.device | None:
-        return self._shard.device  # type: ignore[no-any-return]
+        return len(self.loader)
 
     @property
     def even_batches(self) -> bool:
@@ -125,7 +114,7 @@ class DividedShare:
             shard.end()
 
     def _begin(self) -> Any:
-        loader = self._loader
+        loader = self.loader
         if loader._restored is None:
             loader._epoch = self._shard.iteration
         begun = iter(loader)
@@ -134,18 +123,18 @@ class DividedShare:
 
     def _here(self) -> tuple[Here, Any] | None:
         """The place, and the dataset's state; None at the end of an epoch."""
-        progress = self._loader._progress
+        progress = self.loader._progress
         if progress is None or progress.is_over():
             return None
-        return progress.here(), self._loader._dataset_state(progress)
+        return progress.here(), self.loader._dataset_state(progress)
 
     def go_to(self, step: int) -> Iterator[Any]:
-        self._loader._passes_over = step - self._begins(step)[1]
+        self.loader._passes_over = step - self._begins(step)[1]
         return self.iterate()
 
     def pass_over(self) -> None:
         """The batches of the epoch are drawn, and not read."""
-        loader, shard = self._loader, self._shard
+        loader, shard = self.loader, self._shard
         epoch, batches = self._begins(len(self))
         if loader._restored is not None and epoch > 0 and not batches:
             return  # The end of an epoch is the beginning of the next, where it is.
@@ -158,7 +147,7 @@ class DividedShare:
     def _begins(self, step: int) -> tuple[int, int]:
         """The epoch and the batches of it after which the next iteration begins. Raises if that is
         in an epoch, and not at a step to which batches are skipped."""
-        restored = self._loader._restored
+        restored = self.loader._restored
         if restored is None:
             return self._shard.iteration, 0
         check_place(_KIND, step, restored.epoch, restored.batches)
@@ -167,19 +156,19 @@ class DividedShare:
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch comes next. The epoch of a state just loaded keeps its place in it."""
         integer("epoch", epoch, 0, 2**62)
-        loader = self._loader
+        loader = self.loader
         self._shard.set_epoch(epoch)
         loader._epoch = epoch
         if loader._restored is not None and loader._restored.epoch != epoch:
             loader._restored = None
 
     def set_first_epoch(self, epoch: int) -> None:
-        if self._loader._progress is None and self._loader._restored is None:
+        if self.loader._progress is None and self.loader._restored is None:
             self.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop is, though a batch more was read."""
-        loader = self._loader
+        loader = self.loader
         if self._place is not None and loader._progress is not None:
             here, dataset = self._place
             return to_state(loader._progress.position(dataset, here), loader._facts)
@@ -190,15 +179,9 @@ class DividedShare:
         return to_state(position, loader._facts)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._loader.load_state_dict(state)
-        self._shard.iteration = self._loader._epoch
+        self.loader.load_state_dict(state)
+        self._shard.iteration = self.loader._epoch
         self._place = None
-
-    def stats(self) -> Any:
-        return self._loader.stats()
-
-    def close(self) -> None:
-        self._loader.close()
 
 
 def _next(batches: Any) -> Any:

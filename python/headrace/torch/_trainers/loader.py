@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
 import weakref
@@ -46,7 +47,8 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
 
     Raises:
         InvalidArgumentError: samples would be lost or repeated: names the way out.
-        FailedPreconditionError: a state was loaded into the DataLoader before.
+        FailedPreconditionError: a state was loaded into the DataLoader before, or this Accelerate
+            is not known.
     """
 
     _is_accelerate_prepared = True
@@ -69,19 +71,21 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
         self.loader = loader
         """The argument `loader`."""
         self._source = source
+        self.total_batch_size = source.facts.total_batch_size
+        """Samples of a step of all processes, as Accelerate's loaders say it."""
+        self.total_dataset_length = source.facts.samples
         steps = StepDataset(source)
         sampler = StepSampler(source, steps)
         batches: Any = StepList(source, steps, sampler)
         super().__init__(
             steps,
             batch_sampler=batches,
-            collate_fn=_unchanged,
+            collate_fn=_of_one_step,
             generator=torch.Generator(),  # DataLoaders of the steps draw from no other.
         )
         # torch refuses them beside a batch sampler, and their assignment afterwards.
-        vars(self).update(
-            sampler=sampler, batch_size=batches.batch_size, drop_last=batches.drop_last
-        )
+        size, drop = batches.batch_size, batches.drop_last
+        vars(self).update(sampler=sampler, batch_size=size, drop_last=drop)
         if accelerator is not None:
             _have_one_process_save(self, accelerator)
         elif isinstance(given, Loader):
@@ -110,16 +114,6 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
         """Where batches are put; None: they stay on the CPU."""
         return self._source.device
 
-    @property
-    def total_batch_size(self) -> int:
-        """Samples of a step of all processes, as Accelerate's loaders say it."""
-        return self._source.facts.total_batch_size
-
-    @property
-    def total_dataset_length(self) -> int:
-        """Samples of the dataset."""
-        return self._source.facts.samples
-
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch comes next. The epoch of a state just loaded keeps its place in it."""
         self._source.set_epoch(epoch)
@@ -134,40 +128,38 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
 
     def stats(self) -> Any:
         """As the loader's."""
-        return self._source.stats()
+        return self._source.loader.stats()
 
     def explain(self, step: int | None = None, epoch: int | None = None) -> Any:
         """As `headrace.Loader.explain`."""
         loader: Any = self.loader
-        return loader.explain() if step is None and epoch is None else loader.explain(step, epoch)
+        return loader.explain(step, epoch)
 
     def close(self) -> None:
         """Closes the loader."""
-        self._source.close()
+        self._source.loader.close()
 
 
-def _unchanged(batch: Any) -> Any:
+def _of_one_step(batches: list[Any]) -> Any:
+    (batch,) = batches
     return batch
 
 
 def _have_one_process_save(loader: TrainerLoader, accelerator: Any) -> None:
     """Accelerate has each process write the state into one file. So only that process says that it
     has one which writes the rest, too; all of them load it."""
-    known = weakref.ref(loader)
+    known = weakref.proxy(loader)
+
+    def include(has_state: bool) -> None:
+        with contextlib.suppress(ReferenceError):  # The loader is gone.
+            known.use_stateful_dataloader = has_state
 
     def saves(*_: Any) -> None:
         on_each_node = accelerator.project_configuration.save_on_each_node
-        include(accelerator.is_local_main_process if on_each_node else accelerator.is_main_process)
-
-    def loads(*_: Any) -> None:
-        include(True)
-
-    def include(has_state: bool) -> None:
-        if (known_loader := known()) is not None:
-            known_loader.use_stateful_dataloader = has_state
+        include(getattr(accelerator, f"is_{'local_' if on_each_node else ''}main_process"))
 
     accelerator.register_save_state_pre_hook(saves)
-    accelerator.register_load_state_pre_hook(loads)
+    accelerator.register_load_state_pre_hook(lambda *_: include(True))
 
 
 def _warn_of_named_tuples(loader: Loader[Any]) -> None:

@@ -13,42 +13,31 @@ from headrace._loading.cursor import Place
 from headrace._loading.feed import EpochFeed, end_pass
 from headrace.errors import InvalidArgumentError
 from headrace.torch._device import DeviceBatches
-from headrace.torch._trainers.state import processes_of, running_state
-from headrace.torch._trainers.steps import Facts, check_place
+from headrace.torch._trainers.state import Facts, check_place, processes_of, running_state
 
 _KIND = "headrace.Loader"
 
 
 class OwnShare:
-    """See `Source`. Where Accelerate runs, batches are on its device, and it knows which one is the
-    last.
+    """A loader's epochs. Where Accelerate runs, batches are on its device, and it knows the last.
 
-    Raises:
-        InvalidArgumentError: samples would be lost or repeated, as the loader has other ranks than
-            Accelerate.
+    Thread safety: as the loader. Raises: as TrainerLoader.
     """
 
     even_batches = True
     remainder = -1  # Accelerate's "unknown": it would take padding for the end of what it gathers.
 
     def __init__(self, loader: Loader[Any], accelerator: Any) -> None:
-        self._loader = loader
+        self.loader = loader
         self._feed = feed = feed_of(loader)
-        options = feed.options
-        self.facts = Facts(
-            kind=_KIND,
-            samples=len(feed.dataset),
-            batch_size=options.batch_size,
-            total_batch_size=options.batch_size * feed.shares,
-            drop_last=options.drop_last,
-            ranks=options.world_size,
-            rank=options.rank,
-        )
+        of, size = feed.options, feed.options.batch_size
+        place = (of.world_size, of.rank)
+        self.facts = Facts(_KIND, len(feed.dataset), size, size * feed.shares, of.drop_last, *place)
         self._batches: Any = loader
+        self.device: torch.device | None = None
         self._told: Any = None  # Accelerate's GradientState
         self._looping: int | None = None
-        self.end_of_dataloader = False
-        """Whether the batch in the loop is the last of its epoch. Accelerate reads it."""
+        self.end_of_dataloader = False  # Accelerate reads it.
         self._accelerator = accelerator
         self._meet_accelerate()
 
@@ -60,20 +49,17 @@ class OwnShare:
         if self._accelerator is not None or self._feed.source is None:
             _check_shares(self._feed, state)
         if self._accelerator is None or self._accelerator.device_placement:
-            self._batches = DeviceBatches(self._loader, state.device)
-        drive(self._loader)
+            self.device = state.device
+            self._batches = DeviceBatches(self.loader, state.device)
+        drive(self.loader)
         self._told = sys.modules["accelerate.state"].GradientState()
 
     def __len__(self) -> int:
         return len(self._feed)
 
     @property
-    def device(self) -> torch.device | None:
-        return self._batches.device if isinstance(self._batches, DeviceBatches) else None
-
-    @property
     def epoch(self) -> int:
-        return self._loader.epoch if self._looping is None else self._looping
+        return self.loader.epoch if self._looping is None else self._looping
 
     def iterate(self) -> Iterator[Any]:
         self._meet_accelerate()
@@ -94,6 +80,7 @@ class OwnShare:
             self._told._remove_dataloader(self)
 
     def go_to(self, step: int) -> Iterator[Any]:
+        """The batches of the next epoch from a step."""
         feed = self._feed
         epoch, begins, _ = feed.cursor.start()
         check_place(_KIND, step, epoch, begins)
@@ -106,6 +93,7 @@ class OwnShare:
         return batches
 
     def pass_over(self) -> None:
+        """Makes the epoch after the next one the next."""
         feed = self._feed
         epoch, begins, _ = feed.cursor.start()
         check_place(_KIND, len(feed), epoch, begins)
@@ -122,20 +110,14 @@ class OwnShare:
         self._batches.set_epoch(epoch)
 
     def set_first_epoch(self, epoch: int) -> None:
+        """As `set_epoch`, unless a batch was given or a state was loaded."""
         self._feed.set_epoch(epoch, of_new_loader=True)
 
     def state_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._batches.state_dict()
-        return found
+        return self._batches.state_dict()  # type: ignore[no-any-return]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._batches.load_state_dict(state)
-
-    def stats(self) -> Any:
-        return self._loader.stats()
-
-    def close(self) -> None:
-        self._loader.close()
 
 
 def _check_shares(feed: EpochFeed, state: Any) -> None:

@@ -6,79 +6,17 @@ of the dataset of another one and the rest of its batch sampler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import Any
 
-import torch
 from torch.utils.data import Dataset, DistributedSampler
 
 from headrace.errors import FailedPreconditionError
+from headrace.torch._trainers.divided import DividedShare
+from headrace.torch._trainers.own import OwnShare
 
-
-class Facts(NamedTuple):
-    """What does not change."""
-
-    kind: str
-    """Of the loader, for errors."""
-    samples: int
-    """Of its dataset."""
-    batch_size: int | None
-    total_batch_size: int
-    """Of a step of all ranks."""
-    drop_last: bool
-    ranks: int
-    """How many divide the samples."""
-    rank: int
-    """Which of them this is."""
-
-
-class Source(Protocol):
-    """The epochs of a loader, as a TrainerLoader gives them.
-
-    Thread safety: as the loader, which it keeps.
-    """
-
-    facts: Facts
-    even_batches: bool
-    """Whether every rank has as many; Accelerator.join_uneven_inputs() reads and sets it."""
-
-    def __len__(self) -> int:
-        """Batches of an epoch."""
-
-    @property
-    def device(self) -> torch.device | None:
-        """Where batches are put; None: they stay where they are."""
-
-    @property
-    def epoch(self) -> int:
-        """The epoch in the loop, or to come if none is."""
-
-    def iterate(self) -> Iterator[Any]:
-        """Begins the next epoch."""
-
-    def go_to(self, step: int) -> Iterator[Any]:
-        """The batches of the next epoch from a step."""
-
-    def pass_over(self) -> None:
-        """Makes the epoch after the next one the next."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Makes this epoch the next one."""
-
-    def set_first_epoch(self, epoch: int) -> None:
-        """The same, unless a batch was given or a state was loaded."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state after the last batch that the loop received."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues after the last batch before `state` was saved."""
-
-    def stats(self) -> Any:
-        """The loader's."""
-
-    def close(self) -> None:
-        """Closes the loader."""
+Source = OwnShare | DividedShare
+"""The epochs of a loader, as a TrainerLoader gives them."""
 
 
 class StepDataset(Dataset[Any]):
@@ -98,11 +36,6 @@ class StepDataset(Dataset[Any]):
 
     def __len__(self) -> int:
         return self._source.facts.samples
-
-    def __getitems__(self, steps: Sequence[int]) -> Any:
-        """The batch of one step."""
-        (step,) = steps
-        return self[step]
 
     def __getitem__(self, step: int) -> Any:
         """The batch of a step: the first of the list, which moves the loader there, or the next.
@@ -192,13 +125,3 @@ class StepList:
     @even_batches.setter
     def even_batches(self, even: bool) -> None:
         self._source.even_batches = even
-
-
-def check_place(kind: str, step: int, epoch: int, begins: int) -> None:
-    """Raises if a loader that goes on after `begins` batches would skip others."""
-    if begins and begins != step:
-        raise FailedPreconditionError(
-            f"skipping the first {step} batches of a {kind}: it goes on after batch "
-            f"{begins} of epoch {epoch} already, by load_state_dict(): samples would be lost "
-            "or repeated; do one of both; `headrace docs trainers`"
-        )
