@@ -92,7 +92,11 @@ def test_what_it_cannot_wrap_is_refused(numbered: Path) -> None:
         "give the Accelerator, as TrainerLoader(loader, accelerator); Lightning and Hugging Face's "
         "Trainer take the DataLoader itself; `headrace docs dataloader`"
     )
+    with made(numbered) as alone, pytest.raises(InvalidArgumentError) as refused:
+        TrainerLoader(alone, "cpu")
+    assert str(refused.value) == "accelerator: got 'cpu', must be an accelerate.Accelerator"
     loader = TrainerLoader(made(numbered))
+    assert loader.batch_sampler.even_batches
     for copied in (copy.copy, pickle.dumps):
         with pytest.raises(FailedPreconditionError, match=r"pickling a headrace.torch.TrainerLo"):
             copied(loader)

@@ -52,6 +52,7 @@ class DividedShare:
         divides = _divides(loader, accelerator)
         self._shard = shard = _shard(loader, accelerator, divides=divides)
         self.device: torch.device | None = shard.device
+        self.pads: Any = shard.batch_sampler
         self.loader: Any = copy.copy(loader)
         share = _share(loader, accelerator, shard.batch_sampler) if divides else None
         # torch refuses the assignment of samplers.
@@ -72,15 +73,6 @@ class DividedShare:
 
     def __len__(self) -> int:
         return len(self.loader)
-
-    @property
-    def even_batches(self) -> bool:
-        """Whether Accelerate pads, so that every rank has as many batches."""
-        return bool(getattr(self._shard.batch_sampler, "even_batches", True))
-
-    @even_batches.setter
-    def even_batches(self, even: bool) -> None:
-        self._shard.batch_sampler.even_batches = even
 
     @property
     def epoch(self) -> int:

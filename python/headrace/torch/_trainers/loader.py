@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 import torch.utils.data
 
+from headrace._arguments import shown
 from headrace._loader import Loader, unnamed_fields
 from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
@@ -59,6 +60,10 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
     @named_arguments
     def __init__(self, loader: Loader[Any] | DataLoader, accelerator: Any = None) -> None:
         given: Any = loader
+        if accelerator is not None and not hasattr(accelerator, "prepare_data_loader"):
+            raise InvalidArgumentError(
+                f"accelerator: got {shown(accelerator)}, must be an accelerate.Accelerator"
+            )
         if isinstance(given, Loader):
             source: Source = OwnShare(given, accelerator)
         elif isinstance(given, DataLoader):

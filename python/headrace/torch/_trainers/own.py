@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,7 +25,6 @@ class OwnShare:
     Thread safety: as the loader. Raises: as TrainerLoader.
     """
 
-    even_batches = True
     remainder = -1  # Accelerate's "unknown": it would take padding for the end of what it gathers.
 
     def __init__(self, loader: Loader[Any], accelerator: Any) -> None:
@@ -35,6 +35,7 @@ class OwnShare:
         self.facts = Facts(_KIND, len(feed.dataset), size, size * feed.shares, of.drop_last, *place)
         self._batches: Any = loader
         self.device: torch.device | None = None
+        self.pads: Any = SimpleNamespace(even_batches=True)  # The loader does, whatever is set.
         self._told: Any = None  # Accelerate's GradientState
         self._looping: int | None = None
         self.end_of_dataloader = False  # Accelerate reads it.

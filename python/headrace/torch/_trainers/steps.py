@@ -119,9 +119,9 @@ class StepList:
 
     @property
     def even_batches(self) -> bool:
-        """Whether every rank has as many batches."""
-        return self._source.even_batches
+        """Whether every rank has as many batches. Accelerator.join_uneven_inputs() sets it."""
+        return bool(getattr(self._source.pads, "even_batches", True))
 
     @even_batches.setter
     def even_batches(self, even: bool) -> None:
-        self._source.even_batches = even
+        self._source.pads.even_batches = even
