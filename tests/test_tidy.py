@@ -164,6 +164,13 @@ VIOLATIONS = [
     ("src/base/a.h", HEADER + '#include "nanobind/nanobind.h"\n', 2, "Python outside bindings/"),
     ("bindings/a.h", HEADER + "#include <nanobind/stl/string.h>\n", 2, "use bindings/convert"),
     ("src/base/a.h", HEADER + "#include <absl/status/status.h>\n", 2, "gRPC and Abseil"),
+    ("python/headrace/a.py", "def __getattribute__(self, name):\n", 1, "disguise"),
+    ("python/headrace/a.py", "given = frame.f_locals\n", 1, "disguise"),
+    ("python/headrace/a.py", "self.__class__ = Other\n", 1, "disguise"),
+    ("python/headrace/a.py", "class A:\n    def __class__(self):\n", 2, "disguise"),
+    ("python/headrace/a.py", "A = {'__class__': property(kind)}\n", 1, "disguise"),
+    ("python/headrace/a.py", "frame = sys._getframe(1)\n", 1, "a caller's frame"),
+    ("python/headrace/a.py", "frames = inspect.stack()\n", 1, "a caller's frame"),
     ("docs/a.md", "see /home/somebody/data\n", 1, "path of one machine"),
     (".ci/run", "cd /root/x\n", 1, "path of one machine"),
     ("docs/a.md", "Threads\ncan not stop.\n", 2, "'can not' hides its meaning; write: cannot"),
@@ -212,6 +219,9 @@ def test_refuses_a_violation_and_says_where(
 @pytest.mark.parametrize(
     ("path", "text"),
     [
+        ("python/headrace/a.py", "same = self.__class__ == other.__class__\n"),
+        ("python/headrace/formats/_base/findings.py", "frame = sys._getframe(1)\n"),
+        ("tests/a.py", "data.__class__ = Own  # a dataset of the user's\n"),
         ("src/plan/a.h", HEADER + "unsigned n = std::thread::hardware_concurrency();\n"),
         ("src/base/clock.h", HEADER + "std::this_thread::sleep_for(pause);\n"),
         ("src/base/ids_test.cc", "std::jthread racer;\n"),

@@ -347,6 +347,7 @@ class Ban(NamedTuple):
 
 CMAKE = frozenset({".cmake", ".txt"})
 PYTHON = frozenset({".py"})
+NOT_SHIPPED = r"^(?!python/headrace/)"
 CPP_TEST = r"(_test|_stress_test)\.cc$|_conformance\.(h|cc)$"
 
 BANNED = [
@@ -411,6 +412,19 @@ BANNED = [
         CPP,
         r"^src/base/format/|\.cc$",
         "fmt in a header: users of the core need not have it",
+    ),
+    Ban(
+        r"\b__getattribute__\b|\bf_locals\b|\.__class__\s*=(?!=)|\bdef __class__\b"
+        r"|[\"']__class__[\"']",
+        PYTHON,
+        NOT_SHIPPED,
+        "disguise: an object is the same to every caller",
+    ),
+    Ban(
+        r"\b_getframe\b|\binspect\.(currentframe|stack)\b",
+        PYTHON,
+        NOT_SHIPPED + r"|^python/headrace/formats/_findings\.py$",  # callers_level()
+        "a caller's frame: an object is the same to every caller",
     ),
     Ban(r"(?<![\w.~}])/(home|root|Users|work)/\w", TEXT, "", "path of one machine"),
 ]

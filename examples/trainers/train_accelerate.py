@@ -6,11 +6,13 @@ from accelerate import Accelerator
 from model import Net
 
 import headrace as hr
+from headrace.torch import TrainerLoader
 
 accelerator = Accelerator()
 model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = hr.Loader("images", batch_size=16, transform=hr.image.train(64))
+loader = TrainerLoader(loader, accelerator)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 if Path("saved").exists():
     accelerator.load_state("saved")  # The loader's place, too: it goes on with the next batch.

@@ -4,6 +4,7 @@ import torch
 from model import Net
 
 import headrace as hr
+from headrace.torch import TrainerLoader
 
 
 class Module(lightning.LightningModule):
@@ -12,7 +13,8 @@ class Module(lightning.LightningModule):
         self.net = Net()
 
     def train_dataloader(self):
-        return hr.Loader("images", batch_size=16, transform=hr.image.train(64))
+        loader = hr.Loader("images", batch_size=16, transform=hr.image.train(64))
+        return TrainerLoader(loader)
 
     def training_step(self, batch, number):
         return self.net(*batch)

@@ -6,6 +6,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 import headrace as hr
+from headrace.torch import TrainerLoader
 
 
 class Model(Net):  # gives a dict, as the models of Transformers do
@@ -15,7 +16,7 @@ class Model(Net):  # gives a dict, as the models of Transformers do
 
 class LoaderTrainer(Trainer):
     def get_train_dataloader(self):
-        return loader
+        return TrainerLoader(loader)
 
 
 arguments = TrainingArguments(

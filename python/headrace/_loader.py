@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self
+from typing import Any, Generic, Literal, NoReturn, Self
 
 from headrace import _signature as signature
 from headrace._arguments import flag
@@ -24,12 +23,12 @@ from headrace._loading.arguments import (
 )
 from headrace._loading.facts import data_facts
 from headrace._loading.feed import BatchFeed, Delivered, EpochFeed
+from headrace._loading.not_torchs import NotADataLoader, warn_of_accelerate
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import core_options
 from headrace._loading.output import converter, padded_fields, to_user
 from headrace._loading.sampling import SamplerSource, sampler_source
 from headrace._loading.session import Session
-from headrace._loading.trainers import SeenAsDataLoader, refuse_named_tuples
 from headrace._names import OrderName
 from headrace._nodes.plan import check_order_nodes, node_plan, set_nodes, what_nodes_share
 from headrace._nodes.process import chosen_process, node_place
@@ -51,11 +50,8 @@ from headrace.formats._files.nested import Nesting
 from headrace.orders import Order, as_order
 from headrace.tiers import Tier
 
-if TYPE_CHECKING:
-    from headrace.torch._prepared import PreparedBatches
 
-
-class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=signature.PublicHelp):
+class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signature.PublicHelp):
     """Batches of a dataset, epoch after epoch, read and decoded ahead of the training loop.
 
     >>> loader = hr.Loader("/data/images", batch_size=256, transform=hr.image.train(224))
@@ -99,8 +95,8 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
     Raises `InvalidArgumentError`, which names the invalid argument; and what `open` raises.
     """
 
-    _prepared: PreparedBatches | None = None  # of Accelerator.prepare()
     _told = False  # that batches have images as stored
+    _is_driven = False  # by what puts batches on a device, or a warning says that nothing does
 
     @signature.helped(signature.OF_OTHERS, spellings())
     def __init__(
@@ -204,10 +200,7 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
     @property
     def epoch(self) -> int:
         """The epoch in progress, or to come if none is."""
-        at = self._feed.cursor.at.epoch
-        return (
-            at if self._prepared is None or self._prepared.epoch is None else self._prepared.epoch
-        )
+        return self._feed.cursor.at.epoch
 
     @property
     def expected_inflation(self) -> dict[str, float | None] | None:
@@ -221,28 +214,22 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
 
     def __iter__(self) -> Iterator[signature.Made]:
         try:
-            if self._transformer is None or self._transformer.are_fields:
-                refuse_named_tuples(sys._getframe(1), self._feed.delivers)
-            return self._iterate() if self._prepared is None else self._prepared.iterate()
+            if not self._is_driven:
+                self._is_driven = warn_of_accelerate()
+            return self._feed.iterate(self._present)
         except BaseException as error:
             release(error)
             del self  # The traceback keeps this frame.
             raise
 
-    @property
-    def _source(self) -> EpochFeed | PreparedBatches:
-        """What knows the position in the loop."""
-        return self._feed if self._prepared is None else self._prepared
-
-    def _iterate(self) -> Iterator[signature.Made]:
-        return self._feed.iterate(self._present)
-
-    def _prepare(self) -> None:
-        """Called by Accelerator.prepare()."""
-        from headrace.torch._prepared import PreparedBatches
-
-        self._prepared = PreparedBatches(self, self._feed, type(self)._iterate)
-        self.use_stateful_dataloader = True  # Accelerate saves and loads its state.
+    def __getitem__(self, number: Any) -> NoReturn:
+        """Raises: torch's DataLoader, and a Trainer, ask for samples by number."""
+        raise TypeError(
+            "a headrace.Loader gives batches to a loop, not samples by number: iterate it in place "
+            "of torch's DataLoader; give Hugging Face's Trainer a headrace.torch.TrainerLoader("
+            "loader) as what get_train_dataloader() returns (`headrace docs trainers`); samples "
+            "are those of headrace.open(path)"
+        )
 
     def _present(self, batch: Any) -> Any:
         """A batch of the core as the user gets it."""
@@ -260,18 +247,18 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
         """Says which epoch the next iteration is; passed on to a sampler that has set_epoch. One
         that has none gives its next pass, whatever the number. The epoch of a state just loaded
         keeps its place in it."""
-        self._source.set_epoch(epoch)
+        self._feed.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is, after the last batch it gave: a small dict of plain values."""
-        return self._source.state_dict()
+        return self._feed.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues after the last batch before `state` was saved, on any number of ranks with the
         same global batch. A state of other parameters is refused, and one of another dataset, but
         for a copy. `strict=False` takes one of any dataset with as many samples and the same
         fields."""
-        self._source.load_state_dict(state, strict)
+        self._feed.load_state_dict(state, strict)
 
     def close(self) -> None:
         """Stops reading and gives back threads and memory; batches that are held stay valid."""
@@ -298,3 +285,15 @@ class Loader(SeenAsDataLoader, Observed, Generic[signature.Made], metaclass=sign
 def feed_of(loader: Loader[Any]) -> BatchFeed:
     """The loader's batches and position, for adapters to other libraries."""
     return loader._feed
+
+
+def drive(loader: Loader[Any]) -> None:
+    """Says that the caller puts the loader's batches on a device, and knows the place."""
+    loader._is_driven = True
+
+
+def unnamed_fields(loader: Loader[Any]) -> list[str] | None:
+    """The fields of batches that are named tuples of them; None: batches are something else."""
+    delivers, made = loader._feed.delivers, loader._transformer
+    is_tuple = delivers.keys is None and (made is None or made.are_fields)
+    return list(delivers.kinds) if is_tuple else None

@@ -37,15 +37,14 @@ IMPORTED = ("torch._dynamo", "torch.distributed.fsdp", "torch.nn.parallel", "hea
 IMPORTED += ("accelerate", "lightning", "transformers.trainer")  # by one process, for all jobs
 
 NOT_PREPARED = (
-    "InvalidArgumentError: accelerator.prepare(): got a headrace.DeviceBatches, which this "
-    "Accelerate would divide again or change: leave it out, as it finds its rank itself, and for "
-    "batches on the device iterate headrace.torch.DeviceBatches(loader, accelerator.device); "
-    "`headrace docs trainers`"
+    "InvalidArgumentError: accelerator.prepare_data_loader(): got a headrace.{}, which is not "
+    "torch's DataLoader: give it headrace.torch.TrainerLoader(loader, accelerator) of the "
+    "headrace.Loader; `headrace docs trainers`"
 )
 UNDIVIDED = (
-    "InvalidArgumentError: accelerator.prepare(): this headrace.Loader divides the samples by 1, "
+    "InvalidArgumentError: making a TrainerLoader: this headrace.Loader divides the samples by 1, "
     "but Accelerate has 2 data-parallel processes, and leaves it to the loader: samples would be "
-    "lost or repeated; {}; or leave it out of prepare(); `headrace docs trainers`"
+    "lost or repeated; {}; or iterate the headrace.Loader itself; `headrace docs trainers`"
 )
 SKIPPED_TWICE = (
     "FailedPreconditionError: skipping the first {} batches of a headrace.Loader: it goes on after "
@@ -53,9 +52,9 @@ SKIPPED_TWICE = (
     "of both; `headrace docs trainers`"
 )
 NOT_SKIPPED = (
-    "AttributeError: a headrace.DeviceBatches has no 'dataset', as it is not torch's DataLoader: "
-    "Accelerate's skip_first_batches() cannot skip its first batches; give it the "
-    "headrace.Loader, or restore the place with load_state_dict(); `headrace docs trainers`"
+    "AttributeError: a headrace.{} has no {!r}, as it is not torch's DataLoader: for Accelerate, "
+    "Hugging Face's Trainer and Lightning make headrace.torch.TrainerLoader(loader) of the "
+    "headrace.Loader; `headrace docs trainers`"
 )
 
 
@@ -145,7 +144,8 @@ def assert_shares(shares: list[list[int]]) -> None:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("prepared copies, itself", NOT_PREPARED),
+        ("prepared copies, itself", NOT_PREPARED.format("DeviceBatches")),
+        ("prepared loader, not wrapped", NOT_PREPARED.format("Loader")),
         (
             "prepared, all samples",
             UNDIVIDED.format("make the loader after Accelerator(), and leave out sharding="),
@@ -154,7 +154,8 @@ def assert_shares(shares: list[list[int]]) -> None:
             "prepared, sampler of all",
             UNDIVIDED.format("give a sampler that divides them, as torch's DistributedSampler"),
         ),
-        ("skipped batches", NOT_SKIPPED),
+        ("skipped batches", NOT_SKIPPED.format("DeviceBatches", "dataset")),
+        ("skipped, not wrapped", NOT_SKIPPED.format("Loader", "sampler")),
         ("skipped and restored elsewhere", SKIPPED_TWICE.format(2)),
         ("all skipped and restored", SKIPPED_TWICE.format(5)),
         (
@@ -196,6 +197,7 @@ def test_accelerate_would_lose_samples_and_is_refused_on_every_rank(
         "prepared loader, model",
         "prepared loader, workers",
         "prepared loader, itself",
+        "prepared, not wrapped",
         "prepared sampler",
         "prepared, saved",
     ],
@@ -233,6 +235,15 @@ def test_accelerate_s_loader_goes_on_after_every_step_of_two_epochs(jobs: Jobs, 
 def test_accelerate_steps_at_the_end_of_an_epoch_of_a_prepared_loader(jobs: Jobs) -> None:
     for told in jobs.told("accelerate"):
         assert told["prepared, the end"] == [0, 0, 1, 0, 1] * 2
+
+
+def test_a_loader_that_is_iterated_by_itself_says_what_it_lacks(jobs: Jobs) -> None:
+    for told in jobs.told("accelerate"):
+        assert told["warned"] == [
+            "iterating a headrace.Loader where Accelerate runs: batches stay on the CPU and are "
+            "not in save_state(): wrap it in headrace.torch.TrainerLoader(loader, accelerator); "
+            "`headrace docs trainers`"
+        ]
 
 
 def test_the_trainer_has_every_sample_of_a_loader_on_two_ranks(jobs: Jobs) -> None:
@@ -279,6 +290,7 @@ def test_a_loader_is_made_in_the_function_that_is_launched(jobs: Jobs) -> None:
     (ended,) = jobs.ended("launchers")
     told = [json.loads(line) for line in ended.out.splitlines() if line.startswith("[")]
     given = {(case, rank): what for case, rank, what in told}
+    assert_shares([given["fabric, wrapped", rank] for rank in range(2)])
     for case in ("notebook", "fabric"):
         assert_shares([given[case, rank] for rank in range(2)])
         for rank in range(2):

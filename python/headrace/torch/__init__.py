@@ -9,5 +9,13 @@ from headrace.torch._dataloader.loader import DataLoader
 from headrace.torch._dataloader.seeds import sample_rng
 from headrace.torch._device import DeviceBatches
 from headrace.torch._normalize import Normalize
+from headrace.torch._trainers.loader import TrainerLoader
 
-__all__ = ["DataLoader", "DeviceBatches", "EpochSampler", "Normalize", "sample_rng"]
+__all__ = [
+    "DataLoader",
+    "DeviceBatches",
+    "EpochSampler",
+    "Normalize",
+    "TrainerLoader",
+    "sample_rng",
+]

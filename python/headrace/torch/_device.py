@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from headrace._arguments import integer
+from headrace._loader import Loader, drive
 from headrace._loading.feed import EpochFeed
-from headrace._loading.trainers import NotADataLoader
+from headrace._loading.not_torchs import NotADataLoader
 from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, TransformError
 from headrace.torch._copies import copies_to
@@ -68,6 +69,8 @@ class DeviceBatches(NotADataLoader):
         self.batches = batches
         """The argument `batches`. Its ``stats()`` count all batches taken, also those ahead of the
         loop."""
+        if isinstance(given, Loader):
+            drive(given)
         self._copies = copies_to(_parsed(device))
         self._depth = integer("depth", depth, 1, DEPTH_MAX)
         self._prepare: dict[str | int, Prepare] = dict(functions)

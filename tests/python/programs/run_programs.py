@@ -34,6 +34,9 @@ THREADS = (
     "import functools, headrace.torch; "
     "DataLoader = functools.partial(headrace.torch.DataLoader, worker_method='thread')\n"
 )
+PREPARED = "accelerator.prepare(train, test,"
+WRAPPED = "accelerator.prepare(TrainerLoader(train, accelerator), TrainerLoader(test, accelerator),"
+"""What Accelerate prepares with torch's loader, and with ours."""
 WAYS = {
     "torch": (LINE, 0),
     "torch, workers": (LINE, 2),
@@ -56,9 +59,12 @@ class Run(NamedTuple):
 
 
 def program(name: str, line: str) -> str:
-    """A script's text with another line for the DataLoader."""
+    """A script's text with another line for the DataLoader, which is wrapped for Accelerate."""
     text = (SCRIPTS / f"{name}.py").read_text()
     assert text.count(LINE) == 1, name
+    if line != LINE and PREPARED in text:
+        line += "from headrace.torch import TrainerLoader\n"
+        text = text.replace(PREPARED, WRAPPED)
     return text.replace(LINE, line)
 
 

@@ -57,12 +57,9 @@ def main() -> None:
     how = {"batch_size": 4, "num_workers": args.workers}
     model = Classifier()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
-    train, test, model, optimizer = accelerator.prepare(
-        DataLoader(Windows(args.tokens, 0, 50), shuffle=True, **how),
-        DataLoader(Windows(args.tokens, 50, 71), **how),
-        model,
-        optimizer,
-    )
+    train = DataLoader(Windows(args.tokens, 0, 50), shuffle=True, **how)
+    test = DataLoader(Windows(args.tokens, 50, 71), **how)
+    train, test, model, optimizer = accelerator.prepare(train, test, model, optimizer)
     for _ in range(2):
         model.train()
         for batch in train:

@@ -39,13 +39,14 @@ from accelerate_loaders import (
     error,
     ids,
     ours,
+    prepared,
     torchs,
 )
 from torch.utils.data import IterableDataset
 
 import headrace as hr
 import headrace.torch
-from headrace.torch import _prepared_dataloader
+from headrace.torch._trainers import divided as divided_share
 
 folder = Path(sys.argv[1])
 PR_SET_PDEATHSIG = 1  # If this process is killed, its ranks are, too.
@@ -63,7 +64,7 @@ def trained(loader: Any, config: str) -> list[Any]:
     """Of each batch of two epochs the samples, and what Accelerate makes of it."""
     torch.manual_seed(3)
     trains = accelerator(CONFIGS[config], gradient_accumulation_steps=3)
-    loader = trains.prepare(loader)
+    loader = prepared(trains, loader)
     model = torch.nn.Linear(1, 1)
     told: list[Any] = [len(loader), loader.total_batch_size, loader.total_dataset_length]
     for _ in range(EPOCHS):
@@ -97,7 +98,7 @@ def engine() -> Any:
     told = []
     for kind in (torch.utils.data.DataLoader, headrace.torch.DataLoader):
         torch.manual_seed(3)
-        loader = accelerator({}).prepare(kind(opened, batch_size=4, shuffle=True))
+        loader = prepared(accelerator({}), kind(opened, batch_size=4, shuffle=True))
         told.append([batch[field].flatten().tolist() for _ in range(2) for batch in loader])
     reader = loader.stats()["reader"]
     loader.close()
@@ -108,10 +109,10 @@ def on_the_device() -> Any:
     """The device of batches, with and without placement; "meta" is one that every machine has."""
     told = []
     for placement in (True, False):
-        trains = accelerator({})
+        trains = accelerator({}, device_placement=placement)
         trains.state._shared_state["device"], before = torch.device("meta"), trains.device
         try:
-            loader = trains.prepare(ours("in order"), device_placement=[placement])
+            loader = prepared(trains, ours("in order"))
             told.append([str(next(iter(loader)).device), str(loader.device)])
         finally:
             trains.state._shared_state["device"] = before
@@ -122,20 +123,20 @@ def left_early() -> Any:
     """An epoch after one that was left after a batch, as with torch's loader."""
     told = []
     for made in (torchs("generator"), ours("generator")):
-        loader = accelerator({"use_seedable_sampler": True}).prepare(made)
+        loader = prepared(accelerator({"use_seedable_sampler": True}), made)
         next(iter(loader))
         told.append([ids(loader), ids(loader)])
     return True if told[0] == told[1] else told
 
 
 def stays() -> Any:
-    loader = ours("shuffled")
     first = accelerator({})
+    loader = headrace.torch.TrainerLoader(ours("shuffled"), first)
     made = first.prepare(loader)
     again = accelerator({})
     return [
         made is loader,
-        isinstance(made, headrace.torch.DataLoader),
+        isinstance(made, torch.utils.data.DataLoader),
         made.batch_size,
         first._dataloaders == [loader],
         again.prepare(made) is loader and again._dataloaders == [loader],
@@ -145,14 +146,14 @@ def stays() -> Any:
 
 def copied() -> Any:
     """What copying and pickling a prepared loader raise."""
-    loader = accelerator({}).prepare(ours("shuffled"))
+    loader = prepared(accelerator({}), ours("shuffled"))
     return [error(lambda: copy.copy(loader)), error(lambda: pickle.dumps(loader))]
 
 
 def on_distributed_sampler() -> Any:
     """Not divided again: the samples of two epochs."""
     trains = accelerator({})
-    loader = trains.prepare(divided())
+    loader = prepared(trains, divided())
     remainders = []
     taken = []
     for _ in range(EPOCHS):
@@ -165,13 +166,22 @@ def on_distributed_sampler() -> Any:
 def in_any_order(**how: Any) -> Any:
     """Batches whose padding may be anywhere in them, and what is gathered of an epoch."""
     trains = accelerator({})
-    loader = trains.prepare(headrace.torch.DataLoader(Numbers(), 4, **THREADS, **how))
-    expected = ids(accelerator({}).prepare(torchs("in order")))
+    loader = prepared(trains, headrace.torch.DataLoader(Numbers(), 4, **THREADS, **how))
+    expected = ids(prepared(accelerator({}), torchs("in order")))
     taken, gathered = [], []
     for batch in loader:
         taken.append(sorted(batch.tolist()))
         gathered += trains.gather_for_metrics(batch).tolist()
     return sorted(taken) == sorted(expected), sorted(gathered)
+
+
+def of_lists() -> Any:
+    """A list of batches, which has no batch size, on one process; of two Accelerate asks for it."""
+    trains = accelerator({})
+    if trains.num_processes > 1:
+        return []
+    loader = prepared(trains, headrace.torch.DataLoader(Numbers(), batch_sampler=[[3, 1], [2]]))
+    return [loader.batch_size, loader.total_batch_size, ids(loader)]
 
 
 def of_epochs() -> Any:
@@ -181,7 +191,7 @@ def of_epochs() -> Any:
 def sized() -> Any:
     """`epoch_size`: the samples of three epochs."""
     torch.manual_seed(dist.get_rank())
-    loader = accelerator({}).prepare(of_epochs())
+    loader = prepared(accelerator({}), of_epochs())
     return [sample for _ in range(3) for batch in ids(loader) for sample in batch]
 
 
@@ -191,14 +201,20 @@ def kind_of(loader: Any) -> str:
 
 
 def with_unknown_version() -> Any:
-    known = _prepared_dataloader._STEPS
-    _prepared_dataloader._STEPS = frozenset({"something_new"})
+    """What a TrainerLoader raises."""
+    known = divided_share._USED
+    divided_share._USED = ("something_new",)
     try:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            loader = accelerator({}).prepare(ours("generator", "direct"))
+        return error(lambda: kind_of(prepared(accelerator({}), ours("generator", "direct"))))
     finally:
-        _prepared_dataloader._STEPS = known
+        divided_share._USED = known
+
+
+def not_wrapped() -> Any:
+    """What Accelerate makes of ours, whether it gives torch's batches, and the warnings."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        loader = accelerator({}).prepare(ours("generator", "direct"))
     expected = ids(accelerator({}).prepare(torchs("generator")))
     messages = [str(each.message) for each in said if "headrace" in str(each.message)]
     return kind_of(loader), ids(loader) == expected, messages
@@ -207,7 +223,7 @@ def with_unknown_version() -> Any:
 def restored_before() -> Any:
     made = ours("generator")
     made.load_state_dict(made.state_dict())
-    return kind_of(accelerator({}).prepare(made))
+    return kind_of(prepared(accelerator({}), made))
 
 
 CASES: dict[str, Callable[[], Any]] = {
@@ -238,7 +254,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "places while skipped": places.places_while_skipped,
     "saved": lambda: places.checkpointed(folder, "saved", False),
     "registered": lambda: places.checkpointed(folder, "registered", True),
-    "writes": places.writes,
+    "writes": lambda: places.writes(folder),
     "seeds": places.seeds,
     **{f"failed, {way}": lambda way=way: places.failed(way) for way in WAYS},
     "engine": engine,
@@ -247,16 +263,24 @@ CASES: dict[str, Callable[[], Any]] = {
     "stays": stays,
     "copied": copied,
     "DistributedSampler": on_distributed_sampler,
-    "DistributedSampler of three": lambda: kind_of(accelerator({}).prepare(divided(ranks=3))),
+    "DistributedSampler of three": lambda: kind_of(prepared(accelerator({}), divided(ranks=3))),
     "arrival": lambda: in_any_order(fetch="arrival", pool_size=5),
     "not in order": lambda: in_any_order(in_order=False),
     "epoch_size": sized,
+    "lists": of_lists,
     "iterable": lambda: kind_of(accelerator({}).prepare(ours("in order", "direct", Stream()))),
     "iterable, ids": lambda: ids(accelerator({}).prepare(ours("in order", "direct", Stream()))),
     "dispatched": lambda: kind_of(
         accelerator({"dispatch_batches": True}).prepare(ours("in order", "direct"))
     ),
+    "iterable, wrapped": lambda: kind_of(
+        prepared(accelerator({}), ours("in order", "direct", Stream()))
+    ),
+    "dispatched, wrapped": lambda: kind_of(
+        prepared(accelerator({"dispatch_batches": True}), ours("in order", "direct"))
+    ),
     "unknown version": with_unknown_version,
+    "not wrapped": not_wrapped,
     "restored before": restored_before,
 }
 

@@ -70,6 +70,12 @@ def divided(dataset: Any = None, ranks: int | None = None) -> Any:
     return headrace.torch.DataLoader(made, 4, sampler=sampler, **THREADS)
 
 
+def prepared(trains: Any, loader: Any) -> Any:
+    """Of torch's, or of ours in its wrapper."""
+    is_ours = isinstance(loader, headrace.torch.DataLoader)
+    return trains.prepare(headrace.torch.TrainerLoader(loader, trains) if is_ours else loader)
+
+
 def ids(loader: Any) -> list[list[int]]:
     return [sorted(batch.tolist()) for batch in loader]
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from accelerate import skip_first_batches
+from accelerate.state import GradientState
 from accelerate_loaders import (
     CONFIGS,
     EPOCHS,
@@ -21,6 +22,7 @@ from accelerate_loaders import (
     error,
     ids,
     ours,
+    prepared,
     torchs,
 )
 
@@ -67,18 +69,18 @@ def whole(loader: Any) -> tuple[list[list[int]], list[Place]]:
 def resumed(made: Callable[[], Any], config: dict[str, Any], tells_epoch: bool = False) -> Any:
     """The steps at which a loader that goes on from process 0's state gives something else."""
     torch.manual_seed(3)
-    taken, places = whole(accelerator(config).prepare(made()))
+    taken, places = whole(prepared(accelerator(config), made()))
     length = len(taken) // EPOCHS
     wrong: list[Any] = []
     for step, place in enumerate(places[:-1]):
         torch.manual_seed(99)
-        again = accelerator(config).prepare(made())
+        again = prepared(accelerator(config), made())
         place.restore(again)
         Place.of(again).restore(again)  # A second resume, before a batch.
         batches = steps(again)
         rest = [next(batches)]
         place = Place.of(again)
-        again = accelerator(config).prepare(made())
+        again = prepared(accelerator(config), made())
         place.restore(again)  # And one after a batch. At the end of an epoch the next follows.
         while step + len(rest) < len(taken):
             if tells_epoch:
@@ -92,11 +94,11 @@ def resumed(made: Callable[[], Any], config: dict[str, Any], tells_epoch: bool =
 def skipped(source: str, config: str) -> Any:
     """The numbers of batches at which skipping gives other samples than of torch's loader."""
     wrong: list[Any] = []
-    for count in range(len(accelerator(CONFIGS[config]).prepare(torchs(source))) + 1):
+    for count in range(len(prepared(accelerator(CONFIGS[config]), torchs(source))) + 1):
         told = []
         for made in (torchs(source), ours(source)):
             torch.manual_seed(3)
-            loader = accelerator(CONFIGS[config]).prepare(made)
+            loader = prepared(accelerator(CONFIGS[config]), made)
             ids(loader)
             loader.set_epoch(1)
             rest = ids(skip_first_batches(loader, count))
@@ -110,14 +112,14 @@ def skipped(source: str, config: str) -> Any:
 def skipped_to_the_end() -> Any:
     """An epoch of which every batch is skipped is over, unless a state says that it was before."""
     expected = []
-    first = accelerator({}).prepare(ours("generator"))
+    first = prepared(accelerator({}), ours("generator"))
     for _ in range(3):
         expected.append(ids(first))
         if len(expected) == 1:
             state = first.state_dict()
     told = []
     for restores in (False, True):
-        again = accelerator({}).prepare(ours("generator"))
+        again = prepared(accelerator({}), ours("generator"))
         if restores:
             again.load_state_dict(state)
         assert ids(skip_first_batches(again, len(again))) == []
@@ -127,17 +129,17 @@ def skipped_to_the_end() -> Any:
 
 def places_while_skipped() -> Any:
     """A state within what is left after skipping, and skipping where the state is already."""
-    first = accelerator({}).prepare(ours("generator"))
+    first = prepared(accelerator({}), ours("generator"))
     expected = ids(first)
-    first = accelerator({}).prepare(ours("generator"))
+    first = prepared(accelerator({}), ours("generator"))
     rest = iter(skip_first_batches(first, 1))
     next(rest)
     state = first.state_dict()
     list(rest)
-    ended = [first.state_dict()["epoch"], first.iteration, first.gradient_state.in_dataloader]
-    again = accelerator({}).prepare(ours("generator"))
+    ended = [first.state_dict()["epoch"], first.epoch, GradientState().in_dataloader]
+    again = prepared(accelerator({}), ours("generator"))
     again.load_state_dict(state)
-    other = accelerator({}).prepare(ours("generator"))
+    other = prepared(accelerator({}), ours("generator"))
     other.load_state_dict(state)
     same = ids(skip_first_batches(again, 2)) == expected[2:]
     return same, state["batches"], ended, error(lambda: ids(skip_first_batches(other, 3)))
@@ -147,10 +149,10 @@ def checkpointed(folder: Path, name: str, register: bool) -> Any:
     """Accelerate's checkpoints have the place."""
     saves, loads = accelerator({}), accelerator({})
     first, second = ours("generator"), ours("generator")
+    first, second = prepared(saves, first), prepared(loads, second)
     if register:
         saves.register_for_checkpointing(first)
         loads.register_for_checkpointing(second)
-    first, second = saves.prepare(first), loads.prepare(second)
     expected = ids(first)
     taken = []
     for batch in first:
@@ -162,14 +164,14 @@ def checkpointed(folder: Path, name: str, register: bool) -> Any:
     loads.load_state(str(folder / name))
     files = sorted(each.name for each in (folder / name).iterdir() if "dl_" in each.name)
     rest = ids(second)
-    expected = ids(accelerator({}).prepare(twice())) if expected else []
+    expected = ids(prepared(accelerator({}), twice())) if expected else []
     return files, [sorted(batch) for batch in taken] + rest == expected
 
 
 def twice() -> Any:
     """A loader that has given an epoch before."""
     made = ours("generator")
-    for _ in accelerator({}).prepare(made):
+    for _ in prepared(accelerator({}), made):
         pass
     return made
 
@@ -178,7 +180,7 @@ def of_global_batch(config: str) -> Any:
     """A loader whose steps have 8 samples of all processes."""
     size = 8 if config == "split" else 8 // dist.get_world_size()
     made = ours("generator", "threads", batch_size=size)
-    return accelerator(CONFIGS[config]).prepare(made)
+    return prepared(accelerator(CONFIGS[config]), made)
 
 
 def moved(folder: Path, config: str, before: int) -> Any:
@@ -212,8 +214,8 @@ class Fails(Numbers):
 
 def failed(way: str) -> Any:
     """Accelerate reads a batch ahead: an error takes the place of the one before, too."""
-    expected = ids(accelerator({}).prepare(ours("in order", way)))
-    first = accelerator({}).prepare(ours("in order", way, Fails()))
+    expected = ids(prepared(accelerator({}), ours("in order", way)))
+    first = prepared(accelerator({}), ours("in order", way, Fails()))
     taken, kept = [], None
     try:
         for batch in first:
@@ -223,7 +225,7 @@ def failed(way: str) -> Any:
     is_first = dist.get_rank() == 0  # which has the sample
     assert is_first == (kept is not None)
     assert multiprocessing.active_children() == []
-    again = accelerator({}).prepare(ours("in order", way))
+    again = prepared(accelerator({}), ours("in order", way))
     again.load_state_dict(first.state_dict())
     return [taken, taken + ids(again)] == [
         expected[: 1 if is_first else None],
@@ -239,24 +241,26 @@ class Draws(Numbers):
 def seeds() -> Any:
     """What samples draw in the epoch after a state, with a sampler that gets its epoch."""
     torch.manual_seed(3)
-    first = accelerator({}).prepare(divided(Draws()))
+    first = prepared(accelerator({}), divided(Draws()))
     ids(first)
     state = first.state_dict()
     expected = ids(first)
     torch.manual_seed(99)
-    again = accelerator({}).prepare(divided(Draws()))
+    again = prepared(accelerator({}), divided(Draws()))
     again.load_state_dict(state)
     return ids(again) == expected
 
 
-def writes() -> Any:
-    """Whether this process includes the state where Accelerate saves, on each node or not."""
-    places: dict[str, Any] = {"__name__": "accelerate.checkpointing"}
-    exec(
-        "def save_accelerator_state(loader, save_on_each_node):\n"
-        "    return getattr(loader, 'use_stateful_dataloader', False)\n",
-        places,
-    )
-    loader = accelerator({}).prepare(ours("in order"))
-    asked = [places["save_accelerator_state"](loader, each) for each in (False, True)]
-    return [*asked, loader.use_stateful_dataloader]
+def writes(folder: Path) -> Any:
+    """Whether this process writes the state where Accelerate saves, and on each node; and whether
+    it loads it."""
+    trains = accelerator({})
+    loader = prepared(trains, ours("in order"))
+    told = []
+    for on_each_node in (False, True):
+        trains.project_configuration.save_on_each_node = on_each_node
+        trains.save_state(str(folder / f"writes-{on_each_node}"))
+        told.append(loader.use_stateful_dataloader)
+    trains.wait_for_everyone()
+    trains.load_state(str(folder / "writes-False"))
+    return [*told, loader.use_stateful_dataloader]

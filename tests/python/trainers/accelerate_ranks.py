@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ from loader_data import COUNT, FLAT, payload_ids
 from torch.utils.data import DistributedSampler, RandomSampler
 
 import headrace as hr
-from headrace.torch import DeviceBatches
+from headrace.torch import DeviceBatches, TrainerLoader
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 accelerator = Accelerator(cpu=True)
@@ -36,8 +37,13 @@ def number(sample: hr.Sample) -> int:
 
 def with_workers() -> list[int]:
     workers = hr.Workers(2, start="fork")  # Others would import this script.
-    batches = accelerator.prepare(loader(transform=number, workers=workers))
+    batches = accelerator.prepare(wrapped(loader(transform=number, workers=workers)))
     return [sample for batch in batches for sample in batch.tolist()]
+
+
+def wrapped(made: hr.Loader | None = None) -> TrainerLoader:
+    """For this process's Accelerator."""
+    return TrainerLoader(loader() if made is None else made, accelerator)
 
 
 def ids(batches: Iterable[Any]) -> list[int]:
@@ -53,17 +59,18 @@ def shuffled() -> RandomSampler:
     return RandomSampler(range(COUNT), generator=torch.Generator().manual_seed(3))
 
 
-def restored(steps: int) -> hr.Loader:
+def restored(steps: int) -> TrainerLoader:
     made = loader()
     place = made.state_dict()
     made.load_state_dict(place | {"samples": steps * place["global_batch"]})
-    return made
+    return wrapped(made)
 
 
 def saved() -> list[int]:
     """Accelerate's checkpoints have the place of a loader that was prepared, and nothing else."""
     saves, loads = Accelerator(cpu=True), Accelerator(cpu=True)
-    first, second = saves.prepare(loader()), loads.prepare(loader())
+    first = saves.prepare(TrainerLoader(loader(), saves))
+    second = loads.prepare(TrainerLoader(loader(), loads))
     taken = []
     for batch in first:
         taken += payload_ids(batch)
@@ -79,7 +86,7 @@ def the_end() -> list[int]:
     """Of each batch of two epochs whether accumulate() steps: every third, and the last."""
     stepped = []
     accumulates = Accelerator(cpu=True, gradient_accumulation_steps=3)
-    batches = accumulates.prepare(loader())
+    batches = accumulates.prepare(TrainerLoader(loader(), accumulates))
     for _ in range(2):
         for _ in batches:
             with accumulates.accumulate(model):
@@ -87,9 +94,9 @@ def the_end() -> list[int]:
     return stepped
 
 
-def resumed(how: Callable[[hr.Loader, dict[str, Any]], Any]) -> list[int]:
+def resumed(how: Callable[[TrainerLoader, dict[str, Any]], Any]) -> list[int]:
     """The steps of two epochs after which a loader that goes on gives something else: none."""
-    first = accelerator.prepare(loader())
+    first = accelerator.prepare(wrapped())
     whole, states = [], []
     for _ in range(2):
         for batch in first:
@@ -97,7 +104,7 @@ def resumed(how: Callable[[hr.Loader, dict[str, Any]], Any]) -> list[int]:
             states.append(first.state_dict())
     wrong = []
     for step, state in enumerate(states[:-1], 1):
-        again = loader()
+        again = wrapped()
         rest = how(again, state)
         end = -(-(step + 1) // len(again)) * len(again)  # of the epoch that goes on
         if [payload_ids(batch) for batch in rest] != whole[step:end]:
@@ -106,19 +113,19 @@ def resumed(how: Callable[[hr.Loader, dict[str, Any]], Any]) -> list[int]:
     return wrong
 
 
-def by_state(again: hr.Loader, state: dict[str, Any]) -> Any:
+def by_state(again: TrainerLoader, state: dict[str, Any]) -> Any:
     again = accelerator.prepare(again)
     again.load_state_dict(state)
     again.load_state_dict(again.state_dict())  # A second resume, before a batch.
     return again
 
 
-def by_skipping(again: hr.Loader, state: dict[str, Any]) -> Any:
+def by_skipping(again: TrainerLoader, state: dict[str, Any]) -> Any:
     again.set_epoch(state["epoch"])
     return skip_first_batches(again, state["samples"] // state["global_batch"])
 
 
-def twice_by_both(again: hr.Loader, state: dict[str, Any]) -> Any:
+def twice_by_both(again: TrainerLoader, state: dict[str, Any]) -> Any:
     """A batch after the first resume, then a second one, of the state before that batch."""
     again = by_state(again, state)
     next(iter(again))
@@ -141,7 +148,7 @@ def passed_over(make: Callable[[], Any], *, in_epoch: int = 0) -> list[bool]:
 
 def left_out(divide: Callable[[Iterable[Any]], Any]) -> list[int]:
     """A list of batches that something divides, as prepare() would."""
-    other = skip_first_batches(loader(), 0)
+    other = skip_first_batches(wrapped(), 0)
     other.batch_sampler.batch_sampler = divide(other.batch_sampler.batch_sampler)
     return ids(other)
 
@@ -163,32 +170,46 @@ def checkpointed() -> list[int]:
     return taken + ids(second)
 
 
+def warned() -> list[str]:
+    """The warnings of loaders that are iterated by themselves, once each, and of no others."""
+    itself = loader()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for batches in (itself, itself, DeviceBatches(loader(), "cpu"), wrapped()):
+            ids(batches)
+    return [str(each.message) for each in said if "headrace" in str(each.message)]
+
+
 model = torch.nn.Linear(2, 2)
-cases: dict[str, Callable[[], list[int]]] = {
+cases: dict[str, Callable[[], Any]] = {
     "loader": lambda: ids(loader()),
     "on the device": lambda: ids(accelerator.prepare(DeviceBatches(loader(), accelerator.device))),
     "checkpointed": checkpointed,
-    "prepared loader": lambda: ids(accelerator.prepare(loader())),
-    "prepared loader, model": lambda: ids(accelerator.prepare(model, loader())[1]),
+    "prepared loader": lambda: ids(accelerator.prepare(wrapped())),
+    "prepared loader, model": lambda: ids(accelerator.prepare(model, wrapped())[1]),
     "prepared loader, workers": with_workers,
-    "prepared loader, itself": lambda: ids(accelerator.prepare_data_loader(loader())),
-    "prepared sampler": lambda: ids(accelerator.prepare(loader(sampler=divided()))),
-    "prepared, all samples": lambda: ids(accelerator.prepare(loader(sharding=ALL))),
-    "prepared, sampler of all": lambda: ids(accelerator.prepare(loader(sampler=range(COUNT)))),
+    "prepared loader, itself": lambda: ids(accelerator.prepare_data_loader(wrapped())),
+    "prepared sampler": lambda: ids(accelerator.prepare(wrapped(loader(sampler=divided())))),
+    "prepared, all samples": lambda: ids(wrapped(loader(sharding=ALL))),
+    "prepared, sampler of all": lambda: ids(wrapped(loader(sampler=range(COUNT)))),
+    "prepared, not wrapped": lambda: ids(accelerator.prepare(loader())),
+    "prepared loader, not wrapped": lambda: ids(accelerator.prepare_data_loader(loader())),
+    "warned": warned,
+    "skipped, not wrapped": lambda: ids(skip_first_batches(loader(), 2)),
     "prepared copies, itself": lambda: ids(
         accelerator.prepare_data_loader(DeviceBatches(loader(), "cpu"))
     ),
     "prepared, saved": saved,
     "prepared, the end": the_end,
-    "skipped loader": lambda: ids(skip_first_batches(loader(), 2)),
-    "skipped prepared": lambda: ids(skip_first_batches(accelerator.prepare(loader()), 2)),
-    "skipped sampler": lambda: ids(skip_first_batches(loader(sampler=divided()), 2)),
+    "skipped loader": lambda: ids(skip_first_batches(wrapped(), 2)),
+    "skipped prepared": lambda: ids(skip_first_batches(accelerator.prepare(wrapped()), 2)),
+    "skipped sampler": lambda: ids(skip_first_batches(wrapped(loader(sampler=divided())), 2)),
     "skipped and restored": lambda: ids(skip_first_batches(restored(2), 2)),
     "skipped and restored elsewhere": lambda: ids(skip_first_batches(restored(3), 2)),
-    "all skipped": lambda: passed_over(loader),
-    "all skipped, later": lambda: passed_over(loader, in_epoch=1),
-    "all skipped, prepared": lambda: passed_over(lambda: accelerator.prepare(loader())),
-    "all skipped, sampler": lambda: passed_over(lambda: loader(sampler=shuffled())),
+    "all skipped": lambda: passed_over(wrapped),
+    "all skipped, later": lambda: passed_over(wrapped, in_epoch=1),
+    "all skipped, prepared": lambda: passed_over(lambda: accelerator.prepare(wrapped())),
+    "all skipped, sampler": lambda: passed_over(lambda: TrainerLoader(loader(sampler=shuffled()))),
     "all skipped and restored": lambda: ids(skip_first_batches(restored(3), 5)),
     "resumed by state": lambda: resumed(by_state),
     "resumed by skipping": lambda: resumed(by_skipping),

@@ -19,6 +19,7 @@ from lightning.fabric import Fabric
 from loader_data import FLAT, payload_ids
 
 import headrace as hr
+from headrace.torch import TrainerLoader
 
 data = Path(sys.argv[1])
 
@@ -44,8 +45,10 @@ def in_notebook(before: hr.Loader | None) -> None:
 
 
 def in_fabric(fabric: Fabric, before: hr.Loader) -> None:
+    set_up: Any = fabric.setup_dataloaders
     tell("fabric", fabric.global_rank, loader)
-    tell("fabric, set up", fabric.global_rank, lambda: fabric.setup_dataloaders(loader()))
+    tell("fabric, wrapped", fabric.global_rank, lambda: set_up(TrainerLoader(loader())))
+    tell("fabric, set up", fabric.global_rank, lambda: set_up(loader()))
     tell("fabric, before", fabric.global_rank, lambda: before)
 
 

@@ -18,6 +18,7 @@ import torch
 from loader_data import FLAT, payload_ids
 
 import headrace as hr
+from headrace.torch import TrainerLoader
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 STOPS = (3, 10, 13)  # The second is the last of an epoch.
@@ -58,7 +59,7 @@ def fit(
     with hr.Loader(data, batch_size=10, seed=1, transform=FLAT) as loader:
         if state is not None:
             loader.load_state_dict(state)
-        trainer.fit(module, loader, ckpt_path=checkpoint, weights_only=False)
+        trainer.fit(module, TrainerLoader(loader), ckpt_path=checkpoint, weights_only=False)
     return module.taken
 
 

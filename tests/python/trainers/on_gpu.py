@@ -15,6 +15,7 @@ import torch
 from loader_data import COUNT, FLAT, payload_ids
 
 import headrace as hr
+from headrace.torch import TrainerLoader
 
 SEEN: list[int] = []
 
@@ -43,7 +44,9 @@ def accelerated(**arguments: Any) -> None:
     accelerator = Accelerator(**arguments)
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model, optimizer, batches = accelerator.prepare(model, optimizer, loader())
+    model, optimizer, batches = accelerator.prepare(
+        model, optimizer, TrainerLoader(loader(), accelerator)
+    )
     for batch in batches:
         optimizer.zero_grad()
         accelerator.backward(model(batch))
@@ -66,8 +69,8 @@ def lightning_fsdp() -> None:
             super().__init__()
             self.net = Net()
 
-        def train_dataloader(self) -> hr.Loader:
-            return loader()
+        def train_dataloader(self) -> Any:
+            return TrainerLoader(loader())
 
         def training_step(self, batch: Any, number: int) -> torch.Tensor:
             loss: torch.Tensor = self.net(batch)
@@ -99,7 +102,7 @@ def transformers() -> None:
 
     class WithLoader(Trainer):
         def get_train_dataloader(self) -> Any:
-            return named
+            return TrainerLoader(named)
 
     arguments = TrainingArguments(
         "run", num_train_epochs=1, per_device_train_batch_size=10, save_strategy="no", report_to=[]

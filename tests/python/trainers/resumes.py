@@ -30,7 +30,7 @@ from torch.utils.data import Dataset, DistributedSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import headrace as hr
-from headrace.torch import DataLoader
+from headrace.torch import DataLoader, TrainerLoader
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 EPOCHS, GLOBAL_BATCH = 2, 32
@@ -109,7 +109,7 @@ def with_accelerate(run: Run) -> None:
     model, optimizer = accelerator.prepare(model, optimizer)
     loader = made(run.source)
     if run.source in ("Loader", "DataLoader, prepared"):
-        loader = accelerator.prepare(loader)
+        loader = accelerator.prepare(TrainerLoader(loader, accelerator))
     else:
         accelerator.register_for_checkpointing(loader)
     assert isinstance(run.step, int)
@@ -140,7 +140,8 @@ class SourceTrainer(Trainer):
     source: Any
 
     def get_train_dataloader(self) -> Any:
-        return self.source
+        is_loader = isinstance(self.source, hr.Loader)
+        return TrainerLoader(self.source) if is_loader else self.source
 
 
 class Saves(TrainerCallback):
@@ -189,7 +190,8 @@ class Module(lightning.LightningModule):
 
     def train_dataloader(self) -> Any:
         self.source = made(self.run.source)
-        return self.source
+        is_loader = isinstance(self.source, hr.Loader)
+        return TrainerLoader(self.source) if is_loader else self.source
 
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
         loss: torch.Tensor = self.net(*batch)

@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import Trainer, TrainingArguments
 
 import headrace as hr
-from headrace.torch import DeviceBatches
+from headrace.torch import DeviceBatches, TrainerLoader
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 EPOCHS = 2
@@ -84,12 +84,16 @@ def fsdp_accelerate(drop_last: bool) -> None:
     model = Net()
     fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     accelerator = Accelerator(cpu=True)
-    loop(model, accelerator.prepare(loader(drop_last)), accelerator.backward)
+    loop(
+        model,
+        accelerator.prepare(TrainerLoader(loader(drop_last), accelerator)),
+        accelerator.backward,
+    )
 
 
 def accelerate(drop_last: bool) -> None:
     accelerator = Accelerator(cpu=True)
-    model, batches = accelerator.prepare(Net(), loader(drop_last))
+    model, batches = accelerator.prepare(Net(), TrainerLoader(loader(drop_last), accelerator))
     loop(model, batches, accelerator.backward)
 
 
@@ -112,7 +116,7 @@ class LoaderTrainer(Trainer):
     drop_last: bool
 
     def get_train_dataloader(self) -> Any:
-        return loader(self.drop_last, transform=(FLAT, named), workers=0)
+        return TrainerLoader(loader(self.drop_last, transform=(FLAT, named), workers=0))
 
 
 def transformers(drop_last: bool) -> None:
@@ -137,7 +141,7 @@ class Module(lightning.LightningModule):
         self.net, self.drop_last = Net(), drop_last
 
     def train_dataloader(self) -> Any:
-        return loader(self.drop_last)
+        return TrainerLoader(loader(self.drop_last))
 
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
         loss: torch.Tensor = self.net(*batch)

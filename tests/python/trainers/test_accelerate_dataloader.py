@@ -18,16 +18,25 @@ WAYS = ["direct", "threads", "pool", "processes"]
 SOURCES = ["in order", "shuffled", "generator", "drop_last", "batch_sampler"]
 CONFIGS = ["plain", "split", "uneven", "seedable"]
 DIVIDED_BY_THREE = (
-    "InvalidArgumentError: accelerator.prepare(): the sampler of this DataLoader, a torch.utils."
+    "InvalidArgumentError: making a TrainerLoader: the sampler of this DataLoader, a torch.utils."
     "data.distributed.DistributedSampler, divides the samples by 3, but Accelerate has 2 "
     "data-parallel processes: samples would be lost or repeated; leave the sampler out, for "
     "Accelerate to divide, or make it for 2 ranks"
 )
+MAKING = "making a TrainerLoader of a headrace.torch.DataLoader"
 UNKNOWN = (
-    "accelerator.prepare(): headrace.torch.DataLoader does not know Accelerate {}, which makes a "
-    "loader of torch's class of it: the samples are the same, but are not read in parallel, and no "
-    "state is saved; leave the loader out of prepare(), give it a DistributedSampler, and iterate "
-    "headrace.torch.DeviceBatches(loader, accelerator.device); `headrace docs dataloader`"
+    f"FailedPreconditionError: {MAKING}: Accelerate 1.15.0 is not known: give "
+    "accelerator.prepare() the DataLoader itself: the samples are the same, but are not read in "
+    "parallel, and no state is saved; `headrace docs dataloader`"
+)
+NOT_WRAPPED = (
+    "accelerator.prepare(): got a headrace.torch.DataLoader: Accelerate makes a loader of torch's "
+    "class of it: the samples are the same, but are not read in parallel, and no state is saved: "
+    "give it headrace.torch.TrainerLoader(loader, accelerator); `headrace docs dataloader`"
+)
+LEFT = (
+    "InvalidArgumentError: " + MAKING + " with {}: Accelerate reads in a way of its own then: give "
+    "accelerator.prepare() the DataLoader itself; `headrace docs dataloader`"
 )
 
 
@@ -161,9 +170,8 @@ def test_the_loader_stays_the_object_that_it_was(told: Told) -> None:
 
 def test_it_is_neither_copied_nor_pickled(told: Told) -> None:
     why = (
-        "FailedPreconditionError: copying or pickling a DataLoader that accelerator.prepare() "
-        "prepared: it belongs to the Accelerator of this process; copy the loader before, and "
-        "prepare the copy"
+        "FailedPreconditionError: copying or pickling a headrace.torch.TrainerLoader: it belongs "
+        "to the trainer of this process; make one of another loader"
     )
     assert told.everywhere("copied") == [[why, why]] * 3
 
@@ -190,6 +198,10 @@ def test_nothing_is_cut_off_where_padding_may_be_anywhere(told: Told, case: str)
     assert told.by_rank(2, case) == [[True, sorted([*everything, 0, 1, 2])]] * 2
 
 
+def test_batches_may_be_a_list(told: Told) -> None:
+    assert told.by_rank(1, "lists") == [[None, None, [[1, 3], [2]]]]
+
+
 def test_processes_have_one_order_of_epochs_of_a_given_size(told: Told) -> None:
     """Though each has another seed."""
     shares = told.by_rank(2, "epoch_size")
@@ -205,19 +217,29 @@ def test_what_process_0_reads_for_all_is_left_to_accelerate(told: Told, case: st
     assert {number for batch in shares for number in batch} == set(range(COUNT))
 
 
-def test_an_accelerate_that_is_not_known_makes_what_it_made_of_torch_s(told: Told) -> None:
-    for kind, is_same, messages in told.everywhere("unknown version"):
-        assert kind == "torch.utils.data.dataloader.DataLoader"
-        assert is_same
-        assert messages == [UNKNOWN.format("1.15.0")]
+@pytest.mark.parametrize(
+    ("case", "what"),
+    [("iterable", "an iterable dataset"), ("dispatched", "dispatch_batches=True or XLA")],
+)
+def test_it_is_not_wrapped(told: Told, case: str, what: str) -> None:
+    assert told.everywhere(f"{case}, wrapped") == [LEFT.format(what)] * 3
 
 
-def test_a_state_is_loaded_after_prepare(told: Told) -> None:
+def test_an_accelerate_that_is_not_known_is_refused(told: Told) -> None:
+    assert told.everywhere("unknown version") == [UNKNOWN] * 3
+
+
+def test_what_is_not_wrapped_gives_torch_s_samples_and_a_warning(told: Told) -> None:
+    kind = "torch.utils.data.dataloader.DataLoader"
+    assert told.everywhere("not wrapped") == [[kind, True, [NOT_WRAPPED]]] * 3
+
+
+def test_a_state_is_loaded_into_the_wrapper(told: Told) -> None:
     assert (
         told.everywhere("restored before")
         == [
-            "FailedPreconditionError: accelerator.prepare(): a state was loaded into this "
-            "DataLoader, and Accelerate changes its batches: prepare it first, then load the state"
+            f"FailedPreconditionError: {MAKING}: a state was loaded into it, and Accelerate "
+            "changes its batches: make the TrainerLoader first, then load the state into that"
         ]
         * 3
     )

@@ -13,7 +13,11 @@ from rank_scripts import environment, real_packages, run_script
 import headrace as hr
 from headrace.errors import FailedPreconditionError
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+from torch.utils.data import DistributedSampler  # noqa: E402
+
+from headrace.torch import TrainerLoader  # noqa: E402
+
 pytestmark = pytest.mark.timeout(900)  # The first waits for the packages, and for all cases.
 
 SCRIPT = Path(__file__).with_name("resumes.py")
@@ -116,8 +120,8 @@ def test_a_step_of_all_ranks_has_the_same_samples_on_one_and_on_two(
 
 def _set_sampler_epoch(loader: Any, epoch: int) -> None:
     """As Lightning's function of this name."""
-    sampler = getattr(loader, "sampler", None)
-    assert sampler is not None
+    sampler = getattr(TrainerLoader(loader), "sampler", None)
+    assert isinstance(sampler, DistributedSampler)
     sampler.set_epoch(epoch)
 
 
@@ -157,7 +161,7 @@ def test_a_loader_that_has_a_place_counts_its_epochs_itself(numbered: Path) -> N
             assert [payload_ids(batch) for batch in iterator] == expected[1][1:]
 
 
-def test_only_lightning_s_function_finds_a_sampler(numbered: Path) -> None:
+def test_a_loader_itself_has_no_sampler(numbered: Path) -> None:
     with made(numbered) as loader:
         assert not hasattr(loader, "sampler")
 

@@ -18,6 +18,7 @@ from loader_data import FLAT
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import headrace as hr
+from headrace.torch import TrainerLoader
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 trained: list[int] = []
@@ -47,7 +48,7 @@ def loader(workers: int = 0) -> hr.Loader:
 
 
 class LoaderTrainer(Trainer):
-    loader: hr.Loader
+    loader: TrainerLoader
 
     def get_train_dataloader(self) -> Any:
         return self.loader
@@ -56,7 +57,7 @@ class LoaderTrainer(Trainer):
 class KeepPlace(TrainerCallback):
     """Saves the loader's place beside each checkpoint, and stops at the first if it is to."""
 
-    def __init__(self, loader: hr.Loader, stop: bool) -> None:
+    def __init__(self, loader: TrainerLoader, stop: bool) -> None:
         self._loader, self._stop = loader, stop
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -74,6 +75,7 @@ def train(
     **how: Any,
 ) -> list[int]:
     trained.clear()
+    loader: TrainerLoader | None = None
     arguments = TrainingArguments(
         output_dir=str(folder / name),
         per_device_train_batch_size=10,
@@ -88,10 +90,10 @@ def train(
     )
     checkpoint = folder / name / "checkpoint-3"
     trainer = LoaderTrainer(Model(), arguments)
-    trainer.loader = source
+    loader = trainer.loader = TrainerLoader(source)
     if resume and restore:
-        source.load_state_dict(json.loads((checkpoint / "headrace.json").read_text()))
-    trainer.add_callback(KeepPlace(source, stop))
+        loader.load_state_dict(json.loads((checkpoint / "headrace.json").read_text()))
+    trainer.add_callback(KeepPlace(loader, stop))
     trainer.train(resume_from_checkpoint=str(checkpoint) if resume else None)
     return list(trained)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import types
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -76,46 +75,19 @@ class ImageLoader:
         return self.loader(path)  # The error of a damaged file names it.
 
 
-class _First:
-    """The first base of a class that is made here: hides it from the user's class."""
-
-    __slots__ = ()
-
-    def __init_subclass__(cls) -> None:
-        """In place of that of the user's class."""
+def take_contents(dataset: Any) -> None:
+    """Has a dataset take offered content: puts an `ImageLoader` in the place of its loader."""
+    if not isinstance(vars(dataset)["loader"], ImageLoader):
+        vars(dataset)["loader"] = ImageLoader(vars(dataset)["loader"])
 
 
-def taking_contents(dataset: Any) -> Any:
-    """`dataset` once more, with an `ImageLoader` of its loader. All other attributes are the same
-    ones: what the user sets in one is set in the other, now and later."""
-    kind, given = type(dataset), dataset.loader
-    taking = ImageLoader(given)
-
-    def loader(self: Any) -> Any:
-        now = vars(self)["loader"]
-        return taking if now is given else now
-
-    def set_loader(self: Any, new: Any) -> None:
-        vars(self)["loader"] = new
-
-    def reduced(self: Any, protocol: int) -> Any:  # Another process cannot import this class.
-        sent = object.__new__(kind)
-        vars(sent).update(vars(self), loader=self.loader)
-        return _itself, (sent,)
-
-    names = {
-        "__class__": property(lambda self: kind),  # for super(self.__class__, self)
-        "__module__": kind.__module__,
-        "__reduce_ex__": reduced,
-        "loader": property(loader, set_loader),
-    }
-    shared: type[Any] = types.new_class(
-        kind.__name__, (_First, kind), {}, lambda at: at.update(names)
-    )
-    made = object.__new__(shared)
-    object.__setattr__(made, "__dict__", vars(dataset))
-    return made
+def own_loader(dataset: Any) -> Any:
+    """The loader that a dataset has, or had before; None if it has none."""
+    loader = vars(dataset).get("loader")
+    return loader.loader if isinstance(loader, ImageLoader) else loader
 
 
-def _itself(dataset: Any) -> Any:
-    return dataset
+def give_back_loader(dataset: Any) -> None:
+    """Ends `take_contents`."""
+    if "loader" in vars(dataset):
+        vars(dataset)["loader"] = own_loader(dataset)

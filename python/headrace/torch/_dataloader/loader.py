@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ import torch.utils.data
 from torch.utils.data import IterableDataset
 
 from headrace._arguments import integer
+from headrace._loading.not_torchs import warn_of_prepare
 from headrace._loading.passes.origins import has_state
 from headrace._process.children import check_not_daemonic
 from headrace._signature import named_arguments
@@ -24,7 +24,7 @@ from headrace.torch._dataloader.contents import Supply
 from headrace.torch._dataloader.engine.arrays import ArrayIteration
 from headrace.torch._dataloader.engine.choice import Engine, is_fixed
 from headrace.torch._dataloader.epochs import state as states
-from headrace.torch._dataloader.epochs.drawing import Origin, Source
+from headrace.torch._dataloader.epochs.drawing import Origin, Share, Source
 from headrace.torch._dataloader.epochs.endless import limit_epochs
 from headrace.torch._dataloader.epochs.progress import Progress, between, finish_restored
 from headrace.torch._dataloader.epochs.state import Facts, Position
@@ -49,7 +49,6 @@ from headrace.torch._dataloader.streams import (
 )
 from headrace.torch._dataloader.waits import figures
 from headrace.torch._dataloader.workers.processes import Processes
-from headrace.torch._prepared_dataloader import prepare
 
 _ABOUT_WORKERS = (
     *("num_workers", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn"),
@@ -141,6 +140,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._in_order = in_order
         self._epoch = 0  # of the next iteration
         self._restored: Position | None = None
+        self._share: Share | None = None  # of its samples, if a TrainerLoader divides them
+        self._passes_over = 0  # batches that the next iteration draws and does not read
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -163,8 +164,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     @property
     def _is_accelerate_prepared(self) -> bool:
-        """Accelerator.prepare() asks, and leaves a loader as it is that says so."""
-        return prepare(self, sys._getframe(1))
+        """Accelerator.prepare() asks. False: it makes a loader of torch's class of this one."""
+        if not isinstance(self.dataset, IterableDataset):
+            warn_of_prepare()
+        return False
 
     def check_worker_number_rationality(self) -> None:
         """Warns of too many processes, as torch does; threads that wait may be many."""
@@ -198,7 +201,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             length = len(self.dataset)  # type: ignore[arg-type]
         except TypeError:
             length = None
-        share = self._source.share
+        share = self._source.share if self._share is None else self._share
         return Facts(self.batch_size, self.drop_last, length, self._own.epoch_size, share)
 
     def __iter__(self) -> Any:
@@ -223,6 +226,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _map_style(self) -> Iteration:
         """The next iteration of a map-style dataset."""
         progress = self._begin()
+        passed, self._passes_over = self._passes_over, 0
+        progress.pass_over(passed)
         iteration = self._iteration(progress)
         iteration.waits = self._waits
         self._progress, self._epoch, self._restored = progress, progress.epoch + 1, None
@@ -302,10 +307,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             return taken
         if may_draw:
             folders = self._engine.folders(self.dataset)
-        dataset, supply = self.dataset, Supply(progress.draw)
+        supply = Supply(progress.draw)
         if folders is not None:
-            dataset, supply = folders.prepared(dataset), folders.supply(progress)
-        fetcher = Fetcher(dataset, self.collate_fn, self._auto_collation)
+            folders.prepare()
+            supply = folders.supply(progress)
+        fetcher = Fetcher(self.dataset, self.collate_fn, self._auto_collation)
         if self.num_workers == 0:
             return DirectIteration(progress, self.__len__, supply, fetcher, finish)
         asked, seed = self._own, progress.base_seed

@@ -17,8 +17,14 @@ from headrace._dataset import Dataset, find_dataset
 from headrace._observe.stats import Stats
 from headrace.errors import HeadraceError
 from headrace.formats.folder import Folder
-from headrace.torch._dataloader.contents import Content, Supply, taking_contents
-from headrace.torch._dataloader.engine.layout import PARTS_MAX, WRONG_KEY, Layout, with_leaves
+from headrace.torch._dataloader.contents import (
+    Content,
+    Supply,
+    give_back_loader,
+    own_loader,
+    take_contents,
+)
+from headrace.torch._dataloader.engine.layout import PARTS_MAX, WRONG_KEY, Layout
 from headrace.torch._dataloader.engine.reader import ListReader, most_waited
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
@@ -38,8 +44,8 @@ def _is_folder(leaf: Any) -> bool:
     folder: Any = sys.modules.get(_MODULE)
     if folder is None or not isinstance(leaf, folder.DatasetFolder):
         return False
-    kind, loader = type(leaf), vars(leaf).get("loader")
-    if not _can_share(kind) or hasattr(kind, "__getitems__"):
+    kind, loader = type(leaf), own_loader(leaf)
+    if hasattr(kind, "__getitems__"):
         return False
     if kind.make_dataset is not folder.DatasetFolder.make_dataset:
         return False  # Its root may hold far more than its samples.
@@ -51,12 +57,6 @@ def _is_folder(leaf: Any) -> bool:
         return False
     backend: Any = getattr(sys.modules.get("torchvision"), "get_image_backend", None)
     return backend is None or backend() == "PIL"
-
-
-def _can_share(kind: type) -> bool:
-    """Whether a second object can have all attributes of one of this class, and end before it."""
-    has_slots = any(vars(each).get("__slots__") for each in kind.__mro__)
-    return not has_slots and not hasattr(kind, "__del__")
 
 
 class _Files:
@@ -147,10 +147,10 @@ class FolderReader:
             and all(map(_is_folder, leaves))
         )
 
-    @staticmethod
-    def prepared(dataset: Any) -> Any:
-        """The dataset, with loaders that take what was read ahead."""
-        return with_leaves(dataset, taking_contents)
+    def prepare(self) -> None:
+        """Has the datasets take what was read ahead, until `close`."""
+        for leaf in self._layout.leaves:
+            take_contents(leaf)
 
     def supply(self, progress: Progress) -> Supply:
         """Draws all keys of the epoch when the first batch is drawn, and reads their files."""
@@ -171,6 +171,8 @@ class FolderReader:
 
     def close(self) -> None:
         self.is_closed = True
+        for leaf in self._layout.leaves:
+            give_back_loader(leaf)
         for reader in self.readers:
             reader.close()
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import bisect
-import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch.utils.data import ConcatDataset, Subset
@@ -84,16 +83,3 @@ def _collect(dataset: Any, leaves: list[Any]) -> None:
             _collect(part, leaves)
     elif all(dataset is not leaf for leaf in leaves):
         leaves.append(dataset)
-
-
-def with_leaves(dataset: Any, changed: Callable[[Any], Any]) -> Any:
-    """A dataset as this one, of what `changed` makes of its leaves. Copies only what holds them."""
-    if type(dataset) is Subset:
-        made = copy.copy(dataset)
-        made.dataset = with_leaves(dataset.dataset, changed)
-        return made
-    if type(dataset) is ConcatDataset:
-        joined = copy.copy(dataset)
-        joined.datasets = [with_leaves(part, changed) for part in dataset.datasets]
-        return joined
-    return changed(dataset)

@@ -138,6 +138,12 @@ class Progress:
         while (coming := self._ahead.pop(self._at[0], None)) is not None:
             self._at = (coming.number + 1, coming.place_after, coming.mark, coming.snapshot)
 
+    def pass_over(self, batches: int) -> None:
+        """Draws so many, as if the user got them."""
+        for _ in range(batches):
+            if (drawn := self.draw()) is not None:
+                self.deliver(drawn)
+
     def skip_failed(self, drawn: Drawn) -> None:
         """The user got an error in place of this batch: it counts when a later one is delivered."""
         self._ahead[drawn.number] = drawn

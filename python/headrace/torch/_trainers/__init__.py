@@ -1,0 +1,1 @@
+"""Loaders for Accelerate, Hugging Face's Trainer and Lightning. `headrace docs design/trainers`."""
