@@ -423,7 +423,7 @@ BANNED = [
     Ban(
         r"\b_getframe\b|\binspect\.(currentframe|stack)\b",
         PYTHON,
-        NOT_SHIPPED + r"|^python/headrace/formats/_findings\.py$",  # callers_level()
+        NOT_SHIPPED + r"|^python/headrace/formats/_base/findings\.py$",  # callers_level()
         "a caller's frame: an object is the same to every caller",
     ),
     Ban(r"(?<![\w.~}])/(home|root|Users|work)/\w", TEXT, "", "path of one machine"),

@@ -106,8 +106,11 @@ class BatchFeed(Protocol):
         then.
         """
 
-    def set_epoch(self, epoch: int) -> None:
-        """As `Loader.set_epoch`."""
+    def set_epoch(self, epoch: int, *, of_new_loader: bool = False) -> None:
+        """As `Loader.set_epoch`. `of_new_loader`: only if nothing was given or loaded yet."""
+
+    def end_pass(self) -> None:
+        """Ends the newest iteration and its epoch, of which the sampler drew everything."""
 
     def state_dict(self) -> dict[str, Any]:
         """As `Loader.state_dict`."""
@@ -338,6 +341,13 @@ class EpochFeed:
         """Registers a function that runs after the session was closed."""
         self._at_close.append(then)
 
+    def end_pass(self) -> None:
+        """As `BatchFeed.end_pass`."""
+        self.cursor.stop()
+        self.cursor.lose_supply()
+        self.core.stop()
+        self.cursor.end_epoch()
+
     def close(self) -> None:
         """Closes the session; batches that the user holds stay valid."""
         if not self._closed:
@@ -351,14 +361,6 @@ class EpochFeed:
 
     def __del__(self) -> None:
         self.close()
-
-
-def end_pass(feed: EpochFeed) -> None:
-    """Ends the newest iteration and its epoch, of which the sampler drew everything."""
-    feed.cursor.stop()
-    feed.cursor.lose_supply()
-    feed.core.stop()
-    feed.cursor.end_epoch()
 
 
 class Iteration(Iterator[Any]):

@@ -5,9 +5,9 @@ ahead of the training loop. `headrace docs torch`, `headrace docs dataloader`.
 """
 
 from headrace.torch._dataloader.epochs.endless import EpochSampler
+from headrace.torch._dataloader.epochs.seeds import sample_rng
 from headrace.torch._dataloader.loader import DataLoader
-from headrace.torch._dataloader.seeds import sample_rng
-from headrace.torch._device import DeviceBatches
+from headrace.torch._devices.batches import DeviceBatches
 from headrace.torch._normalize import Normalize
 from headrace.torch._trainers.loader import TrainerLoader
 

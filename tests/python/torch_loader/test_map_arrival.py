@@ -12,7 +12,7 @@ from map_data import WAYS, Fails, OnlyIds, Ragged, ids
 from torch.utils.data import Dataset
 
 from headrace.torch import DataLoader
-from headrace.torch._dataloader.ring import Ring, Task
+from headrace.torch._dataloader.iterations.ring import Ring, Task
 
 ARRIVALS: dict[str, dict[str, Any]] = {
     name: {**WAYS[name], "fetch": "arrival"} for name in ("threads", "processes", "pool")

@@ -21,9 +21,9 @@ from torch.utils.data import ConcatDataset, Subset, random_split
 
 from headrace.errors import FailedPreconditionError
 from headrace.torch import DataLoader, sample_rng
-from headrace.torch._dataloader.contents import Content, ImageLoader, offered
 from headrace.torch._dataloader.engine import folders
 from headrace.torch._dataloader.epochs.drawing import Drawn
+from headrace.torch._dataloader.reading.contents import Content, ImageLoader, offered
 
 
 def random(image: Image.Image) -> tuple[torch.Tensor, float]:

@@ -13,8 +13,8 @@ from test_map_waits import Clock, loop
 
 from headrace.errors import InvalidArgumentError
 from headrace.torch import DataLoader
-from headrace.torch._dataloader import lanes
-from headrace.torch._dataloader.pool import POOL_MAX, ReadWaits, Spent, Stopwatch, advised
+from headrace.torch._dataloader.iterations import lanes
+from headrace.torch._dataloader.reading.pool import POOL_MAX, ReadWaits, Spent, Stopwatch, advised
 from headrace.torch._dataloader.waits import figures
 from headrace.torch._dataloader.workers import worker
 

@@ -187,7 +187,7 @@ def test_a_sample_that_hangs_does_not_hold_the_end_of_processes() -> None:
 
 @pytest.mark.parametrize("way", ["threads", "processes"])
 def test_timeout_is_that_of_torch(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.torch._dataloader import lanes as lanes_module
+    from headrace.torch._dataloader.iterations import lanes as lanes_module
 
     monkeypatch.setattr(lanes_module, "_JOIN_SECONDS", 0.1)  # Two threads hang for good.
     loader = DataLoader(Stuck(8), 4, sampler=[4, 5, 6, 7, 0], timeout=0.3, **WAYS[way])
@@ -233,7 +233,7 @@ def test_two_iterations_at_once_get_their_own_batches(way: str) -> None:
 
 
 def test_persistent_workers_that_hang_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.torch._dataloader import lanes as lanes_module
+    from headrace.torch._dataloader.iterations import lanes as lanes_module
 
     monkeypatch.setattr(lanes_module, "_JOIN_SECONDS", 0.1)
     keys = list(range(8))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.torch._dataloader.ring import Batch, Ring, Task
+from headrace.torch._dataloader.iterations.ring import Batch, Ring, Task
 
 
 def add(ring: Ring, number: int, rows: int = 2) -> Batch:

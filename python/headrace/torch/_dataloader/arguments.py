@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
 
 from headrace._arguments import choice, integer, iterable, shown
 from headrace.errors import InvalidArgumentError
-from headrace.torch._dataloader.pool import AUTO, POOL_MAX
+from headrace.torch._dataloader.reading.pool import AUTO, POOL_MAX
 
 WorkerMethod = Literal["multiprocessing", "thread"]
 PoolSize = int | Literal["auto"]

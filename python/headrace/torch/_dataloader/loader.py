@@ -20,7 +20,6 @@ from headrace._process.children import check_not_daemonic
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
 from headrace.torch._dataloader.arguments import Fetch, Own, PoolSize, WorkerMethod, check
-from headrace.torch._dataloader.contents import Supply
 from headrace.torch._dataloader.engine.arrays import ArrayIteration
 from headrace.torch._dataloader.engine.choice import Engine, is_fixed
 from headrace.torch._dataloader.epochs import state as states
@@ -28,19 +27,20 @@ from headrace.torch._dataloader.epochs.drawing import Origin, Share, Source
 from headrace.torch._dataloader.epochs.endless import limit_epochs
 from headrace.torch._dataloader.epochs.progress import Progress, between, finish_restored
 from headrace.torch._dataloader.epochs.state import Facts, Position
-from headrace.torch._dataloader.fetching import Fetcher
-from headrace.torch._dataloader.iteration import (
+from headrace.torch._dataloader.iterations.iteration import (
     AheadIteration,
     DirectIteration,
     EpochIteration,
     Iteration,
     Limits,
 )
-from headrace.torch._dataloader.lanes import Lanes, ProcessLanes, ThreadLanes
+from headrace.torch._dataloader.iterations.lanes import Lanes, ProcessLanes, ThreadLanes
+from headrace.torch._dataloader.iterations.ring import Ring
 from headrace.torch._dataloader.parts import How
 from headrace.torch._dataloader.pinning import Pinning
-from headrace.torch._dataloader.pool import ReadWaits
-from headrace.torch._dataloader.ring import Ring
+from headrace.torch._dataloader.reading.contents import Supply
+from headrace.torch._dataloader.reading.fetching import Fetcher
+from headrace.torch._dataloader.reading.pool import ReadWaits
 from headrace.torch._dataloader.streams import (
     PartsReader,
     StreamIteration,

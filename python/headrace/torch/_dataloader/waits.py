@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.torch._dataloader.pool import Advice, ReadWaits
+from headrace.torch._dataloader.reading.pool import Advice, ReadWaits
 
 _FEW = 0.05
 """Share of the time: a loop that waits less gains little by faster reading."""

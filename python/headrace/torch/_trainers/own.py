@@ -11,9 +11,9 @@ import torch
 
 from headrace._loader import Loader, drive, feed_of
 from headrace._loading.cursor import Place
-from headrace._loading.feed import EpochFeed, end_pass
+from headrace._loading.feed import BatchFeed
 from headrace.errors import InvalidArgumentError
-from headrace.torch._device import DeviceBatches
+from headrace.torch._devices.batches import DeviceBatches
 from headrace.torch._trainers.state import Facts, check_place, processes_of, running_state
 
 _KIND = "headrace.Loader"
@@ -104,7 +104,7 @@ class OwnShare:
             self.set_epoch(epoch + 1)
             return
         for _ in self.iterate():  # The sampler draws the epoch.
-            end_pass(feed)
+            feed.end_pass()
             break
 
     def set_epoch(self, epoch: int) -> None:
@@ -121,7 +121,7 @@ class OwnShare:
         self._batches.load_state_dict(state)
 
 
-def _check_shares(feed: EpochFeed, state: Any) -> None:
+def _check_shares(feed: BatchFeed, state: Any) -> None:
     shares, same = processes_of(state)
     if feed.shares == shares:
         return

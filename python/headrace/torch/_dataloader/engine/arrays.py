@@ -17,8 +17,8 @@ from headrace.torch._dataloader.engine.layout import PARTS_MAX, WRONG_KEY, Layou
 from headrace.torch._dataloader.engine.reader import ListReader, most_waited
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
-from headrace.torch._dataloader.fetching import Fetcher
-from headrace.torch._dataloader.iteration import Failed, Iteration, read_now
+from headrace.torch._dataloader.iterations.iteration import Failed, Iteration, read_now
+from headrace.torch._dataloader.reading.fetching import Fetcher
 
 
 class ArrayReader:

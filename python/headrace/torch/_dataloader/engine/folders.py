@@ -17,17 +17,17 @@ from headrace._dataset import Dataset, find_dataset
 from headrace._observe.stats import Stats
 from headrace.errors import HeadraceError
 from headrace.formats.folder import Folder
-from headrace.torch._dataloader.contents import (
+from headrace.torch._dataloader.engine.layout import PARTS_MAX, WRONG_KEY, Layout
+from headrace.torch._dataloader.engine.reader import ListReader, most_waited
+from headrace.torch._dataloader.epochs.drawing import Drawn
+from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
+from headrace.torch._dataloader.reading.contents import (
     Content,
     Supply,
     give_back_loader,
     own_loader,
     take_contents,
 )
-from headrace.torch._dataloader.engine.layout import PARTS_MAX, WRONG_KEY, Layout
-from headrace.torch._dataloader.engine.reader import ListReader, most_waited
-from headrace.torch._dataloader.epochs.drawing import Drawn
-from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
 
 _FAILURES_MAX = 16
 """Batches of an epoch that could not be read ahead, after which the dataset reads the rest."""

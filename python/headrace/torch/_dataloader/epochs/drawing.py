@@ -16,7 +16,7 @@ from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs import generators
 from headrace.torch._dataloader.epochs.endless import EpochSampler
 from headrace.torch._dataloader.epochs.generators import decoded, encoded
-from headrace.torch._dataloader.seeds import mixed
+from headrace.torch._dataloader.epochs.seeds import mixed
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from headrace._process.children import (
 from headrace._process.pickling import Sent
 from headrace._workers._failures import end_of
 from headrace.errors import FailedPreconditionError, HeadraceError, WorkerLostError
-from headrace.torch._dataloader.fetching import Fetcher, Job
+from headrace.torch._dataloader.reading.fetching import Fetcher, Job
 from headrace.torch._dataloader.workers import worker
 from headrace.torch._dataloader.workers.channel import Channel
 from headrace.torch._dataloader.workers.worker import Reply, Setup

@@ -23,9 +23,9 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import default_collate
 
 from headrace._process.pickling import Sent
-from headrace.torch._dataloader.failures import ReadError, wrapped
-from headrace.torch._dataloader.fetching import Fetcher, Job
-from headrace.torch._dataloader.pool import Spent, Stopwatch
+from headrace.torch._dataloader.reading.failures import ReadError, wrapped
+from headrace.torch._dataloader.reading.fetching import Fetcher, Job
+from headrace.torch._dataloader.reading.pool import Spent, Stopwatch
 from headrace.torch._dataloader.workers.channel import Channel
 
 

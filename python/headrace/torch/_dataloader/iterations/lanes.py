@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.torch._dataloader.contents import Supply
-from headrace.torch._dataloader.failures import ReadError, in_this_process, reraised
-from headrace.torch._dataloader.fetching import FAILED, Fetcher, Job, PartsDifferError, join
-from headrace.torch._dataloader.pool import POOL_MAX, ReadWaits, Spent, Stopwatch
-from headrace.torch._dataloader.ring import Batch, Ring, Task
+from headrace.torch._dataloader.iterations.ring import Batch, Ring, Task
+from headrace.torch._dataloader.reading.contents import Supply
+from headrace.torch._dataloader.reading.failures import ReadError, in_this_process, reraised
+from headrace.torch._dataloader.reading.fetching import FAILED, Fetcher, Job, PartsDifferError, join
+from headrace.torch._dataloader.reading.pool import POOL_MAX, ReadWaits, Spent, Stopwatch
 from headrace.torch._dataloader.workers.processes import Process, Processes
 
 _PART_SECONDS = 0.004

@@ -16,7 +16,7 @@ from headrace._loading.feed import EpochFeed
 from headrace._loading.not_torchs import NotADataLoader
 from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, TransformError
-from headrace.torch._copies import copies_to
+from headrace.torch._devices.copies import copies_to
 
 DEPTH_MAX = 64
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.utils.data import Subset, default_collate
 
-from headrace.torch._dataloader import failures
-from headrace.torch._dataloader.contents import Content, offered
-from headrace.torch._dataloader.failures import ReadError
-from headrace.torch._dataloader.seeds import begin_sample, end_sample
+from headrace.torch._dataloader.epochs.seeds import begin_sample, end_sample
+from headrace.torch._dataloader.reading import failures
+from headrace.torch._dataloader.reading.contents import Content, offered
+from headrace.torch._dataloader.reading.failures import ReadError
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from headrace._arguments import shown
 from headrace._observe.waits import LoopWaits
 from headrace._process.tracebacks import release
 from headrace.errors import FailedPreconditionError
-from headrace.torch._dataloader.contents import Content, Supply
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import Progress
-from headrace.torch._dataloader.failures import ReadError, in_this_process
-from headrace.torch._dataloader.fetching import Fetcher, Job
-from headrace.torch._dataloader.lanes import Lanes
-from headrace.torch._dataloader.ring import Batch, Ring
+from headrace.torch._dataloader.iterations.lanes import Lanes
+from headrace.torch._dataloader.iterations.ring import Batch, Ring
+from headrace.torch._dataloader.reading.contents import Content, Supply
+from headrace.torch._dataloader.reading.failures import ReadError, in_this_process
+from headrace.torch._dataloader.reading.fetching import Fetcher, Job
 from headrace.torch._dataloader.workers.processes import Processes
 
 

@@ -1,0 +1,1 @@
+"""Batches on their way through an iteration, and what fills them."""
