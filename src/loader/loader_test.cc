@@ -507,6 +507,9 @@ TEST_P(LoaderTest, OptionsThatCannotBeAreNamed) {
       error({.fields = {{.name = "bytes", .image = ImageTransform{}}}}),
       "field 'bytes': an image transform, but it holds no encoded images; leave the transform "
       "out");
+  EXPECT_EQ(
+      error({.fields = {{.name = "label", .sound = SoundTransform{}}}}),
+      "field 'label': a sound transform, but it holds no encoded sounds; leave the transform out");
   EXPECT_EQ(error({.threads = -1}), "threads: got -1, must be in [0, 1024]");
   EXPECT_THAT(error({.job = {.batch_size = 64}, .memory_bytes = 100000}),
               ::testing::HasSubstr("memory 97.7 KiB: a batch of 64 samples takes"));

@@ -344,10 +344,8 @@ Status CheckTables(const BatchOrderOptions& options) {
   const std::uint32_t nodes = (options.job.world_size - 1) / options.ranks_per_node + 1;
   if (std::ranges::none_of(*options.homes, [&](std::uint32_t home) { return home < nodes; })) {
     return InvalidArgument(
-        "homes of order batch: no home is a node; {}, {} a node, are on the nodes 0 to {}, of "
-        "which "
-        "each home must be one",
-        Counted(options.job.world_size, "rank"), options.ranks_per_node, nodes - 1);
+        "homes of order batch: no home is a node; {}, {} a node, must have one below {}",
+        Counted(options.job.world_size, "rank"), options.ranks_per_node, nodes);
   }
   return Status();
 }

@@ -572,8 +572,7 @@ TEST_F(BatchFactoryTest, WhatCannotBeIsNamed) {
   EXPECT_EQ(error([](OrderRequest& r) {
               r.homes = Table({2, 2, kNoNode, 3});
             }),
-            "homes of order batch: no home is a node; 2 ranks, 1 a node, are on the nodes 0 to "
-            "1, of which each home must be one");
+            "homes of order batch: no home is a node; 2 ranks, 1 a node, must have one below 2");
   EXPECT_EQ(error([](OrderRequest& r) { r.parameters["ranks_per_node"] = std::int64_t{0}; }),
             "ranks_per_node of order batch: got 0, must be in [1, 1048576]");
   EXPECT_EQ(error([](OrderRequest& r) { r.parameters["pools"] = std::int64_t{3}; }),

@@ -89,6 +89,8 @@ TEST_P(EveryPlacementTest, BadRequestsAreNamed) {
             "got node 2, must be below 2, the number of nodes with capacities");
   EXPECT_EQ(error([](Request r) { r.horizon_epochs = 0; }),
             "horizon of 0 epochs, must be at least 1");
+  EXPECT_EQ(error([](Request r) { r.blocks = MakeUniformBlocks(std::uint64_t{1} << 32, 1); }),
+            "got 4294967296 blocks, must be below 2^32 - 1; use larger blocks");
   EXPECT_EQ(error([](Request r) { r.capacity_units[1].resize(9); }),
             "node 1 has 9 tiers, must be at most 8");
   EXPECT_EQ(error([](Request r) { r.held.resize(3); }),

@@ -325,7 +325,7 @@ Result<ScheduleReader> ScheduleReader::Open(ScheduleFile from) {
     return DamagedFile(from.name, offset, what);
   };
   if (file.size() < kVersionEnd || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
-    return damaged(0, "not a schedule");
+    return damaged(0, "not a schedule; give a file that `headrace plan --schedule` wrote");
   }
   const auto version = Get<std::uint32_t>(file.data() + kMagic.size());
   if (version != kVersion) {

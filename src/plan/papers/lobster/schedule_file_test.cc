@@ -222,7 +222,9 @@ TEST(ScheduleFileTest, OtherVersionsAndOtherFilesAreTold) {
   EXPECT_EQ(status.message(),
             "reading schedule a.schedule, byte 8: format version 2, this headrace reads 1: make it "
             "again");
-  EXPECT_EQ(ErrorOf({}), "reading schedule a.schedule, byte 0: not a schedule");
+  EXPECT_EQ(ErrorOf({}),
+            "reading schedule a.schedule, byte 0: not a schedule; give a file that `headrace plan "
+            "--schedule` wrote");
 }
 
 TEST(ScheduleWriterTest, RefusesWhatAReaderWould) {
