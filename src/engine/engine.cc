@@ -183,13 +183,16 @@ void Engine::Leave(std::uint32_t lane) {
 }
 
 void Engine::Stop() {
+  Waiting waiting;
   {
     MutexLock lock(state_mutex_);
     components_->loop.ended = true;
-    DropQueues();
+    waiting = DropQueues();
   }
-  // Last: tasks that see it leave their samples undone, and only `ended` keeps these from the sink.
+  // After that: tasks that see it leave their samples undone, and only `ended` keeps these from the
+  // sink.
   stop_.request_stop();
+  TellEnded(waiting);  // Without the lock: they may ask this engine for something.
 }
 
 bool Engine::Close(std::int64_t timeout_ns) {
@@ -402,16 +405,25 @@ void Engine::HandOver() {
 void Engine::End(const Status& status) {
   components_->loop.ended = true;
   stop_.request_stop();
-  DropQueues();
+  const Waiting waiting = DropQueues();
   components_->lanes.End(status);
+  TellEnded(waiting);
 }
 
-void Engine::DropQueues() {
+Engine::Waiting Engine::DropQueues() {
+  Waiting waiting;
   components_->queues.Drop();
   components_->blocks.DropQueue();
-  components_->outbox.Drop();
+  waiting.parcels = components_->outbox.Drop();
   components_->rows.DropQueue();
-  if (components_->filler != nullptr) components_->filler->DropBrought();
+  if (components_->filler != nullptr) waiting.entries = components_->filler->DropBrought();
+  return waiting;
+}
+
+void Engine::TellEnded(const Waiting& waiting) {
+  const Status ended(StatusCode::kCancelled, "the run has ended");
+  for (const TakenParcel& done : waiting.parcels) done(ended);
+  for (const TakenEntry& done : waiting.entries) done(ended);
 }
 
 }  // namespace headrace

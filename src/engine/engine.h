@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <vector>
 
 #include "base/mutex.h"
 #include "base/status.h"
@@ -91,6 +92,11 @@ class Engine {
 
  private:
   struct Components;
+  // Other nodes' requests that the run leaves open.
+  struct Waiting {
+    std::vector<TakenParcel> parcels;
+    std::vector<TakenEntry> entries;
+  };
 
   std::uint64_t HandleAll(std::span<LoopEvent> events);
   // Every move that the state allows.
@@ -103,7 +109,8 @@ class Engine {
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void HandOver() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void End(const Status& status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  void DropQueues() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  Waiting DropQueues() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  static void TellEnded(const Waiting& waiting);
 
   const Parts parts_;
   std::stop_source stop_;  // requested by Stop()

@@ -292,21 +292,19 @@ void Outbox::ForgetGone(ToNode& to) {
   }
 }
 
-void Outbox::Drop() {
+std::vector<TakenParcel> Outbox::Drop() {
+  std::vector<TakenParcel> waiting;
   for (auto& [node, to] : nodes_) {
     for (auto& [parcel, asked] : std::exchange(to.asked, {})) {
-      for (Waiting& each : asked) {
-        each.done(Status(StatusCode::kCancelled, "the run has ended"));
-      }
+      for (Waiting& each : asked) waiting.push_back(std::move(each.done));
     }
     for (std::deque<Waiting>* const ready : {&to.ready, &to.ready_ahead}) {
-      for (Waiting& each : std::exchange(*ready, {})) {
-        each.done(Status(StatusCode::kCancelled, "the run has ended"));
-      }
+      for (Waiting& each : std::exchange(*ready, {})) waiting.push_back(std::move(each.done));
     }
     to.waiting = 0;
   }
   ready_ = 0;
+  return waiting;
 }
 
 void Outbox::ReleaseAll() {

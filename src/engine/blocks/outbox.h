@@ -51,8 +51,8 @@ class Outbox final : public ResidencyClient {
   // Whether samples of steps up to `sequence` (LoopContext::sequence) are still to be taken.
   [[nodiscard]] bool Owes(std::uint64_t sequence = ~std::uint64_t{0}) const;
 
-  // The run has ended: nothing is given any more.
-  void Drop();
+  // The run has ended: nothing is given any more. Who waits for what; the caller tells them.
+  [[nodiscard]] std::vector<TakenParcel> Drop();
   void ReleaseAll();
 
   void OnKept(std::span<KeptBytes> kept) override;

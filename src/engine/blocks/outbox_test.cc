@@ -28,7 +28,7 @@ class NoSteps final : public ResidencyClient {
 class OutboxTest : public ::testing::Test {
  public:
   ~OutboxTest() override {
-    outbox_.Drop();
+    static_cast<void>(outbox_.Drop());
     outbox_.ReleaseAll();
     blocks_.ReleaseAll();
   }

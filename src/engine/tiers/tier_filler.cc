@@ -329,11 +329,11 @@ void TierFiller::AnswerBrought(SampleId sample, const Status& status) {
   brought_.erase(begin, end);
 }
 
-void TierFiller::DropBrought() {
+std::vector<TakenEntry> TierFiller::DropBrought() {
   to_bring_.clear();
-  for (auto& [sample, done] : std::exchange(brought_, {})) {
-    done(Status(StatusCode::kCancelled, "the run has ended"));
-  }
+  std::vector<TakenEntry> waiting;
+  for (auto& [sample, done] : std::exchange(brought_, {})) waiting.push_back(std::move(done));
+  return waiting;
 }
 
 std::vector<Fetch*> TierFiller::Prepare(Fill& fill) {

@@ -65,8 +65,8 @@ class TierFiller final : public FetchClient {
   // Neither waits for ever, whatever others say: each is one of four reads at least. The caller
   // flushes.
   void BringBefore(std::uint64_t deadline);
-  // The run has ended: nothing is brought any more.
-  void DropBrought();
+  // The run has ended: nothing is brought any more. Who waits for what; the caller tells them.
+  [[nodiscard]] std::vector<TakenEntry> DropBrought();
 
   // The entry of a sample is used: counts it. Returns the tier's number.
   TierNumber CountUse(SampleId sample, const Tier::EntryRef& entry);
