@@ -86,7 +86,18 @@ concept IsShown = requires(const T& value) {
   Shown(value);
 };
 
-// The first option that differs. What is not shown, as a transform, is compared by Comparable().
+template <typename T>
+inline constexpr bool kIsOptional = false;
+template <typename T>
+inline constexpr bool kIsOptional<std::optional<T>> = true;
+template <typename T>
+inline constexpr bool kIsVector = false;
+template <typename T>
+inline constexpr bool kIsVector<std::vector<T>> = true;
+
+std::string GivenOrNot(bool given) { return given ? "given" : "not given"; }
+
+// The first option that differs. Numbers that only look alike are compared by Comparable().
 template <typename T>
 void Compare(std::string_view name, const T& first, const T& other,
              std::optional<Difference>& found) {
@@ -100,8 +111,32 @@ void Compare(std::string_view name, const T& first, const T& other,
     const auto known = std::find_if(kKnownAs.begin(), kKnownAs.end(),
                                     [&](const auto& each) { return each.first == name; });
     if (known != kKnownAs.end()) name = known->second;
-    if (name.empty() || Shown(first) == Shown(other)) return;
-    found = {.name = std::string(name), .first = Shown(first), .other = Shown(other)};
+    if (name.empty()) return;
+    if (Shown(first) != Shown(other)) {
+      found = {.name = std::string(name), .first = Shown(first), .other = Shown(other)};
+    }
+  } else if constexpr (std::is_same_v<T, SampleTable>) {
+    if (TableHash(first) == TableHash(other)) return;
+    const auto shown = [](const SampleTable& table) {
+      return table == nullptr ? "not given" : fmt::format("a table of {} numbers", table->size());
+    };
+    found = {.name = std::string(name), .first = shown(first), .other = shown(other)};
+  } else if constexpr (kIsOptional<T>) {
+    if (first.has_value() && other.has_value()) return Compare(name, *first, *other, found);
+    if (first.has_value() == other.has_value()) return;
+    found = {.name = std::string(name),
+             .first = GivenOrNot(first.has_value()),
+             .other = GivenOrNot(other.has_value())};
+  }
+  if constexpr (kIsVector<T>) {
+    if (!found.has_value() && first.size() != other.size()) {
+      found = {.name = std::string(name),
+               .first = fmt::format("of {} entries", first.size()),
+               .other = fmt::format("of {} entries", other.size())};
+    }
+    for (std::size_t i = 0; i < first.size() && !found.has_value(); ++i) {
+      Compare(name, first[i], other[i], found);
+    }
   }
 }
 
@@ -163,7 +198,7 @@ Status CompareOpen(const OpenSession& first, const OpenSession& other) {
   if (Comparable(first) != Comparable(other)) {
     return Status(StatusCode::kFailedPrecondition,
                   doing +
-                      ": a transform, a cost table or a profile differs; ranks of a node must "
+                      ": a number of a transform or of a profile differs; ranks of a node must "
                       "make equal loaders, in the same order");
   }
   if (other.options.job.rank - other.lane != first.options.job.rank - first.lane) {
@@ -204,7 +239,7 @@ Status CompareNodes(const OpenSession& own, const OpenSession& other) {
   }
   if (Encode(ClientMessage(own)) != Encode(ClientMessage(other))) {
     return Status(StatusCode::kFailedPrecondition,
-                  "a transform or a cost table differs; all nodes must make equal loaders, in the "
+                  "a number of a transform differs; all nodes must make equal loaders, in the "
                   "same order");
   }
   return Status();

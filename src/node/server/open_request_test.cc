@@ -1,6 +1,8 @@
 #include "node/server/open_request.h"
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -58,7 +60,17 @@ TEST(OpenRequestTest, RanksOfANodeThatDifferAreRefused) {
       {[](OpenSession& open) { open.options.job.batch_size = 5; },
        doing + "batch_size is 4 on rank 5 and 5 on rank 6" + remedy},
       {[](OpenSession& open) { open.options.fields[0].image->height = 9; },
-       doing + "a transform, a cost table or a profile differs" + remedy},
+       doing + "height is 8 on rank 5 and 9 on rank 6" + remedy},
+      {[](OpenSession& open) { open.options.fields[0].image.reset(); },
+       doing + "fields is [image (transformed)] on rank 5 and [image] on rank 6" + remedy},
+      {[](OpenSession& open) { open.options.nodes = PeerListen{}; },
+       doing + "nodes is not given on rank 5 and given on rank 6" + remedy},
+      {[](OpenSession& open) { open.options.preprocess.emplace_back(); },
+       doing + "preprocess is of 0 entries on rank 5 and of 1 entries on rank 6" + remedy},
+      {[](OpenSession& open) {
+         open.options.order.costs = std::make_shared<const std::vector<std::uint32_t>>(3);
+       },
+       doing + "costs is not given on rank 5 and a table of 3 numbers on rank 6" + remedy},
       {[](OpenSession& open) { open.options.job.rank = 7; },
        doing + "its local rank 2 belongs to rank 6; the ranks of a node must be neighbours, in the "
                "order of their local ranks"},
@@ -80,7 +92,7 @@ TEST(OpenRequestTest, NodesThatDifferAreRefused) {
       {[](OpenSession& open) { open.options.order.name = "epoch"; },
        "order is " + own.options.order.name + " here and epoch there" + remedy},
       {[](OpenSession& open) { open.options.fields[0].image->width = 9; },
-       "a transform or a cost table differs" + remedy},
+       "width is 8 here and 9 there" + remedy},
   };
   for (const Case& each : cases) {
     OpenSession open = own;
