@@ -26,11 +26,11 @@ def image() -> bytes:
     ("arguments", "said"),
     [
         ([], "--name SOCKET is missing"),
-        (["--nome", "x"], "argument '--nome' is unknown or has no value"),
+        (["--nome", "x"], "argument '--nome' is unknown or has no value; see --help"),
         (["--name"], "argument '--name' is unknown or has no value"),
         (
             ["--links", "127.0.0.1:0", "--key"],
-            "argument '--key' of --links is unknown or has no value",
+            "argument '--key' of --links is unknown or has no value; see --help",
         ),
         (["--name", "x", "--memory", "4G"], "--memory: got '4G', must be a number of bytes"),
     ],
