@@ -68,9 +68,10 @@ TEST(ColumnSpoolTest, AFileThatLostItsEndIsUnavailable) {
   const UniqueFd file(memfd_create("short", MFD_CLOEXEC));
   ASSERT_TRUE(WriteAll(file.get(), 0, Bytes(3)).ok());
   Bytes bytes(8);
-  EXPECT_EQ(ReadAll(file.get(), 1, bytes).ToString(),
-            "Unavailable: reading 6 bytes at byte 3: a temporary file has lost its end; use another "
-            "disk");
+  EXPECT_EQ(
+      ReadAll(file.get(), 1, bytes).ToString(),
+      "Unavailable: reading 6 bytes at byte 3: a temporary file has lost its end; use another "
+      "disk");
 }
 
 TEST(ColumnSpoolTest, AFullDiskIsResourceExhausted) {

@@ -1,4 +1,4 @@
-// What is said of an index file whose bytes contradict each other, behind checksums that are right.
+// Errors of an index file whose bytes contradict each other, behind checksums that are right.
 
 #include <filesystem>
 #include <functional>
@@ -88,7 +88,8 @@ std::vector<Damage> Damages() {
       {"TextEndsEarly", [](Bytes& it) { Store(std::uint64_t{2}, EndsOf(it) + 16); }, true,
        "ends of the values of field 'text': the last ends at byte 2 of 3"},
       {"TextEndsBackwards", [](Bytes& it) { Store(std::uint64_t{5}, EndsOf(it) + 8); }, true,
-       "ends of the values of field 'text': entry 1: value at bytes [0, 5) of 3, must be a multiple of 1"},
+       "ends of the values of field 'text': entry 1: value at bytes [0, 5) of 3, must be a "
+       "multiple of 1"},
   };
 }
 
@@ -107,9 +108,10 @@ TEST(RelativeIndexTest, AWorkingFolderThatIsGoneIsNamed) {
   }
   const Status status = internal::OpenIndexInMemory(file, "a.hri", nullptr).status();
   std::filesystem::current_path(before);
-  EXPECT_EQ(status.ToString(),
-            "FailedPrecondition: reading index 'a.hri': finding the working folder: No such file or "
-            "directory; change to a folder that exists");
+  EXPECT_EQ(
+      status.ToString(),
+      "FailedPrecondition: reading index 'a.hri': finding the working folder: No such file or "
+      "directory; change to a folder that exists");
 }
 
 }  // namespace

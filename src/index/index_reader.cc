@@ -174,7 +174,8 @@ Status IndexView::CheckColumn(std::size_t field, SampleId id, bool is_inline) co
   }
   if (parts_.fields[field].is_inline != is_inline) {
     const std::string name = Quoted(parts_.fields[field].name);
-    if (is_inline) return InvalidArgument("field {} has no inline values: ask for its extents", name);
+    if (is_inline)
+      return InvalidArgument("field {} has no inline values: ask for its extents", name);
     return InvalidArgument("field {} has no extents: ask for its inline values", name);
   }
   return Status();

@@ -168,9 +168,10 @@ TEST_F(OutboxTest, ASampleThatWasGivenIsRefusedThoughItsParcelIsThere) {
                  [&](Result<OwnedBytes> bytes) { said.push_back(bytes.status().ToString()); });
     test_.Run();
   }
-  EXPECT_THAT(said, ElementsAre("OK",
-                                "InvalidArgument: taking samples 0 to 1 of parcel 0: they were given "
-                                "before"));
+  EXPECT_THAT(said,
+              ElementsAre("OK",
+                          "InvalidArgument: taking samples 0 to 1 of parcel 0: they were given "
+                          "before"));
 }
 
 }  // namespace

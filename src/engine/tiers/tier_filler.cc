@@ -208,7 +208,8 @@ std::unique_ptr<TierFiller::Fill> TierFiller::NextAhead() {
   while (const auto ahead = cache_.NextAhead()) {
     if (inserting_.contains(Raw(ahead->sample))) continue;
     auto fill = Make(*ahead, loop_.LastDeadline());
-    if (fill.ok()) return std::move(fill).value();  // Else the row that delivers the sample reports it.
+    if (fill.ok())
+      return std::move(fill).value();  // Else the row that delivers the sample reports it.
   }
   return nullptr;
 }

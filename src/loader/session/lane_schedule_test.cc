@@ -324,7 +324,8 @@ TEST_F(LaneScheduleTest, AListHasNoScheduleOfItsOwnAndIsOfOneRank) {
                 ": a sampler says what comes when, and a schedule file is for the job's own order; "
                 "leave one of them out");
   EXPECT_EQ(refused(*Open(Options(), "lobster")),
-            "InvalidArgument: a list of samples for 4 ranks of a node: each rank has a sampler of its own; leave "
+            "InvalidArgument: a list of samples for 4 ranks of a node: each rank has a sampler of "
+            "its own; leave "
             "node_process= out");
 }
 

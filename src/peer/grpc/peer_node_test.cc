@@ -325,7 +325,8 @@ TEST(PeerNodeTest, ANodeThatIsGoneIsNamedWhenARunBegins) {
   other.reset();
   const Status told = node->Agree(1, "", Always).status();
   EXPECT_EQ(told.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(told.message()), testing::StartsWith("beginning run 1 with node 1 (" + gone + "): "));
+  EXPECT_THAT(std::string(told.message()),
+              testing::StartsWith("beginning run 1 with node 1 (" + gone + "): "));
   EXPECT_THAT(std::string(told.message()), testing::EndsWith("; see whether that node runs"));
 }
 

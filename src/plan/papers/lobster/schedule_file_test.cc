@@ -208,7 +208,7 @@ TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
 TEST(ScheduleFileTest, ARecordThatIsTooLargeIsTold) {
   Bytes file = FileOf(Header(), RandomSteps(Header(), 1, 1));
   file[107] = std::byte{0x40};  // the highest byte of its length
-  EXPECT_THAT(ErrorOf(file), StartsWith("reading schedule a.schedule, byte 104: a record of 10737"));
+  EXPECT_THAT(ErrorOf(file), StartsWith("reading schedule a.schedule, byte 104: a record of 1073"));
   EXPECT_THAT(ErrorOf(file),
               EndsWith(" bytes, at most 67108864; copy the file again, or make it again"));
 }
