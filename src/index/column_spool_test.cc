@@ -1,5 +1,6 @@
 #include "index/column_spool.h"
 
+#include <sys/mman.h>
 #include <sys/mount.h>
 
 #include <filesystem>
@@ -7,6 +8,7 @@
 
 #include "base/prng.h"
 #include "gtest/gtest.h"
+#include "index/file_io.h"
 #include "index/test_contents.h"
 
 namespace headrace::internal {
@@ -60,6 +62,16 @@ TEST(ColumnSpoolTest, ShortColumnsTouchNoDiskAndLongOnesHaveNoName) {
   spool.AddColumn();
   EXPECT_TRUE(spool.Append(0, Bytes(5 * kChunk)).ok());
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(ColumnSpoolTest, AFileThatLostItsEndIsUnavailable) {
+  const UniqueFd file(memfd_create("short", MFD_CLOEXEC));
+  ASSERT_TRUE(WriteAll(file.get(), 0, Bytes(3)).ok());
+  Bytes bytes(8);
+  EXPECT_EQ(
+      ReadAll(file.get(), 1, bytes).ToString(),
+      "Unavailable: reading 6 bytes at byte 3: a temporary file has lost its end; use another "
+      "disk");
 }
 
 TEST(ColumnSpoolTest, AFullDiskIsResourceExhausted) {

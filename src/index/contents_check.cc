@@ -92,9 +92,6 @@ Status CheckField(const IndexContents& contents, const Field& field) {
 }
 
 Status CheckObjects(const IndexContents& contents) {
-  if (contents.objects.size() > kObjectsMax) {
-    return InvalidArgument("{} objects, must be at most 2^40", contents.objects.size());
-  }
   for (std::size_t i = 0; i < contents.objects.size(); ++i) {
     if (const auto why = WhyObjectNameIsWrong(contents.objects[i].name)) {
       return InvalidArgument("object {}: {}", i, *why);

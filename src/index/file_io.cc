@@ -47,7 +47,7 @@ Status ReadAll(int fd, std::uint64_t offset, std::span<std::byte> to) {
     if (read <= 0) {
       const Status cause = read < 0 ? FileError(errno, "a temporary file")
                                     : Status(StatusCode::kUnavailable,
-                                             "a temporary file is short; free space there");
+                                             "a temporary file has lost its end; use another disk");
       return cause.WithContext(
           fmt::format("reading {} at byte {}", FormatBytes(to.size()), offset));
     }

@@ -10,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/index_rules.h"
 #include "index/test_contents.h"
 
 namespace headrace {
@@ -308,6 +309,15 @@ TEST(IndexBuilderTest, NoFieldsAndAWrongRootAreInvalidArgument) {
   const auto builder = IndexBuilder::Create(folder / "i", "/").value();
   EXPECT_THAT(builder->Publish().ToString(), HasSubstr("no fields"));
   EXPECT_TRUE(IsEmpty(folder));
+}
+
+// Refused by their number: none is read.
+TEST(IndexBuilderTest, MoreObjectsThan2To40AreInvalidArgument) {
+  const TestFolder folder;
+  const auto builder = IndexBuilder::Create(folder / "i", "/").value();
+  const IndexContents::Object one;
+  EXPECT_THAT(builder->AddObjects({&one, internal::kObjectsMax + 1}).ToString(),
+              HasSubstr("1099511627777 objects, must be at most 2^40"));
 }
 
 // Of 3,000 extents a part was added before the wrong one was seen.

@@ -51,9 +51,6 @@ constexpr unsigned kFlagChecksums = 2;
 // An attribute's entry: length of key, length of value (u64 each), key, value.
 constexpr std::size_t kAttributeEntryBytes = 16;
 
-// Of a damaged header.
-constexpr char kRemedy[] = "; copy the file again, or index the dataset again (headrace index)";
-
 template <typename T>
 void Append(T value, std::vector<std::byte>& to) {
   std::array<std::byte, sizeof(T)> bytes{};
@@ -232,10 +229,10 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   }
   if (file.size() < kHeaderBytes) {
     return DataLoss("truncated: the file has {} bytes, its header alone {}{}", file.size(),
-                    kHeaderBytes, kRemedy);
+                    kHeaderBytes, kDamageRemedy);
   }
   if (Hash64(file.first(kHeaderChecksumAt)) != Load<std::uint64_t>(from + kHeaderChecksumAt)) {
-    return DataLoss("header: its checksum is wrong{}", kRemedy);
+    return DataLoss("header: its checksum is wrong{}", kDamageRemedy);
   }
   const auto version = Load<std::uint32_t>(from + kVersionAt);
   if (version < kFirstVersion || version > kCodedVersion) {
@@ -259,14 +256,14 @@ Result<IndexHeader> DecodeHeader(std::span<const std::byte> file) {
   const std::span<const std::byte> reserved =
       file.subspan(kReservedAt, kHeaderChecksumAt - kReservedAt);
   if (std::any_of(reserved.begin(), reserved.end(), [](std::byte b) { return b != std::byte{}; })) {
-    return DataLoss("header: reserved bytes are not zero{}", kRemedy);
+    return DataLoss("header: reserved bytes are not zero{}", kDamageRemedy);
   }
   if (header.object_count > kObjectsMax) {
-    return DataLoss("header: {} objects, more than 2^40{}", header.object_count, kRemedy);
+    return DataLoss("header: {} objects, more than 2^40{}", header.object_count, kDamageRemedy);
   }
   if (header.file_bytes != file.size()) {
     return DataLoss("truncated or extended: the file has {} bytes, its header says {}{}",
-                    file.size(), header.file_bytes, kRemedy);
+                    file.size(), header.file_bytes, kDamageRemedy);
   }
   return header;
 }

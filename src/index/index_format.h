@@ -59,6 +59,9 @@ inline constexpr std::size_t kFieldsSection = 0;
 inline constexpr std::size_t kRootSection = 1;
 inline constexpr std::size_t kAttributesSection = 2;
 inline constexpr std::size_t kNameBytesFromEnd = 2;
+// Behind what is damaged.
+inline constexpr char kDamageRemedy[] =
+    "; copy the file again, or index the dataset again (headrace index)";
 inline constexpr std::uint64_t kSectionsMin = 8;  // 7 that belong to no field, 1 column
 
 // An entry of the section table.

@@ -22,7 +22,7 @@ Status ReadingIndex(const std::string& path, const Status& why) {
   const bool is_damage = why.code() == StatusCode::kDataLoss;
   std::string text(why.message());
   if (is_damage && text.find("headrace index") == std::string::npos) {
-    text += "; copy the file again, or index the dataset again (headrace index)";
+    text += kDamageRemedy;
   }
   return Status(why.code(), std::move(text)).WithContext("reading index " + Quoted(path));
 }
@@ -122,7 +122,8 @@ class Opener {
     std::error_code error;
     const auto path = std::filesystem::absolute(parts_.path, error);
     if (error) {
-      return FailedPrecondition("finding the working folder: {}", error.message());
+      return FailedPrecondition("finding the working folder: {}; change to a folder that exists",
+                                error.message());
     }
     parts_.root = path.lexically_normal().parent_path().string();
     return Status();

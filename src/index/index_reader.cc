@@ -173,9 +173,10 @@ Status IndexView::CheckColumn(std::size_t field, SampleId id, bool is_inline) co
                       Counted(sample_count(), "sample"));
   }
   if (parts_.fields[field].is_inline != is_inline) {
-    return InvalidArgument(
-        "field {}{}", Quoted(parts_.fields[field].name),
-        is_inline ? " has extents, no inline values" : " has inline values, no extents");
+    const std::string name = Quoted(parts_.fields[field].name);
+    if (is_inline)
+      return InvalidArgument("field {} has no inline values: ask for its extents", name);
+    return InvalidArgument("field {} has no extents: ask for its inline values", name);
   }
   return Status();
 }

@@ -214,9 +214,9 @@ TEST(IndexTest, ExtentsAndInlineValuesAreNotInterchangeable) {
   const Bytes file = FileOf(SmallContents());
   const auto index = OpenBytes(file).value();
   EXPECT_EQ(index->extent(3, SampleId{0}).status().ToString(),
-            "InvalidArgument: field 'label' has inline values, no extents");
+            "InvalidArgument: field 'label' has no extents: ask for its inline values");
   EXPECT_EQ(index->inline_value(0, SampleId{0}).status().ToString(),
-            "InvalidArgument: field 'image' has extents, no inline values");
+            "InvalidArgument: field 'image' has no inline values: ask for its extents");
 }
 
 // The hash and its input are part of the format: a change here makes every saved state of a loader

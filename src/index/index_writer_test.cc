@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/index_file.h"
 #include "index/test_contents.h"
 
 namespace headrace {
@@ -140,6 +141,13 @@ std::vector<Contradiction> Contradictions() {
          c.fields[3].info.shape = {kBig, kBig};
        },
        "field 3 'label': has 2^40 bytes a sample or more"},
+      {"ValuesOf2To64Bytes",
+       [](C& c) {
+         c.fields = {c.fields[3]};
+         c.fields[0].info.shape = {std::uint64_t{1} << 30};
+         c.sample_count = std::uint64_t{1} << 34;
+       },
+       "field 'label': its values must be below 2^64 bytes"},
       {"EmptyArray", [](C& c) { c.fields[3].info.shape = {0}; },
        "field 3 'label': has a dimension of 0: no bytes a sample"},
       {"TooFewExtents", [](C& c) { c.fields[1].extents.pop_back(); },
@@ -226,6 +234,18 @@ TEST(IndexWriterTest, TooManyFieldsOrAttributesAreInvalid) {
   contents.fields.resize(4097);
   EXPECT_THAT(WriteIndex(contents, folder / "i").ToString(),
               AllOf(HasSubstr("InvalidArgument"), HasSubstr("4097 fields, more than 4096")));
+}
+
+TEST(IndexWriterTest, AFileOf2To63BytesIsInvalid) {
+  const TestFolder folder;
+  const auto file = internal::AtomicFile::Create(folder / "i").value();
+  const internal::IndexOutline outline = {.sample_count = std::uint64_t{1} << 59,
+                                          .fields = {{.name = "bytes"}},
+                                          .root = "/data",
+                                          .attributes = {}};
+  const auto give = [](const internal::Section&, const internal::TakeBytes&) { return Status(); };
+  EXPECT_EQ(internal::WriteIndexFile(outline, give, *file).ToString(),
+            "InvalidArgument: it would exceed 2^63 bytes; index the dataset in parts");
 }
 
 TEST(IndexWriterTest, AFolderThatIsNotThereIsUnavailable) {

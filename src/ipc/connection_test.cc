@@ -20,6 +20,7 @@
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ipc/packet.h"
 #include "ipc/testing/raw_socket.h"
 
 namespace headrace {
@@ -261,7 +262,15 @@ TEST_F(ConnectionTest, WithoutDescriptorsLeftAMessageWithSomeIsAnErrorThatSaysSo
     EXPECT_THAT(status.message(),
                 HasSubstr("2 descriptors: 0 could be opened; raise the limit (ulimit -n)"));
     EXPECT_EQ(one_->Send(Pattern(100'000, 0)).code(), StatusCode::kResourceExhausted);
-    EXPECT_EQ(IpcConnection::MakePair().status().code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(
+        IpcConnection::MakePair().status().ToString(),
+        "ResourceExhausted: making two connected sockets: Too many open files; raise the limit "
+        "(ulimit -n)");
+    EXPECT_EQ(IpcConnection::Connect("somebody").status().ToString(),
+              "ResourceExhausted: connecting to socket @somebody: Too many open files; raise the "
+              "limit (ulimit -n)");
+    EXPECT_EQ(internal::PeerOf(-1).status().ToString(),
+              "InvalidArgument: reading the credentials of a peer: Bad file descriptor");
   }
   EXPECT_EQ(Received().bytes.size(), 1);
 }

@@ -354,11 +354,15 @@ TEST_F(ServerTest, WithoutDescriptorsItWaitsInsteadOfSpinning) {
     none.rlim_cur = static_cast<rlim_t>(next.get());
   }
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string another = IpcServer::Make({}, handler_).status().ToString();
   const std::uint64_t wakeups = server_->stats().wakeups;
   const bool connected = RawConnect(socket.get(), name_);
   while (server_->stats().accept_pauses < 2) std::this_thread::yield();
   const IpcServerStats stats = server_->stats();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(another,
+            "ResourceExhausted: making a server of messages: Too many open files; raise the limit "
+            "(ulimit -n)");
   ASSERT_TRUE(connected);
   EXPECT_LE(stats.wakeups - wakeups, 8);
   EXPECT_NE(handler_.WaitForPeer(1), nullptr);  // It comes once there are descriptors again.

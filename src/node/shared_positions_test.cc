@@ -1,7 +1,10 @@
 // Ranks of a node that get the same batches, as those of a tensor group.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,19 +22,25 @@ class SharedPositionsTest : public NodeServerTest {
   // have the same.
   std::unique_ptr<RemoteLoader> OpenSeat(std::uint32_t seat, std::uint32_t seats,
                                          LoaderOptions options) const {
+    const std::uint32_t lane = seat * options.job.world_size / seats;
+    auto opened = TryOpenSeat(seat, seats, lane, std::move(options));
+    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    return std::move(opened).value();
+  }
+  Result<std::unique_ptr<RemoteLoader>> TryOpenSeat(std::uint32_t seat, std::uint32_t seats,
+                                                    std::uint32_t lane,
+                                                    LoaderOptions options) const {
     const std::uint32_t lanes = options.job.world_size;
-    options.job.rank = seat * lanes / seats;
+    options.job.rank = lane;
     const NodeAddress address{
         .socket = socket_,
         .job = "job",
         .local_rank = seat,
         .local_ranks = seats,
-        .lanes = NodeAddress::Lanes{.process = seat, .lane = options.job.rank, .lanes = lanes},
+        .lanes = NodeAddress::Lanes{.process = seat, .lane = lane, .lanes = lanes},
         .index_path = dataset_.index_path(),
         .fingerprint = dataset_.index()->fingerprint()};
-    auto opened = RemoteLoader::Open(address, std::move(options), [] { return true; });
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
-    return std::move(opened).value();
+    return RemoteLoader::Open(address, std::move(options), [] { return true; });
   }
 };
 
@@ -114,6 +123,24 @@ TEST_F(SharedPositionsTest, APositionHasTakenABatchWhenAllOfItsRanksHave) {
   });
   EXPECT_EQ(got, Alone(0, options));
   EXPECT_EQ(got_other, Alone(0, options));
+}
+
+TEST_F(SharedPositionsTest, MoreRanksThanAPositionMayHaveAreRefused) {
+  Serve();
+  const auto first = OpenSeat(0, 4, OptionsOf(2));
+  const auto second = OpenSeat(1, 4, OptionsOf(2));
+  EXPECT_EQ(std::string(TryOpenSeat(2, 4, /*lane=*/0, OptionsOf(2)).status().message()),
+            "process " + std::to_string(::getpid()) +
+                " joins job 'job' at position 0 of 2 on this node: 2 ranks are there already, as "
+                "many as each position may have; give each process its own LOCAL_RANK");
+}
+
+TEST_F(SharedPositionsTest, NodesOfALoaderThatWasOpenedWithoutAnyAreRefused) {
+  Serve();
+  const auto loader = OpenSeat(0, 1, OptionsOf(1));
+  EXPECT_EQ(loader->ConnectNodes({}).ToString(),
+            "FailedPrecondition: connecting nodes: the loader was opened without any; open it with "
+            "nodes");
 }
 
 }  // namespace

@@ -77,5 +77,16 @@ TEST(ShelfTest, TakesBackOnlyWhenNothingIsInUse) {
   EXPECT_TRUE(taken_back);
 }
 
+TEST(ShelfTest, ANodeThatPlansNoParcelsSaysSo) {
+  OneSample held;
+  Shelf shelf;
+  shelf.Give(&held);
+  std::string said;
+  shelf.TakeParcel(1, {.count = 1},
+                   [&](const Result<OwnedBytes>& bytes) { said = bytes.status().ToString(); });
+  EXPECT_EQ(said, "InvalidArgument: this node sends no parcels");
+  shelf.Give(nullptr);
+}
+
 }  // namespace
 }  // namespace headrace

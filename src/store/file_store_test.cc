@@ -1,6 +1,7 @@
 // Files that differ from the index, and limits: for every store that reads files.
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -418,6 +419,16 @@ TEST(FileTableTest, OutOfDescriptorsItClosesThoseThatNobodyUses) {
     }
     return table.open_files() == 1;
   }));
+}
+
+TEST(ReadAtTest, WhatTheFileSystemRefusesIsTold) {
+  const UniqueFd file(memfd_create("file", MFD_CLOEXEC));
+  std::byte byte{};
+  EXPECT_EQ(ReadAt(file.get(), {&byte, 1}, std::uint64_t{1} << 63, 1).status().ToString(),
+            "InvalidArgument: pread: the file system refuses this offset, size or buffer (EINVAL); "
+            "copy the data to another file system");
+  EXPECT_EQ(ReadAt(-1, {&byte, 1}, 0, 1).status().ToString(),
+            "FailedPrecondition: pread: Bad file descriptor");
 }
 
 }  // namespace

@@ -75,7 +75,15 @@ TEST(SsdTierTest, AFolderIsMadeButNotItsParents) {
   folder.options().folder = folder.parent() + "/no/such";
   const Status status = folder.Open();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(status), AllOf(HasSubstr("/no/such"), HasSubstr("No such file")));
+  EXPECT_EQ(Message(status), "SSD tier '" + folder.options().folder +
+                                 "': the folder around it is missing; make it first");
+  for (const auto& [name, why] :
+       {std::pair(std::string(300, 'x'), ": making the folder: File name too long"),
+        std::pair(std::string("tier/headrace-tier.data/in"),
+                  ": making the folder: Not a directory")}) {
+    folder.options().folder = folder.parent() + "/" + name;
+    EXPECT_EQ(Message(folder.Open()), "SSD tier '" + folder.options().folder + "'" + why);
+  }
 }
 
 TEST(SsdTierTest, ASecondUserIsRefusedAndToldTheWayOut) {
@@ -267,7 +275,8 @@ TEST(SsdTierTest, ANameOfOursThatIsNoFileIsRefusedAndSaysWhatItIs) {
 TEST(SsdTierTest, AFolderThatIsAFileIsRefused) {
   SsdFolder folder;
   WriteFile(folder.options().folder, "a file");
-  EXPECT_EQ(folder.Open().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(folder.Open().ToString(), "FailedPrecondition: SSD tier '" + folder.options().folder +
+                                          "': it is no folder; give the tier another");
 }
 
 TEST(SsdTierTest, ASmallerCapacityKeepsWhatLiesInsideIt) {
@@ -456,6 +465,13 @@ TEST(SsdTierTest, ADiskThatIsFullAtTheStartIsAnError) {
   const Status status = folder.Open();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(Message(status), HasSubstr("free space there, or lower the tier's capacity"));
+  io.FailWrites(0);
+  ASSERT_TRUE(folder.Open().ok());
+  folder.Close();
+  io.FailReads(EIO);
+  EXPECT_EQ(folder.Open().ToString(),
+            "Unavailable: reading '" + folder.PathOf(kTierJournalName) +
+                "': Input/output error; read the kernel's log (dmesg), and check the disk");
 }
 
 TEST(SsdTierTest, AFullFileSystemDegradesTheTier) {

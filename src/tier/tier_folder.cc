@@ -122,9 +122,11 @@ Result<std::unique_ptr<TierFolder>> TierFolder::Open(TierFolderOptions options,
 Status TierFolder::Lock() {
   const std::string doing = "SSD tier '" + options_.path + "'";
   if (::mkdir(options_.path.c_str(), 0777) != 0 && errno != EEXIST) {
+    if (errno == ENOENT) return Refused(doing, "the folder around it is missing; make it first");
     return OpenError(errno, doing + ": making the folder");
   }
   folder_ = UniqueFd(::open(options_.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder_ && errno == ENOTDIR) return Refused(doing, "it is no folder; give the tier another");
   if (!folder_) return OpenError(errno, doing + ": opening the folder");
   if (::flock(folder_.get(), LOCK_EX | LOCK_NB) == 0) return Status();
   if (errno == EWOULDBLOCK) {
@@ -167,7 +169,8 @@ Result<std::uint64_t> TierFolder::OpenData() {
                                O_RDWR | O_DIRECT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   }
   struct stat stat = {};
-  if (::fstat(file.get(), &stat) != 0) return OpenError(errno, "stat of its data file");
+  if (::fstat(file.get(), &stat) != 0)
+    return OpenError(errno, "stat of '" + PathOf(kTierDataName) + "'");
   (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_RANDOM);
   data_ = std::make_unique<TierData>(PathOf(kTierDataName), std::move(file), std::move(direct),
                                      header().unit_bytes, io_);
@@ -177,11 +180,13 @@ Result<std::uint64_t> TierFolder::OpenData() {
 Result<JournalContents> TierFolder::ReadJournal() {
   HEADRACE_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(kTierJournalName, O_RDONLY));
   struct stat stat = {};
-  if (::fstat(file.get(), &stat) != 0) return OpenError(errno, "stat of its journal");
+  if (::fstat(file.get(), &stat) != 0)
+    return OpenError(errno, "stat of '" + PathOf(kTierJournalName) + "'");
   const auto file_bytes = static_cast<std::uint64_t>(stat.st_size);
   std::vector<std::byte> bytes(std::min<std::uint64_t>(file_bytes, kJournalHeaderBytes));
+  const std::string doing = "reading '" + PathOf(kTierJournalName) + "'";
   ssize_t got = ReadFully(io_, file.get(), bytes, 0, 1);
-  if (got < 0) return TierIoError(static_cast<int>(-got), "reading its journal");
+  if (got < 0) return TierIoError(static_cast<int>(-got), doing);
   HEADRACE_ASSIGN_OR_RETURN(const JournalContents head, ParseJournal(bytes));
   if (head.header.dataset != header().dataset) {
     return Refused("its entries", "they are of another dataset");
@@ -192,7 +197,7 @@ Result<JournalContents> TierFolder::ReadJournal() {
   }
   bytes.resize(std::min(file_bytes, JournalBytesMax(head.header)));
   got = ReadFully(io_, file.get(), bytes, 0, 1);
-  if (got < 0) return TierIoError(static_cast<int>(-got), "reading its journal");
+  if (got < 0) return TierIoError(static_cast<int>(-got), doing);
   return ParseJournal(std::span(bytes).first(static_cast<std::size_t>(got)));
 }
 

@@ -26,11 +26,11 @@ def image() -> bytes:
     ("arguments", "said"),
     [
         ([], "--name SOCKET is missing"),
-        (["--nome", "x"], "argument '--nome' is unknown or has no value"),
+        (["--nome", "x"], "argument '--nome' is unknown or has no value; see --help"),
         (["--name"], "argument '--name' is unknown or has no value"),
         (
             ["--links", "127.0.0.1:0", "--key"],
-            "argument '--key' of --links is unknown or has no value",
+            "argument '--key' of --links is unknown or has no value; see --help",
         ),
         (["--name", "x", "--memory", "4G"], "--memory: got '4G', must be a number of bytes"),
     ],
@@ -62,6 +62,20 @@ def test_options_of_the_node_process_that_are_wrong_are_named(
             "labels: got 3 for 8 samples",
         ),
         (lambda: _core.permutation(4, 0, 1 << 24, 0), r"epoch must be below 2\*\*24"),
+        (
+            lambda: _core.OrderStream("exact", {}, index=(8, 1), batch_size=-1),
+            "batch_size: got -1, expected another type, or a value in its range",
+        ),
+        (
+            lambda: _core.measure_copy(1, 0, 1),
+            "seconds: got 0.000000, must be above 0 and at most 3600",
+        ),
+        (
+            lambda: _core.IndexContents(1, "/data").add_extent_field(
+                "bytes", ("bytes", "uint8", []), (EMPTY, EMPTY, EMPTY)
+            ),
+            "extents: objects, offsets and sizes must have 1 entries each",
+        ),
     ],
 )
 def test_arguments_that_are_wrong_are_named(call: Callable[[], object], said: str) -> None:

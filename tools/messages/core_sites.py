@@ -236,7 +236,12 @@ class _Reader:
         for found in put.finditer(self._source.blank, start, before):
             if '"' in found[1] and "?" not in found[1]:
                 literal = True
-                text = literals(self._source, found.start(1), found.end(1))
-                yield HOLE + re.sub(r"\{[^{}]*\}", HOLE, text) + HOLE
+                yield HOLE + self._put(*found.span(1)) + HOLE
         if not literal:
             yield HOLE
+
+    def _put(self, start: int, end: int) -> str:
+        """A sum of strings, or what stands in a call of append()."""
+        if self._source.blank[:start].rstrip().endswith("="):
+            return "".join(self._text(start, end))
+        return re.sub(r"\{[^{}]*\}", HOLE, literals(self._source, start, end))

@@ -157,5 +157,22 @@ TEST_F(OutboxTest, APartThatIsNotThereIsRefusedWithItsNumbers) {
             "before");
 }
 
+TEST_F(OutboxTest, ASampleThatWasGivenIsRefusedThoughItsParcelIsThere) {
+  outbox_.Queue({{.node = 1,
+                  .number = 0,
+                  .samples = {{.block_read = 0, .sample = SampleId{0}},
+                              {.block_read = 0, .sample = SampleId{1}}}}});
+  std::vector<std::string> said;
+  for (int i = 0; i < 2; ++i) {
+    outbox_.Take(1, {.parcel = 0, .count = 1, .ids = NextHashOfIds(0, SampleId{0})},
+                 [&](Result<OwnedBytes> bytes) { said.push_back(bytes.status().ToString()); });
+    test_.Run();
+  }
+  EXPECT_THAT(said,
+              ElementsAre("OK",
+                          "InvalidArgument: taking samples 0 to 1 of parcel 0: they were given "
+                          "before"));
+}
+
 }  // namespace
 }  // namespace headrace

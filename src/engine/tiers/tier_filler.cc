@@ -207,27 +207,27 @@ void TierFiller::IssueAhead() {
 std::unique_ptr<TierFiller::Fill> TierFiller::NextAhead() {
   while (const auto ahead = cache_.NextAhead()) {
     if (inserting_.contains(Raw(ahead->sample))) continue;
-    std::unique_ptr<Fill> fill = Make(*ahead, loop_.LastDeadline());
-    if (fill != nullptr) return fill;  // Else the row that delivers the sample reports it.
+    auto fill = Make(*ahead, loop_.LastDeadline());
+    if (fill.ok())
+      return std::move(fill).value();  // Else the row that delivers the sample reports it.
   }
   return nullptr;
 }
 
-// Null: the index has no place of its bytes.
-std::unique_ptr<TierFiller::Fill> TierFiller::Make(const TierCache::Ahead& ahead,
-                                                   std::uint64_t deadline) {
+// Errors: those of the index, which has no place of its bytes
+Result<std::unique_ptr<TierFiller::Fill>> TierFiller::Make(const TierCache::Ahead& ahead,
+                                                           std::uint64_t deadline) {
   auto fill = std::make_unique<Fill>();
   fill->ahead = ahead;
   fill->deadline = deadline;
   fill->reads = std::vector<FillRead>(loop_.fields.size());
   std::uint64_t bytes = 0;
-  const Status status =
+  HEADRACE_RETURN_IF_ERROR(
       loop_.fields.VisitExtents(ahead.sample, [&](std::uint32_t field, const Extent& extent) {
         fill->reads[field].source = &loop_.storage;
         fill->reads[field].extent = extent;
         bytes += extent.range.size;
-      });
-  if (!status.ok()) return nullptr;
+      }));
   if (ahead.node == kNoNode || loop_.nodes == nullptr || bytes == 0) return fill;
   if (choice_.StorageIsFaster(ahead.node_tier, bytes)) {
     fill->ahead.node = kNoNode;
@@ -292,10 +292,11 @@ TierFiller::Issued TierFiller::IssueNextBrought() {
   if (tier == nullptr || tier->Find(sample)) {
     AnswerBrought(sample, Status());
   } else if (!inserting_.contains(Raw(sample))) {
-    std::unique_ptr<Fill> fill = Make({.sample = sample, .tier = tier}, deadline);
-    if (fill == nullptr) {
-      AnswerBrought(sample, DataLoss("the index has no place of the sample"));
+    auto made = Make({.sample = sample, .tier = tier}, deadline);
+    if (!made.ok()) {
+      AnswerBrought(sample, made.status());
     } else {
+      std::unique_ptr<Fill> fill = std::move(made).value();
       const auto memory = loop_.fetcher.Acquire(Prepare(*fill), loop_.staging, {.any = true});
       if (memory == Fetcher::Memory::kWait) return Issued::kNoMemory;
       if (memory == Fetcher::Memory::kNone) {

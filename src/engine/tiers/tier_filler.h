@@ -116,7 +116,8 @@ class TierFiller final : public FetchClient {
   Issued IssueNextBrought();
   void IssueAhead();
   std::unique_ptr<Fill> NextAhead();
-  [[nodiscard]] std::unique_ptr<Fill> Make(const TierCache::Ahead& ahead, std::uint64_t deadline);
+  [[nodiscard]] Result<std::unique_ptr<Fill>> Make(const TierCache::Ahead& ahead,
+                                                   std::uint64_t deadline);
   void AnswerBrought(SampleId sample, const Status& status);
   std::vector<Fetch*> Prepare(Fill& fill);
   bool AcquireWithin(Fill& fill);

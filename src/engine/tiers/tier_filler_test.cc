@@ -19,6 +19,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 // Says what a test gave it for the next step.
 struct GivenOps final : Placement {
@@ -155,6 +156,29 @@ TEST_F(TierFillerTest, WhatATierCouldNotGiveIsInsertedAnewUnlessItIsOnItsWay) {
   filler_->Finish(SampleId{1}, *ram_, Status(StatusCode::kCancelled, "not read"));
   EXPECT_EQ(filler_->FallBack(SampleId{1}, /*from_node=*/false), ram_.get());
   EXPECT_EQ(filler_->counts().fallbacks, 3U);
+}
+
+TEST_F(TierFillerTest, WhatIsNotBroughtIsToldWhy) {
+  Make({Insert(3), Insert(4), Insert(5)});
+  std::vector<std::string> said;
+  const auto bring = [&](std::uint64_t sample) {
+    filler_->Bring(SampleId{sample}, 0, [&](const Result<Tier::EntryRef>& entry) {
+      said.push_back(entry.status().ToString());
+    });
+  };
+  bring(3);
+  bring(5);
+  Advance({{.block = 3, .from = 0, .to = kNoTier}});
+  test_.index.samples = 5;  // The index is damaged where it has sample 5.
+  filler_->BringBefore(1);
+  EXPECT_THAT(said, UnorderedElementsAre("NotFound: bringing sample 3: the plan has gone on",
+                                         "OutOfRange: no such sample"));
+  for (int i = 0; i < 8192; ++i) bring(4);
+  said.clear();
+  bring(4);
+  EXPECT_THAT(said, ElementsAre("ResourceExhausted: bringing sample 4: 8192 others wait to be "
+                                "brought"));
+  filler_->DropBrought();
 }
 
 TEST_F(TierFillerTest, MovesASampleToTheTierThatIsToHaveIt) {

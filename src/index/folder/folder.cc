@@ -33,10 +33,14 @@ constexpr char kReportKey[] = "report";
 // Absolute, without a slash at its end. Does not resolve links: a link to the newest of several
 // datasets keeps that meaning.
 Result<std::string> AbsoluteRoot(const std::string& root) {
-  std::error_code error;
-  std::string path = std::filesystem::absolute(root, error).string();
-  if (error) {
-    return FailedPrecondition("finding the working folder: {}", error.message());
+  std::string path = root;
+  if (!root.starts_with('/')) {
+    std::error_code error;
+    path = (std::filesystem::current_path(error) / root).string();
+    if (error) {
+      return FailedPrecondition("finding the working folder: {}; change to a folder that exists",
+                                error.message());
+    }
   }
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
@@ -85,10 +89,10 @@ void AppendLabel(std::uint64_t label, std::uint64_t count, std::vector<std::byte
 Result<IndexContents> Build(const std::string& root, const FolderProgress& progress,
                             const std::vector<std::string>& skip, Executor* executor) {
   HEADRACE_ASSIGN_OR_RETURN(SkipRules rules, SkipRules::Parse(skip));
-  HEADRACE_ASSIGN_OR_RETURN(const RootListing listing, ListRoot(root, rules));
-  HEADRACE_RETURN_IF_ERROR(CheckHasClasses(listing));
   IndexContents contents;
   HEADRACE_ASSIGN_OR_RETURN(contents.root, AbsoluteRoot(root));
+  HEADRACE_ASSIGN_OR_RETURN(const RootListing listing, ListRoot(root, rules));
+  HEADRACE_RETURN_IF_ERROR(CheckHasClasses(listing));
   contents.fields.resize(2);
   IndexContents::Field& image = contents.fields[0];
   IndexContents::Field& label = contents.fields[1];

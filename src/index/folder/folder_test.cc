@@ -148,6 +148,19 @@ TEST_F(FolderTest, NamesThatAreNotUtf8KeepTheirBytes) {
   EXPECT_TRUE(FolderIndexIsCurrent(*Indexed()));
 }
 
+TEST_F(FolderTest, AWorkingFolderThatIsGoneIsNamed) {
+  const fs::path before = fs::current_path();
+  {
+    const internal::TestFolder gone;
+    fs::current_path(gone.path());
+  }
+  const Status status = BuildFolderIndex("data", {}).status();
+  fs::current_path(before);
+  EXPECT_THAT(status.ToString(),
+              HasSubstr("finding the working folder: No such file or directory; change to a folder "
+                        "that exists"));
+}
+
 TEST_F(FolderTest, TheRootIsAbsoluteWithoutSlashAtItsEnd) {
   Make({"c/a.jpg"});
   EXPECT_EQ(BuildFolderIndex(folder_.path() + "//", {}).value().root, folder_.path());

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
@@ -97,6 +98,16 @@ TEST(LoaderConfigTest, WhatComesFromOtherNodesAndGoesToThemIsPartOfTheMemory) {
   EXPECT_GT(config.value().parcel_bytes, 0U);
   EXPECT_GE(config.value().budget.staging_bytes, 2 * config.value().parcel_bytes);
   EXPECT_LE(config.value().memory_bytes(), 16 * kMega);
+}
+
+TEST(LoaderConfigTest, TiersOfADatasetThatLeavesOutSamplesAreRefused) {
+  LoaderOptions options = Options();
+  options.tiers.tiers = {{.path = "", .capacity_bytes = 2 * kMega}};
+  options.order.left_out = std::make_shared<const std::vector<std::uint32_t>>(2, 7);
+  EXPECT_EQ(ResolveConfig(MakeIndex(), options).status().ToString(),
+            "InvalidArgument: tiers of a dataset that leaves out 2 samples: tiers keep blocks with "
+            "all their samples; leave tiers= out, or open the dataset without skip= and give the "
+            "loader on_error='substitute'");
 }
 
 TEST(LoaderConfigTest, MoreReadsAreInFlightTheSmallerTheyAre) {

@@ -9,6 +9,7 @@
 #include "base/prng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/test_contents.h"
 #include "index/testing/table_index.h"
 #include "loader/planning/tier_room.h"
 
@@ -223,6 +224,44 @@ TEST(ResolvedOrderTest, AnExchangeOfOtherNodesThanThereAreIsRefused) {
   EXPECT_EQ(refused.message(),
             "order 'redox' on 2 nodes: rank 0 of 6 is the first of 2 on its node; each node must "
             "have as many ranks, and the job as many nodes");
+}
+
+TEST(ResolvedOrderTest, AnExchangeOfOtherNodesThanHomesIsRefused) {
+  const internal::TestFolder folder;
+  IndexContents contents;
+  contents.sample_count = 3;
+  contents.root = folder.path();
+  contents.fields.push_back({.info = {.name = "data"}});
+  for (std::uint64_t home = 0; home < 3; ++home) {
+    contents.objects.push_back({.name = "home-" + std::to_string(home) + "/a", .size = 4});
+    contents.fields.back().extents.push_back(internal::MakeExtent(home, 0, 4));
+  }
+  ASSERT_TRUE(WriteIndex(contents, folder / "index").ok());
+  OrderOptions job = JobOf(2, 0, 1);
+  job.sample_count = 3;
+  job.batch_size = 1;
+  const Status refused =
+      ResolvedOrder::Make(Index::Open(folder / "index").value(), job,
+                          {.name = "redox", .parameters = {{"nodes", std::int64_t{2}}}},
+                          /*has_peers=*/true)
+          .status();
+  EXPECT_EQ(refused.message(),
+            "order 'redox' with 2 nodes: the dataset has 3 homes (folders home-0, home-1, ...), "
+            "which must be as many; pack it with --shards-over 2, or run on 3 nodes and give the "
+            "order 3");
+}
+
+TEST(ResolvedOrderTest, NoTiersOrTooManyAreRefused) {
+  const auto status = [](std::size_t count) {
+    return MakeTierRoom(MakeIndexToOrder(), {.tiers = std::vector<TierSpec>(count)},
+                        *Plan(JobOf(1, 0, 1), {}))
+        .status()
+        .ToString();
+  };
+  const std::string most = std::to_string(kTiersMax);
+  EXPECT_EQ(status(0), "InvalidArgument: tiers: got 0 of them, must be 1 to " + most);
+  EXPECT_EQ(status(kTiersMax + 1), "InvalidArgument: tiers: got " + std::to_string(kTiersMax + 1) +
+                                       " of them, must be 1 to " + most);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/units.h"
 #include "engine/testing/loop_harness.h"
@@ -48,6 +49,41 @@ TEST(EngineRunTest, CloseWaitsForCallsInProgressNoLongerThanItsTimeout) {
   EXPECT_EQ(closed_inside, false);
   executor.RunAll();
   EXPECT_TRUE(run.Close(0));
+}
+
+// What other nodes ask for.
+TEST(EngineRunTest, ARunWithoutTiersAndOneThatHasEndedGiveNothing) {
+  LoopHarness test;
+  MemoryStore store({});
+  CountingSink sink;
+  ManualExecutor executor;
+  const MonotonicClock clock;
+  EngineRun run({.index = &test.index,
+                 .schema = test.schema,
+                 .store = &store,
+                 .executor = &executor,
+                 .clock = &clock,
+                 .lanes = {{.sink = &sink, .batch_memory = BufferPool::Make(kMiB)}},
+                 .staging = BufferPool::Make(kMiB)},
+                {}, MakeExactOrder({.sample_count = 8, .batch_size = 4}, {}).value(), nullptr,
+                [](std::uint32_t, const Batch&, std::int64_t) {});
+  std::vector<std::string> said;
+  const auto bring = [&] {
+    run.Bring(SampleId{3}, 0, [&](const Result<Tier::EntryRef>& entry) {
+      said.push_back(entry.status().ToString());
+    });
+  };
+  bring();
+  executor.RunAll();
+  EXPECT_TRUE(run.Close(-1));
+  bring();
+  run.TakeParcel(1, {.count = 1}, [&](const Result<OwnedBytes>& bytes) {
+    said.push_back(bytes.status().ToString());
+  });
+  EXPECT_EQ(said, (std::vector<std::string>{
+                      "NotFound: bringing sample 3 into a tier: the run has no tiers",
+                      "Unavailable: the run of this node has ended",
+                      "Unavailable: the run of this node has ended"}));
 }
 
 }  // namespace

@@ -300,6 +300,35 @@ TEST_F(LaneScheduleTest, AFileThatIsNoScheduleIsNotReplaced) {
   Plan(Options());  // One that is.
 }
 
+TEST_F(LaneScheduleTest, AFileThatIsCutBetweenRunsIsNamed) {
+  Plan(Options());
+  const auto job = Open(Options(), path());
+  ASSERT_NE(job, nullptr);
+  std::filesystem::resize_file(path(), 0);
+  EXPECT_FALSE(Run(*job, {}).ok()) << "it is read as zeros";
+  EXPECT_EQ(Run(*job, {}).ToString(), "DataLoss: schedule " + path() +
+                                          ": the file was cut while it was in use; write it again");
+}
+
+TEST_F(LaneScheduleTest, AListHasNoScheduleOfItsOwnAndIsOfOneRank) {
+  LoaderOptions options = Options();
+  options.job.world_size = options.job.ranks = 1;
+  Plan(options);
+  const ListOrderOptions list = {.ids = {SampleId{1}}, .batch_ends = {1}};
+  BatchQueue queue;
+  const auto refused = [&](Session& job) {
+    return job.StartList(list, &queue).status().ToString();
+  };
+  EXPECT_EQ(refused(*Open(options, path())),
+            "InvalidArgument: schedule " + path() +
+                ": a sampler says what comes when, and a schedule file is for the job's own order; "
+                "leave one of them out");
+  EXPECT_EQ(refused(*Open(Options(), "lobster")),
+            "InvalidArgument: a list of samples for 4 ranks of a node: each rank has a sampler of "
+            "its own; leave "
+            "node_process= out");
+}
+
 TEST_F(LaneScheduleTest, WhatPreprocessingTakesIsLearnedAndTakenAlong) {
   const auto job = Open(Options(/*tiers=*/false), "lobster");
   ASSERT_NE(job, nullptr);

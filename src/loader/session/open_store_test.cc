@@ -1,9 +1,11 @@
 #include "loader/session/open_store.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
@@ -11,6 +13,8 @@
 #include "gtest/gtest.h"
 #include "index/index_writer.h"
 #include "index/test_contents.h"
+#include "loader/config/loader_config.h"
+#include "loader/session/session.h"
 #include "store/memory_store.h"
 #include "store/testing/gated_store.h"
 #include "store/testing/temp_files.h"
@@ -112,6 +116,23 @@ TEST(OpenStoreTest, WithoutHomesAMissingFileIsAMissingFile) {
   EXPECT_EQ(gone.code(), StatusCode::kNotFound);
   EXPECT_THAT(gone.message(), testing::EndsWith("no such file; put it back, or index the dataset "
                                                 "again"));
+}
+
+// Of an order whose nodes read each its own home.
+TEST(OpenStoreTest, AHomeThatIsNotAtItsNodeIsToldBeforeARun) {
+  const internal::TestFolder folder;
+  const auto index = Missing(folder, "home-0/a", "home-1/b");
+  std::filesystem::create_directory(folder / "home-0");
+  LoaderOptions options;
+  options.job = {.batch_size = 1, .world_size = 2, .rank = 1};
+  options.order = {.name = "epoch", .parameters = {{"homes", std::int64_t{2}}}};
+  options.nodes = PeerListen{};
+  auto config = ResolveConfig(index, std::move(options));
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(Session::Open(index, std::move(config).value()).status().ToString(),
+            "FailedPrecondition: reading home 1 of 2 of a dataset: folder " + (folder / "home-1") +
+                " is not here, and this is node 1, which alone reads it; copy it here, or start "
+                "the nodes in the order of their homes");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "loader/config/resolved_order.h"
 #include "loader/session/session_tiers.h"
 #include "store/decoded/coded_catalog.h"
@@ -41,7 +42,9 @@ std::string RowSources::SourceName(const PlannedUse& use) const {
 Result<std::vector<PlannedRow>> RowSources::OfStep(Position position, std::uint32_t lane) const {
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order, order_->MakeOrder(position));
   const std::optional<Step> step = order->Next();
-  if (!step.has_value()) return Status(StatusCode::kOutOfRange, "the plan has no such step");
+  if (!step.has_value()) {
+    return OutOfRange("epoch {} step {}: the plan ends before it", position.epoch, position.step);
+  }
   const std::uint32_t rank = order_->job().rank + lane;
   const auto is_rank = [rank](const Delivery& delivery) { return delivery.rank == rank; };
   const auto begin = std::find_if(step->deliveries.begin(), step->deliveries.end(), is_rank);

@@ -27,8 +27,12 @@ class RowSourcesTest : public ::testing::Test {
         {.name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true}};
     index_ = index;
     schema_ = MakeSchema(*index_, {}).value();
-    const OrderOptions job{
-        .sample_count = 6, .batch_size = 1, .world_size = 2, .ranks = 2, .shuffle = false};
+    const OrderOptions job{.sample_count = 6,
+                           .batch_size = 1,
+                           .world_size = 2,
+                           .ranks = 2,
+                           .shuffle = false,
+                           .epochs = 2};
     order_ = std::make_shared<ResolvedOrder>(
         ResolvedOrder::Make(index_, job, {.name = "exact"}).value());
     EXPECT_TRUE(order_->Settle(0).ok());
@@ -73,6 +77,8 @@ TEST_F(RowSourcesTest, SamplesAndStepsThatAreNotThereAreErrors) {
   EXPECT_EQ(sources_->OfSamples(std::vector<SampleId>{SampleId{6}}).status().code(),
             StatusCode::kOutOfRange);
   EXPECT_FALSE(sources_->OfStep({.step = 3}, 0).ok());
+  EXPECT_EQ(sources_->OfStep({.epoch = 2}, 0).status().ToString(),
+            "OutOfRange: epoch 2 step 0: the plan ends before it");
 }
 
 }  // namespace

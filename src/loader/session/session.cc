@@ -53,8 +53,7 @@ Status CheckHome(const Index& index, const OrderOptions& job) {
   if (own.value()) return Status();
   return FailedPrecondition(
       "reading home {} of {} of a dataset: folder {}/{} is not here, and this is node {}, which "
-      "alone "
-      "reads it; copy it here, or start the nodes in the order of their homes",
+      "alone reads it; copy it here, or start the nodes in the order of their homes",
       job.node(), homes.count, index.root(), HomeFolder(job.node()), job.node());
 }
 

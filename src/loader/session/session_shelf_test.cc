@@ -1,11 +1,16 @@
 #include "loader/session/session_shelf.h"
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/units.h"
+#include "engine/testing/loop_harness.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "loader/config/resolved_order.h"
+#include "loader/session/session_tiers.h"
 
 namespace headrace {
 namespace {
@@ -58,6 +63,26 @@ TEST_F(SessionShelfTest, ARunThatHasEndedSaysSo) {
   Take(1, 1);
   ASSERT_THAT(ended_, SizeIs(1));
   EXPECT_THAT(ended_[0].ToString(), HasSubstr("this node has ended run 1"));
+}
+
+TEST(SessionShelfOfTiersTest, WhatNoTierHasIsNotReadForNodesThatAskByProgress) {
+  const LoopHarness test;
+  const auto index = std::make_shared<const TableIndex>(test.index);
+  const auto order = std::make_shared<ResolvedOrder>(
+      ResolvedOrder::Make(index, {.sample_count = 8, .batch_size = 1, .ranks = 1},
+                          {.name = "exact"})
+          .value());
+  ASSERT_TRUE(order->Settle(0).ok());
+  const auto tiers =
+      SessionTiers::Open(index, test.schema,
+                         {.tiers = {{.capacity_bytes = kMiB}}, .asks_by_progress = true}, order,
+                         /*verified=*/true, {})
+          .value();
+  SessionShelf shelf(tiers.get());
+  std::string said;
+  shelf.Take(SampleId{3}, 0,
+             [&](const Result<Tier::EntryRef>& entry) { said = entry.status().ToString(); });
+  EXPECT_EQ(said, "NotFound: sample 3 is not in a tier of this node yet");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ipc/connection.h"
 #include "ipc/testing/raw_socket.h"
@@ -18,6 +19,8 @@
 
 namespace headrace {
 namespace {
+
+using testing::HasSubstr;
 
 // A virtual time that only the test moves.
 class SetClock final : public Clock {
@@ -166,6 +169,25 @@ TEST_F(RemoteLoaderTest, TheLastFiguresOfALoaderThatIsClosedAreTheNodesThoughItA
   EXPECT_EQ(loader->stats().status().code(), StatusCode::kCancelled);  // Not the last one.
   EXPECT_EQ(looks, 1);
   node_.reset();
+}
+
+TEST_F(RemoteLoaderTest, WhatNoNodeSaysIsRefusedAndACloseIsExplained) {
+  const auto told = [&](const std::function<void()>& node) {
+    const auto loader = Open(/*answers=*/true).value();
+    while_waiting_ = [&] {
+      node();
+      while_waiting_ = [] { return true; };
+      return true;
+    };
+    const std::string said = loader->stats().status().ToString();
+    node_.reset();
+    return said;
+  };
+  EXPECT_THAT(told([&] { Say(SessionOpened{}); }), HasSubstr("the job was opened twice"));
+  EXPECT_THAT(told([&] { Say(Refused{}); }), HasSubstr("a refusal without a reason"));
+  EXPECT_THAT(told([&] { node_.reset(); }),
+              HasSubstr(Node() + " closed its connection to this rank, because the rank left its "
+                                 "messages unread, as a suspended process does; "));
 }
 
 }  // namespace

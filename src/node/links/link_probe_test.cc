@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "node/links/link_commands.h"
+#include "peer/grpc/testing/peer_harness.h"
 
 namespace headrace {
 namespace {
@@ -104,6 +105,17 @@ TEST(LinkCommandsTest, AnswersEachCommandByALine) {
   EXPECT_EQ(said[3], "ok");
   EXPECT_EQ(said[4], "error 3 measuring a link: this is the only node, and there must be another");
   EXPECT_THAT(said[5], StartsWith("error 3 links: got the command 'dance'"));
+}
+
+TEST(LinkSamplesTest, ASampleThatIsNotMeasuredIsRefused) {
+  const auto probe = Listening();
+  const auto node = PeerNode::Listen({}).value();
+  PeerGroup group{.addresses = {probe->address(), node->address()}, .token = "secret"};
+  ASSERT_TRUE(probe->Connect(group).ok());
+  group.node = 1;
+  ASSERT_TRUE(node->Connect(group).ok());
+  EXPECT_THAT(ReadAll(*node, 0, {{7000, 4096}})[0].status().ToString(),
+              HasSubstr("sample 7000: nodes that measure links have no such sample"));
 }
 
 }  // namespace

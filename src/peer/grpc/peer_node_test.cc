@@ -313,6 +313,23 @@ TEST(PeerNodeTest, AllNodesHearWhatEachSays) {
   }
 }
 
+TEST(PeerNodeTest, ANodeThatIsGoneIsNamedWhenARunBegins) {
+  auto node = PeerNode::Listen({}).value();
+  auto other = PeerNode::Listen({}).value();
+  const std::string gone = other->address();
+  ASSERT_TRUE(node->Connect({.node = 0,
+                             .addresses = {node->address(), gone},
+                             .token = "secret",
+                             .begin_ns = 1'000'000})
+                  .ok());
+  other.reset();
+  const Status told = node->Agree(1, "", Always).status();
+  EXPECT_EQ(told.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(told.message()),
+              testing::StartsWith("beginning run 1 with node 1 (" + gone + "): "));
+  EXPECT_THAT(std::string(told.message()), testing::EndsWith("; see whether that node runs"));
+}
+
 void BeginRun(Nodes& nodes, NodeNumber count, std::uint64_t round) {
   std::vector<std::future<Result<std::vector<std::string>>>> said;
   for (NodeNumber node = 0; node < count; ++node) {

@@ -122,6 +122,14 @@ TEST_P(EveryPlacementTest, BadRequestsAreNamed) {
 INSTANTIATE_TEST_SUITE_P(, EveryPlacementTest, testing::ValuesIn(Placements().rows()),
                          [](const auto& each) { return std::string(each.param->name()); });
 
+TEST(PlacementTest, ReuseIsOfFewerThan65536Nodes) {
+  Case made = RandomCase(1);
+  made.request.capacity_units.assign(65'536, made.request.capacity_units.front());
+  EXPECT_EQ(Placements().Find("reuse")->Make(made.request).status().ToString(),
+            "InvalidArgument: placement reuse: got 65536 nodes, must be below 65536; use "
+            "'frequency'");
+}
+
 TEST(PlacementTest, FindPlacementKnowsEveryNameAndListsThem) {
   for (const PlacementFactory* each : Placements().rows()) {
     EXPECT_EQ(Placements().Get(each->name()).value(), each);

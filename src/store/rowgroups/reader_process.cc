@@ -61,12 +61,14 @@ class SpawnPlan {
                                   : posix_spawnp(&pid, pointers[0], &files_, &attributes_,
                                                  pointers.data(), environ);
     if (error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE) {
-      return ResourceExhausted("starting a reader of row groups ({}): {}", arguments[0],
-                               ErrnoText(error));
+      return ResourceExhausted("starting a reader of row groups ({}): {}{}", arguments[0],
+                               ErrnoText(error),
+                               error == EAGAIN ? "; raise the limit on processes (ulimit -u)" : "");
     }
     if (error != 0) {
-      return FailedPrecondition("starting a reader of row groups ({}): {}", arguments[0],
-                                ErrnoText(error));
+      return FailedPrecondition(
+          "starting a reader of row groups ({}): {}; see that this program is there and runs",
+          arguments[0], ErrnoText(error));
     }
     return pid;
   }

@@ -201,6 +201,9 @@ TEST_F(RowGroupDecoderTest, ACommandThatCannotRunIsSaidToBeSo) {
     const ReadAnswer answer = Read(0, {0, 1});
     EXPECT_EQ(answer.status.code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(answer.status.message(), HasSubstr("starting a reader of row groups"));
+    const std::string cause =
+        " (/nowhere/python): No such file or directory; see that this program is there and runs";
+    EXPECT_EQ(answer.status.message().ends_with(cause), !command.empty());
   }
   SetReaderCommand({"a", "b"});
   EXPECT_EQ(ReaderCommand(), (std::vector<std::string>{"a", "b"}));

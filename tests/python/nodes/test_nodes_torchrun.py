@@ -228,6 +228,7 @@ def test_a_killed_or_stopped_process_is_started_again_and_the_sequence_goes_on(
     if (trouble.victim, trouble.how) == ("node", "SIGSTOP"):
         assert "of the node process (pid" in logs
         assert "it has been stopped for 10 s" in logs
+        assert "s, as by SIGSTOP: continue it (kill -CONT" in logs
 
 
 BLOCK = 4  # samples

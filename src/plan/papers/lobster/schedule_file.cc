@@ -346,7 +346,7 @@ Result<ScheduleReader> ScheduleReader::Open(ScheduleFile from) {
   }
   if (const auto bytes = EncodeHeader(header);
       !std::equal(bytes.begin(), bytes.end(), file.begin())) {
-    return damaged(kVersionEnd, "reserved bytes of the header are not 0");
+    return damaged(kVersionEnd, std::string("reserved bytes of the header are not 0") + kRemedy);
   }
   ScheduleReader reader(std::move(from), header);
   reader.offset_ = kHeaderBytes + kChecksumBytes;
@@ -358,8 +358,7 @@ Status ScheduleReader::CheckStart(Position start) const {
   if (start >= header_.start) return {};
   return FailedPrecondition(
       "following schedule {}: it begins at {}, after the run's start at {}: start the run later, "
-      "or "
-      "make a schedule that begins earlier",
+      "or make a schedule that begins earlier",
       file_.name, StepText(header_.start), StepText(start));
 }
 
@@ -401,8 +400,8 @@ Result<std::span<const std::byte>> ScheduleReader::Record() {
   if (left < kRecordHeadBytes) return cut_off();
   const auto size = Get<std::uint32_t>(file_.bytes.data() + offset_);
   if (size > kRecordMax) {
-    return Damaged(offset_,
-                   fmt::format("a record of {}, at most {}", Counted(size, "byte"), kRecordMax));
+    return Damaged(offset_, fmt::format("a record of {}, at most {}{}", Counted(size, "byte"),
+                                        kRecordMax, kRemedy));
   }
   if (left - kRecordHeadBytes < size + kChecksumBytes) return cut_off();
   const auto payload = file_.bytes.subspan(offset_ + kRecordHeadBytes, size);

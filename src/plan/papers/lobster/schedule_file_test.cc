@@ -12,7 +12,9 @@
 namespace headrace {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 using Bytes = std::vector<std::byte>;
 
@@ -201,6 +203,24 @@ TEST(ScheduleFileTest, WhatIsRightInItsChecksumsMayStillBeWrong) {
   EXPECT_THAT(ErrorOf(with(116, 0x7f)), HasSubstr("malformed"));  // more ops than bytes
   const std::size_t steps = file.size() - 9;                      // of the end record
   EXPECT_THAT(ErrorOf(with(steps, 4)), HasSubstr("it says 4 steps, the file has 3; copy"));
+}
+
+TEST(ScheduleFileTest, ARecordThatIsTooLargeIsTold) {
+  Bytes file = FileOf(Header(), RandomSteps(Header(), 1, 1));
+  file[107] = std::byte{0x40};  // the highest byte of its length
+  EXPECT_THAT(ErrorOf(file), StartsWith("reading schedule a.schedule, byte 104: a record of 1073"));
+  EXPECT_THAT(ErrorOf(file),
+              EndsWith(" bytes, at most 67108864; copy the file again, or make it again"));
+}
+
+TEST(ScheduleFileTest, ARunThatBeginsBeforeItIsTold) {
+  const Bytes file = FileOf(Header(), {});
+  const auto reader = ScheduleReader::Open({.bytes = file, .name = "a.schedule"}).value();
+  EXPECT_TRUE(reader.CheckStart({.epoch = 2, .step = 5}).ok());
+  EXPECT_EQ(reader.CheckStart({.epoch = 2, .step = 4}).ToString(),
+            "FailedPrecondition: following schedule a.schedule: it begins at step 5 of epoch 2, "
+            "after the run's start at step 4 of epoch 2: start the run later, or make a schedule "
+            "that begins earlier");
 }
 
 TEST(ScheduleFileTest, AnErrorStays) {
