@@ -79,14 +79,13 @@ OTHER = Address(pid=os.getpid(), ordinal=8)
         (
             [HERE, OTHER],
             [],
-            f"2 loaders are monitored, choose one: {os.getpid()} --loader 7, {os.getpid()} "
-            "--loader 8",
+            "2 loaders are monitored, choose one: PID --loader 7, PID --loader 8",
         ),
         (
             [HERE],
             [],
-            f"process {os.getpid()}: its loader was closed, or does not answer; `headrace top` "
-            "lists those there are",
+            "process PID: its loader was closed, or does not answer; `headrace top` lists those "
+            "there are",
         ),
     ],
 )
@@ -94,6 +93,7 @@ def test_a_report_of_no_loader_says_which_there_are(
     loaders: list[Address], arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machines, "find_loaders", lambda: loaders)
+    says = says.replace("PID", str(os.getpid()))
     assert run("report", *arguments, code=2).stderr == f"headrace: {says}\n"
 
 
