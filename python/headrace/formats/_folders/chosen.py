@@ -18,7 +18,7 @@ from headrace.formats._base.findings import callers_level
 from headrace.formats._base.format import Format
 from headrace.formats._files.patterns import expand, is_pattern
 from headrace.formats._folders.advice import advice_on_files
-from headrace.formats._folders.calls import open_call
+from headrace.formats._folders.calls import lists_many, open_call
 from headrace.formats._folders.contents import (
     UNLIKE,
     Contents,
@@ -268,7 +268,8 @@ class Chooser:
                 f"opening dataset {path}: it holds several splits: {found.names}; {part}: {look}"
             )
         named = row or self._to_name(part, found.parts[first][0])
-        call, other = open_call(path, named, first), open_call(part, named)
+        call = open_call(path, named, first)
+        other = "" if lists_many(part) else f", which is {open_call(part, named)}"
         classes = ""
         if row is None and os.path.isdir(part):
             known, of_part = self.recognise(path), self.recognise(part)
@@ -278,7 +279,7 @@ class Chooser:
         together = self._all_as_one(path, row, found)
         return InvalidArgumentError(
             f"opening dataset {path}: it holds several splits: {found.names}; open one: {call} (in "
-            f"commands --split {first}), which is {other}{together}{classes}"
+            f"commands --split {first}){other}{together}{classes}"
         )
 
     def _all_as_one(self, path: str, row: Format | None, found: Splits) -> str:
@@ -294,7 +295,9 @@ class Chooser:
         if are_samples:  # Also those that are of no split.
             media = [x for x in entries_of(path)[0] if is_media(x) and not x.startswith(".")]
             whole = path_of_files(path, media, suffix=os.path.splitext(media[0])[1])
-        return "" if whole is None else f"; all as one: {open_call(whole, row)}"
+        if whole is None or lists_many(whole):
+            return ""
+        return f"; all as one: {open_call(whole, row)}"
 
     def _look_at_part(self, path: str) -> str | None:
         """What to type for a folder of a split that does not open as it is."""

@@ -200,3 +200,26 @@ def test_many_flat_images_are_sampled_evenly() -> None:
         "test": 30_000,
         "train": 30_000,
     }
+
+
+def test_the_files_that_are_not_looked_at_are_of_their_splits_too() -> None:
+    """Names whose parts beside the word all differ, as hashes do."""
+    hashes = ["".join("abcdefghij"[int(digit)] for digit in f"{i:05}") for i in range(15_000)]
+    names = [f"{split}_{each}.png" for each in hashes for split in ("test", "train")]
+    for asked in (False, True):
+        found = splits_of_samples("/x", names, any_other=asked)
+        assert found.parts == {"test": tuple(names[::2]), "train": tuple(names[1::2])}
+
+
+def test_splits_of_many_names_that_no_pattern_tells_are_refused_in_short(tmp_path: Path) -> None:
+    words = ["apple", "berry", "cherry", "date", "elder", "fig"]
+    names = [f"{each}_{split}_{each}.png" for each in words for split in ("test", "train")]
+    for number, each in enumerate(names):
+        (tmp_path / each).write_bytes(picture(number))
+    message = refusal(tmp_path)
+    assert "several splits: test, train" in message
+    assert "apple_train" not in message
+    by_split, together = (eval(each) for each in calls(message))
+    pixels = [picture(names.index(f"{each}_train_{each}.png")) for each in words]
+    assert [each["image"] for each in by_split] == pixels
+    assert len(together) == len(names)
