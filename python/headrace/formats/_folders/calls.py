@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from headrace.formats._base.format import Format, written
 
-
 _LISTED_MAX = 5
 
 
