@@ -338,16 +338,22 @@ class Chooser:
         named = row or self._to_name(part, found.parts[first][0])
         call = open_call(path, named, first)
         other = "" if lists_many(part) else f", which is {open_call(part, named)}"
-        classes = ""
-        if row is None and os.path.isdir(part):
-            known, of_part = self.recognise(path), self.recognise(part)
-            are_pictures = of_part is not None and of_part.name in (_FOLDER, "media")
-            if known is not None and are_pictures:
-                classes = f"; format={known.name!r} takes them as classes"
+        split = f"{call} (in commands --split {first}){other}"
+        known = self.recognise(path) if row is None and os.path.isdir(part) else None
+        of_part = None if known is None else self.recognise(part)
+        if known is None or of_part is None or of_part.name not in (_FOLDER, "media"):
+            known = None
+        elif not found.are_sure:
+            return InvalidArgumentError(
+                f"opening dataset {path}: its folders may be classes or splits, by their names: "
+                f"{found.names}; as classes: hr.open({path!r}, format={known.name!r}); one split: "
+                f"{split}"
+            )
         together = self._all_as_one(path, row, found)
+        classes = "" if known is None else f"; format={known.name!r} takes them as classes"
         return InvalidArgumentError(
-            f"opening dataset {path}: it holds several splits: {found.names}; open one: {call} (in "
-            f"commands --split {first}){other}{together}{classes}"
+            f"opening dataset {path}: it holds several splits: {found.names}; open one: "
+            f"{split}{together}{classes}"
         )
 
     def _all_as_one(self, path: str, row: Format | None, found: Splits) -> str:

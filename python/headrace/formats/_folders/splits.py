@@ -52,6 +52,12 @@ class Splits:
         return any(_word_of(each) is not None for each in self.parts)
 
     @property
+    def are_sure(self) -> bool:
+        """Whether a name has no other word, or two differ by that of their split alone."""
+        letters = [re.sub(r"[^A-Za-z?]", "", _without_word(each)) for each in self.parts]
+        return any(map(is_split, self.parts)) or len(set(letters)) < len(letters)
+
+    @property
     def path_of_all(self) -> str | None:
         """What `hr.open` takes for all parts, if they are files."""
         names = sorted(each for names in self.parts.values() for each in names)
