@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -104,3 +105,35 @@ def test_an_image_of_another_format_names_its_file(tmp_path: Path) -> None:
     text = str(raised.value)
     assert text.startswith(f"reading {path}/ant/a.bmp: sample 0 field image: decoding image of")
     assert "; replace the file if it is damaged, or convert it to JPEG or PNG; `headrace" in text
+
+
+# By case the bytes of a file, and what its error says between where it lies and what to do.
+DAMAGED = {
+    "GIF": (
+        b"GIF89a" + bytes(40),
+        r"decoding image of [^;]*: a GIF; convert it to JPEG, PNG or WebP",
+        "; what Pillow reads, it decodes for a Python transform=",
+    ),
+    "JPEG": (cut_jpeg(), r"decoding JPEG image: [^;]* missing SOS marker", ""),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_loader_says_what_a_damaged_image_is_and_what_to_do(case: str, tmp_path: Path) -> None:
+    begin, what, end = DAMAGED[case]
+    path = tmp_path / "data"
+    (path / "ant").mkdir(parents=True)
+    (path / "ant" / "x.png").write_bytes(begin)
+    with (
+        hr.Loader(path, batch_size=1, transform=hr.image.train(8), output="numpy") as loader,
+        pytest.raises(errors.DataLossError) as raised,
+    ):
+        next(iter(loader))
+    text = str(raised.value)
+    ways = (
+        f"; `headrace verify --decode --failures FILE {path}` finds all such samples, "
+        'headrace.open(..., skip="@FILE") leaves them out, and Loader(on_error="substitute") '
+        "replaces them"
+    )
+    assert re.search(rf"x\.png\): field image: {what}{re.escape(ways + end)}$", text), text
+    assert text.count("headrace verify") == 1

@@ -142,8 +142,9 @@ class Dataset:
     def report(self) -> tuple[Finding, ...]:
         """What indexing came upon: files that cannot be decoded, hidden ones, those left out."""
         if self._now is None:
-            source = self._index.attributes.get(SOURCE, "")
-            self._now = findings_at(source) + self.format_row.also_found(self._index)
+            row = self.format_row
+            source = "" if row.file_a_sample else self._index.attributes.get(SOURCE, "")
+            self._now = findings_at(source) + row.also_found(self._index)
         return self._report + self._now
 
     @property
@@ -270,7 +271,7 @@ class Dataset:
 
     def _facts(self) -> DatasetFacts:
         return DatasetFacts.of(
-            self._index, self.nesting, self._path, self.format, self._classes, self.report
+            self._index, self.nesting, self._path, self.format, self._classes, self._report
         )
 
 

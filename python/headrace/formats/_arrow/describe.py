@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError
 from headrace.formats._arrow.chunk import Chunk, NullRowsError
-from headrace.formats._arrow.layout import Leaf
+from headrace.formats._arrow.layout import Leaf, zero_of
 from headrace.formats._arrow.parts import Extents, Inner, Part, Rows, Values, joined
 from headrace.formats._arrow.places import MappedFile
 from headrace.formats._arrow.readers import Dictionary, Media, Reader
@@ -19,7 +20,7 @@ from headrace.formats._base.builder import Builder
 from headrace.formats._base.sounds import sound_sizes
 from headrace.formats._files.npy import Read as ReadBytes
 from headrace.formats._files.reading import file_reader
-from headrace.formats._tables.absent import valid_field
+from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 
 _BLOCK_BYTES = 2**20  # record batches are joined to blocks up to this size
 _BLOCK_BYTES_MAX = 16 * 2**20  # of a record batch that is a block
@@ -47,7 +48,7 @@ def add_in_order(leaves: Sequence[Leaf], chunks: Iterable[Chunk], builder: Build
         rows = chunk.batch.num_rows
         if rows == 0:
             continue
-        parts = [each for leaf in leaves for each in _read(leaf, chunk, None)]
+        parts = [each for leaf in leaves for each in _read(leaf, leaves, chunk, None)]
         for name, part in parts:
             part.add(name, builder)
         blocks.add(rows, [part for _, part in parts])
@@ -79,7 +80,7 @@ def add_mapped(
                 continue
             picks = ascending[first:last] - chunk.first_row
             for leaf in leaves:
-                for name, part in _read(leaf, chunk, picks):
+                for name, part in _read(leaf, leaves, chunk, picks):
                     found.setdefault(name, []).append(part)
         back = np.empty_like(order)
         back[order] = np.arange(order.size)
@@ -103,7 +104,9 @@ def _pieces(mapping: Iterable[Rows]) -> Iterator[Rows]:
         yield np.concatenate(waiting)
 
 
-def _read(leaf: Leaf, chunk: Chunk, picks: Rows | None) -> list[tuple[str, Part]]:
+def _read(
+    leaf: Leaf, leaves: Sequence[Leaf], chunk: Chunk, picks: Rows | None
+) -> list[tuple[str, Part]]:
     """The field's rows, and those of the field that says which have a value."""
     array = leaf.array(chunk.batch)
     try:
@@ -116,12 +119,26 @@ def _read(leaf: Leaf, chunk: Chunk, picks: Rows | None) -> list[tuple[str, Part]
             valid[chunk.missing(leaf.name, each)] = False
         part = _filled(leaf, array, valid, chunk, picks)
     except NullRowsError as error:
-        raise InvalidArgumentError(f"{error}; {leaf.advice[error.inside]}") from None
+        also = () if error.inside else (x for x in leaves if x is not leaf and _lacks(x, chunk))
+        others = [each.name for each in also]
+        too = f", as are rows of {', '.join(map(repr, others))}" if others else ""
+        advice = leaf.advice(others, error.inside)
+        raise InvalidArgumentError(f"{error}{too}; {advice}") from None
     found = [(leaf.name, part)]
     if leaf.is_optional:
         values = valid if picks is None else valid[picks]
         found.append((valid_field(leaf.name), Values(values)))
     return found
+
+
+def _lacks(leaf: Leaf, chunk: Chunk) -> bool:
+    """Whether rows are null for which nothing stands, and something could."""
+    if leaf.has_stand_in or zero_of(leaf.reader) is NOT_GIVEN:
+        return False
+    with suppress(HeadraceError):  # Of a damaged column: its own turn comes.
+        arrays = (*leaf.structs(chunk.batch), leaf.array(chunk.batch))
+        return any(chunk.missing(leaf.name, each).size for each in arrays)
+    return False
 
 
 def _filled(leaf: Leaf, array: Any, valid: Any, chunk: Chunk, picks: Rows | None) -> Part:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from headrace.formats._arrow.readers import (
 from headrace.formats._arrow.tables import reading
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.field import Kind
+from headrace.formats._base.format import Format
 from headrace.formats._base.sounds import check_sounds
 from headrace.formats._fields.column_names import check_column_names
 from headrace.formats._parquet.tensors import IN_ORDER, Tensor, permutation_of, tensor_of
@@ -74,8 +76,8 @@ class Leaf:
     """The value of rows that are null."""
     is_optional: bool = False
     """Whether another field says which rows have a value."""
-    advice: tuple[str, str] = ("fill or filter them", "fill or filter them")
-    """What to do about rows that are null, and about values in rows."""
+    advice: Callable[[Sequence[str], bool], str] = lambda others, inside: "fill or filter them"
+    """What to do about nulls of rows, of `others` too, or of values inside of rows."""
 
     @property
     def has_stand_in(self) -> bool:
@@ -165,31 +167,36 @@ def with_sounds(leaves: Sequence[Leaf], sounds: Sequence[str], what: str) -> lis
 
 def with_stand_ins(leaves: Sequence[Leaf], row: Any, what: str) -> list[Leaf]:
     """The fields, of which some may be null, as the options of `row` say."""
-    names = [each.name for each in leaves]
+    zeros = {each.name: zero_of(each.reader) for each in leaves}
     fill = row.fill or {}
     check_absent("huggingface", row.fill, row.optional)
-    check_known(what, fill, row.optional, names)
+    typed = {name: None if each is NOT_GIVEN else each for name, each in zeros.items()}
+    check_known(what, row, typed)
     made = []
     for leaf in leaves:
-        zero = _zero(leaf.reader)
-        left = left_out(row, [leaf.name], names)
-        advice = inside = f"fill or filter them{left}"
-        if zero is not NOT_GIVEN:
-            advice = ways_out(row, {leaf.name: zero}, names)
-        leaf = replace(leaf, advice=(advice, inside))
+        zero = zeros[leaf.name]
+        leaf = replace(leaf, advice=partial(_advice, row, zeros, leaf.name))
         if leaf.name in fill or leaf.name in row.optional:
             stand_in = fill.get(leaf.name, zero)
             why = _no_stand_in(leaf.reader, stand_in, zero)
             if why:
                 raise InvalidArgumentError(
-                    f"indexing {what}: column {leaf.name!r}: {why}; {advice}"
+                    f"indexing {what}: column {leaf.name!r}: {why}; {leaf.advice([], False)}"
                 )
             leaf = replace(leaf, stand_in=stand_in, is_optional=leaf.name in row.optional)
         made.append(leaf)
     return made
 
 
-def _zero(reader: Reader | str) -> Any:
+def _advice(
+    row: Format, zeros: Mapping[str, Any], name: str, others: Sequence[str], inside: bool
+) -> str:
+    if inside or zeros[name] is NOT_GIVEN:
+        return f"fill or filter them{left_out(row, [name], list(zeros))}"
+    return ways_out(row, {each: zeros[each] for each in (name, *others)}, list(zeros))
+
+
+def zero_of(reader: Reader | str) -> Any:
     """What may stand for a null row; NOT_GIVEN: nothing, as rows lie in the file as they are."""
     if isinstance(reader, Numbers):
         return np.zeros((), reader.dtype).item()

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace import _core
@@ -261,7 +262,7 @@ def callers_level() -> int:
     return level
 
 
-_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
 _told: set[tuple[str, str]] = set()
 
 

@@ -54,9 +54,9 @@ def advise_on_decoding(error: BaseException, words: str) -> None:
     format that headrace knows by name, and what to do. `words`: name the dataset in a command."""
     _advise_on_sound(error)
     is_loss = isinstance(error, DataLossError) or isinstance(error.__cause__, DataLossError)
-    if not is_loss or not error.args or _FINDS_ALL in str(error.args[0]):
+    text = _CORES_ADVICE.sub("", str(error.args[0])) if error.args else ""
+    if not is_loss or not text or _FINDS_ALL in text:
         return
-    text = str(error.args[0])
     found = _BEGIN_SHOWN.search(text)
     name = None if found is None else other_format(bytes.fromhex(found[1]))
     if name is not None:
@@ -89,3 +89,7 @@ _DECODING = re.compile(r"\bdecoding (\w+ )?(image|sound)")
 _OTHER_SOUND = re.compile(r"decoding sound of (\d+) (channels?|Hz): the field has")
 _OPTIONS = " to headrace.audio.whole() or clip()"
 _FINDS_ALL = "headrace verify --decode"
+_CORES_ADVICE = re.compile(
+    r"; leave the sample out with skip= \(`headrace verify[^;]*\"substitute\""
+)
+"""What the core says of damage (src/engine/decode/stand_in.cc), without the dataset's name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from fnmatch import fnmatchcase
 from itertools import islice
 
@@ -30,16 +30,16 @@ def files_beside(root: str, skip: Sequence[str] = ()) -> Finding | None:
     for folder in islice(_folders(root, 0), _FOLDERS_LOOKED_AT):
         try:
             with os.scandir(folder) as entries:
-                names = [each.name for each in islice(entries, _FILES_LOOKED_AT)]
+                names = [x.name for x in islice(entries, _FILES_LOOKED_AT) if not x.is_dir()]
         except OSError:
             continue  # The walk has told of it.
-        samples = {os.path.splitext(x)[0] for x in names if x.lower().endswith(_SAMPLES)}
-        others = (x for x in sorted(names) if not x.lower().endswith(_SAMPLES) and x[0] != ".")
+        samples = {x for x in names if x.lower().endswith(_SAMPLES)}
+        others = (x for x in sorted(names) if x not in samples and x[0] != ".")
         found += (
             os.path.relpath(os.path.join(folder, each), root)
             for each in others
-            if os.path.splitext(each)[0] in samples
-            and not any(fnmatchcase(each, pattern) for pattern in skip)
+            if not any(fnmatchcase(each, pattern) for pattern in skip)
+            and _has_sample(folder, os.path.splitext(each)[0], samples)
         )
     return Finding(BESIDE, len(found), tuple(found[:_SHOWN])) if found else None
 
@@ -54,6 +54,14 @@ def warn_of_files_beside(root: str, skip: Sequence[str] = ()) -> None:
             RuntimeWarning,
             stacklevel=callers_level(),
         )
+
+
+def _has_sample(folder: str, stem: str, samples: Set[str]) -> bool:
+    """Whether a folder has a sample of this name, by the endings of the `samples` of it."""
+    wanted = {stem + os.path.splitext(each)[1] for each in samples}
+    if not wanted.isdisjoint(samples):
+        return True
+    return any(os.path.isfile(os.path.join(folder, each)) for each in wanted)
 
 
 def _folders(above: str, depth: int) -> Iterator[str]:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from headrace.formats._base.format import Format, written
+
+_LISTED_MAX = 5
+
+
+def lists_many(path: str) -> bool:
+    """Whether a path lists more names in braces than a message shows: {a.png,b.png,...}."""
+    return any(each.count(",") >= _LISTED_MAX for each in re.findall(r"\{[^{}]*\}", path))
 
 
 def open_call(

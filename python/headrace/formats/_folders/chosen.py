@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -18,7 +19,7 @@ from headrace.formats._base.findings import callers_level
 from headrace.formats._base.format import Format
 from headrace.formats._files.patterns import expand, is_pattern
 from headrace.formats._folders.advice import advice_on_files
-from headrace.formats._folders.calls import open_call
+from headrace.formats._folders.calls import lists_many, open_call
 from headrace.formats._folders.contents import (
     UNLIKE,
     Contents,
@@ -36,7 +37,7 @@ from headrace.formats._folders.looks import (
     table_look,
 )
 from headrace.formats._folders.media import is_media
-from headrace.formats._folders.sets import refuse_incomplete, warn_of_incomplete
+from headrace.formats._folders.sets import refuse_incomplete, words_of_incomplete
 from headrace.formats._folders.splits import (
     Splits,
     is_split,
@@ -47,6 +48,8 @@ from headrace.formats._folders.splits import (
 from headrace.formats._hive.partitions import refuse_other_partitions, values_of_splits
 
 _FOLDER = "folder"
+_PATTERNS_MAX = 5
+"""Of `skip=`, in a call of a message."""
 _LISTS_OF_FILES = {"state.json", "index.json"}
 """Files that say which others are the dataset."""
 
@@ -59,6 +62,8 @@ class Chooser:
     ) -> None:
         self._formats = formats
         self.recognise = cache(recognise)
+        self._entries_of = cache(entries_of)
+        self._told: list[str] = []  # Warnings, for when it is known that the path opens.
 
     def chosen(
         self, path: str, row: Format | None, split: str | None, skip: Sequence[str]
@@ -70,6 +75,17 @@ class Chooser:
         """
         if split is not None and not isinstance(cast(object, split), str):
             raise InvalidArgumentError(f"split: got {shown(split)}, must be a name, as 'train'")
+        where, row = self._opened(path, row, split, skip)
+        for each in self._told:
+            warnings.warn(
+                f"headrace: opening dataset {each}", RuntimeWarning, stacklevel=callers_level()
+            )
+        return where, row
+
+    def _opened(
+        self, path: str, row: Format | None, split: str | None, skip: Sequence[str]
+    ) -> tuple[str, Format | None]:
+        """The same, whose warnings are those of `_told`."""
         try:
             given = path
             path, row = self._chosen(path, row, split, skip)
@@ -113,16 +129,18 @@ class Chooser:
 
     def _check_sets(self, given: str, path: str, row: Format | None) -> None:
         """Refuses files of a folder that are not all of a set; of a pattern it warns of them."""
+        known = row or self.recognise(path)
+        if known is not None and known.file_a_sample:
+            return
         if not os.path.isdir(given):
-            warn_of_incomplete(path)
+            self._told += words_of_incomplete(path)
             return
         if not os.path.isdir(path):
             here = (each for each in expand(path) if os.path.dirname(each) == given)
             refuse_incomplete(given, list(map(os.path.basename, here)), row)
             return
-        known = row or self.recognise(path)
-        names = [each for each in entries_of(path)[0] if not each.startswith((".", "_"))]
-        if (known is not None and known.file_a_sample) or _LISTS_OF_FILES.intersection(names):
+        names = [each for each in self._entries_of(path)[0] if not each.startswith((".", "_"))]
+        if _LISTS_OF_FILES.intersection(names):
             return
         wanted = None if known is None else _own_split(known)
         taken = [each for each in names if taker(each, self._formats if known is None else [known])]
@@ -154,17 +172,18 @@ class Chooser:
         """The splits at a path; none if it is one dataset as its format has it."""
         if not os.path.isdir(path):
             return _of_pattern(path) if wanted is not None else Splits(path, {})
-        files, folders = _entries(path, skip)
+        files, folders = self._entries(path, skip)
         known = row or self.recognise(path)
-        if known is not None and _has_classes(known) and known.recognises(path) and not folders:
+        if not folders and _has_classes(known) and _takes_all(path, row, known):
             media = [each for each in files if is_media(each) and not each.startswith(".")]
             return splits_of_samples(path, media, any_other=wanted is not None)
         if known is None or (row is None and _has_classes(known)):
             return self._unnamed(path, files, folders, wanted)
-        if "split" in known.options() and known.recognises(path):
+        if "split" in known.options() and _takes_all(path, row, known):
             return Splits(path, {})  # It says itself which there are.
-        found = splits_of_files(path, files, known.takes) or _of_partitions(path, known, wanted)
-        if found or (wanted is None and (_has_classes(known) or known.recognises(path))):
+        found = splits_of_files(path, files, known.takes)
+        found = found or self._of_partitions(path, known, wanted)
+        if found or (wanted is None and (_has_classes(known) or _takes_all(path, row, known))):
             return found  # With format="folder" each folder is a class, whatever its name.
         return splits_of_folders(path, folders, any_other=wanted is not None)
 
@@ -184,7 +203,7 @@ class Chooser:
     def _refuse_coco(self, path: str, skip: Sequence[str]) -> None:
         """Raises for a folder of COCO, whose folders have names of splits."""
         if os.path.isdir(path) and _is_folder(self.recognise(path)):
-            look = coco_look(path, _entries(path, skip)[1], self.recognise)
+            look = coco_look(path, self._entries(path, skip)[1], self.recognise)
             if look is not None:
                 raise InvalidArgumentError(f"opening dataset {path}: {look}")
 
@@ -192,30 +211,45 @@ class Chooser:
         """What to type for a folder that is taken for one of classes and looks like another."""
         known = self.recognise(path) if os.path.isdir(path) else None
         if not _is_folder(known):
-            folders = _entries(path, skip)[1] if _has_classes(known) else ()
-            return _one_split(path, [x for x in folders if not x.startswith(".")], skip)
+            folders = self._entries(path, skip)[1] if _has_classes(known) else ()
+            return self._one_split(path, [x for x in folders if not x.startswith(".")], skip)
         refuse_other_partitions(path)
-        files, folders = _entries(path, skip)
+        files, folders = self._entries(path, skip)
         folders = [each for each in folders if not each.startswith(".")]
         return (
             pair_look(path, folders, self.recognise)
             or table_look(path, files, folders)
             or self._splits_below(path, folders)
             or nested_look(path, folders, self._would_open, self._formats)
-            or _one_split(path, folders, skip)
+            or self._one_split(path, folders, skip)
+        )
+
+    def _one_split(self, path: str, folders: Sequence[str], skip: Sequence[str]) -> str | None:
+        """What to type where the one folder of images is that of a split, no class."""
+        if len(folders) != 1 or not is_split(folders[0]):
+            return None
+        above = self._entries_of(path)[1]
+        others = [each for each in skip if not any(_is_left(x, [each]) for x in above)]
+        are_many = len(others) > _PATTERNS_MAX
+        call = open_call(os.path.join(path, folders[0]), skip=() if are_many else others)
+        rest = f" with the {len(others):,} other patterns of skip=" if are_many else ""
+        return (
+            f"its one folder, {folders[0]!r}, is that of a split: {call}{rest}; format='folder' "
+            "takes it as a class"
         )
 
     def _look_below(self, path: str, row: Format, skip: Sequence[str]) -> str | None:
         """What to type for a folder that has no files of the given format itself."""
         if not os.path.isdir(path) or row.has_class_folders or row.recognises(path):
             return None
-        files, folders = _entries(path, skip)
+        files, folders = self._entries(path, skip)
         return None if any(map(row.takes, files)) else below_look(path, folders, row)
 
     def _splits_below(self, path: str, folders: Sequence[str]) -> str | None:
         """What to type where the one folder has several splits."""
         below = os.path.join(path, folders[0]) if len(folders) == 1 else path
-        found = Splits(path, {}) if below == path else self._splits(below, None, (), None)
+        with self._silent():
+            found = Splits(path, {}) if below == path else self._splits(below, None, (), None)
         if len(found) < 2:
             return None
         return str(self._several(below, None, found)).removeprefix("opening dataset ")
@@ -223,10 +257,42 @@ class Chooser:
     def _would_open(self, path: str) -> Format | None:
         """The format by which `hr.open` takes a path, if it does without more arguments."""
         try:
-            where, _ = self.chosen(path, None, None, ())
+            with self._silent():
+                where, _ = self._opened(path, None, None, ())
         except HeadraceError:
             return None
         return self.recognise(where)
+
+    @contextmanager
+    def _silent(self) -> Iterator[None]:
+        """No warnings of paths that are looked at, and not opened."""
+        count = len(self._told)
+        try:
+            yield
+        finally:
+            del self._told[count:]
+
+    def _entries(self, folder: str, skip: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The files and the folders in it, without folders that `skip=` leaves out."""
+        files, folders = self._entries_of(folder)
+        return files, [each for each in folders if not _is_left(each, skip)]
+
+    def _of_partitions(self, path: str, row: Format, split: str | None) -> Splits:
+        """The splits of partitions split=train, split=test; where none is asked for, a warning says
+        so, as they are one table with a column, as for pyarrow."""
+        if not row.has_partitions or not row.recognises(path):
+            return Splits(path, {})
+        column, paths = values_of_splits(path, is_split)
+        found = Splits(path, {each: (each,) for each in paths}, paths)
+        if split is not None:
+            return found
+        if len(found) > 1:
+            self._told.append(
+                f"{path}: it holds several splits: {found.names}, as one table with the column "
+                f"{column!r}, as pyarrow and pandas have it; one of them: "
+                f"{open_call(path, split=found.first)}"
+            )
+        return Splits(path, {})
 
     def _opens(self, found: Splits) -> bool:
         """Whether a part is of a known format, or is files of one."""
@@ -241,9 +307,11 @@ class Chooser:
         They are all of one kind, with nothing beside them but notes; or what a given format takes.
         """
         known = row or self.recognise(path)
-        if not os.path.isdir(path) or (known is not None and known.recognises(path)):
+        if not os.path.isdir(path) or _takes_all(path, row, known):
             return None
-        found = contents_of(path, entries_of(path)[0], (row,) if row is not None else self._formats)
+        found = contents_of(
+            path, self._entries_of(path)[0], (row,) if row is not None else self._formats
+        )
         if found.unfinished and found.kinds:
             raise _unfinished(found, row)
         if len(found.kinds) != 1 or (row is None and found.others):
@@ -268,17 +336,24 @@ class Chooser:
                 f"opening dataset {path}: it holds several splits: {found.names}; {part}: {look}"
             )
         named = row or self._to_name(part, found.parts[first][0])
-        call, other = open_call(path, named, first), open_call(part, named)
-        classes = ""
-        if row is None and os.path.isdir(part):
-            known, of_part = self.recognise(path), self.recognise(part)
-            are_pictures = of_part is not None and of_part.name in (_FOLDER, "media")
-            if known is not None and are_pictures:
-                classes = f"; format={known.name!r} takes them as classes"
+        call = open_call(path, named, first)
+        other = "" if lists_many(part) else f", which is {open_call(part, named)}"
+        split = f"{call} (in commands --split {first}){other}"
+        known = self.recognise(path) if row is None and os.path.isdir(part) else None
+        of_part = None if known is None else self.recognise(part)
+        if known is None or of_part is None or of_part.name not in (_FOLDER, "media"):
+            known = None
+        elif not found.are_sure:
+            return InvalidArgumentError(
+                f"opening dataset {path}: its folders may be classes or splits, by their names: "
+                f"{found.names}; as classes: hr.open({path!r}, format={known.name!r}); one split: "
+                f"{split}"
+            )
         together = self._all_as_one(path, row, found)
+        classes = "" if known is None else f"; format={known.name!r} takes them as classes"
         return InvalidArgumentError(
-            f"opening dataset {path}: it holds several splits: {found.names}; open one: {call} (in "
-            f"commands --split {first}), which is {other}{together}{classes}"
+            f"opening dataset {path}: it holds several splits: {found.names}; open one: "
+            f"{split}{together}{classes}"
         )
 
     def _all_as_one(self, path: str, row: Format | None, found: Splits) -> str:
@@ -292,16 +367,18 @@ class Chooser:
             return ""
         whole = found.path_of_all
         if are_samples:  # Also those that are of no split.
-            media = [x for x in entries_of(path)[0] if is_media(x) and not x.startswith(".")]
+            media = [x for x in self._entries_of(path)[0] if is_media(x) and not x.startswith(".")]
             whole = path_of_files(path, media, suffix=os.path.splitext(media[0])[1])
-        return "" if whole is None else f"; all as one: {open_call(whole, row)}"
+        if whole is None or lists_many(whole):
+            return ""
+        return f"; all as one: {open_call(whole, row)}"
 
     def _look_at_part(self, path: str) -> str | None:
         """What to type for a folder of a split that does not open as it is."""
         look = self._look(path, ())
         if look is not None or self._opens_as_it_is(path):
             return look
-        advice = advice_on_files(path, entries_of(path)[0], self._formats, self.recognise)
+        advice = advice_on_files(path, self._entries_of(path)[0], self._formats, self.recognise)
         return advice or "no format opens this folder; name one that has data"
 
     def _to_name(self, part: str, file: str) -> Format | None:
@@ -315,12 +392,6 @@ class Chooser:
 def _takes_any(row: Format | None, suffix: str) -> bool:
     """Whether a given format takes all such files of a folder as one dataset, by any names."""
     return row is not None and suffix in (".tar", ".parquet", ".h5", ".hdf5")
-
-
-def _entries(folder: str, skip: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files and the folders in it, without folders that `skip=` leaves out."""
-    files, folders = entries_of(folder)
-    return files, [each for each in folders if not _is_left(each, skip)]
 
 
 def _unfinished(found: Contents, row: Format | None) -> InvalidArgumentError:
@@ -349,40 +420,13 @@ def _is_folder(row: Format | None) -> bool:
     return row is not None and row.name == _FOLDER
 
 
-def _one_split(path: str, folders: Sequence[str], skip: Sequence[str]) -> str | None:
-    """What to type where the one folder of images is that of a split, no class."""
-    if len(folders) != 1 or not is_split(folders[0]):
-        return None
-    others = [each for each in skip if not any(_is_left(x, [each]) for x in entries_of(path)[1])]
-    call = open_call(os.path.join(path, folders[0]), skip=others)
-    return (
-        f"its one folder, {folders[0]!r}, is that of a split: {call}; format='folder' takes it as "
-        "a class"
-    )
+def _takes_all(path: str, row: Format | None, known: Format | None) -> bool:
+    """Whether a format takes a folder as a whole: the one that is given, or that was recognised."""
+    return known is not None and (row is None or known.recognises(path))
 
 
 def _has_classes(row: Format | None) -> bool:
     return row is not None and row.has_class_folders
-
-
-def _of_partitions(path: str, row: Format, split: str | None) -> Splits:
-    """The splits of partitions split=train, split=test; where none is asked for, a warning says
-    so, as they are one table with a column, as for pyarrow."""
-    if not row.has_partitions or not row.recognises(path):
-        return Splits(path, {})
-    column, paths = values_of_splits(path, is_split)
-    found = Splits(path, {each: (each,) for each in paths}, paths)
-    if split is not None:
-        return found
-    if len(found) > 1:
-        warnings.warn(
-            f"headrace: opening dataset {path}: it holds several splits: {found.names}, as one "
-            f"table with the column {column!r}, as pyarrow and pandas have it; one of them: "
-            f"{open_call(path, split=found.first)}",
-            RuntimeWarning,
-            stacklevel=callers_level(),
-        )
-    return Splits(path, {})
 
 
 def _own_split(row: Format) -> str | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from headrace._units import counted
 from headrace.errors import HeadraceError, InvalidArgumentError
-from headrace.formats._base.findings import Finding, callers_level
+from headrace.formats._base.findings import Finding
 from headrace.formats._base.format import Format
 from headrace.formats._files.patterns import expand, is_pattern
 from headrace.formats._folders.calls import open_call
@@ -19,6 +19,7 @@ from headrace.formats._folders.contents import path_of_files
 
 _NUMBERED = re.compile(r"(|.*[-._])(\d+)-of-(\d+)(-[0-9a-f]{8,})?([._].*)?")
 _SHOWN = 3
+_FILES_SHOWN = 4
 INCOMPLETE = "incomplete"
 """The kind of finding: a set that lacks files."""
 
@@ -46,7 +47,7 @@ class FileSet:
             if number > expected:
                 runs.append((expected, number - 1))
             expected = max(expected, number + 1)
-        width = max(len(found[2]) for each in self.names if (found := _NUMBERED.fullmatch(each)))
+        width = max(len(_parts_of(each)[2]) for each in self.names)
         words = [f"{a:0{width}}" if a == b else f"{a:0{width}} to {b:0{width}}" for a, b in runs]
         return ", ".join(words[:_SHOWN]) + (", ..." if len(words) > _SHOWN else "")
 
@@ -54,11 +55,57 @@ class FileSet:
     def what(self) -> str:
         """What is wrong with it; empty: nothing."""
         there, name = len(set(self.numbers)), f"{self.begin}*-of-{self.total}{self.end}"
-        if len(self.numbers) > there:
-            return f"{name} has {len(self.numbers):,} files of {there:,} numbers"
+        twice = self._twice
+        if twice:
+            files = [each for names in twice for each in names]
+            more = ", ..." if len(files) > _FILES_SHOWN else ""
+            lacks = f", and is without {self.missing}" if self.missing else ""
+            return (
+                f"{name} has {len(files):,} files for {counted(len(twice), 'number')}{lacks}: "
+                f"{', '.join(files[:_FILES_SHOWN])}{more}"
+            )
         if not self.missing:
             return ""
         return f"{name} has {there:,} of {int(self.total):,} files, without {self.missing}"
+
+    @property
+    def remedy(self) -> str:
+        """What makes it complete."""
+        return "move the older one of each number away" if self._twice else "finish the copy"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What the names of its files have in common."""
+        return self.begin, self.end, self.total
+
+    @property
+    def one_of_each(self) -> tuple[str, ...]:
+        """A file of each number: of one hash, if there are all of it; else the first."""
+        by_hash: dict[str, list[str]] = {}
+        for each in self.names:
+            by_hash.setdefault(_parts_of(each)[4] or "", []).append(each)
+        wanted = set(self.numbers)
+        for names in by_hash.values():
+            if len(names) == len(wanted):
+                return tuple(names)
+        return tuple(names[0] for names in self._by_number.values())
+
+    @property
+    def _twice(self) -> list[list[str]]:
+        return [names for names in self._by_number.values() if len(names) > 1]
+
+    @property
+    def _by_number(self) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for each in self.names:
+            found.setdefault(int(_parts_of(each)[2]), []).append(each)
+        return found
+
+
+def _parts_of(name: str) -> re.Match[str]:
+    found = _NUMBERED.fullmatch(name)
+    assert found is not None
+    return found
 
 
 def sets_of(names: Iterable[str]) -> list[FileSet]:
@@ -80,11 +127,12 @@ def refuse_incomplete(folder: str, names: Sequence[str], row: Format | None) -> 
     sets = sets_of(names)
     wrong = next((each for each in sets if each.what), None)
     if wrong is not None:
-        path = path_of_files(folder, sorted(names))
+        left = set().union(*(set(each.names) - set(each.one_of_each) for each in sets))
+        path = path_of_files(folder, sorted(set(names) - left))
         others = "the others by a pattern" if path is None else open_call(path, row)
+        what = "one of each" if wrong.names != wrong.one_of_each else "the files that are there"
         raise InvalidArgumentError(
-            f"opening dataset {folder}: {wrong.what}; finish the copy, or open the files that are "
-            f"there: {others}"
+            f"opening dataset {folder}: {wrong.what}; {wrong.remedy}, or open {what}: {others}"
         )
     totals: dict[tuple[str, str], list[FileSet]] = {}
     for each in sets:
@@ -99,28 +147,34 @@ def refuse_incomplete(folder: str, names: Sequence[str], row: Format | None) -> 
         )
 
 
-def warn_of_incomplete(pattern: str) -> None:
-    """Warns if files that match wildcards are not all of a set."""
+def words_of_incomplete(pattern: str) -> list[str]:
+    """What is wrong with sets of which files match wildcards, for warnings."""
     if not glob.has_magic(pattern) or not is_pattern(pattern):
-        return
-    for each in incomplete_at(pattern):
-        warnings.warn(
-            f"headrace: opening dataset {pattern}: {each.what}; if it is to be complete, finish "
-            "the copy",
-            RuntimeWarning,
-            stacklevel=callers_level(),
-        )
+        return []
+    return [
+        f"{pattern}: {each.what}; if it is to be complete, {each.remedy}"
+        for each in incomplete_at(pattern)
+    ]
 
 
 def incomplete_at(path: str) -> list[FileSet]:
-    """The sets of which a file or a pattern has some files only."""
+    """The sets of which a file or a pattern has some files only.
+
+    Not those that are complete over several folders.
+    """
     if os.path.isdir(path):
         return []
     with suppress(HeadraceError, OSError):
         folders: dict[str, list[str]] = {}
         for each in expand(path):
             folders.setdefault(os.path.dirname(each), []).append(os.path.basename(each))
-        return [each for names in folders.values() for each in sets_of(names) if each.what]
+        whole = {
+            each.key
+            for each in sets_of(x for names in folders.values() for x in names)
+            if not each.what
+        }
+        sets = (each for names in folders.values() for each in sets_of(names))
+        return [each for each in sets if each.what and each.key not in whole]
     return []
 
 

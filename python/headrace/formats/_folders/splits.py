@@ -52,6 +52,12 @@ class Splits:
         return any(_word_of(each) is not None for each in self.parts)
 
     @property
+    def are_sure(self) -> bool:
+        """Whether a name has no other word, or two differ by that of their split alone."""
+        letters = [re.sub(r"[^A-Za-z?]", "", _without_word(each)) for each in self.parts]
+        return any(map(is_split, self.parts)) or len(set(letters)) < len(letters)
+
+    @property
     def path_of_all(self) -> str | None:
         """What `hr.open` takes for all parts, if they are files."""
         names = sorted(each for names in self.parts.values() for each in names)
@@ -114,18 +120,22 @@ def splits_of_folders(folder: str, names: Iterable[str], *, any_other: bool = Fa
 def splits_of_samples(folder: str, names: Sequence[str], *, any_other: bool) -> Splits:
     """The splits by the names of files that are samples, as train_0.png and test_0.png.
 
-    By names as for folders, without digits.
+    By names as for folders, without digits. Of many files some decide whether there are splits, and
+    then all that have a word are of its split.
     """
     looked_at = names if any_other else names[:: max(1, len(names) // _LOOKED_AT)]
     stems = sorted({_stem_of(each) for each in looked_at})
     words = {each: _word_of(each) for each in stems}
-    found = [each for each in stems if words[each]] if any_other else _named_as_splits(stems)
+    found = {each for each in stems if words[each]} if any_other else set(_named_as_splits(stems))
     if len({words[each] for each in found}) < 2 - any_other or 2 * len(found) < len(stems):
         return Splits(folder, {})
+    words |= dict.fromkeys(words.keys() - found)  # Those whose word is no split.
     parts: dict[str, list[str]] = {}
     for name in names:
-        if (stem := _stem_of(name)) in found:
-            parts.setdefault(str(words[stem]), []).append(name)
+        stem = _stem_of(name)
+        word = words[stem] if stem in words else _word_of(stem)
+        if word is not None:
+            parts.setdefault(word, []).append(name)
     return Splits(folder, {part: tuple(each) for part, each in parts.items()})
 
 

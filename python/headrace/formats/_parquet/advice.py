@@ -41,7 +41,7 @@ class NullAdvice:
             left = left_out(self._row, [column.name], names)
             return f"{embed}write the file without{left}"
         lack = {column.name, *self._others_that_lack(column)}
-        lacking = {x.name: _short(x.zero) for x in self._columns if x.name in lack}
+        lacking = {x.name: short_zero(x) for x in self._columns if x.name in lack}
         return embed + ways_out(self._row, lacking, names)
 
     def _others_that_lack(self, column: Column) -> set[str]:
@@ -73,5 +73,7 @@ class NullAdvice:
         return found
 
 
-def _short(value: Any) -> Any:
-    return value if len(repr(value)) <= _TYPED_MAX else None
+def short_zero(column: Column) -> Any:
+    """What may stand for a value; None: nothing does, or it is too much to type."""
+    zero = None if column.kind == "image" else column.zero
+    return zero if len(repr(zero)) <= _TYPED_MAX else None

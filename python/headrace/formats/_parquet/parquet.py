@@ -31,7 +31,7 @@ from headrace.formats._hive.partitions import (
     partitions_of,
 )
 from headrace.formats._indexing.in_order import in_order
-from headrace.formats._parquet.advice import NullAdvice
+from headrace.formats._parquet.advice import NullAdvice, short_zero
 from headrace.formats._parquet.columns import Column, classes_of, columns_of, with_stand_ins
 from headrace.formats._parquet.files import (
     SUFFIXES,
@@ -209,9 +209,8 @@ class Parquet(GroupFormat):
             return []
         check_absent("parquet", self.fill, self.optional)
         columns = columns_of(path, file.schema_arrow, wanted, beside)
-        fill = self.fill or {}
-        check_known(path, fill, self.optional, [each.name for each in columns])
-        return with_stand_ins(columns, fill, self.optional)
+        check_known(path, self, {each.name: short_zero(each) for each in columns})
+        return with_stand_ins(columns, self.fill or {}, self.optional)
 
     def decode_group(self, path: str, part: str, into: memoryview) -> int:
         """`part`: the number of the row group, and the columns in order."""

@@ -45,30 +45,32 @@ def check_absent(format_name: str, fill: object, optional: Any) -> None:
 
 
 def check_known(
-    path: str,
-    fill: Mapping[str, Any] | None,
-    optional: Sequence[str],
-    columns: Sequence[str],
-    label: str | None = None,
+    path: str, row: Format, columns: Mapping[str, Any], label: str | None = None
 ) -> None:
-    """Raises unless the two options name columns that are taken.
+    """Raises unless the two options of `row` name columns that are taken.
 
-    `label`: the column whose field is `label`.
+    `columns`: what may stand for a value of each, as for `ways_out`. `label`: the column whose
+    field is `label`.
     """
-    for option, names in (("fill", fill or ()), ("optional", optional)):
+    options: Any = row
+    fill, optional = options.fill or {}, tuple(options.optional)
+    for option, names in (("fill", fill), ("optional", optional)):
         for name in names:
             if name not in columns:
                 raise InvalidArgumentError(
                     f"indexing {path}: {option}=: no column {name!r} is taken; there are "
                     f"{', '.join(map(repr, columns))}"
                 )
-    for name in optional:
-        added = _added(name, label)
-        if added in columns:
-            raise InvalidArgumentError(
-                f"indexing {path}: optional=: {name!r} adds the field {added!r}, "
-                f"which is a column; give rows a value instead: fill={{{name!r}: VALUE}}"
-            )
+    taken = [name for name in optional if _added(name, label) in columns]
+    if taken:
+        zeros = {name: columns[name] for name in taken if columns[name] is not None}
+        others = tuple(each for each in optional if each not in taken)
+        instead = written(row, optional=others, fill={**zeros, **fill} or None)
+        raise InvalidArgumentError(
+            f"indexing {path}: optional=: {taken[0]!r} adds the field "
+            f"{_added(taken[0], label)!r}, which is a column; give rows a value instead, "
+            f"format={instead}"
+        )
 
 
 def _added(column: str, label: str | None) -> str:

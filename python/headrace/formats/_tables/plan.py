@@ -239,8 +239,8 @@ class Scan:
             raise InvalidArgumentError(
                 f"indexing {self._table}: no row has split {options.split!r}; there are {names}"
             )
-        taken = list(self._scanned)
-        check_known(self._table, options.fill, options.optional, taken, self._label)
+        zeros = {name: each.zero for name, each in self._scanned.items()}
+        check_known(self._table, options.row, zeros, self._label)
         self._check_absent()
         declared = _declared(list(self._tables))
         files = self._fields_of_paths()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import wave
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from split_data import KINDS, calls, numbers_of, parquet, picture, refusal, writ
 import headrace as hr
 from headrace import errors
 from headrace.formats import Tokens, WebDataset
+from headrace.formats._folders import beside
 
 NOTES = ("README.md", "LICENSE", ".gitattributes", "info.json", "a.idx")
 FILES = {
@@ -190,3 +194,28 @@ def test_files_with_the_names_of_sounds_are_a_finding(tmp_path: Path) -> None:
         dataset = hr.open(tmp_path / "data")
     assert [each.examples for each in dataset.report] == [("bee/a.txt",)]
     assert dataset.classes == ("ant", "bee")
+
+
+def test_folders_with_the_names_of_images_are_no_finding(tmp_path: Path) -> None:
+    class_folders(tmp_path / "data", "dog/1.png", "dog/1/2.png", "cat/3.png")
+    dataset = hr.open(tmp_path / "data")
+    assert (len(dataset), dataset.report) == (3, ())
+
+
+def test_a_caption_is_found_though_its_image_is_not_among_the_first_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"ant/{number:03}.{suffix}" for number in range(300) for suffix in ("png", "txt")]
+    class_folders(tmp_path / "data", *names)
+    first = {f"{i:03}.{'txt' if i == 7 else 'png'}" for i in range(200)}
+    scandir = os.scandir
+
+    @contextmanager
+    def in_other_order(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(path) as entries:
+            yield iter(sorted(entries, key=lambda each: (each.name not in first, each.name)))
+
+    monkeypatch.setattr(beside.os, "scandir", in_other_order)
+    found = beside.files_beside(str(tmp_path / "data"))
+    assert found is not None
+    assert (found.count, found.examples) == (1, ("ant/007.txt",))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import run_json
-from split_data import KINDS, numbers_of, refusal
+from split_data import KINDS, numbers_of, picture, refusal
 
 import headrace as hr
 from headrace import errors
@@ -77,3 +79,34 @@ def test_two_stars_that_match_nothing_are_told(tmp_path: Path) -> None:
     files(tmp_path, "npy")
     with pytest.raises(errors.NotFoundError, match="no file matches this pattern"):
         hr.open(tmp_path / "**" / "*.tar")
+
+
+# By case what is opened below the folder, and how often that lists the folder: once by each format
+# that looks at it, and once by hr.open.
+LISTED = {"flat": ("flat", 8), "flat by a pattern": ("flat/*.png", 21), "classes": ("classes", 10)}
+
+
+@pytest.mark.parametrize("case", LISTED)
+def test_a_folder_of_images_is_listed_no_more_often_than_it_must(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing of a million images takes a minute on a shared file system."""
+    below, limit = LISTED[case]
+    for name in ("flat/0.png", "flat/1.png", "classes/ant/0.png", "classes/bee/0.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(picture(1))
+    first = hr.open(tmp_path / below)
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def counted(path: Any = ".") -> Any:
+        listed.append(os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    again = hr.open(tmp_path / below)
+    folder = str(tmp_path / below.partition("/")[0])
+    assert listed.count(folder) <= limit
+    listed.clear()
+    assert repr(again) == repr(first)
+    assert listed == []

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from split_data import KINDS, calls, numbers_of, refusal, write
+from split_data import KINDS, calls, numbers_of, picture, refusal, write
+from split_data import parquet as write_parquet
 
 import headrace as hr
 from headrace.formats._folders.sets import sets_of
@@ -146,10 +147,86 @@ def test_two_sets_of_one_name_are_refused_by_a_call_that_opens_one(tmp_path: Pat
     assert numbers_of(eval(call), "parquet") == rows["a"]
 
 
-def test_files_of_one_number_are_refused(tmp_path: Path) -> None:
-    names = [f"x-{i:05}-of-00002-{h * 16}.parquet" for i, h in ((0, "a"), (0, "b"), (1, "a"))]
-    write(tmp_path, "parquet", {"a": names})
-    assert "has 3 files of 2 numbers" in refusal(tmp_path)
+# By case: the number and the hash of each file, what the message says, which files its call opens.
+TWICE = {
+    "one": ([(0, "a"), (0, "b")], "has 2 files for 1 number: {0}, {1}; move", [0]),
+    "one of two": ([(0, "a"), (0, "b"), (1, "b")], "2 files for 1 number: {0}, {1}; move", [1, 2]),
+    "own hashes": (
+        [(0, "a"), (0, "b"), (1, "c"), (1, "d"), (2, "e")],
+        "has 4 files for 2 numbers: {0}, {1}, {2}, {3}; move",
+        [0, 2, 4],
+    ),
+    "one is missing": (
+        [(0, "a"), (0, "b"), (2, "c")],
+        "has 2 files for 1 number, and is without 00001: {0}, {1}; move",
+        [0, 2],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TWICE)
+def test_files_of_one_number_are_refused_by_a_call_that_opens_one_of_each(
+    case: str, tmp_path: Path
+) -> None:
+    files, what, opens = TWICE[case]
+    total = max(number for number, _ in files) + 1
+    names = [f"x-{i:05}-of-{total:05}-{h * 16}.parquet" for i, h in files]
+    for number, name in enumerate(names):
+        write_parquet(tmp_path / name, [number])
+    message = refusal(tmp_path)
+    assert what.format(*names) in message
+    assert "the older one of each number away, or open one of each: " in message
+    (call,) = calls(message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error" if case != "one is missing" else "ignore")
+        assert numbers_of(eval(call), "parquet") == opens
+    _, told = opened(tmp_path / "x-*.parquet")
+    assert len(told) == 1
+    assert "is to be complete, move the older one of each number away" in told[0]
+
+
+# Where there is no warning.
+
+
+def test_a_set_that_is_divided_over_folders_is_complete(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"disk{number % 2}").mkdir(exist_ok=True)
+        write_parquet(tmp_path / f"disk{number % 2}" / NAMES["parquet"].format(number), [number])
+    dataset, told = opened(tmp_path / "*" / "*.parquet")
+    assert numbers_of(dataset, "parquet") == [0, 2, 1, 3]
+    assert (told, dataset.report) == ([], ())
+    (tmp_path / "disk1" / NAMES["parquet"].format(3)).rename(tmp_path / "elsewhere")
+    dataset, told = opened(tmp_path / "*" / "*.parquet")
+    assert ["without" in each for each in told] == [True, True]
+    assert [each.count for each in dataset.report] == [2]
+
+
+def test_images_are_no_sets(tmp_path: Path) -> None:
+    """Slices of a volume, as 3-of-40.png, each of which is a sample."""
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for number in (0, 2):
+        (folder / f"scan-{number}-of-4.png").write_bytes(picture(number))
+    for path in (folder, folder / "*.png"):
+        dataset, told = opened(path)
+        assert dataset[0]["image"] == picture(0)
+        assert (told, dataset.report) == ([], ())
+
+
+def test_a_path_that_is_refused_warns_of_nothing(tmp_path: Path) -> None:
+    write(tmp_path / "g" / "a", "parquet", {"a": ["x-00000-of-00002.parquet"]})
+    write(tmp_path / "g" / "b", "parquet", {"b": ["x-00000-of-00002.parquet"]})
+    for split in ("train", "test"):
+        (tmp_path / "h" / "all" / f"split={split}").mkdir(parents=True)
+        write_parquet(tmp_path / "h" / "all" / f"split={split}" / "0.parquet", [1])
+    for folder in ("g", "h"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            message = refusal(tmp_path / folder)
+        assert [str(each.message) for each in caught] == []
+        (call,) = calls(message)
+        with pytest.warns(RuntimeWarning, match="of 2 files|several splits: test, train"):
+            eval(call)
 
 
 def test_sets_that_count_from_one_are_complete() -> None:

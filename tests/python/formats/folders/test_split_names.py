@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 import wave
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from split_data import calls, picture, refusal
@@ -89,11 +91,24 @@ def test_folders_with_such_words_among_others_are_classes(
     assert found.classes == tuple(sorted(names))
 
 
-def test_all_folders_of_such_words_are_refused_rather_than_guessed(tmp_path: Path) -> None:
-    message = refusal(images(tmp_path / "data", "eval_board", "test_tube"))
-    assert "several splits: eval_board, test_tube" in message
-    dataset = hr.open(tmp_path / "data", format="folder")
-    assert dataset.classes == ("eval_board", "test_tube")
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("eval_board", "test_tube"),
+        ("test_negative", "test_positive"),
+        ("test_drive", "train_station"),
+    ],
+)
+def test_all_folders_of_such_words_are_refused_first_with_the_call_for_classes(
+    names: Sequence[str], tmp_path: Path
+) -> None:
+    message = refusal(images(tmp_path / "data", *names))
+    assert f"its folders may be classes or splits, by their names: {', '.join(names)}" in message
+    as_classes, by_split, by_path = (eval(each) for each in calls(message))
+    assert as_classes.classes == names
+    assert len(as_classes) == 4
+    assert len(by_split) == len(by_path) == 2
+    assert "classes" not in refusal(tmp_path / "data", split="x")
 
 
 def test_names_decide_alike_for_any_folder() -> None:
@@ -126,6 +141,28 @@ def test_other_patterns_of_skip_stay_in_the_call(tmp_path: Path) -> None:
     (call,) = calls(refusal(tmp_path / "data", skip=["/val", "ant"]))
     assert "skip=['ant']" in call
     assert eval(call).classes == ("bee",)
+
+
+def test_many_patterns_of_skip_are_counted_and_list_the_folder_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("train", "val"):
+        images(tmp_path / "data" / each, "ant", "bee")
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def counted(path: Any = ".") -> Any:
+        listed.append(os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    patterns = [f"{number}.png" for number in range(1000)]
+    message = refusal(tmp_path / "data", skip=["/val", *patterns])
+    assert listed.count(str(tmp_path / "data")) < 20
+    assert f"{tmp_path / 'data/train'}') with the 1,000 other patterns of skip=; " in message
+    assert len(message) < 500
+    (call,) = calls(message)
+    assert eval(call).classes == ("ant", "bee")
 
 
 def test_a_root_with_one_split_alone_is_refused_with_its_folder(tmp_path: Path) -> None:
@@ -200,3 +237,26 @@ def test_many_flat_images_are_sampled_evenly() -> None:
         "test": 30_000,
         "train": 30_000,
     }
+
+
+def test_the_files_that_are_not_looked_at_are_of_their_splits_too() -> None:
+    """Names whose parts beside the word all differ, as hashes do."""
+    hashes = ["".join("abcdefghij"[int(digit)] for digit in f"{i:05}") for i in range(15_000)]
+    names = [f"{split}_{each}.png" for each in hashes for split in ("test", "train")]
+    for asked in (False, True):
+        found = splits_of_samples("/x", names, any_other=asked)
+        assert found.parts == {"test": tuple(names[::2]), "train": tuple(names[1::2])}
+
+
+def test_splits_of_many_names_that_no_pattern_tells_are_refused_in_short(tmp_path: Path) -> None:
+    words = ["apple", "berry", "cherry", "date", "elder", "fig"]
+    names = [f"{each}_{split}_{each}.png" for each in words for split in ("test", "train")]
+    for number, each in enumerate(names):
+        (tmp_path / each).write_bytes(picture(number))
+    message = refusal(tmp_path)
+    assert "several splits: test, train" in message
+    assert "apple_train" not in message
+    by_split, together = (eval(each) for each in calls(message))
+    pixels = [picture(names.index(f"{each}_train_{each}.png")) for each in words]
+    assert [each["image"] for each in by_split] == pixels
+    assert len(together) == len(names)

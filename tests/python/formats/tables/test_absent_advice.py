@@ -118,18 +118,55 @@ def test_no_field_is_advised_that_is_a_column(
     message = refusal(path)
     assert "have 'x_valid'" not in message
     for row in formats_in(message):
-        if "x" in (row.options()["columns"] or ("x",)) and suffix != ".arrow":
+        if "x" in (row.options()["columns"] or ("x",)):
             assert column(hr.open(path, format=row), "x") == [1, 0]
-    advised = formats_in(message)
-    if suffix != ".arrow":  # It refuses one column after the other.
-        opened = [hr.open(path, format=each) for each in advised]
-        assert len(opened) == (3 if other else 2)
-        assert ("y_valid" in opened[1].fields) == bool(other)
-    elif not other:
-        assert [hr.open(path, format=each).fields for each in advised] == [
-            ("x", "x_valid"),
-            ("x_valid",),
-        ]
+    opened = [hr.open(path, format=each) for each in formats_in(message)]
+    assert len(opened) == (3 if other else 2)
+    assert ("y_valid" in opened[1].fields) == bool(other)
+
+
+VALUES: list[Any] = [3, 0.5, "an ant", [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "value"),
+    [(x, y) for x in WRITERS for y in VALUES if x != ".csv" or not isinstance(y, list)],
+)
+def test_optional_columns_whose_field_is_a_column_are_filled_as_advised(
+    suffix: str, value: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    rows = [{"x": value, "x_valid": 1, "y": 2}, {"x": None, "x_valid": 2, "y": 3}]
+    WRITERS[suffix](path, rows)
+    kind = {".parquet": Parquet, ".arrow": HuggingFace}.get(suffix, Manifest)
+    row = kind(optional=("y", "x"), fill={"y": 7})
+    (dataset,) = opened_by_advice(path, row)
+    assert "'x_valid', which is a column; give rows a value instead" in refusal(path, row)
+    empty = {int: 0, float: 0.0, str: "", list: []}[type(value)]
+    assert column(dataset, "x") == [value, empty]
+    assert column(dataset, "x_valid") == [1, 2]
+    assert column(dataset, "y_valid") == [True, True]
+
+
+def test_all_columns_of_arrow_with_nulls_are_named_at_once(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"n": 1, "text": "a", "whole": 1, "s": {"a": 1}},
+        {"n": None, "text": None, "whole": 2, "s": None},
+    ]
+    write_arrow(tmp_path / "a.arrow", rows)
+    message = refusal(tmp_path / "a.arrow")
+    assert (
+        "column 'n': 1 of 2 rows are null, the first in row 1, as are rows of 'text', 's.a'; "
+        in (message)
+    )
+    filled, masked, without = opened_by_advice(tmp_path / "a.arrow")
+    assert [dict(each) for each in filled] == [
+        {"n": 1, "text": "a", "whole": 1, "s.a": 1},
+        {"n": 0, "text": "", "whole": 2, "s.a": 0},
+    ]
+    for name in ("n", "text", "s.a"):
+        assert column(masked, f"{name}_valid") == [True, False]
+    assert without.fields == ("whole",)
 
 
 def test_a_column_that_is_left_out_takes_no_name(tmp_path: Path) -> None:

@@ -176,7 +176,8 @@ try:
     hr.open(ds)
     sys.exit("opened")
 except hr.errors.InvalidArgumentError as error:
-    assert "format=hr.formats.HuggingFace(fill={'n': 0})" in str(error), error
+    way = "format=hr.formats.HuggingFace(fill={'n': 0, 't': '', 'v': []})"
+    assert way in str(error), error
 row = hr.formats.HuggingFace(fill={"n": -1}, optional=("t", "v"))
 saved = datasets.load_from_disk(folder)
 for found, own in ((hr.open(ds, format=row), ds), (hr.open(folder, format=row), saved)):
