@@ -299,6 +299,39 @@ def test_a_fetcher_that_is_closed_ends_its_iteration(numbered: Path) -> None:
         assert epoch_ids(loader) == expected[1]  # It stays open.
 
 
+def test_a_loop_goes_not_on_after_close(numbered: Path) -> None:
+    with make(numbered) as loader:
+        expected = [epoch_ids(loader) for _ in range(2)]
+    with make(numbered) as loader:
+        fetcher = RedoxFetcher(loader)
+        batches = fetched(fetcher)
+        loop = iter(batches)
+        assert next(loop).sample_id.tolist() == expected[0][0]
+        fetcher.close()
+        with pytest.raises(errors.FailedPreconditionError) as refused:
+            next(loop)
+        assert str(refused.value) == (
+            "fetching epoch 0 step 1: this iteration was closed; iterate the DataLoader again"
+        )
+        assert loader.epoch == 0  # No other epoch was begun.
+        assert epoch_ids(batches) == expected[1]
+        fetcher.close()
+
+
+def test_a_loader_that_is_moved_beside_its_sampler_is_found_out(numbered: Path) -> None:
+    with make(numbered) as loader:
+        fetcher = RedoxFetcher(loader)
+        batches = iter(fetched(fetcher))
+        loader.set_epoch(60)
+        with pytest.raises(errors.FailedPreconditionError) as refused:
+            next(batches)
+        assert str(refused.value) == (
+            "fetching epoch 0 step 0: the loader gave other samples: its position was set beside "
+            "the sampler's; use sampler.set_epoch() or sampler.load_state_dict()"
+        )
+        fetcher.close()
+
+
 def test_arguments_that_can_not_be(numbered: Path) -> None:
     with (
         make(numbered, transform=number_and_pixel, ids=False, workers=0) as loader,
