@@ -261,7 +261,7 @@ def callers_level() -> int:
     return level
 
 
-_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _told: set[tuple[str, str]] = set()
 
 
