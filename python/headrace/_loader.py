@@ -256,8 +256,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues after the last batch before `state` was saved, on any number of ranks with the
         same global batch. A state of other parameters is refused, and one of another dataset, but
-        for a copy. `strict=False` takes one of any dataset with as many samples and the same
-        fields."""
+        for a copy; `strict=False` takes any dataset with as many samples and the same fields."""
         self._feed.load_state_dict(state, strict)
 
     def close(self) -> None:
