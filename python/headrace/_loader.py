@@ -96,7 +96,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
     """
 
     _told = False  # that batches have images as stored
-    _is_driven = False  # by what puts batches on a device, or a warning says that nothing does
+    _is_wrapped = False  # in what puts batches on a device; or a warning said that it is not
 
     @signature.helped(signature.OF_OTHERS, spellings())
     def __init__(
@@ -214,8 +214,8 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
 
     def __iter__(self) -> Iterator[signature.Made]:
         try:
-            if not self._is_driven:
-                self._is_driven = warn_of_accelerate()
+            if not self._is_wrapped:
+                self._is_wrapped = warn_of_accelerate()
             return self._feed.iterate(self._present)
         except BaseException as error:
             release(error)
@@ -286,9 +286,9 @@ def feed_of(loader: Loader[Any]) -> BatchFeed:
     return loader._feed
 
 
-def drive(loader: Loader[Any]) -> None:
-    """Says that the caller puts the loader's batches on a device, and knows the place."""
-    loader._is_driven = True
+def mark_wrapped(loader: Loader[Any]) -> None:
+    """The caller puts batches on a device and keeps the position: do not warn."""
+    loader._is_wrapped = True
 
 
 def unnamed_fields(loader: Loader[Any]) -> list[str] | None:

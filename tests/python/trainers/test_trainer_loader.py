@@ -134,6 +134,19 @@ def test_several_processes_of_accelerate_need_the_accelerator(
     loader.close()
 
 
+def test_what_lightning_makes_again_is_refused(numbered: Path) -> None:
+    loader = TrainerLoader(made(numbered))
+    batches: Any = loader.batch_sampler
+    with pytest.raises(InvalidArgumentError) as refused:
+        type(batches)(loader.sampler, batch_size=batches.batch_size, drop_last=False)
+    assert str(refused.value) == (
+        "making another DataLoader of a headrace.torch.TrainerLoader, as Lightning does for "
+        "predict() and overfit_batches=, with batch_size=16 and drop_last=False: its loader has "
+        "decided the batches: give Lightning the headrace.Loader itself; `headrace docs trainers`"
+    )
+    loader.close()
+
+
 def test_steps_of_torchs_loaders_have_no_explanation(
     numbered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,10 +18,10 @@ from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._base.findings import callers_level
 from headrace.torch._dataloader.loader import DataLoader
-from headrace.torch._trainers.divided import DividedShare
-from headrace.torch._trainers.own import OwnShare
+from headrace.torch._trainers.divided import DividedBatches
+from headrace.torch._trainers.own import OwnBatches
 from headrace.torch._trainers.state import running_state
-from headrace.torch._trainers.steps import Source, StepDataset, StepList, StepSampler
+from headrace.torch._trainers.steps import StepDataset, StepList, StepSampler, TrainerSource
 
 _IN_MODELS = {"image": "pixel_values", "img": "pixel_values", "label": "labels"}
 """Names that models of Transformers have for fields."""
@@ -64,9 +64,9 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
                 f"accelerator: got {shown(accelerator)}, must be an accelerate.Accelerator"
             )
         if isinstance(given, Loader):
-            source: Source = OwnShare(given, accelerator)
+            source: TrainerSource = OwnBatches(given, accelerator)
         elif isinstance(given, DataLoader):
-            source = DividedShare(given, accelerator)
+            source = DividedBatches(given, accelerator)
         else:
             raise InvalidArgumentError(
                 f"loader: got a {type(given).__name__}, must be a headrace.Loader or a "
