@@ -139,6 +139,11 @@ class RedoxSampler(TorchSampler[list[int]]):
         """Batches of an epoch."""
         return self._feed.order.steps
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next iteration."""
+        return self._cursor.start().epoch
+
     @named_arguments
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next iteration."""
