@@ -158,12 +158,13 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
         Raises:
             InvalidArgumentError: the loader is a `headrace.torch.DataLoader`.
         """
+        loader: Any = self.loader
         if not isinstance(self.loader, Loader):
             raise InvalidArgumentError(
                 "explaining a step of a TrainerLoader of a headrace.torch.DataLoader: only the "
                 "steps of a headrace.Loader can be explained; give TrainerLoader a headrace.Loader"
             )
-        return self.loader.explain(step, epoch)
+        return loader.explain(step, epoch)
 
     def close(self) -> None:
         """Closes the loader."""
