@@ -62,3 +62,9 @@ def test_every_public_name_is_found() -> None:
     code = "from headrace import *; import headrace; print({*headrace.__all__} - {*globals()})"
     assert run(code) == "set()\n"
     assert set(headrace.__all__) <= set(dir(headrace))
+
+
+def test_packs_are_written_after_import_headrace_alone() -> None:
+    code = "import headrace; print(headrace.pack.write_pack.__module__)"
+    assert run(code) == "headrace.pack._write\n"
+    assert "pack" not in headrace.__all__  # `from headrace import *` needs no pyarrow.

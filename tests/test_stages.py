@@ -224,7 +224,38 @@ def test_times_of_functions_that_did_not_run_stay(tmp_path: Path) -> None:
         '<testcase file="x.py" name="z" time="0.5"/>'
         '<testcase file="x.py" name="w" time="0"><skipped/></testcase></testsuite>'
     )
-    before = {"a.py": 0.3, "x.py": 0.1, "x.py::y": 9.0, "x.py::z": 4.0, "x.py::w": 7.0}
-    found = times.of_runs([tmp_path / "junit.xml", tmp_path / "none.xml"], before)
-    assert found == {"a.py": 0.3, "x.py": 0.5, "x.py::w": 7.0, "x.py::y": 3.5}
-    assert times.of_files(found) == {"a.py": 0.3, "x.py": 11.0}
+    for name in ("a.py", "x.py"):
+        (tmp_path / name).touch()
+    before = {
+        "gone.py": 2.0,
+        "gone.py::y": 1.5,
+        "a.py": 0.3,
+        "x.py": 0.1,
+        "x.py::y": 9.0,
+        "x.py::z": 4.0,
+        "x.py::w": 7.0,
+    }
+    found = times.of_runs([tmp_path / "junit.xml", tmp_path / "none.xml"], before, tmp_path)
+    assert found == {"a.py": 0.3, "x.py": 0.6, "x.py::w": 7.0, "x.py::y": 3.5}
+    assert times.of_files(found) == {"a.py": 0.3, "x.py": 11.1}
+
+
+@pytest.mark.parametrize(("short", "rest"), [("", 0.7), ("y", 0.7), ("new", 0.2)])
+def test_the_rest_of_a_file_is_of_a_run_of_its_short_tests(
+    tmp_path: Path, short: str, rest: float
+) -> None:
+    """`make check` alone runs the long ones."""
+    took = 3.0 if short == "y" else 0.2
+    ran = f'<testcase file="x.py" name="{short}" time="{took}"/>' if short else ""
+    (tmp_path / "junit.xml").write_text(
+        f'<testsuite><testcase file="x.py" name="z" time="4"/>{ran}</testsuite>'
+    )
+    (tmp_path / "x.py").touch()
+    before = {"x.py": 0.7, "x.py::y": 9.0, "x.py::z": 5.0}
+    found = times.of_runs([tmp_path / "junit.xml"], before, tmp_path)
+    assert found == {"x.py": rest, "x.py::y": 3.0 if short == "y" else 9.0, "x.py::z": 4.0}
+
+
+def test_the_times_are_of_files_that_are_there() -> None:
+    files = map(times.file_of, times.read(ROOT / "tests" / "times.json"))
+    assert [file for file in files if not (ROOT / file).is_file()] == []

@@ -63,8 +63,9 @@ def main(arguments: list[str]) -> int:
 def one_round(output: object) -> Iterator[str]:
     """Names of the tests that failed."""
     left_out = [f"--ignore={file}" for file in LEFT_OUT]
-    stacks = ["-o", f"faulthandler_timeout={STACKS_S}"]
-    yield from _run(["pytest", "-W", "error", *stacks, *left_out, *TESTS], _PYTEST, output)
+    how = ["-W", "error", "-n", "2", "--dist", "loadfile"]
+    how += ["-o", f"faulthandler_timeout={STACKS_S}"]
+    yield from _run(["pytest", *how, *left_out, *TESTS], _PYTEST, output)
     for preset in PRESETS:
         if (ROOT / "build" / preset / "CTestTestfile.cmake").is_file():
             yield from _run(["ctest", "--preset", preset, "-L", "threads"], _CTEST, output)
@@ -86,29 +87,40 @@ def beside(*, busy: bool) -> Iterator[None]:
     processes = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * busy)
     ]
-    slow = busy and _slow_disk()
+    slow = _slow_disk() if busy else None
     try:
         yield
     finally:
         for process in processes:
             process.kill()
             process.wait()
-        if slow:
-            (SLOW_DISK.parent / "cgroup.procs").write_text(str(os.getpid()))
+        if slow is not None:
+            (slow / "cgroup.procs").write_text(str(os.getpid()))
 
 
-def _slow_disk() -> bool:
-    """Moves this process, whose children are the tests, into a group of slow reads and writes."""
+def group_of(cgroups: str) -> str:
+    """The group of blkio, without the first slash; of the text of /proc/self/cgroup."""
+    for line in cgroups.splitlines():
+        _, controllers, group = line.split(":", 2)
+        if "blkio" in controllers.split(","):
+            return group.lstrip("/")
+    raise ProcessLookupError("no group of blkio in /proc/self/cgroup: cgroup 1 is not mounted")
+
+
+def _slow_disk() -> Path | None:
+    """Moves this process, whose children are the tests, into a group of slow reads and writes.
+    Returns the group that it was in; None if it may not be moved."""
     device = os.stat(ROOT).st_dev
     try:
+        own = SLOW_DISK.parent / group_of(Path("/proc/self/cgroup").read_text())
         SLOW_DISK.mkdir(exist_ok=True)
         for name, limit in LIMITS.items():
             limits = SLOW_DISK / f"blkio.throttle.{name}"
             limits.write_text(f"{os.major(device)}:{os.minor(device)} {limit}")
         (SLOW_DISK / "cgroup.procs").write_text(str(os.getpid()))
     except OSError:
-        return False
-    return True
+        return None
+    return own
 
 
 if __name__ == "__main__":

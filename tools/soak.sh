@@ -12,9 +12,11 @@
 #   nodes send each other samples. Then its jobs that go on with another
 #   number of nodes: 600, from every step.
 # HEADRACE_RAY_KILLS: raylets that `ray` kills; 30 if not set.
+# HEADRACE_ROUNDS: rounds of `again`, tools/repeat_tests.py; 50 if not set.
 # HEADRACE_CELLS: cells of `matrix`, drawn from all 207,360; all if not set.
 #
 # A new stage is a line of STAGES: its name, and the test files that HEADRACE_SOAK=1 makes long.
+# `again` has none: it repeats tests as they are.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 venv=$(cd "${VENV:-.venv}" && pwd)
@@ -28,6 +30,7 @@ STAGES=(
   "ray tests/python/on_ray/test_ray.py"
   "guides tests/python/guides/test_guides.py"
   "damage tests/python/formats"
+  "again"
 )
 
 commit=$(git rev-parse --verify -q HEAD 2>/dev/null || echo 0)
@@ -56,7 +59,11 @@ for line in "${STAGES[@]}"; do
   begin=$SECONDS
   status=passed
   printf '\n== %s\n' "$name"
-  if ! pytest -W error "${files[@]:1}"; then
+  run=(pytest -W error "${files[@]:1}")
+  if [[ $name == again ]]; then
+    run=(env -u HEADRACE_SOAK python tools/repeat_tests.py "${HEADRACE_ROUNDS:-50}")
+  fi
+  if ! "${run[@]}"; then
     status=FAILED
     failed=1
   fi

@@ -18,6 +18,7 @@ from headrace._process.lazy import lazy_names
 
 if TYPE_CHECKING:
     from headrace import audio, errors, formats, image, orders, profile, tiers
+    from headrace import pack as pack  # not in __all__: it needs pyarrow
     from headrace._dataset import Dataset
     from headrace._dataset import open_dataset as open
     from headrace._loader import Loader
@@ -78,6 +79,7 @@ _PLACES = {
     "image": "",
     "open": "._dataset:open_dataset",
     "orders": "",
+    "pack": "",
     "profile": "",
     "show": "._show.batch",
     "tiers": "",

@@ -96,7 +96,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
     """
 
     _told = False  # that batches have images as stored
-    _is_driven = False  # by what puts batches on a device, or a warning says that nothing does
+    _is_wrapped = False  # in what puts batches on a device; or a warning said that it is not
 
     @signature.helped(signature.OF_OTHERS, spellings())
     def __init__(
@@ -214,8 +214,8 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
 
     def __iter__(self) -> Iterator[signature.Made]:
         try:
-            if not self._is_driven:
-                self._is_driven = warn_of_accelerate()
+            if not self._is_wrapped:
+                self._is_wrapped = warn_of_accelerate()
             return self._feed.iterate(self._present)
         except BaseException as error:
             release(error)
@@ -256,8 +256,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues after the last batch before `state` was saved, on any number of ranks with the
         same global batch. A state of other parameters is refused, and one of another dataset, but
-        for a copy. `strict=False` takes one of any dataset with as many samples and the same
-        fields."""
+        for a copy; `strict=False` takes any dataset with as many samples and the same fields."""
         self._feed.load_state_dict(state, strict)
 
     def close(self) -> None:
@@ -287,9 +286,9 @@ def feed_of(loader: Loader[Any]) -> BatchFeed:
     return loader._feed
 
 
-def drive(loader: Loader[Any]) -> None:
-    """Says that the caller puts the loader's batches on a device, and knows the place."""
-    loader._is_driven = True
+def mark_wrapped(loader: Loader[Any]) -> None:
+    """The caller puts batches on a device and keeps the position: do not warn."""
+    loader._is_wrapped = True
 
 
 def unnamed_fields(loader: Loader[Any]) -> list[str] | None:

@@ -43,6 +43,16 @@ def begin(number: int) -> None:
         ({"rank": 1, "world_size": 2}, "write sharding=hr.Sharding(rank=...)"),
         ({"placement": "reuse"}, "write cache=hr.Cache(placement=...)"),
         ({"local_rank": 0}, "write node_process=hr.NodeProcess(local_rank=...)"),
+        (
+            {"isolation": "thread"},
+            "isolation='thread': an option of a group; write node_process=False, or "
+            "node_process=hr.NodeProcess()",
+        ),
+        (
+            {"node": "train"},
+            "node='train': an option of a group; write node_process=hr.NodeProcess(name=...)",
+        ),
+        ({"worker_start": "fork"}, "write workers=hr.Workers(start=...)"),
         ({"prefech": 2}, "did you mean engine=hr.Engine(prefetch=...)?"),
     ],
 )

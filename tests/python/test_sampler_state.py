@@ -147,6 +147,18 @@ def test_between_epochs_the_same_sampler_goes_on_and_another_is_refused(
                 third(other)
 
 
+def test_the_batch_size_beside_a_sampler_is_that_of_a_rank(dataset: hr.Dataset) -> None:
+    state = after_epochs(dataset, "distributed", 1)
+    sampler = ALL["distributed"](5)
+    with hr.Loader(dataset, 20, transform=FLAT, **sampler) as loader:
+        with pytest.raises(errors.FailedPreconditionError) as refused:
+            loader.load_state_dict(state)
+        assert str(refused.value) == (
+            "state: saved with global_batch 30, restored in a loader with 20; make the loader with "
+            "batch_size=30"
+        )
+
+
 @pytest.mark.parametrize("name", ["random", "distributed"])
 def test_after_the_last_batch_is_the_end_of_the_epoch(dataset: hr.Dataset, name: str) -> None:
     with make(dataset, name, seed=5) as loader:

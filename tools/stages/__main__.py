@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["times"]:
         junits = [ROOT / "build" / f"{name}.xml" for name in ("pytest", "pytest-check")]
         path = ROOT / "tests" / "times.json"
-        times.write(path, times.of_runs(junits, times.read(path)))
+        times.write(path, times.of_runs(junits, times.read(path), ROOT))
         return 0
     if not arguments or arguments[0] not in RUNS:
         print(__doc__, file=sys.stderr)

@@ -42,8 +42,9 @@ def of_files(times: Times) -> Times:
     return dict(sums)
 
 
-def of_runs(junits: Iterable[Path], before: Times) -> Times:
-    """`before`, with the functions that ran anew: of pytest's junit files of family xunit1."""
+def of_runs(junits: Iterable[Path], before: Times, root: Path) -> Times:
+    """`before`, with the functions that ran anew: of pytest's junit files of family xunit1. Without
+    the files that are not below `root` any more."""
     sums: dict[str, float] = defaultdict(float)
     for junit in junits:
         for case in ElementTree.parse(junit).getroot().iter("testcase") if junit.is_file() else ():
@@ -51,10 +52,16 @@ def of_runs(junits: Iterable[Path], before: Times) -> Times:
                 function = f"{case.get('file')}::{function_of(case.get('name') or '')}"
                 sums[function] += float(case.get("time") or 0)
     long = {name: seconds for name, seconds in sums.items() if seconds >= LEAST_S}
-    rests = dict.fromkeys(map(file_of, sums), 0.0)
-    for name in sums.keys() - long.keys():
+    short = sums.keys() - long.keys()
+    whole = {file_of(name) for name in short - before.keys()}  # `make test` runs these, too.
+    rests = {file: 0.0 if file in whole else before.get(file, 0.0) for file in map(file_of, sums)}
+    for name in short:
         rests[file_of(name)] += sums[name]
-    kept = {name: seconds for name, seconds in before.items() if name not in sums}
+    kept = {
+        name: seconds
+        for name, seconds in before.items()
+        if name not in sums and (root / file_of(name)).is_file()
+    }
     times = {name: round(seconds, 1) for name, seconds in (kept | long | rests).items()}
     return dict(sorted(times.items()))
 

@@ -63,7 +63,8 @@ def warn_of_prepare() -> None:
     warnings.warn(
         "accelerator.prepare(): got a headrace.torch.DataLoader: Accelerate makes a loader of "
         "torch's class of it: the samples are the same, but are not read in parallel, and no state "
-        "is saved: give it headrace.torch.TrainerLoader(loader, accelerator); "
+        "is saved: give it headrace.torch.TrainerLoader(loader, accelerator) "
+        "(not with dispatch_batches=True or on XLA: there this is the way); "
         "`headrace docs dataloader`",
         RuntimeWarning,
         stacklevel=callers_level(),

@@ -113,13 +113,6 @@ class SamplerSource:
         return self._batch_size if self._batch_sampler is None else None
 
     @property
-    def full_batch_size(self) -> int | None:
-        """Samples in each batch but the last; None if it is not known."""
-        if self._batch_sampler is None:
-            return self._batch_size
-        return whole(getattr(self._batch_sampler, "batch_size", None))
-
-    @property
     def drop_last(self) -> bool:
         """Whether a last, smaller batch is left out."""
         return self._drop_last

@@ -142,7 +142,7 @@ def check_state(
         if not _same(state[key], value):
             raise FailedPreconditionError(
                 f"state: saved with {key} {shown(state[key])}, restored in a loader with {value!r}"
-                + _remedy(key, state[key])
+                + _remedy(key, state[key], source)
             )
     if not isinstance(state["order_parameters"], Mapping):
         raise InvalidArgumentError(
@@ -348,9 +348,13 @@ def _why_other_bytes(saved: Any, now: str | None) -> str | None:
     return "all names and sizes are equal, but bytes of files differ: one of them has changed"
 
 
-def _remedy(key: str, saved: Any) -> str:
+def _remedy(key: str, saved: Any, source: SamplerSource | None) -> str:
     if saved is None:  # A batch sampler decides it.
         return "; give it the batch_sampler= of the run that saved the state"
+    if key == "global_batch" and source is not None:
+        return (
+            f"; make the loader with batch_size={shown(saved)}"  # Of a rank: the sampler divides.
+        )
     if key == "global_batch":
         return f"; choose batch_size so that batch_size x ranks is {shown(saved)}"
     return f"; make the loader with {key}={shown(saved)}"

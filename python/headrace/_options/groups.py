@@ -209,9 +209,17 @@ GROUPS: dict[str, type[Group]] = {
 """By the loader's argument."""
 
 
+_RENAMED = {
+    "isolation": "node_process=False, or node_process=hr.NodeProcess()",
+    "node": "node_process=hr.NodeProcess(name=...)",
+    "worker_start": "workers=hr.Workers(start=...)",
+}
+
+
 def spellings() -> dict[str, str]:
-    """How a loader takes each option of a group, by the option's name."""
-    return {
+    """How a loader takes each option of a group, by the option's name; and options that had other
+    names."""
+    return _RENAMED | {
         option.name: f"{argument}=hr.{kind.__name__}({option.name}=...)"
         for argument, kind in GROUPS.items()
         for option in dataclasses.fields(cast(Any, kind))

@@ -161,8 +161,10 @@ def _plan(planned: _orders.Planned, rank: int | None, limit: int | None) -> dict
         count += len(ids)
         first += ids[: wanted - len(first)].tolist()
     counters: dict[str, float] = streams[0].counters()
-    counted = {name: int(each) if each.is_integer() else each for name, each in counters.items()}
-    return counted | {  # An order may count under one of these names.
+    whole_counters = {
+        name: int(each) if each.is_integer() else each for name, each in counters.items()
+    }
+    return whole_counters | {  # An order may count under one of these names.
         "order": planned.order,
         "parameters": planned.parameters,
         "samples": planned.source.samples,

@@ -1,7 +1,4 @@
-"""Packs: Arrow files; each record batch is one block of randomly chosen samples.
-
-`headrace docs pack-format` specifies a pack. `write_pack` reads any dataset through its index.
-"""
+"""Writes a pack: checks the source and the target, has the shards written, and publishes them."""
 
 from __future__ import annotations
 
@@ -40,8 +37,6 @@ from headrace.pack._partial import PartialPack
 from headrace.pack._plan import U64, PackParameters, PackPlan, make_plan
 from headrace.pack._shard import Shard
 from headrace.pack._work import PackWork, WriteShards, free_bytes, writing_threads
-
-__all__ = ["PackParameters", "PackResult", "write_pack"]
 
 _WORKERS_MAX = 64
 
@@ -84,7 +79,7 @@ def write_pack(
     it stops the work.
 
     Memory: three blocks for each worker, and about 100 bytes for each sample. Where the source is
-    decoded as a whole, and shuffled: see `_packing/gather.py`, whose file lies beside the target.
+    decoded as a whole, and shuffled: see `_gather.py`, whose file lies beside the target.
     """
     parameters = parameters or PackParameters()
     write = _writing(workers, on)

@@ -139,6 +139,11 @@ class RedoxSampler(TorchSampler[list[int]]):
         """Batches of an epoch."""
         return self._feed.order.steps
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next iteration."""
+        return self._cursor.start().epoch
+
     @named_arguments
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next iteration."""
@@ -217,6 +222,7 @@ class RedoxFetcher(Dataset[Any]):
         """The sampler for DataLoader's `batch_sampler`."""
         self._batches: Iterator[Any] = iter(())
         self._iteration = 0  # the sampler's, of `_batches`; 0: none
+        self._closed = 0  # the newest that `close` ended
         self._next = 0  # step
 
     def __len__(self) -> int:
@@ -234,7 +240,8 @@ class RedoxFetcher(Dataset[Any]):
 
         Raises:
             InvalidArgumentError: `requests` are not the sampler's.
-            FailedPreconditionError: they are not the next ones; or a worker asks.
+            FailedPreconditionError: they are not the next ones; the loader has other samples, or
+                the iteration was closed; or a worker asks.
             UnavailableError: an error ended the iteration.
         """
         if get_worker_info() is not None:
@@ -245,20 +252,31 @@ class RedoxFetcher(Dataset[Any]):
                 "batch_sampler=fetcher.sampler, without shuffle, sampler and batch_size"
             )
         where = f"epoch {requests.epoch} step {requests.step}"
-        if requests.iteration != self._iteration:
-            self._batches = self._feed.iterate(_unchanged)
-            self._iteration, self._next = requests.iteration, requests.first
+        if requests.iteration == self._closed:
+            raise FailedPreconditionError(
+                f"fetching {where}: this iteration was closed; iterate the DataLoader again"
+            )
+        begins = requests.iteration != self._iteration
+        if begins:
+            self._next = requests.first
         if requests.step != self._next:
             raise FailedPreconditionError(
                 f"asking a RedoxFetcher for the batch of {where}, must be step {self._next}: it "
                 "gives the sampler's batches in turn: to skip some, restore a place with "
                 "sampler.load_state_dict()"
             )
+        if begins:
+            self._batches, self._iteration = self._feed.iterate(_unchanged), requests.iteration
         self._next += 1
         batch = next(self._batches, None)
         if batch is None:
             raise UnavailableError(
                 f"fetching {where}: an error ended this iteration; iterate the DataLoader again"
+            )
+        if batch.samples().tolist() != list(requests):
+            raise FailedPreconditionError(
+                f"fetching {where}: the loader gave other samples: its position was set beside the "
+                "sampler's; use sampler.set_epoch() or sampler.load_state_dict()"
             )
         if requests.ends_epoch:
             next(self._batches, None)  # The end: whoever leaves before it leaves early.
@@ -266,6 +284,7 @@ class RedoxFetcher(Dataset[Any]):
 
     def close(self) -> None:
         """Ends the iteration. The loader stays open."""
+        self._closed = self._iteration or self._closed
         self._batches, self._iteration = iter(()), 0
 
     def _go_to(self, place: Place[Any]) -> None:

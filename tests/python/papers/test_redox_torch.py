@@ -16,6 +16,7 @@ from headrace import errors
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, default_collate  # noqa: E402
 
+import headrace.torch  # noqa: E402
 from headrace.papers.redox import RedoxFetcher, RedoxSampler, Requests  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -297,6 +298,83 @@ def test_a_fetcher_that_is_closed_ends_its_iteration(numbered: Path) -> None:
         assert next(batches).sample_id.tolist() == expected[0][0]
         fetcher.close()
         assert epoch_ids(loader) == expected[1]  # It stays open.
+
+
+def test_a_loop_goes_not_on_after_close(numbered: Path) -> None:
+    with make(numbered) as loader:
+        expected = [epoch_ids(loader) for _ in range(2)]
+    with make(numbered) as loader:
+        fetcher = RedoxFetcher(loader)
+        batches = fetched(fetcher)
+        loop = iter(batches)
+        assert next(loop).sample_id.tolist() == expected[0][0]
+        fetcher.close()
+        with pytest.raises(errors.FailedPreconditionError) as refused:
+            next(loop)
+        assert str(refused.value) == (
+            "fetching epoch 0 step 1: this iteration was closed; iterate the DataLoader again"
+        )
+        assert loader.epoch == 0  # No other epoch was begun.
+        assert epoch_ids(batches) == expected[1]
+        fetcher.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_headrace_s_dataloader_takes_the_sampler(numbered: Path, workers: int) -> None:
+    def made(loader: hr.Loader) -> headrace.torch.DataLoader:
+        sampler = RedoxSampler(loader)
+        return headrace.torch.DataLoader(Numbers(), batch_sampler=sampler, num_workers=workers)
+
+    with make(numbered) as loader:
+        expected = [epoch_ids(loader) for _ in range(3)]
+    with make(numbered) as loader:
+        batches = made(loader)
+        assert [of(batches), of(batches)] == expected[:2]
+        taken = iter(batches)
+        assert [next(taken).tolist() for _ in range(2)] == expected[2][:2]
+        state = pickle.loads(pickle.dumps(batches.state_dict()))
+        del taken
+        batches.close()
+        again = made(loader)
+        again.load_state_dict(state)
+        assert of(again) == expected[2][2:]
+        again.close()
+
+
+def test_headrace_s_dataloader_takes_the_fetcher(numbered: Path) -> None:
+    with make(numbered) as loader:
+        expected = [epoch_ids(loader) for _ in range(2)]
+    with make(numbered) as loader:
+        fetcher = RedoxFetcher(loader)
+        batches = headrace.torch.DataLoader(fetcher, batch_sampler=fetcher.sampler)
+        assert [epoch_ids(batches), epoch_ids(batches)] == expected
+        fetcher.sampler.set_epoch(0)
+        next(iter(batches))
+        state = batches.state_dict()
+        fetcher.close()
+        again = RedoxFetcher(loader)
+        batches = headrace.torch.DataLoader(again, batch_sampler=again.sampler)
+        batches.load_state_dict(state)
+        with pytest.raises(
+            errors.FailedPreconditionError,
+            match=r"of epoch 0 step 1, must be step 0: .*restore a place with sampler\.load",
+        ):
+            next(iter(batches))
+        again.close()
+
+
+def test_a_loader_that_is_moved_beside_its_sampler_is_found_out(numbered: Path) -> None:
+    with make(numbered) as loader:
+        fetcher = RedoxFetcher(loader)
+        batches = iter(fetched(fetcher))
+        loader.set_epoch(60)
+        with pytest.raises(errors.FailedPreconditionError) as refused:
+            next(batches)
+        assert str(refused.value) == (
+            "fetching epoch 0 step 0: the loader gave other samples: its position was set beside "
+            "the sampler's; use sampler.set_epoch() or sampler.load_state_dict()"
+        )
+        fetcher.close()
 
 
 def test_arguments_that_can_not_be(numbered: Path) -> None:

@@ -3,6 +3,8 @@ user's. Whatever the engine reads ahead, batches and errors are those of torch's
 
 from __future__ import annotations
 
+import copy
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import torch.utils.data
 from folder_data import COUNT, fixed, read_ahead, write_images
 from map_data import WAYS, plain
 from PIL import Image
-from torch.utils.data import ConcatDataset, Subset
+from torch.utils.data import ConcatDataset, Subset, random_split
 
 from headrace.torch import DataLoader
 
@@ -211,3 +213,37 @@ def test_keys_are_drawn_when_torch_draws_them(vision: Any, images: Path) -> None
         torch.manual_seed(2)
         found.append(plain(next(iterator)))
     assert found[0] == found[1]
+
+
+def test_datasets_of_one_folder_share_its_loader(vision: Any, images: Path) -> None:
+    data = vision.ImageFolder(images, fixed)
+    own = data.loader
+    one, other = (DataLoader(part, 4) for part in random_split(data, [20, COUNT - 20]))
+    taken = iter(one)
+    next(taken)
+    shared = data.loader
+    list(other)
+    assert data.loader is shared
+    other.close()
+    assert data.loader is shared  # The first one still reads ahead.
+    other.close()
+    assert data.loader is shared
+    assert sum(1 for _ in taken) == 4
+    one.close()
+    assert data.loader is own
+
+
+def test_a_loader_that_is_dropped_leaves_the_dataset_as_it_was(vision: Any, images: Path) -> None:
+    data = vision.ImageFolder(images, fixed)
+    own = data.loader
+    loader = DataLoader(data, 8)
+    assert len(list(loader)) == 6
+    assert data.loader is not own
+    copied = copy.deepcopy(data)
+    again = DataLoader(copied, 8)
+    next(iter(again))
+    again.close()
+    assert copied.loader is own  # A copy has no part in what its original does.
+    del loader
+    gc.collect()
+    assert data.loader is own

@@ -368,6 +368,12 @@ def test_a_sampler_that_gives_other_samples_is_refused() -> None:
             "saved with batch_size 5, restored in a DataLoader with 4: .*; give it batch_size=5$",
         ),
         (
+            {"batch_size": None},
+            "saved with batch_size None, restored in a DataLoader with 4: its batches would differ;"
+            " give it the batch_sampler= of the run that saved the state, or batch_size=None if "
+            "that run had it$",
+        ),
+        (
             {"length": 3},
             "state: saved with length 3, .* with 23: .*; give it the dataset that the state",
         ),

@@ -46,7 +46,7 @@ from torch.utils.data import IterableDataset
 
 import headrace as hr
 import headrace.torch
-from headrace.torch._trainers import divided as divided_share
+from headrace.torch._trainers import divided as divided_batches
 
 folder = Path(sys.argv[1])
 PR_SET_PDEATHSIG = 1  # If this process is killed, its ranks are, too.
@@ -202,12 +202,12 @@ def kind_of(loader: Any) -> str:
 
 def with_unknown_version() -> Any:
     """What a TrainerLoader raises."""
-    known = divided_share._USED
-    divided_share._USED = ("something_new",)
+    known = divided_batches._USED
+    divided_batches._USED = ("something_new",)
     try:
         return error(lambda: kind_of(prepared(accelerator({}), ours("generator", "direct"))))
     finally:
-        divided_share._USED = known
+        divided_batches._USED = known
 
 
 def not_wrapped() -> Any:

@@ -32,7 +32,8 @@ UNKNOWN = (
 NOT_WRAPPED = (
     "accelerator.prepare(): got a headrace.torch.DataLoader: Accelerate makes a loader of torch's "
     "class of it: the samples are the same, but are not read in parallel, and no state is saved: "
-    "give it headrace.torch.TrainerLoader(loader, accelerator); `headrace docs dataloader`"
+    "give it headrace.torch.TrainerLoader(loader, accelerator) (not with dispatch_batches=True or "
+    "on XLA: there this is the way); `headrace docs dataloader`"
 )
 LEFT = (
     "InvalidArgumentError: " + MAKING + " with {}: Accelerate reads in a way of its own then: give "

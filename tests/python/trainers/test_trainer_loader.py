@@ -103,6 +103,63 @@ def test_what_it_cannot_wrap_is_refused(numbered: Path) -> None:
     loader.close()
 
 
+def accelerate_of(processes: int) -> Any:
+    """Accelerate's module of states, where so many processes run."""
+
+    class AcceleratorState:
+        _shared_state = ("initialized",)
+        num_processes = processes
+
+    module: Any = types.ModuleType("accelerate.state")
+    module.AcceleratorState = AcceleratorState
+    return module
+
+
+def test_several_processes_of_accelerate_need_the_accelerator(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader: Any = TrainerLoader(made(numbered))
+    for module in (None, accelerate_of(1)):
+        monkeypatch.setitem(sys.modules, "accelerate.state", module)
+        assert loader._is_accelerate_prepared
+        loader._is_accelerate_prepared = True  # prepare() sets it.
+    monkeypatch.setitem(sys.modules, "accelerate.state", accelerate_of(2))
+    with pytest.raises(InvalidArgumentError) as refused:
+        getattr(loader, "_is_accelerate_prepared", False)
+    assert str(refused.value) == (
+        "accelerator.prepare(): got a TrainerLoader without the Accelerator, of which 2 processes "
+        "run: each of them would write the same file in save_state(): give it, as "
+        "TrainerLoader(loader, accelerator); `headrace docs trainers`"
+    )
+    loader.close()
+
+
+def test_what_lightning_makes_again_is_refused(numbered: Path) -> None:
+    loader = TrainerLoader(made(numbered))
+    batches: Any = loader.batch_sampler
+    with pytest.raises(InvalidArgumentError) as refused:
+        type(batches)(loader.sampler, batch_size=batches.batch_size, drop_last=False)
+    assert str(refused.value) == (
+        "making another DataLoader of a headrace.torch.TrainerLoader, as Lightning does for "
+        "predict() and overfit_batches=, with batch_size=16 and drop_last=False: its loader has "
+        "decided the batches: give Lightning the headrace.Loader itself; `headrace docs trainers`"
+    )
+    loader.close()
+
+
+def test_steps_of_torchs_loaders_have_no_explanation(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = TrainerLoader(made(numbered))
+    monkeypatch.setattr(loader, "loader", DataLoader([1, 2]))
+    with pytest.raises(InvalidArgumentError) as refused:
+        loader.explain(0, 0)
+    assert str(refused.value) == (
+        "explaining a step of a TrainerLoader of a headrace.torch.DataLoader: only the steps of a "
+        "headrace.Loader can be explained; give TrainerLoader a headrace.Loader"
+    )
+
+
 def test_named_tuples_are_no_inputs_of_a_trainer(
     numbered: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:

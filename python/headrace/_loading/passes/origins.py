@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -52,10 +53,19 @@ def generators_of(source: Any, *others: Any) -> list[Any]:
 
 
 def has_state(each: Any) -> bool:
-    """Whether it has ``state_dict`` and ``load_state_dict``."""
-    return callable(getattr(each, "state_dict", None)) and callable(
-        getattr(each, "load_state_dict", None)
-    )
+    """Whether it has ``state_dict`` without arguments, and ``load_state_dict``."""
+    asked = getattr(each, "state_dict", None)
+    if not callable(asked) or not callable(getattr(each, "load_state_dict", None)):
+        return False
+    try:
+        signature = inspect.signature(asked)
+    except (TypeError, ValueError):  # Such as of a compiled class.
+        return True
+    try:
+        signature.bind()
+    except TypeError:  # A RedoxSampler needs to know how many batches were taken.
+        return False
+    return True
 
 
 def is_torchs(source: Any, *others: type[Any]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from headrace._arguments import integer
-from headrace._loader import Loader, drive
+from headrace._loader import Loader, mark_wrapped
 from headrace._loading.feed import EpochFeed
 from headrace._loading.not_torchs import NotADataLoader
 from headrace._signature import named_arguments
@@ -70,7 +70,7 @@ class DeviceBatches(NotADataLoader):
         """The argument `batches`. Its ``stats()`` count all batches taken, also those ahead of the
         loop."""
         if isinstance(given, Loader):
-            drive(given)
+            mark_wrapped(given)
         self._copies = copies_to(_parsed(device))
         self._depth = integer("depth", depth, 1, DEPTH_MAX)
         self._prepare: dict[str | int, Prepare] = dict(functions)

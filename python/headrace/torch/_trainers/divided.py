@@ -23,7 +23,7 @@ from headrace.torch._dataloader.epochs.drawing import Share
 from headrace.torch._dataloader.epochs.progress import Here
 from headrace.torch._dataloader.epochs.state import DEALS_BATCHES, SPLITS_BATCHES, to_state
 from headrace.torch._dataloader.loader import DataLoader
-from headrace.torch._trainers.state import Facts, check_place, processes_of
+from headrace.torch._trainers.state import StepFacts, check_place, processes_of
 
 _KIND = "DataLoader"
 _USED = ("begin", "end", "set_epoch", "iteration", "rng_types", "synchronized_generator")
@@ -41,7 +41,7 @@ _READS_NOTHING = {
 _END = object()
 
 
-class DividedShare:
+class DividedBatches:
     """A DataLoader's epochs, of this rank.
 
     Thread safety: as the loader. Raises: as TrainerLoader.
@@ -69,7 +69,7 @@ class DividedShare:
         samples = loader._facts.length or 0
         sizes = (loader.batch_size, getattr(shard, "total_batch_size", None))
         place = (accelerator.num_processes, accelerator.process_index)
-        self.facts = Facts(_KIND, samples, *sizes, loader.drop_last, *place)
+        self.facts = StepFacts(_KIND, samples, *sizes, loader.drop_last, *place)
 
     def __len__(self) -> int:
         return len(self.loader)

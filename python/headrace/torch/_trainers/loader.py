@@ -18,9 +18,10 @@ from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._base.findings import callers_level
 from headrace.torch._dataloader.loader import DataLoader
-from headrace.torch._trainers.divided import DividedShare
-from headrace.torch._trainers.own import OwnShare
-from headrace.torch._trainers.steps import Source, StepDataset, StepList, StepSampler
+from headrace.torch._trainers.divided import DividedBatches
+from headrace.torch._trainers.own import OwnBatches
+from headrace.torch._trainers.state import running_state
+from headrace.torch._trainers.steps import StepDataset, StepList, StepSampler, TrainerSource
 
 _IN_MODELS = {"image": "pixel_values", "img": "pixel_values", "label": "labels"}
 """Names that models of Transformers have for fields."""
@@ -52,8 +53,6 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
             is not known.
     """
 
-    _is_accelerate_prepared = True
-    """Accelerator.prepare() keeps a loader that says so as it is, and registers it."""
     use_stateful_dataloader = True
     """Whether Accelerate's save_state() and load_state() include the state."""
 
@@ -65,9 +64,9 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
                 f"accelerator: got {shown(accelerator)}, must be an accelerate.Accelerator"
             )
         if isinstance(given, Loader):
-            source: Source = OwnShare(given, accelerator)
+            source: TrainerSource = OwnBatches(given, accelerator)
         elif isinstance(given, DataLoader):
-            source = DividedShare(given, accelerator)
+            source = DividedBatches(given, accelerator)
         else:
             raise InvalidArgumentError(
                 f"loader: got a {type(given).__name__}, must be a headrace.Loader or a "
@@ -76,6 +75,7 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
         self.loader = loader
         """The argument `loader`."""
         self._source = source
+        self._has_accelerator = accelerator is not None
         self.total_batch_size = source.facts.total_batch_size
         """Samples of a step of all processes, as Accelerate's loaders say it."""
         self.total_dataset_length = source.facts.samples
@@ -95,6 +95,23 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
             _have_one_process_save(self, accelerator)
         elif isinstance(given, Loader):
             _warn_of_named_tuples(given)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Accelerator.prepare() asks. True: it keeps this loader as it is, and registers it."""
+        state = None if self._has_accelerator else running_state()
+        if state is not None and state.num_processes > 1:
+            raise InvalidArgumentError(
+                f"accelerator.prepare(): got a TrainerLoader without the Accelerator, of which "
+                f"{state.num_processes} processes run: each of them would write the same file in "
+                "save_state(): give it, as TrainerLoader(loader, accelerator); "
+                "`headrace docs trainers`"
+            )
+        return True
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, is_prepared: bool) -> None:
+        """Accelerator.prepare() says so afterwards."""
 
     def __len__(self) -> int:
         """Batches of an epoch of this rank."""
@@ -136,8 +153,17 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
         return self._source.loader.stats()
 
     def explain(self, step: int | None = None, epoch: int | None = None) -> Any:
-        """As `headrace.Loader.explain`."""
+        """As `headrace.Loader.explain`.
+
+        Raises:
+            InvalidArgumentError: the loader is a `headrace.torch.DataLoader`.
+        """
         loader: Any = self.loader
+        if not isinstance(self.loader, Loader):
+            raise InvalidArgumentError(
+                "explaining a step of a TrainerLoader of a headrace.torch.DataLoader: only the "
+                "steps of a headrace.Loader can be explained; give TrainerLoader a headrace.Loader"
+            )
         return loader.explain(step, epoch)
 
     def close(self) -> None:

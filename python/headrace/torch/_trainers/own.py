@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-from headrace._loader import Loader, drive, feed_of
+from headrace._loader import Loader, feed_of, mark_wrapped
 from headrace._loading.cursor import Place
 from headrace._loading.feed import BatchFeed
 from headrace.errors import InvalidArgumentError
 from headrace.torch._devices.batches import DeviceBatches
-from headrace.torch._trainers.state import Facts, check_place, processes_of, running_state
+from headrace.torch._trainers.state import StepFacts, check_place, processes_of, running_state
 
 _KIND = "headrace.Loader"
 
 
-class OwnShare:
+class OwnBatches:
     """A loader's epochs. Where Accelerate runs, batches are on its device, and it knows the last.
 
     Thread safety: as the loader. Raises: as TrainerLoader.
@@ -32,7 +32,9 @@ class OwnShare:
         self._feed = feed = feed_of(loader)
         of, size = feed.options, feed.options.batch_size
         place = (of.world_size, of.rank)
-        self.facts = Facts(_KIND, len(feed.dataset), size, size * feed.shares, of.drop_last, *place)
+        self.facts = StepFacts(
+            _KIND, len(feed.dataset), size, size * feed.shares, of.drop_last, *place
+        )
         self._batches: Any = loader
         self.device: torch.device | None = None
         self.pads: Any = SimpleNamespace(even_batches=True)  # The loader does, whatever is set.
@@ -52,7 +54,7 @@ class OwnShare:
         if self._accelerator is None or self._accelerator.device_placement:
             self.device = state.device
             self._batches = DeviceBatches(self.loader, state.device)
-        drive(self.loader)
+        mark_wrapped(self.loader)
         self._told = sys.modules["accelerate.state"].GradientState()
 
     def __len__(self) -> int:

@@ -25,7 +25,7 @@ def processes_of(state: Any) -> tuple[int, int]:
     return int(state.num_processes) // same, same
 
 
-class Facts(NamedTuple):
+class StepFacts(NamedTuple):
     """What does not change."""
 
     kind: str  # of the loader, for errors

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch.utils.data import Dataset, DistributedSampler
 
-from headrace.errors import FailedPreconditionError
-from headrace.torch._trainers.divided import DividedShare
-from headrace.torch._trainers.own import OwnShare
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.torch._trainers.divided import DividedBatches
+from headrace.torch._trainers.own import OwnBatches
 
-Source = OwnShare | DividedShare
+TrainerSource = OwnBatches | DividedBatches
 """The epochs of a loader, as a TrainerLoader gives them."""
 
 
@@ -26,7 +26,7 @@ class StepDataset(Dataset[Any]):
     Thread safety: as the loader.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TrainerSource) -> None:
         self._source = source
         self._lists = 0  # how often the list of steps was begun
         self._read = 0  # the newest of them of which a batch was read
@@ -79,7 +79,7 @@ class StepSampler(DistributedSampler[Any]):
     class, and sets its epoch: it loads no state from a checkpoint of the end of an epoch, so a new
     loader must begin with the next."""
 
-    def __init__(self, source: Source, dataset: StepDataset) -> None:
+    def __init__(self, source: TrainerSource, dataset: StepDataset) -> None:
         super().__init__(dataset, source.facts.ranks, source.facts.rank, shuffle=False)
         self._source = source
 
@@ -98,7 +98,24 @@ class StepSampler(DistributedSampler[Any]):
 class StepList:
     """The steps of an epoch, as a batch sampler."""
 
-    def __init__(self, source: Source, dataset: StepDataset, sampler: StepSampler) -> None:
+    def __init__(
+        self,
+        source: TrainerSource,
+        dataset: StepDataset | None = None,
+        sampler: StepSampler | None = None,
+        *,
+        batch_size: int | None = None,
+        drop_last: bool | None = None,
+    ) -> None:
+        """Raises InvalidArgumentError if Lightning makes another list, of a sampler, `batch_size`
+        and `drop_last`."""
+        if dataset is None or sampler is None:
+            raise InvalidArgumentError(
+                "making another DataLoader of a headrace.torch.TrainerLoader, as Lightning does "
+                f"for predict() and overfit_batches=, with batch_size={batch_size} and drop_last="
+                f"{drop_last}: its loader has decided the batches: give Lightning the "
+                "headrace.Loader itself; `headrace docs trainers`"
+            )
         self._source, self._dataset, self.sampler = source, dataset, sampler
         self.batch_size, self.drop_last = source.facts.batch_size, source.facts.drop_last
 

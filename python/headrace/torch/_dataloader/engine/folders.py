@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import threading
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -33,6 +35,8 @@ _FAILURES_MAX = 16
 """Batches of an epoch that could not be read ahead, after which the dataset reads the rest."""
 _END_SECONDS = 1.0
 """How long the end of an iteration waits for the read that goes on."""
+_numbers = itertools.count()
+"""Of readers, as takers of contents."""
 _MODULE = "torchvision.datasets.folder"
 _UNUSUAL = (AttributeError, *WRONG_KEY)
 """Errors for attributes that a class of the user's has made other than torchvision's."""
@@ -108,11 +112,14 @@ class _Wanted(NamedTuple):
 class FolderReader:
     """Reads the files of folder datasets ahead, in the order in which an epoch needs them.
 
-    Thread safety: one thread. Ownership: a Loader for each folder. Shutdown: `close`.
+    Thread safety: one thread. Ownership: a Loader for each folder. Shutdown: `close`, or when it is
+    dropped.
     """
 
     def __init__(self, layout: Layout, bases: Sequence[Dataset]) -> None:
         self._layout = layout
+        self._number = next(_numbers)
+        self._give_back = weakref.finalize(self, _give_back, layout.leaves, self._number)
         self._files = [_Files(leaf, base) for leaf, base in zip(layout.leaves, bases, strict=True)]
         with warnings.catch_warnings():
             # Such as of a file that is empty: the dataset says what it makes of it.
@@ -150,7 +157,7 @@ class FolderReader:
     def prepare(self) -> None:
         """Has the datasets take what was read ahead, until `close`."""
         for leaf in self._layout.leaves:
-            take_contents(leaf)
+            take_contents(leaf, self._number)
 
     def supply(self, progress: Progress) -> Supply:
         """Draws all keys of the epoch when the first batch is drawn, and reads their files."""
@@ -171,10 +178,15 @@ class FolderReader:
 
     def close(self) -> None:
         self.is_closed = True
-        for leaf in self._layout.leaves:
-            give_back_loader(leaf)
+        self._give_back()
         for reader in self.readers:
             reader.close()
+
+
+def _give_back(leaves: Sequence[Any], number: int) -> None:
+    """Puts the datasets' own loaders back, unless another reader still needs them away."""
+    for leaf in leaves:
+        give_back_loader(leaf, number)
 
 
 class _FolderSupply(Supply):

@@ -123,6 +123,11 @@ def from_state(state: Any, facts: Facts) -> Position:
 def _remedy(name: str, saved: Any) -> str:
     if name == "length":
         return "give it the dataset that the state was saved with"
+    if name == "batch_size" and saved is None:
+        return (
+            "give it the batch_sampler= of the run that saved the state, or batch_size=None if "
+            "that run had it"
+        )
     return f"give it {name}={shown(saved)}"
 
 

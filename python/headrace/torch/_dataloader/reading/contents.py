@@ -63,6 +63,10 @@ class ImageLoader:
 
     def __init__(self, loader: Callable[[str], Any]) -> None:
         self.loader = loader
+        self.takers: set[int] = set()
+
+    def __reduce__(self) -> Any:
+        return ImageLoader, (self.loader,)  # A copy's dataset is another one, which nobody reads.
 
     def __call__(self, path: str) -> Any:
         content: Content | None = getattr(_here, "content", None)
@@ -75,10 +79,17 @@ class ImageLoader:
         return self.loader(path)  # The error of a damaged file names it.
 
 
-def take_contents(dataset: Any) -> None:
-    """Has a dataset take offered content: puts an `ImageLoader` in the place of its loader."""
-    if not isinstance(vars(dataset)["loader"], ImageLoader):
-        vars(dataset)["loader"] = ImageLoader(vars(dataset)["loader"])
+_taking = threading.RLock()  # The collector may end a taker in a thread that holds it.
+
+
+def take_contents(dataset: Any, taker: int) -> None:
+    """Has a dataset take offered content: puts an `ImageLoader` in the place of its loader, until
+    each `taker` has given it back."""
+    with _taking:
+        loader = vars(dataset)["loader"]
+        taken = loader if isinstance(loader, ImageLoader) else ImageLoader(loader)
+        taken.takers.add(taker)
+        vars(dataset)["loader"] = taken
 
 
 def own_loader(dataset: Any) -> Any:
@@ -87,7 +98,12 @@ def own_loader(dataset: Any) -> Any:
     return loader.loader if isinstance(loader, ImageLoader) else loader
 
 
-def give_back_loader(dataset: Any) -> None:
-    """Ends `take_contents`."""
-    if "loader" in vars(dataset):
-        vars(dataset)["loader"] = own_loader(dataset)
+def give_back_loader(dataset: Any, taker: int) -> None:
+    """Ends `take_contents` of this taker."""
+    with _taking:
+        loader = vars(dataset).get("loader")
+        if not isinstance(loader, ImageLoader):
+            return
+        loader.takers.discard(taker)
+        if not loader.takers:
+            vars(dataset)["loader"] = loader.loader
