@@ -13,12 +13,12 @@ import pytest
 from commands import run
 
 import headrace as hr
-from headrace import errors, pack
+from headrace import errors
 from headrace.formats import Builder, Format, Given, HuggingFace, Tokens, table
 from headrace.formats import _row_group_reader as reader
 from headrace.formats.index_file import IndexFile
 from headrace.pack import _partial as partial
-from headrace.pack import write_pack
+from headrace.pack import _write, write_pack
 from headrace.pack._gather import Gathered
 from headrace.pack._shard import _locate
 
@@ -237,7 +237,7 @@ def test_a_disk_that_cannot_hold_the_pack(
 ) -> None:
     dataset = hr.open(data, format=Bytes())
     with monkeypatch.context() as patch:
-        patch.setattr(pack, "free_bytes", lambda folder: 7)
+        patch.setattr(_write, "free_bytes", lambda folder: 7)
         with pytest.raises(errors.ResourceExhaustedError) as caught:
             write_pack(dataset, tmp_path / "pack")
     assert type(caught.value) is errors.ResourceExhaustedError
