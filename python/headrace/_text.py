@@ -55,7 +55,7 @@ def os_reason(error: OSError) -> str:
 def unread_reason(error: OSError) -> str:
     """As `os_reason`, of what cannot be read: always with a remedy."""
     reason = os_reason(error)
-    if error.errno == errno.EACCES:
+    if error.errno == errno.EACCES or ";" in reason:
         return reason
     return f"{reason}; see what is there with `namei -l PATH`; if its disk fails, copy it again"
 

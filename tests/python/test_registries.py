@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from own_readers import own_samples
 
 import headrace as hr
 from headrace import _core, errors
@@ -44,7 +45,18 @@ TABLES = [
     ),
 ]
 # Words that mean other things, too: looked for only where something is compared with them.
-WORDS = {"batch", "decoded", "epoch", "exact", "fixed", "folder", "frequency", "none", "pinned"} | {
+WORDS = {
+    "batch",
+    "decoded",
+    "epoch",
+    "exact",
+    "fixed",
+    "folder",
+    "frequency",
+    "none",
+    "pack",
+    "pinned",
+} | {
     "reuse",
     "threads",
     "unknown",
@@ -184,16 +196,16 @@ def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def own_samples(path: Path) -> list[Sample]:
+def samples_at(path: Path) -> list[Sample]:
     row = table.recognise(str(path))
     assert row is not None
-    return list(row.own_samples(str(path)))
+    return list(own_samples(row, str(path)))
 
 
 def check_against_own_reader(path: Path) -> hr.Dataset:
     dataset = hr.open(path)
     assert dataset.format_row.is_current(dataset.index)
-    own = own_samples(path)
+    own = samples_at(path)
     assert own
     assert list(dataset) == own
     return dataset
@@ -205,10 +217,10 @@ def test_a_format_of_a_test_is_opened_read_packed_and_loaded(lines: Path, tmp_pa
     assert _verify.verify(dataset).ok
     with hr.Loader(dataset, 8, shuffle=False, output="numpy") as loader:
         loaded = [bytes(text) for texts, _ in loader for text in texts]
-    assert loaded == [each["text"] for each in own_samples(lines)]
+    assert loaded == [each["text"] for each in samples_at(lines)]
     write_pack(dataset, tmp_path / "pack")
     packed = {int(each["label"]): each["text"] for each in hr.open(tmp_path / "pack")}
-    assert packed == {each["label"]: each["text"] for each in own_samples(lines)}
+    assert packed == {each["label"]: each["text"] for each in samples_at(lines)}
 
 
 def test_what_an_error_advises_is_the_formats_own(lines: Path) -> None:

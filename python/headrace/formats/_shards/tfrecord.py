@@ -117,7 +117,8 @@ class TFRecord(Format):
         except DamagedError as error:
             raise DataLossError(
                 f"indexing {source.path}: byte {at + error.offset}: record {number} is no "
-                f"tf.train.Example: {error}; open it without examples= and features=, or {AGAIN}"
+                f"tf.train.Example: {error}; open the records as they are: "
+                f"format=hr.formats.TFRecord(), or {AGAIN}"
             ) from error
 
     def _chosen(

@@ -259,7 +259,8 @@ def test_files_that_the_system_does_not_read(
     monkeypatch.setattr(places.os, "preadv", failing)
     with pytest.raises(errors.FailedPreconditionError) as caught:
         hr.open(path)
-    assert str(caught.value) == f"reading {path}: Input/output error{remedy}"
+    disk = "; read the kernel's log (dmesg), and check the disk"
+    assert str(caught.value) == f"reading {path}: Input/output error{disk}"
 
 
 # Objects of `datasets`, which the class stands for here: tests of the package itself are others.

@@ -310,7 +310,7 @@ def test_the_record_that_is_written_here_opens(tmp_path: Path) -> None:
 def test_records_that_are_no_examples(tmp_path: Path, record: bytes, message: str) -> None:
     path = record_file(tmp_path / "a.tfrecord", record)
     said = refusal(path, TFRecord(examples=True))
-    assert said.startswith(f"indexing {path}: {message}; open it without examples=")
+    assert said.startswith(f"indexing {path}: {message}; open the records as they are: ")
     assert [each["record"] for each in hr.open(path)] == [record]
 
 
