@@ -73,9 +73,10 @@ class FileWriter {
                                   .attributes = attributes_.size(),
                                   .name_bytes = outline_.name_bytes,
                                   .inline_values = outline_.inline_values});
-    if (!sections)
+    if (!sections) {
       return {StatusCode::kInvalidArgument,
               "it would exceed 2^63 bytes; index the dataset in parts"};
+    }
     sections_ = std::move(*sections);
     header_.section_count = static_cast<std::uint32_t>(sections_.size());
     header_.file_bytes = FileBytes(sections_);

@@ -60,9 +60,10 @@ Result<std::unique_ptr<IpcConnection>> IpcConnection::Connect(std::string_view n
   if (!fd) return internal::SystemError(doing, errno);
   internal::SetSocketRoom(fd.get());
   if (::connect(fd.get(), address.get(), address.size) != 0) {
-    if (errno == ECONNREFUSED)
+    if (errno == ECONNREFUSED) {
       return Status(StatusCode::kUnavailable,
                     doing + ": nobody serves it; start the process that does, or correct the name");
+    }
     if (errno == EAGAIN) {
       return Status(StatusCode::kUnavailable,
                     doing + ": too many connections wait to be accepted; try again");

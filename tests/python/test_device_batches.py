@@ -19,7 +19,7 @@ from headrace import errors
 torch = pytest.importorskip("torch")
 
 from headrace.torch import DeviceBatches, Normalize  # noqa: E402
-from headrace.torch._devices import batches  # noqa: E402
+from headrace.torch._devices import batches as device_batches  # noqa: E402
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
@@ -75,7 +75,7 @@ class FakeCopies:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCopies:
     copies = FakeCopies()
-    monkeypatch.setattr(batches, "copies_to", lambda device: copies)
+    monkeypatch.setattr(device_batches, "copies_to", lambda device: copies)
     return copies
 
 

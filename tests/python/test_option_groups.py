@@ -53,6 +53,7 @@ def begin(number: int) -> None:
             "node='train': an option of a group; write node_process=hr.NodeProcess(name=...)",
         ),
         ({"worker_start": "fork"}, "write workers=hr.Workers(start=...)"),
+        ({"worker_init_fn": begin}, "write workers=hr.Workers(init_fn=...)"),
         ({"prefech": 2}, "did you mean engine=hr.Engine(prefetch=...)?"),
     ],
 )

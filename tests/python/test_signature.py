@@ -62,7 +62,7 @@ def test_an_argument_of_dataloader_says_what_to_write_here(numbered: Path, name:
         ("prefetchs", "engine=hr.Engine(prefetch=...)"),
         ("placment", "cache=hr.Cache(placement=...)"),
         ("localrank", "node_process=hr.NodeProcess(local_rank=...)"),
-        ("isolaton", "node_process=hr.NodeProcess()"),
+        ("isolaton", "node_process=False, or node_process=hr.NodeProcess()"),
         ("word_size", "sharding=hr.Sharding(world_size=...)"),
         ("worker_initfn", "workers=hr.Workers(init_fn=...)"),
     ],

@@ -213,6 +213,7 @@ _RENAMED = {
     "isolation": "node_process=False, or node_process=hr.NodeProcess()",
     "node": "node_process=hr.NodeProcess(name=...)",
     "worker_start": "workers=hr.Workers(start=...)",
+    "worker_init_fn": "workers=hr.Workers(init_fn=...)",
 }
 
 
