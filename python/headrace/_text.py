@@ -48,16 +48,21 @@ def _numbered(character: str) -> str:
 
 
 def os_reason(error: OSError) -> str:
-    """The cause of an error of the system, without the path; with a remedy for EACCES."""
-    return _core.errno_text(error.errno) if isinstance(error.errno, int) else str(error)
+    """The cause of an error of the system, without the path; with a remedy for EACCES only, as the
+    caller knows a better one for the others."""
+    return _reason(error).partition("; ")[0]
 
 
 def unread_reason(error: OSError) -> str:
     """As `os_reason`, of what cannot be read: always with a remedy."""
-    reason = os_reason(error)
+    reason = _reason(error)
     if error.errno == errno.EACCES or ";" in reason:
         return reason
     return f"{reason}; see what is there with `namei -l PATH`; if its disk fails, copy it again"
+
+
+def _reason(error: OSError) -> str:
+    return _core.errno_text(error.errno) if isinstance(error.errno, int) else str(error)
 
 
 def print_any_text() -> None:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from types import TracebackType
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+
+def is_own(trace: TracebackType) -> bool:
+    """Whether its frame is one of headrace's own."""
+    return trace.tb_frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 def release(error: BaseException) -> None:
@@ -25,7 +31,7 @@ def release(error: BaseException) -> None:
         waiting += [each.__cause__, each.__context__]
         trace = each.__traceback__
         while trace is not None:
-            if trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            if is_own(trace):
                 with contextlib.suppress(RuntimeError):
                     trace.tb_frame.clear()
             trace = trace.tb_next

@@ -18,6 +18,7 @@ import numpy as np
 from headrace import _core
 from headrace._dataset.decoding import decoded_columns
 from headrace._process.pickling import Sent
+from headrace._process.tracebacks import is_own
 from headrace._workers import _protocol as protocol
 from headrace._workers._known import KnownLayout
 from headrace._workers._protocol import InputField, Task
@@ -231,7 +232,7 @@ def failure_text(error: BaseException) -> str:
 def traceback_text(error: BaseException) -> str:
     """The traceback from the user's function on, as Python prints it."""
     trace = error.__traceback__
-    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE:
+    while trace is not None and is_own(trace):
         trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace)).rstrip()
     # Without a frame of the user's function: it could not be called.
@@ -249,6 +250,5 @@ def _pickled(error: BaseException) -> bytes:
     return data if len(data) <= _REPLY_BYTES_MAX // 2 else b""
 
 
-_HERE = os.path.dirname(__file__)
 _REPLY_BYTES_MAX = _core.WorkerChannel.REPLY_BYTES_MAX
 _ERROR_TEXT_MAX = 1 << 20  # characters

@@ -16,10 +16,10 @@ from commands import run
 from format_checks import check_orders, check_workers
 
 import headrace as hr
-from headrace import _core, errors, pack
+from headrace import _core, errors
 from headrace._dataset import let_go
 from headrace.formats import Builder, Format, Sample, register, table
-from headrace.pack import PackParameters, write_pack
+from headrace.pack import PackParameters, _write, write_pack
 from headrace.pack import _gather as gather
 from headrace.pack import _work as work
 
@@ -224,7 +224,7 @@ def test_gathering_with_little_room_takes_several_passes(
 ) -> None:
     write_pack(hr.open(large), tmp_path / "a.pack", SMALL_SHARDS)
     monkeypatch.setattr(_core, "decoded_bytes_kept", 10 << 20)
-    for module in (pack, work):
+    for module in (_write, work):
         monkeypatch.setattr(module, "free_bytes", lambda folder: (12 << 20) + (6 << 20))
     passes: list[int] = []
     own = gather.Gathered.__init__
