@@ -182,6 +182,9 @@ def test_a_full_cache_folder_is_a_warning(
         command = [sys.executable, "-c", OPEN, str(written.path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (0, f"{ROWS}\n"), done.stderr
-        assert f"cannot be kept in {disk}/headrace (No space left on device; free space there)" in done.stderr
+        assert (
+            f"cannot be kept in {disk}/headrace (No space left on device; free space there)"
+            in done.stderr
+        )
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -13,6 +13,7 @@ from format_checks import check_damage, check_orders, check_rows, check_workers
 import headrace as hr
 from headrace import errors
 from headrace.formats import Arrays, Records
+from headrace.formats._files import npy
 
 CIFAR = (("label", "uint8"), ("image", "uint8", (3, 4, 4)))
 
@@ -199,3 +200,21 @@ def test_damage_of_a_zip_is_an_error_that_names_the_file(tmp_path: Path) -> None
         rounds=400,
     )
     assert refused > 160
+
+
+def test_a_header_is_read_though_another_thread_parses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As CPython before 3.11.8 fails then, by chance."""
+    np.save(tmp_path / "a.npy", np.arange(6).reshape(3, 2))
+    parse, failed = npy.ast.literal_eval, iter(range(3))
+
+    def by_chance(text: str) -> Any:
+        if next(failed, None) is not None:
+            raise SystemError("AST constructor recursion depth mismatch (before=6, after=4)")
+        return parse(text)
+
+    monkeypatch.setattr(npy.ast, "literal_eval", by_chance)
+    assert [each["value"].tolist() for each in hr.open(tmp_path / "a.npy")] == [
+        *([0, 1], [2, 3], [4, 5]),
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from headrace.errors import DataLossError, InvalidArgumentError
 
 MAGIC = b"\x93NUMPY"
+_PARSES_MAX = 10
 _HEADER_BYTES_MAX = 64 * 1024  # NumPy itself refuses more than 10,000.
 _AGAIN = "copy or write the file again"
 
@@ -52,7 +54,7 @@ def read_npy_header(read: Read, size: int, what: str) -> NpyHeader:
     if len(text) != length:
         raise damaged(start, "the header is cut short")
     try:
-        found = ast.literal_eval(text.decode("utf-8" if front[6] == 3 else "latin1").strip())
+        found = _literal(text.decode("utf-8" if front[6] == 3 else "latin1").strip())
         descr, fortran, shape = (found[key] for key in ("descr", "fortran_order", "shape"))
         dtype = np.lib.format.descr_to_dtype(descr)
     except (ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError) as error:
@@ -67,6 +69,18 @@ def read_npy_header(read: Read, size: int, what: str) -> NpyHeader:
     if needed != size:
         raise damaged(start, f"dtype and shape need {needed} bytes, the file has {size}")
     return header
+
+
+def _literal(text: str) -> Any:
+    """The value that a text of Python has.
+
+    CPython before 3.11.8 and 3.12.2 raises SystemError by chance where two threads parse at a time,
+    as files are indexed and as programs do: github.com/python/cpython/issues/106905.
+    """
+    for _ in range(_PARSES_MAX - 1):
+        with suppress(SystemError):
+            return ast.literal_eval(text)
+    return ast.literal_eval(text)
 
 
 def _check_layout(header: NpyHeader, fortran: bool, what: str) -> None:
