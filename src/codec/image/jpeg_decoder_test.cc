@@ -151,7 +151,7 @@ TEST(JpegDecoderTest, AnImageOfTwoComponentsIsRefusedWithTheirNumber) {
   std::vector<std::byte> encoded = EncodeJpeg(MakeTexture(64, 48));
   const auto cut = [&](std::uint8_t marker, std::ptrdiff_t count_at, std::ptrdiff_t bytes) {
     const std::array<std::byte, 2> wanted = {std::byte{0xFF}, std::byte{marker}};
-    const auto found = std::ranges::search(encoded, wanted).begin();
+    const auto found = std::search(encoded.begin(), encoded.end(), wanted.begin(), wanted.end());
     ASSERT_NE(found, encoded.end());
     found[3] = static_cast<std::byte>(std::to_integer<int>(found[3]) - bytes);
     found[count_at] = std::byte{2};

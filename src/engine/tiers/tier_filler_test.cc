@@ -178,7 +178,7 @@ TEST_F(TierFillerTest, WhatIsNotBroughtIsToldWhy) {
   bring(4);
   EXPECT_THAT(said, ElementsAre("ResourceExhausted: bringing sample 4: 8192 others wait to be "
                                 "brought"));
-  filler_->DropBrought();
+  static_cast<void>(filler_->DropBrought());
 }
 
 TEST_F(TierFillerTest, MovesASampleToTheTierThatIsToHaveIt) {
