@@ -467,3 +467,27 @@ def test_blocks_are_cut_before_they_pass_the_limit() -> None:
     assert plan._cut(sizes, 10).tolist() == [0, 2, 3, 4, 6, 7]
     assert plan._cut(sizes, 1000).tolist() == [0, 7]
     assert plan._cut(sizes[:1], 1).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"on": "ray"}, "pack on: got 'ray', must be what headrace.ray.pack_tasks() returns, or"),
+        (
+            {"on": lambda work: {}, "workers": 2},
+            "pack workers: got 2 beside on=: give the number to headrace.ray.pack_tasks(workers=2)",
+        ),
+    ],
+)
+def test_what_writes_the_shards_is_given_alone(
+    folder: Path, tmp_path: Path, arguments: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(errors.InvalidArgumentError) as raised:
+        write_pack(hr.open(folder), tmp_path / "pack", **arguments)
+    assert str(raised.value).startswith(says)
+
+
+def test_a_path_is_no_dataset_to_pack(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="must be a dataset") as raised:
+        write_pack(str(folder), tmp_path / "pack")  # type: ignore[arg-type]
+    assert "write_pack(headrace.open(...), ...)" in str(raised.value)

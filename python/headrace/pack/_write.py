@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +81,10 @@ def write_pack(
     Memory: three blocks for each worker, and about 100 bytes for each sample. Where the source is
     decoded as a whole, and shuffled: see `_gather.py`, whose file lies beside the target.
     """
+    if not isinstance(cast(object, source), Dataset):
+        raise InvalidArgumentError(
+            f"packing {shown(source)}: must be a dataset: write_pack(headrace.open(...), ...)"
+        )
     parameters = parameters or PackParameters()
     write = _writing(workers, on)
     refuse_url("packing to", target, f"headrace pack {shlex.quote(source.path)}")

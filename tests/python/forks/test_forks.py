@@ -16,8 +16,9 @@ from forks import ForkServer
 PROGRAM = """
 import atexit, os, sys, threading
 atexit.register(print, "at its end")
-threading.Thread(target=lambda: print("of a thread")).start()
-print(__name__, sys.argv[1:], os.environ["OWN"], os.getcwd(), len(os.environ))
+say = sys.stdout.write  # At once: two threads may write.
+threading.Thread(target=say, args=["of a thread\\n"]).start()
+say(f"{__name__} {sys.argv[1:]} {os.environ['OWN']} {os.getcwd()} {len(os.environ)}\\n")
 print("told", file=sys.stderr)
 sys.exit(int(sys.argv[1]))
 """

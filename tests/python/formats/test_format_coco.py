@@ -180,7 +180,9 @@ def test_images_are_found_in_the_usual_neighbours(folder: Path, place: str) -> N
 def test_another_folder_and_missing_images(folder: Path) -> None:
     path = write(folder, instances())
     (folder / "train2017").rename(folder / "other")
-    with pytest.raises(errors.NotFoundError, match=r"are not in .*/train2017, .*with folder="):
+    with pytest.raises(
+        errors.NotFoundError, match=r"are not in .*/train2017, .*Coco\(folder=FOLDER\)"
+    ):
         hr.open(path)
     assert len(hr.open(path, format=Coco(folder="../other"))) == IMAGES
     (folder / "other" / f"{5:012}.jpg").unlink()

@@ -243,7 +243,7 @@ def test_compressed_files_are_refused_with_the_remedy(fixture: Path, how: str) -
         (
             [example(a=[1]) + field(2, b"")],
             None,
-            "lists of features, as a SequenceExample; open it",
+            "lists of features, as a SequenceExample; open the records",
         ),
         ([], None, "it holds no samples"),
     ],

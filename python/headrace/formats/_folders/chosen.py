@@ -48,6 +48,7 @@ from headrace.formats._folders.splits import (
 from headrace.formats._hive.partitions import refuse_other_partitions, values_of_splits
 
 _FOLDER = "folder"
+_CALLS_SHOWN = 4
 _PATTERNS_MAX = 5
 """Of `skip=`, in a call of a message."""
 _LISTS_OF_FILES = {"state.json", "index.json"}
@@ -462,7 +463,9 @@ def _no_such(path: str, row: Format | None, split: str, found: Splits) -> Invali
         if glob.has_magic(path) or not os.path.isdir(path):
             why = "but it is one dataset, not a folder of several"
         return InvalidArgumentError(f"{given}{why}; leave split out: {open_call(path, row)}")
+    meant = found.like(split)
+    calls = [open_call(path, row, part) for part in ([meant] if meant else found.parts)]
+    one = "it may be" if meant else "choose one:"
     return InvalidArgumentError(
-        f"{given}and it has the splits {found.names}; choose one: "
-        f"{open_call(path, row, found.first)}"
+        f"{given}and it has the splits {found.names}; {one} {' or '.join(calls[:_CALLS_SHOWN])}"
     )

@@ -16,6 +16,12 @@ _SPLITS = frozenset(
         *("dev", "test", "testing", "testset", "eval", "evaluation", "holdout", "minival"),
     )
 )
+_SAME = (
+    frozenset(("train", "training")),
+    frozenset(("val", "valid", "validation", "dev", "minival")),
+    frozenset(("test", "testing")),
+    frozenset(("eval", "evaluation")),
+)
 _WITH = frozenset(("set", "sets", "data", "dataset", "images", "image", "imgs", "split", "samples"))
 """Words that stand beside that of a split."""
 _SET = re.compile(r"(.+?)([.]\w+)?[-.]\d+-of-\d+(-[0-9a-f]+)?([.]\w+)*")
@@ -62,6 +68,11 @@ class Splits:
         """What `hr.open` takes for all parts, if they are files."""
         names = sorted(each for names in self.parts.values() for each in names)
         return path_of_files(self.folder, names)
+
+    def like(self, split: str) -> str | None:
+        """The part whose usual word means the same, as val for validation."""
+        group = next((each for each in _SAME if split.lower() in each), frozenset[str]())
+        return next((part for part in self.parts if _word_of(part) in group), None)
 
     def chosen(self, split: str) -> str | None:
         """The part that `split` names: by its name, in any case, or as train names train2017."""

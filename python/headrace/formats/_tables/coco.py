@@ -90,7 +90,7 @@ class Coco(Format):
                 return folder
         raise NotFoundError(
             f"indexing {path}: its images, such as {names[:1]!s:.200}, are not in "
-            f"{', '.join(tried)}; name their folder with folder="
+            f"{', '.join(tried)}; name their folder: format=hr.formats.Coco(folder=FOLDER)"
         )
 
     def fill(self, path: str, builder: Builder) -> None:

@@ -229,7 +229,7 @@ class Files:
             undecoded.report(self._builder)
             return
         near = self._folder_near(os.path.dirname(table), self._names)
-        name = f"name their folder with {self._option}"
+        name = f"name their folder by hr.formats.{type(row).__name__}({self._option}...)"
         if near is not None:
             name = f"{self._names[0]!r:.200} is in {near}: format={written(row, folder=near)}"
         if not skips:

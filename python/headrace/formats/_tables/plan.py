@@ -162,7 +162,7 @@ class Scan:
         return InvalidArgumentError(
             f"indexing {self._table}: no column names files below {folder}: its columns are "
             f"{', '.join(map(repr, head.columns))}; say which do, and where they are: "
-            f'paths={{"image": COLUMN}}, folder=FOLDER{itself}'
+            f'format=hr.formats.Manifest(paths={{"image": COLUMN}}, folder=FOLDER){itself}'
         )
 
     def _add_column(self, name: str) -> Scanned:

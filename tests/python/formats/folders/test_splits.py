@@ -88,8 +88,15 @@ def test_a_split_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path
     rows = write(tmp_path / "data", kind, names)
     message = refusal(tmp_path / "data", split="test")
     assert "split='test' was given, and it has the splits train, val; choose one" in message
+    train, val = message.partition("choose one: ")[2].split(" or ")
+    assert numbers_of(eval(train), kind) == rows["train"]
+    assert numbers_of(eval(val), kind) == rows["val"]
+    message = refusal(tmp_path / "data", split="validation2")
+    assert "train, val; choose one: hr.open(" in message
+    message = refusal(tmp_path / "data", split="dev")
+    assert "train, val; it may be hr.open(" in message
     (call,) = calls(message)
-    assert numbers_of(eval(call), kind) == rows["train"]
+    assert numbers_of(eval(call), kind) == rows["val"]
     message = refusal(tmp_path / "data/val-0000.tar", split="val")
     assert "it is one dataset, not a folder of several; leave split out" in message
     (call,) = calls(message)
