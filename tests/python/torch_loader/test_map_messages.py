@@ -29,5 +29,7 @@ def test_an_iteration_of_another_process_is_named(monkeypatch: pytest.MonkeyPatc
 
 def test_a_sampler_without_keys_is_named() -> None:
     nothing: Any = []
-    with pytest.raises(RuntimeError, match="list gave no keys: give a sampler that gives some in"):
+    with pytest.raises(
+        RuntimeError, match="gave no keys: give a sampler that gives some in each pass"
+    ):
         next(iter(EpochSampler(nothing, 4)))
