@@ -183,16 +183,16 @@ void Engine::Leave(std::uint32_t lane) {
 }
 
 void Engine::Stop() {
-  Waiting waiting;
+  Unanswered unanswered;
   {
     MutexLock lock(state_mutex_);
     components_->loop.ended = true;
-    waiting = DropQueues();
+    unanswered = DropQueues();
   }
   // After that: tasks that see it leave their samples undone, and only `ended` keeps these from the
   // sink.
   stop_.request_stop();
-  TellEnded(waiting);  // Without the lock: they may ask this engine for something.
+  TellEnded(unanswered);  // Without the lock: they may ask this engine for something.
 }
 
 bool Engine::Close(std::int64_t timeout_ns) {
@@ -405,25 +405,25 @@ void Engine::HandOver() {
 void Engine::End(const Status& status) {
   components_->loop.ended = true;
   stop_.request_stop();
-  const Waiting waiting = DropQueues();
+  const Unanswered unanswered = DropQueues();
   components_->lanes.End(status);
-  TellEnded(waiting);
+  TellEnded(unanswered);
 }
 
-Engine::Waiting Engine::DropQueues() {
-  Waiting waiting;
+Engine::Unanswered Engine::DropQueues() {
+  Unanswered unanswered;
   components_->queues.Drop();
   components_->blocks.DropQueue();
-  waiting.parcels = components_->outbox.Drop();
+  unanswered.parcels = components_->outbox.Drop();
   components_->rows.DropQueue();
-  if (components_->filler != nullptr) waiting.entries = components_->filler->DropBrought();
-  return waiting;
+  if (components_->filler != nullptr) unanswered.entries = components_->filler->DropBrought();
+  return unanswered;
 }
 
-void Engine::TellEnded(const Waiting& waiting) {
+void Engine::TellEnded(const Unanswered& unanswered) {
   const Status ended(StatusCode::kCancelled, "the run has ended");
-  for (const TakenParcel& done : waiting.parcels) done(ended);
-  for (const TakenEntry& done : waiting.entries) done(ended);
+  for (const TakenParcel& done : unanswered.parcels) done(ended);
+  for (const TakenEntry& done : unanswered.entries) done(ended);
 }
 
 }  // namespace headrace

@@ -93,7 +93,7 @@ class Engine {
  private:
   struct Components;
   // Other nodes' requests that the run leaves open.
-  struct Waiting {
+  struct Unanswered {
     std::vector<TakenParcel> parcels;
     std::vector<TakenEntry> entries;
   };
@@ -109,8 +109,8 @@ class Engine {
       HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void HandOver() HEADRACE_LOCKS_REQUIRED(state_mutex_);
   void End(const Status& status) HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  Waiting DropQueues() HEADRACE_LOCKS_REQUIRED(state_mutex_);
-  static void TellEnded(const Waiting& waiting);
+  Unanswered DropQueues() HEADRACE_LOCKS_REQUIRED(state_mutex_);
+  static void TellEnded(const Unanswered& unanswered);
 
   const Parts parts_;
   std::stop_source stop_;  // requested by Stop()

@@ -159,8 +159,7 @@ Status CheckOpen(const OpenSession& open) {
       open.local_rank >= open.local_ranks || open.process < open.local_rank) {
     return InvalidArgument(
         "rank {} is local rank {} of {}: must be below the number of ranks on the node, which must "
-        "be "
-        "in [1, {}], and not above the rank",
+        "be in [1, {}], and not above the rank",
         open.process, open.local_rank, open.local_ranks, kLocalRanksMax);
   }
   if (open.lanes < 1 || open.lanes > open.local_ranks || open.local_ranks % open.lanes != 0 ||
@@ -175,8 +174,7 @@ Status CheckOpen(const OpenSession& open) {
       job.world_size - job.rank < open.lanes - open.lane) {
     return InvalidArgument(
         "position {} of {} is number {} of {} on its node: the positions of a node must be "
-        "neighbours, "
-        "in the order of their local ranks",
+        "neighbours, in the order of their local ranks",
         job.rank, job.world_size, open.lane, open.lanes);
   }
   return Status();
