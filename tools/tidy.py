@@ -15,7 +15,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import resolve_name
 from itertools import pairwise
 from pathlib import Path
@@ -311,14 +311,20 @@ def python_modules(tree: Tree) -> dict[str, SourceFile]:
     return files
 
 
-def floors(tree: Tree) -> Iterator[Finding]:
-    """Rooms of the package import downwards, and not in a circle: tidy_rules/floors.py."""
+@cache
+def python_imports(tree: Tree) -> list[floor_rules.Arrow]:
+    """Which module under python/ imports which, and where."""
     files = python_modules(tree)
-    arrows = [
+    return [
         (file.path, line, name, imported)
         for name, file in files.items()
         for imported, line in imports(name, file, files)
     ]
+
+
+def floors(tree: Tree) -> Iterator[Finding]:
+    """Rooms of the package import downwards, and not in a circle: tidy_rules/floors.py."""
+    files, arrows = python_modules(tree), python_imports(tree)
     yield from (Finding(*found) for found in floor_rules.upward_imports(arrows))
     yield from rarest_of_circles(floor_rules.room_arrows(arrows), "rooms")
     folders = {name: file.folder for name, file in files.items()}
@@ -331,7 +337,9 @@ def import_circles(tree: Tree) -> Iterator[Finding]:
     A module of a package does not count as importing the package's __init__.py.
     """
     files = python_modules(tree)
-    graph = {name: dict(imports(name, file, files)) for name, file in files.items()}
+    graph: dict[str, dict[str, int]] = {name: {} for name in files}
+    for _, line, name, imported in python_imports(tree):
+        graph[name][imported] = line
     while circle := circle_in(graph):
         first, second = circle[:2]
         rule = f"modules import each other: {' -> '.join(circle)}"
