@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import errno
 import io
+import os
 import sys
 import unicodedata
 
@@ -50,7 +51,9 @@ def _numbered(character: str) -> str:
 def os_reason(error: OSError) -> str:
     """The cause of an error of the system, without the path; with a remedy for EACCES only, as the
     caller knows a better one for the others."""
-    return _reason(error).partition("; ")[0]
+    if error.errno is None or error.errno == errno.EACCES:
+        return _reason(error)
+    return os.strerror(error.errno)
 
 
 def unread_reason(error: OSError) -> str:

@@ -42,11 +42,19 @@ class NotADataLoader:
             raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name)
 
 
+def accelerate_state() -> Any:
+    """Accelerate's state of this process; None if it does not run. Imports nothing."""
+    module: Any = sys.modules.get("accelerate.state")
+    for name in ("AcceleratorState", "PartialState"):
+        kind: Any = getattr(module, name, None)
+        if getattr(kind, "_shared_state", None):
+            return kind()
+    return None
+
+
 def warn_of_accelerate() -> bool:
     """Warns that a loader is iterated by itself where Accelerate runs. Returns whether it did."""
-    state: Any = sys.modules.get("accelerate.state")
-    partial: Any = getattr(state, "PartialState", None)
-    if not getattr(partial, "_shared_state", None):
+    if accelerate_state() is None:
         return False
     warnings.warn(
         "iterating a headrace.Loader where Accelerate runs: batches stay on the CPU and are not in "

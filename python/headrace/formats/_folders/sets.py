@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 from headrace._units import counted
 from headrace.errors import HeadraceError, InvalidArgumentError
@@ -33,17 +34,16 @@ class FileSet:
     end: str
     total: str
     """As the names have it, with zeros."""
-    numbers: tuple[int, ...]
-    """Of these files, ascending."""
 
     @property
     def missing(self) -> str:
         """The numbers of files that are not there: "00001, 00003 to 00007"; empty: none is."""
         count = int(self.total)
-        first = int(0 not in self.numbers and count in self.numbers)  # Some count from 1.
+        numbers = sorted(self._by_number)
+        first = int(0 not in numbers and count in numbers)  # Some count from 1.
         runs: list[tuple[int, int]] = []
         expected = first
-        for number in (*self.numbers, first + count):
+        for number in (*numbers, first + count):
             if number > expected:
                 runs.append((expected, number - 1))
             expected = max(expected, number + 1)
@@ -54,7 +54,7 @@ class FileSet:
     @property
     def what(self) -> str:
         """What is wrong with it; empty: nothing."""
-        there, name = len(set(self.numbers)), f"{self.begin}*-of-{self.total}{self.end}"
+        there, name = len(self._by_number), f"{self.begin}*-of-{self.total}{self.end}"
         twice = self._twice
         if twice:
             files = [each for names in twice for each in names]
@@ -84,9 +84,8 @@ class FileSet:
         by_hash: dict[str, list[str]] = {}
         for each in self.names:
             by_hash.setdefault(_parts_of(each)[4] or "", []).append(each)
-        wanted = set(self.numbers)
         for names in by_hash.values():
-            if len(names) == len(wanted):
+            if len(names) == len(self._by_number):
                 return tuple(names)
         return tuple(names[0] for names in self._by_number.values())
 
@@ -94,7 +93,7 @@ class FileSet:
     def _twice(self) -> list[list[str]]:
         return [names for names in self._by_number.values() if len(names) > 1]
 
-    @property
+    @cached_property
     def _by_number(self) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}
         for each in self.names:
@@ -110,16 +109,13 @@ def _parts_of(name: str) -> re.Match[str]:
 
 def sets_of(names: Iterable[str]) -> list[FileSet]:
     """The sets in a folder, by the names of its files."""
-    found: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
+    found: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
         parts = _NUMBERED.fullmatch(name)
         if parts is not None and int(parts[2]) <= int(parts[3]):
             key = (parts[1], parts[5] or "", parts[3])
-            found.setdefault(key, []).append((int(parts[2]), name))
-    return [
-        FileSet(tuple(sorted(x[1] for x in files)), *key, tuple(sorted(x[0] for x in files)))
-        for key, files in found.items()
-    ]
+            found.setdefault(key, []).append(name)
+    return [FileSet(tuple(sorted(files)), *key) for key, files in found.items()]
 
 
 def refuse_incomplete(folder: str, names: Sequence[str], row: Format | None) -> None:

@@ -31,7 +31,6 @@ from headrace.formats._tables.rows import SUFFIXES, read_pieces
 _FOLDER_FILES = ("metadata", "manifest")
 _TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _HEAD_ROWS = 50
-_SPLITS_SHOWN = 10
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from headrace._arguments import integer
-from headrace._loader import Loader, mark_wrapped
-from headrace._loading.feed import EpochFeed
+from headrace._loader import Loader, feed_of, mark_wrapped
 from headrace._loading.not_torchs import NotADataLoader
 from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, TransformError
@@ -192,12 +191,10 @@ class DeviceBatches(NotADataLoader):
 
     def _failed(self, field: Any, number: int, cause: BaseException) -> TransformError:
         """The error for an exception of `prepare`. A Loader knows epoch and step of the batch."""
-        loader = self.batches
         epoch: int | None = None
         step: int | None = None
-        feed = getattr(loader, "_feed", None)
-        if isinstance(feed, EpochFeed):  # of a Loader
-            at = feed.cursor.at
+        if isinstance(self.batches, Loader):
+            at = feed_of(self.batches).cursor.at
             epoch, step = at.epoch, at.step - 1
         where = f"batch {number} of the iteration" if step is None else f"epoch {epoch} step {step}"
         error = TransformError(

@@ -14,13 +14,13 @@ import torch.utils.data
 
 from headrace._arguments import shown
 from headrace._loader import Loader, unnamed_fields
+from headrace._loading.not_torchs import accelerate_state
 from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._base.findings import callers_level
 from headrace.torch._dataloader.loader import DataLoader
 from headrace.torch._trainers.divided import DividedBatches
 from headrace.torch._trainers.own import OwnBatches
-from headrace.torch._trainers.state import running_state
 from headrace.torch._trainers.steps import StepDataset, StepList, StepSampler, TrainerSource
 
 _IN_MODELS = {"image": "pixel_values", "img": "pixel_values", "label": "labels"}
@@ -99,7 +99,7 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
     @property
     def _is_accelerate_prepared(self) -> bool:
         """Accelerator.prepare() asks. True: it keeps this loader as it is, and registers it."""
-        state = None if self._has_accelerator else running_state()
+        state = None if self._has_accelerator else accelerate_state()
         if state is not None and state.num_processes > 1:
             raise InvalidArgumentError(
                 f"accelerator.prepare(): got a TrainerLoader without the Accelerator, of which "

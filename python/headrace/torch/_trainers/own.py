@@ -12,9 +12,10 @@ import torch
 from headrace._loader import Loader, feed_of, mark_wrapped
 from headrace._loading.cursor import Place
 from headrace._loading.feed import BatchFeed
+from headrace._loading.not_torchs import accelerate_state
 from headrace.errors import InvalidArgumentError
 from headrace.torch._devices.batches import DeviceBatches
-from headrace.torch._trainers.state import StepFacts, check_place, processes_of, running_state
+from headrace.torch._trainers.state import StepFacts, check_place, processes_of
 
 _KIND = "headrace.Loader"
 
@@ -46,7 +47,7 @@ class OwnBatches:
 
     def _meet_accelerate(self) -> None:
         """Has batches put on Accelerate's device, from the time on when it runs."""
-        state = running_state() if self._accelerator is None else self._accelerator.state
+        state = accelerate_state() if self._accelerator is None else self._accelerator.state
         if self._told is not None or state is None:
             return
         if self._accelerator is not None or self._feed.source is None:

@@ -1,21 +1,10 @@
-"""What Accelerate knows of this process, and what a TrainerLoader knows of its loader."""
+"""What Accelerate knows of its processes, and what a TrainerLoader knows of its loader."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any, NamedTuple
 
 from headrace.errors import FailedPreconditionError
-
-
-def running_state() -> Any:
-    """Accelerate's state; None if there is none. Imports nothing."""
-    module: Any = sys.modules.get("accelerate.state")
-    for name in ("AcceleratorState", "PartialState"):
-        kind: Any = getattr(module, name, None)
-        if getattr(kind, "_shared_state", None):
-            return kind()
-    return None
 
 
 def processes_of(state: Any) -> tuple[int, int]:
