@@ -1,4 +1,5 @@
-// WorkerPool, which runs Python transforms in worker processes, and WorkerChannel, a worker's end.
+// WorkerPool, which runs Python transforms in worker processes; ReaderPool, whose workers read the
+// samples of a dataset in Python; and WorkerChannel, a worker's end.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -10,17 +11,21 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "arrays.h"
+#include "base/memory/buffer_pool.h"
 #include "base/process_id.h"
 #include "convert/plain.h"
 #include "convert/text.h"
 #include "gil/ending.h"
 #include "loader.h"
+#include "loader/batch_queue.h"
 #include "module.h"
 #include "status.h"
+#include "workers/key_batch.h"
 #include "workers/worker_channel.h"
 #include "workers/worker_host.h"
 #include "workers/worker_messages.h"
@@ -114,6 +119,18 @@ nb::object FailureDict(const TransformFailure& failure) {
   return dict;
 }
 
+// Takes the sockets over, also if it throws.
+WorkerPool::Connections ToConnections(const std::vector<int>& sockets) {
+  std::vector<UniqueFd> owned;
+  owned.reserve(sockets.size());
+  for (const int fd : sockets) owned.emplace_back(fd);
+  WorkerPool::Connections connections;
+  for (UniqueFd& fd : owned) {
+    connections.push_back(ValueOrThrow(IpcConnection::FromFd(std::move(fd))));
+  }
+  return connections;
+}
+
 WorkerPoolOptions ToOptions(nb::handle loader, bool whole_batches, const Text& ragged_name,
                             std::uint32_t batches_max, std::uint64_t memory_bytes) {
   const std::shared_ptr<BatchSource> core = LoaderOf(loader);
@@ -132,13 +149,7 @@ class PyWorkerPool {
  public:
   PyWorkerPool(nb::handle loader, const std::vector<int>& sockets, bool whole_batches,
                const Text& ragged, std::uint32_t batches_max, std::uint64_t memory_bytes) {
-    std::vector<UniqueFd> owned;
-    owned.reserve(sockets.size());
-    for (const int fd : sockets) owned.emplace_back(fd);
-    WorkerPool::Connections connections;
-    for (UniqueFd& fd : owned) {
-      connections.push_back(ValueOrThrow(IpcConnection::FromFd(std::move(fd))));
-    }
+    WorkerPool::Connections connections = ToConnections(sockets);
     std::shared_ptr<WorkerPool> pool = ValueOrThrow(
         WorkerPool::Make(ToOptions(loader, whole_batches, ragged, batches_max, memory_bytes),
                          std::move(connections)));
@@ -246,6 +257,114 @@ class PyWorkerPool {
   std::unique_ptr<WorkerHost> host_;
 };
 
+// The pool between a program, which says by keys what to read, and the workers that read it.
+//
+// Thread safety: any thread, but Next() one at a time; Begin() after Halt() or first.
+class PyReaderPool {
+ public:
+  PyReaderPool(const std::vector<int>& sockets, bool whole_batches, bool in_order,
+               std::uint32_t batches_max) {
+    WorkerPoolOptions options{.schema = KeySchema(),
+                              .form = {.whole_batches = whole_batches,
+                                       .ragged = RaggedRows::kWhole,
+                                       .in_order = in_order},
+                              .batches_max = batches_max,
+                              .memory_bytes = std::nullopt};
+    keys_ = ValueOrThrow(BufferPool::MakeShared(kKeyBytes));
+    pool_ = ValueOrThrow(WorkerPool::Make(std::move(options), ToConnections(sockets)));
+  }
+  ~PyReaderPool() {
+    Close();
+    if (ProcessId() == pid_) return;
+    // In a forked child: the threads that the destructors would wait for are the parent's.
+    // NOLINTNEXTLINE(bugprone-unused-return-value): left to the parent on purpose
+    static_cast<void>(new std::shared_ptr<WorkerPool>(std::move(pool_)));
+  }
+  PyReaderPool(const PyReaderPool&) = delete;
+  PyReaderPool& operator=(const PyReaderPool&) = delete;
+
+  void Begin() {
+    const std::shared_ptr<WorkerPool> pool = PoolOrThrow();
+    queue_ = std::make_shared<BatchQueue>();
+    pool->Begin([queue = queue_](std::int64_t timeout_ns) { return queue->Take(timeout_ns); });
+  }
+
+  void Add(std::uint64_t epoch, std::uint64_t step, std::uint64_t first, const nb::list& keys) {
+    static_cast<void>(PoolOrThrow());
+    KeyBatchHead head{.epoch = epoch, .step = step};
+    std::vector<std::string_view> views;
+    for (const nb::handle key : keys) {
+      const auto bytes = nb::cast<nb::bytes>(key);  // The list keeps it.
+      views.emplace_back(bytes.c_str(), bytes.size());
+      head.samples.push_back(SampleId{first + head.samples.size()});
+    }
+    queue_->OnBatch(ValueOrThrow(MakeKeyBatch(*keys_, std::move(head), views)));
+  }
+
+  // A batch, or why there is none; nothing after `timeout_ns` (negative: no limit).
+  nb::object Next(std::int64_t timeout_ns) {
+    std::shared_ptr<WorkerPool> pool = PoolOrThrow();
+    for (std::int64_t left_ns = timeout_ns;;) {
+      const std::int64_t slice_ns =
+          left_ns < 0 ? kSignalsEveryNs : std::min<std::int64_t>(left_ns, kSignalsEveryNs);
+      Result<WorkerPool::Taken> taken =
+          WithoutGil([&] { return pool->Next(slice_ns); }, [&] { pool = nullptr; });
+      WorkerPool::Taken got = ValueOrThrow(std::move(taken));
+      if (got.failure.has_value()) return FailureDict(*got.failure);
+      if (got.batch != nullptr) return nb::cast(PyTransformedBatch{std::move(got.batch)});
+      if (!SignalsPass()) throw nb::python_error();
+      if (timeout_ns >= 0 && (left_ns -= slice_ns) <= 0) return nb::none();
+    }
+  }
+
+  // Drops what was added and not taken. Returns whether no worker computes any more, within the
+  // time.
+  bool Halt(std::int64_t timeout_ns) {
+    const std::shared_ptr<WorkerPool> pool = is_ours() ? pool_ : nullptr;
+    if (pool == nullptr) return false;
+    const std::shared_ptr<BatchQueue> queue = queue_;
+    return WithoutGil([&] {
+      pool->Halt([&] {
+        if (queue != nullptr) queue->Close();
+      });
+      return pool->AwaitIdle(timeout_ns);
+    });
+  }
+
+  // Ends the connections: workers end by themselves.
+  void Close() {
+    if (!is_ours() || pool_ == nullptr) return;
+    static_cast<void>(Halt(0));
+    WithoutGil([pool = std::move(pool_)]() mutable { pool = nullptr; });
+  }
+
+  [[nodiscard]] bool broken() const { return !is_ours() || pool_ == nullptr || pool_->broken(); }
+
+  [[nodiscard]] nb::dict Stats() const {
+    return nb::borrow<nb::dict>(Plain(PoolOrThrow()->stats()));
+  }
+
+ private:
+  // Of keys that wait, or are read: with what files hold that were read ahead. More is allowed.
+  static constexpr std::uint64_t kKeyBytes = 256U << 20;
+
+  // Not in a forked child: the threads are its parent's.
+  [[nodiscard]] bool is_ours() const { return ProcessId() == pid_; }
+
+  [[nodiscard]] std::shared_ptr<WorkerPool> PoolOrThrow() const {
+    StopAtExit();
+    if (!is_ours() || pool_ == nullptr) {
+      ThrowStatus(Status(StatusCode::kFailedPrecondition, "the workers have ended"));
+    }
+    return pool_;
+  }
+
+  const pid_t pid_ = ProcessId();
+  std::shared_ptr<BufferPool> keys_;
+  std::shared_ptr<BatchQueue> queue_;
+  std::shared_ptr<WorkerPool> pool_;
+};
+
 nb::object Received(WorkerChannel& channel) {
   Result<std::optional<WorkerChannel::Received>> taken =
       WithoutGil([&] { return channel.Receive(); });
@@ -293,6 +412,7 @@ void BindChannel(nb::module_& module) {
   constant("ERROR", ReplyMessage::kError);
   constant("DONE", ReplyMessage::kDone);
   constant("SHAPED", ReplyMessage::kShaped);
+  constant("UNLIKE", ReplyMessage::kUnlike);
   constant("ROWS", OutputLeaf::Kind::kRows);
   constant("PADDED", OutputLeaf::Kind::kPadded);
   constant("LIST", OutputLeaf::Kind::kList);
@@ -300,6 +420,8 @@ void BindChannel(nb::module_& module) {
   // Of the messages' heads, in the notation of the module struct.
   channel.attr("COMPUTE_HEAD") = FormatOf<ComputeHead>();
   channel.attr("WRITE_HEAD") = FormatOf<WriteHead>();
+  channel.attr("READY_HEAD") = FormatOf<ReadyHead>();
+  channel.attr("UNLIKE_HEAD") = FormatOf<UnlikeHead>();
   channel.attr("ERROR_HEAD") = FormatOf<ErrorHead>();
   channel.attr("DONE_HEAD") = FormatOf<DoneHead>();
   channel.attr("SHAPED_HEAD") = FormatOf<ShapedHead>();
@@ -356,6 +478,22 @@ void BindWorkers(nb::module_& module) {
       .def("close", &PyWorkerPool::Close)
       .def_prop_ro("broken", &PyWorkerPool::broken)
       .def("stats", &PyWorkerPool::Stats, nb::sig("def stats(self) -> dict[str, Any]"));
+  nb::class_<PyReaderPool>(module, "ReaderPool", "Hosts workers that read samples by keys.")
+      .def(nb::init<const std::vector<int>&, bool, bool, std::uint32_t>(), nb::arg("sockets"),
+           nb::arg("whole_batches"), nb::arg("in_order"), nb::arg("batches_max"),
+           nb::sig("def __init__(self, sockets: Sequence[int], whole_batches: bool, "
+                   "in_order: bool, batches_max: int) -> None"))
+      .def("begin", &PyReaderPool::Begin)
+      .def("add", &PyReaderPool::Add, nb::arg("epoch"), nb::arg("step"), nb::arg("first"),
+           nb::arg("keys"),
+           nb::sig("def add(self, epoch: int, step: int, first: int, keys: list[bytes]) -> None"))
+      .def("next", &PyReaderPool::Next, nb::arg("timeout_ns"),
+           nb::sig("def next(self, timeout_ns: int) -> TransformedBatch | dict[str, typing.Any] | "
+                   "None"))
+      .def("halt", &PyReaderPool::Halt, nb::arg("timeout_ns"))
+      .def("close", &PyReaderPool::Close)
+      .def_prop_ro("broken", &PyReaderPool::broken)
+      .def("stats", &PyReaderPool::Stats, nb::sig("def stats(self) -> dict[str, Any]"));
 }
 
 }  // namespace headrace::bindings

@@ -1143,6 +1143,8 @@ class WorkerChannel:
 
     SHAPED: int = 5
 
+    UNLIKE: int = 6
+
     ROWS: int = 0
 
     PADDED: int = 1
@@ -1151,15 +1153,19 @@ class WorkerChannel:
 
     OBJECT: int = 3
 
-    COMPUTE_HEAD: str = 'QQQQQ'
+    COMPUTE_HEAD: str = 'QQQQQ?'
 
     WRITE_HEAD: str = 'QQ'
 
+    READY_HEAD: str = 'I'
+
+    UNLIKE_HEAD: str = 'Q'
+
     ERROR_HEAD: str = 'QI'
 
-    DONE_HEAD: str = 'QQ'
+    DONE_HEAD: str = 'QQQ'
 
-    SHAPED_HEAD: str = 'QQI'
+    SHAPED_HEAD: str = 'QQQI'
 
     LEAF_HEAD: str = '?I'
 
@@ -1215,6 +1221,26 @@ class WorkerPool:
     def next(self) -> TransformedBatch | dict[str, Any] | None: ...
 
     def stop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def broken(self) -> bool: ...
+
+    def stats(self) -> dict[str, Any]: ...
+
+class ReaderPool:
+    """Hosts workers that read samples by keys."""
+
+    def __init__(self, sockets: Sequence[int], whole_batches: bool, in_order: bool, batches_max: int) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def add(self, epoch: int, step: int, first: int, keys: list[bytes]) -> None: ...
+
+    def next(self, timeout_ns: int) -> TransformedBatch | dict[str, Any] | None: ...
+
+    def halt(self, timeout_ns: int) -> bool: ...
 
     def close(self) -> None: ...
 

@@ -56,12 +56,15 @@ class SharedMemory {
   // pages then stay in memory.
   bool ReturnPages(std::uint64_t offset, std::uint64_t bytes);
 
+  // No other process is to map it from now on: fd() is -1. Not while another thread sends it.
+  void CloseDescriptor() { fd_ = UniqueFd(); }
+
  private:
   SharedMemory(UniqueFd fd, std::span<std::byte> bytes) : fd_(std::move(fd)), bytes_(bytes) {}
   static Result<std::shared_ptr<SharedMemory>> MapChecked(UniqueFd fd, std::uint64_t bytes,
                                                           std::string_view doing);
 
-  const UniqueFd fd_;
+  UniqueFd fd_;
   const std::span<std::byte> bytes_;
 };
 

@@ -15,12 +15,23 @@
 
 namespace headrace {
 
+enum class BatchPhase : std::uint8_t {
+  kComputing,  // workers compute, and write if the batch has memory; else they buffer the results
+  kWaiting,    // for memory; workers have no task of this batch
+  kWriting,    // workers write what they buffered
+  kDropped,    // the batch is no longer needed
+  kComplete,
+};
+
 // A batch in transformation: the tasks that it is divided into, what workers said of each, and the
 // batch or failure that it becomes. Workers answer for all tasks, in one round or in two:
 //
 //   layout unknown  kComputing, Settle(), kWaiting, OnMemory(), kWriting, Settle(), Finish()
 //   layout known    kWaiting, OnMemory(), kComputing, Settle(), Finish(); or, if it proves wrong,
 //                   on from the first Settle() as above
+//
+// With RaggedRows::kWhole a batch whose rows are unlike each other is computed again, as one task:
+// Settle(), ComputeWhole(), and on as if its layout were unknown.
 //
 // Thread safety: none.
 // Ownership: it lives until all tasks that were sent are answered: workers use its memory.
@@ -30,6 +41,7 @@ class BatchWork {
   struct Task {
     std::uint64_t first = 0;  // slot
     std::uint64_t rows = 0;
+    bool whole = false;        // all rows: the result is the batch
     std::uint64_t number = 0;  // of the message that sent it
     std::size_t worker = 0;
     bool written = false;                // its results lie in the batch
@@ -37,21 +49,13 @@ class BatchWork {
     std::string objects;
   };
 
-  enum class Phase : std::uint8_t {
-    kComputing,  // workers compute, and write if the batch has memory; else they buffer the results
-    kWaiting,    // for memory; workers have no task of this batch
-    kWriting,    // workers write what they buffered
-    kDropped,    // the batch is no longer needed
-    kComplete,
-  };
+  // `task_rows`: at most, of a task; nothing: the batch is one task, and its result is the batch.
+  BatchWork(std::shared_ptr<Batch> in, std::optional<std::uint64_t> task_rows);
 
-  // `task_rows`: at most, of a task.
-  BatchWork(std::shared_ptr<Batch> in, std::uint64_t task_rows);
-
-  // The results will probably have this layout. Call it before the first task is sent.
+  // The rows will probably have this layout. Call it before the first task is sent.
   void Expect(OutputLayout layout);
 
-  [[nodiscard]] Phase phase() const { return phase_; }
+  [[nodiscard]] BatchPhase phase() const { return phase_; }
   [[nodiscard]] const Batch& in() const { return *in_; }  // Not after Finish().
   [[nodiscard]] TransformedBatch& out() { return *out_; }
   [[nodiscard]] bool has_memory() const { return !out_->memory.bytes().empty(); }
@@ -64,12 +68,15 @@ class BatchWork {
   [[nodiscard]] bool Awaits(const Task& task, ReplyMessage kind) const;
   // Takes such a reply. Returns true if all have replied in this round: then call Settle().
   bool OnReply(Task& task, WorkerReply reply);
-  // Returns true if the batch now waits for memory; otherwise call Finish().
-  bool Settle(RaggedRows ragged);
+  // Returns the phase that follows: kComplete: call Finish(); kWaiting: the batch waits for memory;
+  // kComputing: call ComputeWhole(), after TakeBuffered().
+  BatchPhase Settle(RaggedRows ragged);
+  // Nothing has been computed: the batch is one task from now on.
+  void ComputeWhole();
 
   // The results form no batch, for a reason in that slot. Call Finish() next.
   void Fail(std::string text, std::uint64_t slot);
-  void Drop() { phase_ = Phase::kDropped; }
+  void Drop() { phase_ = BatchPhase::kDropped; }
   // Tasks whose workers are to forget the results that they buffer, each once. None while they
   // write.
   std::vector<Task*> TakeBuffered();
@@ -79,7 +86,12 @@ class BatchWork {
   TransformTaken Take();
 
  private:
-  Phase phase_ = Phase::kComputing;
+  void Divide(std::optional<std::uint64_t> task_rows);
+  // The one in that slot; none of a batch without samples.
+  [[nodiscard]] TaskSamples SampleAt(std::uint64_t slot) const;
+
+  BatchPhase phase_ = BatchPhase::kComputing;
+  bool unlike_ = false;        // a worker says that its rows are no rows of a batch
   std::shared_ptr<Batch> in_;  // null once it is complete
   std::unique_ptr<TransformedBatch> out_;
   std::vector<Task> tasks_;  // by slot

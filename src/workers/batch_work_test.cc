@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Phase = BatchWork::Phase;
+using Phase = BatchPhase;
 using Task = BatchWork::Task;
 
 // Samples 10, 11, ...
@@ -76,7 +76,7 @@ TEST_F(BatchWorkTest, ABatchOfUnknownLayoutIsComputedAndThenWritten) {
   EXPECT_FALSE(work_.OnReply(*tasks[2], Shaped(*tasks[2])));
   EXPECT_FALSE(work_.OnReply(*tasks[0], Shaped(*tasks[0])));
   EXPECT_TRUE(work_.OnReply(*tasks[1], Shaped(*tasks[1])));
-  EXPECT_TRUE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kWaiting);
   EXPECT_EQ(work_.phase(), Phase::kWaiting);
   EXPECT_EQ(work_.out().layout.rows, 5U);
   EXPECT_EQ(work_.out().layout.bytes, 5 * 16U);
@@ -88,7 +88,7 @@ TEST_F(BatchWorkTest, ABatchOfUnknownLayoutIsComputedAndThenWritten) {
   EXPECT_FALSE(work_.OnReply(*tasks[1], Done("b")));
   EXPECT_FALSE(work_.OnReply(*tasks[0], Done("a")));
   EXPECT_TRUE(work_.OnReply(*tasks[2], Done("c")));
-  EXPECT_FALSE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kComplete);
   work_.Finish();
   EXPECT_EQ(work_.phase(), Phase::kComplete);
   const TransformTaken taken = work_.Take();
@@ -106,7 +106,7 @@ TEST_F(BatchWorkTest, ABatchOfKnownLayoutWaitsForMemoryAndTakesOneRound) {
   GiveMemory();
   EXPECT_TRUE(work_.OnMemory().empty());
   for (Task* task : SendAll()) work_.OnReply(*task, Done());
-  EXPECT_FALSE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kComplete);
   work_.Finish();
   EXPECT_NE(work_.Take().batch, nullptr);
 }
@@ -116,7 +116,7 @@ TEST_F(BatchWorkTest, AWrongExpectationGivesItsMemoryBackAndCostsARound) {
   GiveMemory();
   EXPECT_TRUE(work_.OnMemory().empty());
   for (Task* task : SendAll()) work_.OnReply(*task, Shaped(*task, 9));
-  EXPECT_TRUE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kWaiting);
   EXPECT_FALSE(work_.has_memory());
   EXPECT_EQ(pool_->stats().used_bytes, 0U);
   EXPECT_EQ(work_.out().layout.bytes, 5 * 72U);
@@ -132,7 +132,7 @@ TEST_F(BatchWorkTest, ResultsOfWhichSomeAreWrittenMustHaveTheExpectedLayout) {
   work_.OnReply(*tasks[0], Done());
   work_.OnReply(*tasks[1], Shaped(*tasks[1], 3));
   work_.OnReply(*tasks[2], Done());
-  EXPECT_FALSE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kComplete);
   work_.Finish();
   const TransformFailure failure = work_.Take().failure.value();
   EXPECT_EQ(failure.kind, TransformFailure::Kind::kShape);
@@ -149,7 +149,7 @@ TEST_F(BatchWorkTest, WorkersThatDoNotAgreeWhatIsExpectedMakeNoBatch) {
   work_.OnReply(*tasks[0], Done());
   work_.OnReply(*tasks[1], Shaped(*tasks[1]));
   work_.OnReply(*tasks[2], Done());
-  EXPECT_FALSE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kComplete);
   work_.Finish();
   EXPECT_EQ(work_.Take().failure.value().text, "workers do not agree on how it is written");
 }
@@ -160,7 +160,7 @@ TEST_F(BatchWorkTest, OfAllErrorsTheFirstBySlotIsThatOfTheBatch) {
   work_.OnReply(*tasks[2], Error(4, "third"));
   work_.OnReply(*tasks[1], Error(3, "second"));
   work_.OnReply(*tasks[0], Shaped(*tasks[0]));
-  EXPECT_FALSE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kComplete);
   work_.Finish();
   const TransformTaken taken = work_.Take();
   EXPECT_EQ(taken.batch, nullptr);
@@ -178,7 +178,7 @@ TEST_F(BatchWorkTest, OfAllErrorsTheFirstBySlotIsThatOfTheBatch) {
 
 TEST_F(BatchWorkTest, AnErrorInASlotThatTheTaskDoesNotHaveIsThatOfItsLast) {
   for (Task* task : SendAll()) work_.OnReply(*task, Error(1000, "bad"));
-  EXPECT_FALSE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kComplete);
   EXPECT_EQ(work_.Take().failure.value().tasks[0].first_slot, 1U);
 }
 
@@ -194,7 +194,7 @@ TEST_F(BatchWorkTest, ResultsAreForgottenUnlessTheyAreBeingWritten) {
   const std::vector<Task*> tasks = SendAll();
   EXPECT_TRUE(work_.TakeBuffered().empty());
   for (Task* task : tasks) work_.OnReply(*task, Shaped(*task));
-  EXPECT_TRUE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kWaiting);
   GiveMemory();
   EXPECT_EQ(work_.OnMemory().size(), 3U);
   EXPECT_TRUE(work_.TakeBuffered().empty());
@@ -203,7 +203,7 @@ TEST_F(BatchWorkTest, ResultsAreForgottenUnlessTheyAreBeingWritten) {
 TEST_F(BatchWorkTest, ResultsOfABatchThatWaitsAreForgottenOnce) {
   const std::vector<Task*> tasks = SendAll();
   for (Task* task : tasks) work_.OnReply(*task, Shaped(*task));
-  EXPECT_TRUE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kWaiting);
   EXPECT_EQ(work_.TakeBuffered(), tasks);
   EXPECT_TRUE(work_.TakeBuffered().empty());
 }
@@ -212,7 +212,7 @@ TEST_F(BatchWorkTest, ADroppedBatchAsksForNoMemory) {
   const std::vector<Task*> tasks = SendAll();
   work_.Drop();
   for (Task* task : tasks) work_.OnReply(*task, Shaped(*task));
-  EXPECT_FALSE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kComplete);
   EXPECT_EQ(work_.TakeBuffered(), tasks);
 }
 
@@ -230,7 +230,7 @@ TEST_F(BatchWorkTest, AWorkerIsDoneOnlyWithWhatItWasAskedToWrite) {
   EXPECT_THAT(awaited(), IsEmpty()) << "others compute";
   work_.OnReply(*tasks[1], Shaped(*tasks[1]));
   EXPECT_TRUE(work_.OnReply(*tasks[2], Shaped(*tasks[2])));
-  EXPECT_TRUE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kWaiting);
   EXPECT_THAT(awaited(), IsEmpty()) << "it waits for memory";
   GiveMemory();
   work_.OnMemory();
@@ -252,10 +252,72 @@ TEST_F(BatchWorkTest, AWorkerThatComputesIntoMemoryMayWriteOrBuffer) {
 TEST_F(BatchWorkTest, WhatCameInIsHeldUntilTheEnd) {
   const std::weak_ptr<Batch> in = std::exchange(in_, nullptr);
   for (Task* task : SendAll()) work_.OnReply(*task, Done());
-  EXPECT_FALSE(work_.Settle(RaggedRows::kError));
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kComplete);
   EXPECT_FALSE(in.expired());
   work_.Finish();
   EXPECT_TRUE(in.expired());
+}
+
+TEST_F(BatchWorkTest, RowsThatAreUnlikeAreComputedAgainAsOneTask) {
+  const std::vector<Task*> tasks = SendAll();
+  work_.OnReply(*tasks[0], Shaped(*tasks[0]));
+  work_.OnReply(*tasks[1], {.kind = ReplyMessage::kUnlike});
+  EXPECT_TRUE(work_.OnReply(*tasks[2], Shaped(*tasks[2])));
+  EXPECT_EQ(work_.Settle(RaggedRows::kWhole), Phase::kComputing);
+  EXPECT_FALSE(tasks[0]->whole);
+  EXPECT_EQ(work_.TakeBuffered().size(), 2U);
+  work_.ComputeWhole();
+  const std::vector<Task*> whole = SendAll();
+  ASSERT_EQ(whole.size(), 1U);
+  EXPECT_TRUE(whole[0]->whole);
+  EXPECT_EQ(whole[0]->rows, 5U);
+  WorkerReply shaped = Shaped(*whole[0]);
+  shaped.shapes.rows = 1;
+  EXPECT_TRUE(work_.OnReply(*whole[0], std::move(shaped)));
+  EXPECT_EQ(work_.Settle(RaggedRows::kWhole), Phase::kWaiting);
+  GiveMemory();
+  EXPECT_EQ(work_.OnMemory().size(), 1U);
+  EXPECT_TRUE(work_.OnReply(*whole[0], Done()));
+  EXPECT_EQ(work_.Settle(RaggedRows::kWhole), Phase::kComplete);
+  work_.Finish();
+  EXPECT_NE(work_.Take().batch, nullptr);
+}
+
+TEST_F(BatchWorkTest, RowsOfOtherShapesAreUnlikeToo) {
+  work_.Expect(LayoutOf(5));
+  GiveMemory();
+  EXPECT_TRUE(work_.OnMemory().empty());
+  const std::vector<Task*> tasks = SendAll();
+  work_.OnReply(*tasks[0], Done());
+  work_.OnReply(*tasks[1], Shaped(*tasks[1], 3));
+  work_.OnReply(*tasks[2], Done());
+  EXPECT_EQ(work_.Settle(RaggedRows::kWhole), Phase::kComputing);
+  EXPECT_EQ(work_.TakeBuffered().size(), 1U);
+  work_.ComputeWhole();
+  EXPECT_FALSE(work_.has_memory());
+  EXPECT_EQ(SendAll().size(), 1U);
+}
+
+TEST_F(BatchWorkTest, AnErrorComesBeforeRowsThatAreUnlike) {
+  const std::vector<Task*> tasks = SendAll();
+  work_.OnReply(*tasks[0], {.kind = ReplyMessage::kUnlike});
+  work_.OnReply(*tasks[1], Error(3, "bad"));
+  work_.OnReply(*tasks[2], {.kind = ReplyMessage::kUnlike});
+  EXPECT_EQ(work_.Settle(RaggedRows::kWhole), Phase::kComplete);
+  work_.Finish();
+  EXPECT_EQ(work_.Take().failure.value().text, "bad");
+}
+
+TEST(BatchWorkOfNoSamplesTest, IsOneTask) {
+  BatchWork work(MakeBatch(0), 2);
+  Task* const task = work.NextTask();
+  ASSERT_NE(task, nullptr);
+  EXPECT_TRUE(task->whole);
+  EXPECT_EQ(task->rows, 0U);
+  EXPECT_TRUE(work.OnReply(*task, Error(0, "bad")));
+  EXPECT_EQ(work.Settle(RaggedRows::kWhole), Phase::kComplete);
+  work.Finish();
+  EXPECT_TRUE(work.Take().failure.value().tasks.at(0).samples.empty());
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ class LeafLayout {
       return true;
     }
     leaf.dims.assign(first.row(0).begin(), first.row(0).end());
-    if (ragged != RaggedRows::kError && first.rank > 0) {
+    if ((ragged == RaggedRows::kPad || ragged == RaggedRows::kList) && first.rank > 0) {
       leaf.kind = ragged == RaggedRows::kPad ? OutputLeaf::Kind::kPadded : OutputLeaf::Kind::kList;
       CollectRows(leaf);
     }
@@ -78,7 +78,8 @@ class LeafLayout {
     for (const TaskShapes& task : tasks_) {
       const LeafShape& leaf = task.leaves[number_];
       const bool of_one_kind = AreOfOneKind(first, leaf);
-      if (of_one_kind && (ragged != RaggedRows::kError || leaf.object)) continue;
+      const bool may_differ = ragged == RaggedRows::kPad || ragged == RaggedRows::kList;
+      if (of_one_kind && (may_differ || leaf.object)) continue;
       for (std::uint64_t row = 0; row < task.rows; ++row) {
         if (of_one_kind && std::ranges::equal(leaf.row(row), first.row(0))) continue;
         mismatch = {task.first_slot + row,

@@ -13,16 +13,20 @@
 
 namespace headrace {
 
-// What to do if the samples of a batch differ in shape.
-enum class RaggedRows : std::uint8_t { kError, kPad, kList };
+// What to do if the samples of a batch differ in shape. kWhole: the batch is computed again in one
+// task, whose result is the batch; so are all later ones.
+enum class RaggedRows : std::uint8_t { kError, kPad, kList, kWhole };
 
-// How results form batches.
+// How results form batches, and in which order the consumer takes these.
 struct ResultForm {
   bool whole_batches = false;  // a task is a whole batch; its result is one batch, of any shape
   RaggedRows ragged = RaggedRows::kError;
+  bool in_order = true;  // of the source; else as they are complete
 
-  // True if the layout of one batch is that of all.
-  [[nodiscard]] bool is_uniform() const { return !whole_batches && ragged == RaggedRows::kError; }
+  // True if the layout of one batch is probably that of all.
+  [[nodiscard]] bool is_uniform() const {
+    return !whole_batches && (ragged == RaggedRows::kError || ragged == RaggedRows::kWhole);
+  }
 };
 
 // One leaf of what a transform returned for the samples of a task.

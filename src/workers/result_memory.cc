@@ -1,5 +1,7 @@
 #include "workers/result_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -13,15 +15,24 @@ namespace {
 // The batch that a training loop works on, and the one before it.
 constexpr std::uint64_t kBatchesOfConsumer = 2;
 
+// The machine's memory: room for addresses, none of which takes a page before it is written.
+std::uint64_t PhysicalBytes() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 }  // namespace
 
 ResultMemory::~ResultMemory() {
-  if (pool_ != nullptr) pool_->SetReleaseHook(nullptr);
+  if (pool_ == nullptr) return;
+  pool_->SetReleaseHook(nullptr);
+  pool_->Retire();
 }
 
 std::size_t ResultMemory::BatchesMax() const {
+  if (!is_limited()) return options_.batches_max;
   if (batch_bytes_ == 0) return 1;
-  const std::uint64_t room = options_.bytes / batch_bytes_;
+  const std::uint64_t room = *options_.bytes / batch_bytes_;
   std::uint64_t batches = room - std::min(room, kBatchesOfConsumer);
   if (options_.twice) batches /= 2;
   return std::clamp<std::uint64_t>(batches, 1, options_.batches_max);
@@ -31,8 +42,8 @@ Result<bool> ResultMemory::Give(TransformedBatch& batch, bool beyond) {
   const std::uint64_t bytes = std::max<std::uint64_t>(batch.layout.bytes, 1);
   batch_bytes_ = std::max(batch_bytes_, BufferPool::ChargedBytes(bytes));
   if (pool_ == nullptr) {
-    HEADRACE_ASSIGN_OR_RETURN(pool_,
-                              BufferPool::MakeShared(std::max<std::uint64_t>(options_.bytes, 1)));
+    const std::uint64_t capacity = options_.bytes.value_or(PhysicalBytes());
+    HEADRACE_ASSIGN_OR_RETURN(pool_, BufferPool::MakeShared(std::max<std::uint64_t>(capacity, 1)));
     pool_->SetReleaseHook(on_free_);
   }
   std::optional<Buffer> buffer = pool_->Acquire(bytes);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/memory/buffer_pool.h"
@@ -19,8 +20,8 @@ namespace headrace {
 class ResultMemory {
  public:
   struct Options {
-    std::uint64_t bytes = 0;
-    std::uint32_t batches_max = 1;  // in transformation; at least 1
+    std::optional<std::uint64_t> bytes = 0;  // at most; nothing: batches_max is the only limit
+    std::uint32_t batches_max = 1;           // in transformation; at least 1
     bool twice = false;  // workers buffer results that they may not write yet: as much memory again
   };
 
@@ -32,6 +33,7 @@ class ResultMemory {
   ResultMemory& operator=(const ResultMemory&) = delete;
 
   [[nodiscard]] std::size_t BatchesMax() const;
+  [[nodiscard]] bool is_limited() const { return options_.bytes.has_value(); }
 
   // Gives `batch` memory for its layout. Returns false if there is none now. Exceeds the limit for
   // a batch that is larger, once all memory is free, and if `beyond`.

@@ -47,6 +47,16 @@ TEST_F(ResultMemoryTest, OneBatchShowsTheSizeOfAllAndTheConsumerHasRoomForTwo) {
   EXPECT_EQ(memory.BatchesMax(), 1U);
 }
 
+TEST_F(ResultMemoryTest, WithoutALimitTheMostBatchesAreThereAtOnce) {
+  ResultMemory memory({.bytes = std::nullopt, .batches_max = 8}, on_free_);
+  EXPECT_FALSE(memory.is_limited());
+  EXPECT_EQ(memory.BatchesMax(), 8U);
+  TransformedBatch batch = BatchOf(kBatchBytes);
+  EXPECT_TRUE(Give(memory, batch));
+  EXPECT_FALSE(batch.beyond_budget);
+  EXPECT_EQ(memory.BatchesMax(), 8U);
+}
+
 TEST_F(ResultMemoryTest, BatchesAreNoMoreThanTheMostAndNeverNone) {
   ResultMemory large({.bytes = 100 * kBatchBytes, .batches_max = 3}, on_free_);
   ResultMemory small({.bytes = kBatchBytes, .batches_max = 3}, on_free_);

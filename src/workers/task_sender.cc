@@ -31,7 +31,8 @@ Status TaskSender::Compute(std::size_t worker, const TaskSlots& task, const Batc
                       .epoch = out.epoch,
                       .step = out.step,
                       .first_slot = task.first,
-                      .rows = task.rows},
+                      .rows = task.rows,
+                      .whole = task.whole},
           body);
   body.PutBytes(layout.bytes());
   for (std::uint64_t i = 0; i < task.rows; ++i) body.PutU64(Raw(out.samples[task.first + i]));

@@ -27,6 +27,7 @@ class TaskSink {
     std::uint64_t number = 0;
     std::uint64_t first = 0;
     std::uint64_t rows = 0;
+    bool whole = false;  // they are a batch, and its result is one
   };
 
   virtual ~TaskSink() = default;

@@ -1,5 +1,6 @@
 #include "workers/transform_queue.h"
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
@@ -7,19 +8,20 @@
 
 namespace headrace {
 
-using Phase = BatchWork::Phase;
+using Phase = BatchPhase;
 
 void TransformQueue::Add(std::shared_ptr<Batch> batch) {
   const std::uint64_t rows = batch->samples.size();
-  works_.push_back(std::make_shared<BatchWork>(std::move(batch),
-                                               form_.whole_batches ? rows : tasks_.TaskRows(rows)));
+  std::optional<std::uint64_t> task_rows;
+  if (!form_.whole_batches && !whole_) task_rows = tasks_.TaskRows(rows);
+  works_.push_back(std::make_shared<BatchWork>(std::move(batch), task_rows));
   if (plain_.has_value() && form_.is_uniform()) works_.back()->Expect(plain_->ForRows(rows));
   Advance();
 }
 
 void TransformQueue::OnReply(std::size_t worker, WorkerReply reply) {
   if (reply.kind == ReplyMessage::kReady) {
-    tasks_.SetReady(worker);
+    tasks_.SetReady(worker, reply.threads);
     return Pump();
   }
   if (reply.kind == ReplyMessage::kFailed) {
@@ -34,15 +36,16 @@ void TransformQueue::OnReply(std::size_t worker, WorkerReply reply) {
   }
   const auto& [work, task] = *held;
   const bool buffers = reply.kind == ReplyMessage::kShaped;
-  if (buffers && reply.shapes.rows != (form_.whole_batches ? 1 : task->rows)) {
+  if (buffers && reply.shapes.rows != (task->whole ? 1 : task->rows)) {
     return Lose(worker, {.kind = TransformFailure::Kind::kWorkerLost,
                          .text = "it answered for other rows than it was asked for"});
   }
   if (reply.busy_ns > 0) {
-    tasks_.Learn(task->rows, reply.busy_ns);
+    tasks_.Learn(std::max<std::uint64_t>(task->rows, 1), reply.busy_ns);
     ++stats_.tasks;
     stats_.rows += task->rows;
     stats_.busy_ns += reply.busy_ns;
+    stats_.ran_ns += reply.ran_ns;
   }
   const bool round_ends = work->OnReply(*task, std::move(reply));
   if (!buffers) {
@@ -50,14 +53,21 @@ void TransformQueue::OnReply(std::size_t worker, WorkerReply reply) {
   } else if (work->phase() == Phase::kDropped) {
     ForgetBuffered(*work);
   }
-  if (round_ends) {
-    if (work->Settle(form_.ragged)) {
-      GiveMemory();
-    } else {
-      Finish(*work);
-    }
-  }
+  if (round_ends) Settle(*work);
   Pump();
+}
+
+void TransformQueue::Settle(BatchWork& work) {
+  switch (work.Settle(form_.ragged)) {
+    case Phase::kWaiting:
+      return GiveMemory();
+    case Phase::kComputing:
+      whole_ = true;
+      ForgetBuffered(work);
+      return work.ComputeWhole();
+    default:
+      return Finish(work);
+  }
 }
 
 void TransformQueue::Lose(std::size_t worker, TransformFailure failure) {
@@ -77,13 +87,17 @@ void TransformQueue::SetAwaited(bool awaited) {
   if (awaited) Advance();
 }
 
-bool TransformQueue::is_ready() const {
-  return !works_.empty() && works_.front()->phase() == Phase::kComplete;
+std::deque<TransformQueue::Work>::const_iterator TransformQueue::Ready() const {
+  const auto end = form_.in_order && !works_.empty() ? works_.begin() + 1 : works_.end();
+  const auto ready = std::find_if(
+      works_.begin(), end, [](const Work& work) { return work->phase() == Phase::kComplete; });
+  return ready == end ? works_.end() : ready;
 }
 
 TransformTaken TransformQueue::Take() {
-  TransformTaken taken = works_.front()->Take();
-  works_.pop_front();
+  const auto ready = Ready();
+  TransformTaken taken = (*ready)->Take();
+  works_.erase(ready);
   on_change_();
   if (taken.batch != nullptr) {
     ++stats_.batches;
@@ -102,6 +116,7 @@ void TransformQueue::Clear() {
 
 TransformQueue::Stats TransformQueue::stats() const {
   Stats stats = stats_;
+  stats.threads = tasks_.threads();
   stats.memory = memory_.stats();
   return stats;
 }
@@ -109,7 +124,7 @@ TransformQueue::Stats TransformQueue::stats() const {
 void TransformQueue::GiveMemory() {
   for (const Work& work : works_) {
     // It is not known yet how much it needs: later ones wait.
-    if (work->phase() == Phase::kComputing && !work->has_memory()) return;
+    if (work->phase() == Phase::kComputing && !work->has_memory() && memory_.is_limited()) return;
     if (work->phase() != Phase::kWaiting) continue;
     const Result<bool> given =
         memory_.Give(work->out(), /*beyond=*/awaited_ && work == works_.front());
@@ -134,16 +149,21 @@ void TransformQueue::Pump() {
       continue;
     }
     tasks_.Assign(*worker, {*work, task});
-    OnSent(*worker, sink_.Compute(
-                        *worker, {.number = task->number, .first = task->first, .rows = task->rows},
-                        (*work)->in(), (*work)->out(), /*direct=*/(*work)->has_memory()));
+    OnSent(*worker, sink_.Compute(*worker,
+                                  {.number = task->number,
+                                   .first = task->first,
+                                   .rows = task->rows,
+                                   .whole = task->whole},
+                                  (*work)->in(), (*work)->out(),
+                                  /*direct=*/(*work)->has_memory()));
     worker = tasks_.IdleWorker();
   }
 }
 
 void TransformQueue::Write(BatchWork& work) {
   const std::span<BatchWork::Task> tasks = work.OnMemory();
-  if (!tasks.empty() && work.out().layout.is_plain()) plain_ = work.out().layout;
+  const bool of_rows = !tasks.empty() && !tasks[0].whole;
+  if (of_rows && work.out().layout.is_plain()) plain_ = work.out().layout;
   for (const BatchWork::Task& task : tasks) {
     OnSent(task.worker,
            sink_.Write(task.worker, {.number = task.number, .first = task.first, .rows = task.rows},

@@ -26,7 +26,7 @@ namespace headrace {
 // what follows from the replies.
 //
 // Batches wait for memory and get it in order. The oldest batch gets memory beyond the limit if the
-// consumer waits for it while holding all other memory.
+// consumer waits for it while holding all other memory. Where memory has no limit none waits.
 //
 // Thread safety: none.
 // Ownership: `memory` and `sink` are the caller's and outlive it.
@@ -38,6 +38,8 @@ class TransformQueue {
     std::uint64_t tasks = 0;    // done
     std::uint64_t rows = 0;     // of them
     std::uint64_t busy_ns = 0;  // in the transform, summed over workers
+    std::uint64_t ran_ns = 0;   // of it, running or waiting for a processor
+    std::uint64_t threads = 0;  // tasks that workers work on at a time
     BufferPool::Stats memory;
   };
 
@@ -68,8 +70,11 @@ class TransformQueue {
   void SetAwaited(bool awaited);
 
   [[nodiscard]] bool empty() const { return works_.empty(); }
-  // Whether Take() may be called: the oldest batch is complete, or failed.
-  [[nodiscard]] bool is_ready() const;
+  // Whether no worker computes a task, also of a batch that was dropped.
+  [[nodiscard]] bool is_idle() const { return !tasks_.is_busy(); }
+  // Whether Take() may be called: the oldest batch, or any if order does not matter, is complete or
+  // failed.
+  [[nodiscard]] bool is_ready() const { return Ready() != works_.end(); }
   TransformTaken Take();
   // Drops all batches. Workers may still have tasks of them.
   void Clear();
@@ -79,6 +84,9 @@ class TransformQueue {
  private:
   using Work = std::shared_ptr<BatchWork>;
 
+  [[nodiscard]] std::deque<Work>::const_iterator Ready() const;
+  // All have replied in the round that ended.
+  void Settle(BatchWork& work);
   void GiveMemory();
   // Sends waiting tasks to idle workers.
   void Pump();
@@ -96,10 +104,12 @@ class TransformQueue {
   WorkerTasks tasks_;
   std::deque<Work> works_;
   std::optional<OutputLayout> plain_;  // of the newest batch
+  bool whole_ = false;                 // rows of a batch were unlike each other
   bool awaited_ = false;
   Stats stats_;  // without `memory`
 };
 
-HEADRACE_MEMBERS(TransformQueue::Stats, batches, samples, tasks, rows, busy_ns, memory)
+HEADRACE_MEMBERS(TransformQueue::Stats, batches, samples, tasks, rows, busy_ns, ran_ns, threads,
+                 memory)
 
 }  // namespace headrace

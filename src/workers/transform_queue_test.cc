@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +28,8 @@ class NotedTasks final : public TaskSink {
   Status Compute(std::size_t worker, const TaskSlots& task, const Batch& in,
                  const TransformedBatch& /*out*/, bool direct) override {
     sent.push_back({.worker = worker, .task = task});
-    Note(worker, direct ? "compute and write" : "compute", in.step, task);
+    const std::string compute = task.whole ? "compute whole" : "compute";
+    Note(worker, direct ? compute + " and write" : compute, in.step, task);
     return result;
   }
   Status Write(std::size_t worker, const TaskSlots& task, const TransformedBatch& out) override {
@@ -52,7 +54,8 @@ class NotedTasks final : public TaskSink {
   Status result;           // of sending
 
  private:
-  void Note(std::size_t worker, const char* what, std::uint64_t step, const TaskSlots& task) {
+  void Note(std::size_t worker, const std::string& what, std::uint64_t step,
+            const TaskSlots& task) {
     noted_.push_back(
         fmt::format("{}: {} {}:[{}, {})", worker, what, step, task.first, task.first + task.rows));
   }
@@ -66,11 +69,12 @@ constexpr std::uint64_t kRows = 4;  // of a batch
 // larger than all batches, unless a test sets another.
 class TransformQueueTest : public ::testing::Test {
  protected:
-  void Make(ResultForm form, std::size_t workers, std::uint64_t memory_batches = 100) {
+  void Make(ResultForm form, std::size_t workers,
+            std::optional<std::uint64_t> memory_batches = 100) {
+    std::optional<std::uint64_t> bytes;
+    if (memory_batches.has_value()) bytes = *memory_batches * BufferPool::ChargedBytes(1);
     memory_ = std::make_unique<ResultMemory>(
-        ResultMemory::Options{.bytes = memory_batches * BufferPool::ChargedBytes(1),
-                              .batches_max = 8,
-                              .twice = !form.is_uniform()},
+        ResultMemory::Options{.bytes = bytes, .batches_max = 8, .twice = !form.is_uniform()},
         nullptr);
     queue_ =
         std::make_unique<TransformQueue>(form, workers, *memory_, sink_, [this] { ++changes_; });
@@ -232,7 +236,7 @@ TEST_F(TransformQueueTest, ABatchWhoseSizeIsUnknownHoldsUpTheMemoryOfThoseAfterI
 TEST_F(TransformQueueTest, ATaskOfWholeBatchesIsABatch) {
   Make({.whole_batches = true}, 1);
   Add();
-  EXPECT_THAT(sink_.Noted(), ElementsAre("0: compute 0:[0, 4)"));
+  EXPECT_THAT(sink_.Noted(), ElementsAre("0: compute whole 0:[0, 4)"));
   WorkerReply reply{.kind = ReplyMessage::kShaped};
   reply.shapes = {.rows = 1, .leaves = {{.item_bytes = 8, .rank = 1, .dims = {kRows}}}};
   Reply(1, std::move(reply));
@@ -240,7 +244,62 @@ TEST_F(TransformQueueTest, ATaskOfWholeBatchesIsABatch) {
   Finish({1});
   EXPECT_EQ(Take(), 0U);
   Add();
-  EXPECT_THAT(sink_.Noted(), ElementsAre("0: compute 1:[0, 4)")) << "of any shape";
+  EXPECT_THAT(sink_.Noted(), ElementsAre("0: compute whole 1:[0, 4)")) << "of any shape";
+}
+
+TEST_F(TransformQueueTest, RowsThatAreUnlikeMakeItsBatchAndThoseAfterItOneTask) {
+  Make({.ragged = RaggedRows::kWhole}, 1);
+  TakeTheFirst();
+  Add();
+  Add();
+  EXPECT_THAT(sink_.Noted(),
+              ElementsAre("0: compute and write 1:[0, 4)", "0: compute and write 2:[0, 4)"));
+  Reply(3, {.kind = ReplyMessage::kUnlike});
+  EXPECT_THAT(sink_.Noted(), ElementsAre("0: compute whole 1:[0, 4)"));
+  Finish({4});
+  WorkerReply reply{.kind = ReplyMessage::kShaped};
+  reply.shapes = {.rows = 1, .leaves = {{.item_bytes = 8, .rank = 1, .dims = {kRows}}}};
+  Reply(5, std::move(reply));
+  EXPECT_THAT(sink_.Noted(), ElementsAre("0: write 1:[0, 4)"));
+  Finish({5});
+  EXPECT_EQ(Take(), 1U);
+  EXPECT_EQ(Take(), 2U);
+  Add();
+  EXPECT_THAT(sink_.Noted(), ElementsAre("0: compute whole 3:[0, 4)"));
+}
+
+TEST_F(TransformQueueTest, ResultsOfAPartAreForgottenIfItsBatchIsComputedAgain) {
+  Make({.ragged = RaggedRows::kWhole}, 1);
+  Add();
+  ReplyShaped({1});
+  sink_.Noted();
+  Reply(2, {.kind = ReplyMessage::kUnlike});
+  EXPECT_THAT(sink_.Noted(), ElementsAre("0: forget 1", "0: compute whole 0:[0, 4)"));
+}
+
+TEST_F(TransformQueueTest, WhereOrderDoesNotMatterWhatIsCompleteIsTaken) {
+  Make({.in_order = false}, 1);
+  TakeTheFirst();
+  Add();
+  Add();
+  EXPECT_FALSE(queue_->is_ready());
+  Finish({4});
+  EXPECT_EQ(Take(), 2U);
+  EXPECT_FALSE(queue_->is_ready());
+  Finish({3});
+  EXPECT_EQ(Take(), 1U);
+}
+
+TEST_F(TransformQueueTest, WithoutALimitNoBatchWaitsForTheMemoryOfAnother) {
+  Make({.whole_batches = true}, 2, /*memory_batches=*/std::nullopt);
+  Add();
+  EXPECT_TRUE(queue_->has_room());
+  Add();
+  EXPECT_THAT(sink_.Noted(), ElementsAre("0: compute whole 0:[0, 4)", "1: compute whole 1:[0, 4)"));
+  WorkerReply reply{.kind = ReplyMessage::kShaped};
+  reply.shapes = {.rows = 1, .leaves = {{.item_bytes = 8, .rank = 1, .dims = {kRows}}}};
+  Reply(2, std::move(reply));
+  EXPECT_THAT(sink_.Noted(), ElementsAre("1: write 1:[0, 4)"));
 }
 
 TEST_F(TransformQueueTest, AFailedBatchComesInItsPlaceAndItsResultsAreForgotten) {

@@ -8,6 +8,7 @@ namespace {
 constexpr std::size_t kDtypeBytesMax = 64;
 constexpr std::uint32_t kRankMax = 64;  // NumPy's
 constexpr std::uint32_t kRowsMax = std::uint32_t{1} << 24;
+constexpr std::uint32_t kThreadsMax = std::uint32_t{1} << 16;
 constexpr std::size_t kLeafBytesMin = 1 + 4 * sizeof(std::uint32_t);
 
 template <typename Head>
@@ -55,6 +56,13 @@ Result<WorkerReply> ParseReply(std::span<const std::byte> message) {
   reply.kind = static_cast<ReplyMessage>(reader.TakeU64());
   switch (reply.kind) {
     case ReplyMessage::kReady:
+      reply.threads = TakeHead<ReadyHead>(reader).threads;
+      if (reply.threads == 0 || reply.threads > kThreadsMax) {
+        reader.Refuse("a number of threads that no worker has");
+      }
+      break;
+    case ReplyMessage::kUnlike:
+      reply.task = TakeHead<UnlikeHead>(reader).task;
       break;
     case ReplyMessage::kFailed:
     case ReplyMessage::kError:
@@ -71,6 +79,7 @@ Result<WorkerReply> ParseReply(std::span<const std::byte> message) {
       const auto head = TakeHead<DoneHead>(reader);
       reply.task = head.task;
       reply.busy_ns = head.busy_ns;
+      reply.ran_ns = head.ran_ns;
       reply.objects = TakeText(reader);
       break;
     }
@@ -79,6 +88,7 @@ Result<WorkerReply> ParseReply(std::span<const std::byte> message) {
       if (head.rows > kRowsMax) reader.Refuse("more rows than a batch has");
       reply.task = head.task;
       reply.busy_ns = head.busy_ns;
+      reply.ran_ns = head.ran_ns;
       reply.shapes.rows = head.rows;
       if (reader.ok()) TakeShapes(reader, reply.shapes);
       break;

@@ -14,15 +14,17 @@
 //     kWrite    WriteHead; of each leaf kind, then kRows (memory, offset), kPadded (memory, offset,
 //               dims), kList (memory, offset of each row)
 //   worker -> host
-//     kReady
+//     kReady    ReadyHead; again if the number of its threads changes
 //     kFailed   strings: text, pickle
 //     kError    ErrorHead; strings: text, pickle
+//     kUnlike   UnlikeHead: the rows cannot be written as rows of a batch
 //     kDone     DoneHead; a string: objects
 //     kShaped   ShapedHead; layout: a string, the tree; list of leaves: LeafHead, dtype (a string),
 //               rank of 32 bits, list of dims, of one row or of all
 //
 // A worker answers kCompute by kDone (written into its place), kShaped (it buffers the results
-// until kWrite) or kError; and kWrite of leaves by kDone or kError.
+// until kWrite), kError or kUnlike; and kWrite of leaves by kDone or kError. It may answer tasks in
+// any order.
 
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +49,7 @@ inline constexpr std::uint64_t kReplyBytesMax = kIpcMessageBytesMax;
 inline constexpr std::uint64_t kNoMemory = 0;
 
 enum class TaskMessage : std::uint64_t { kCompute = 1, kWrite = 2 };
-enum class ReplyMessage : std::uint64_t { kReady = 1, kFailed, kError, kDone, kShaped };
+enum class ReplyMessage : std::uint64_t { kReady = 1, kFailed, kError, kDone, kShaped, kUnlike };
 
 struct ComputeHead {
   std::uint64_t task = 0;
@@ -55,13 +57,18 @@ struct ComputeHead {
   std::uint64_t step = 0;
   std::uint64_t first_slot = 0;
   std::uint64_t rows = 0;
+  bool whole = false;  // they are a batch, and its result is one
 };
-HEADRACE_MEMBERS(ComputeHead, task, epoch, step, first_slot, rows)
+HEADRACE_MEMBERS(ComputeHead, task, epoch, step, first_slot, rows, whole)
 struct WriteHead {
   std::uint64_t task = 0;
   std::uint64_t leaves = 0;  // 0: forget the task's results
 };
 HEADRACE_MEMBERS(WriteHead, task, leaves)
+struct ReadyHead {
+  std::uint32_t threads = 0;  // tasks that it works on at a time
+};
+HEADRACE_MEMBERS(ReadyHead, threads)
 struct ErrorHead {
   std::uint64_t task = 0;
   std::uint32_t slot = 0;
@@ -70,14 +77,20 @@ HEADRACE_MEMBERS(ErrorHead, task, slot)
 struct DoneHead {
   std::uint64_t task = 0;
   std::uint64_t busy_ns = 0;
+  std::uint64_t ran_ns = 0;  // of busy_ns: it ran, or waited for a processor
 };
-HEADRACE_MEMBERS(DoneHead, task, busy_ns)
+HEADRACE_MEMBERS(DoneHead, task, busy_ns, ran_ns)
 struct ShapedHead {
   std::uint64_t task = 0;
   std::uint64_t busy_ns = 0;
+  std::uint64_t ran_ns = 0;
   std::uint32_t rows = 0;
 };
-HEADRACE_MEMBERS(ShapedHead, task, busy_ns, rows)
+HEADRACE_MEMBERS(ShapedHead, task, busy_ns, ran_ns, rows)
+struct UnlikeHead {
+  std::uint64_t task = 0;
+};
+HEADRACE_MEMBERS(UnlikeHead, task)
 struct LeafHead {
   bool object = false;
   std::uint32_t item_bytes = 0;
@@ -111,9 +124,11 @@ struct WorkerReply {
   std::uint64_t task = 0;
   std::uint64_t slot = 0;
   std::uint64_t busy_ns = 0;
-  std::string text;     // of an error, for people
-  std::string pickle;   // of the exception; empty: it cannot be pickled
-  std::string objects;  // leaves that are no arrays, pickled
+  std::uint64_t ran_ns = 0;
+  std::uint32_t threads = 1;  // of kReady; at least 1
+  std::string text;           // of an error, for people
+  std::string pickle;         // of the exception; empty: it cannot be pickled
+  std::string objects;        // leaves that are no arrays, pickled
   TaskShapes shapes;
 };
 

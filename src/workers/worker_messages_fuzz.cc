@@ -31,6 +31,7 @@ WireWriter Shaped(const OutputLayout& layout) {
   writer.PutU64(static_cast<std::uint64_t>(ReplyMessage::kShaped));
   writer.PutU64(0);
   writer.PutU64(0);
+  writer.PutU64(0);
   writer.PutU32(static_cast<std::uint32_t>(layout.rows));
   AppendLayout(layout, writer);
   return writer;

@@ -23,7 +23,7 @@ WireWriter Reply(ReplyMessage kind, const std::vector<std::uint64_t>& numbers) {
 
 WireWriter ShapedMessage(std::uint32_t rows, const std::vector<std::uint64_t>& dims,
                          bool object = false) {
-  WireWriter writer = Reply(ReplyMessage::kShaped, {7, 9});
+  WireWriter writer = Reply(ReplyMessage::kShaped, {7, 9, 4});
   writer.PutU32(rows);
   writer.PutString("ab");
   writer.PutCount(1);
@@ -40,6 +40,7 @@ TEST(MessagesTest, ShapesAreReadForEachRowOrForAll) {
   ASSERT_TRUE(alike.ok()) << alike.status().ToString();
   EXPECT_EQ(alike.value().task, 7U);
   EXPECT_EQ(alike.value().busy_ns, 9U);
+  EXPECT_EQ(alike.value().ran_ns, 4U);
   const TaskShapes& shapes = alike.value().shapes;
   EXPECT_EQ(shapes.tree, "ab");
   ASSERT_EQ(shapes.leaves.size(), 1U);
@@ -57,9 +58,12 @@ TEST(MessagesTest, AMessageCutAnywhereOrWithMoreIsRefused) {
   error.PutU32(2);
   error.PutString("abc");
   error.PutString("pick");
-  WireWriter done = Reply(ReplyMessage::kDone, {1, 2});
+  WireWriter done = Reply(ReplyMessage::kDone, {1, 2, 1});
   done.PutString("abc");
-  for (const WireWriter& writer : {ShapedMessage(2, {5, 6, 7, 8}), error, done}) {
+  WireWriter ready = Reply(ReplyMessage::kReady, {});
+  ready.PutU32(3);
+  const WireWriter unlike = Reply(ReplyMessage::kUnlike, {1});
+  for (const WireWriter& writer : {ShapedMessage(2, {5, 6, 7, 8}), error, done, ready, unlike}) {
     std::vector<std::byte> bytes(writer.bytes().begin(), writer.bytes().end());
     ASSERT_TRUE(ParseReply(bytes).ok());
     for (std::size_t size = 0; size < bytes.size(); ++size) {
@@ -76,6 +80,11 @@ TEST(MessagesTest, NumbersThatCanNotBeAreRefused) {
   EXPECT_FALSE(ParseReply(ShapedMessage(3, {5, 6, 7, 8}).bytes()).ok());
   EXPECT_FALSE(ParseReply(ShapedMessage(3, {5, 6}, /*object=*/true).bytes()).ok());
   EXPECT_FALSE(ParseReply(Reply(ReplyMessage{99}, {}).bytes()).ok());
+  for (const std::uint32_t threads : {0U, 1U << 20}) {
+    WireWriter ready = Reply(ReplyMessage::kReady, {});
+    ready.PutU32(threads);
+    EXPECT_FALSE(ParseReply(ready.bytes()).ok()) << threads;
+  }
 }
 
 TEST(MessagesTest, ALayoutIsWrittenAsShapesAre) {
@@ -88,7 +97,7 @@ TEST(MessagesTest, ALayoutIsWrittenAsShapesAre) {
   WireWriter written;
   AppendLayout(layout, written);
   const WireWriter shaped = ShapedMessage(3, {5, 6});
-  EXPECT_TRUE(std::ranges::equal(written.bytes(), shaped.bytes().subspan(3 * 8 + 4)));
+  EXPECT_TRUE(std::ranges::equal(written.bytes(), shaped.bytes().subspan(4 * 8 + 4)));
 }
 
 }  // namespace

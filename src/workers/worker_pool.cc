@@ -111,6 +111,18 @@ Result<WorkerPool::Taken> WorkerPool::Next(std::int64_t timeout_ns) {
   return Taken{.failure = queue_.loss()};
 }
 
+bool WorkerPool::AwaitIdle(std::int64_t timeout_ns) {
+  const MonotonicClock clock;
+  const std::int64_t end_ns = clock.NowNanos() + timeout_ns;
+  MutexLock lock(mutex_);
+  while (!queue_.is_idle()) {
+    const std::int64_t left_ns = end_ns - clock.NowNanos();
+    if (left_ns <= 0) return false;
+    static_cast<void>(changed_.WaitFor(mutex_, left_ns));
+  }
+  return true;
+}
+
 bool WorkerPool::broken() const {
   MutexLock lock(mutex_);
   return queue_.loss().has_value();
@@ -194,6 +206,7 @@ void WorkerPool::HearWorker(std::size_t worker) {
     }
     queue_.OnReply(worker, std::move(reply).value());
     if (queue_.is_lost(worker)) return;
+    if (queue_.is_idle()) changed_.NotifyAll();
   }
 }
 

@@ -25,7 +25,7 @@ struct WorkerPoolOptions {
   std::vector<BatchField> schema;  // of input batches
   ResultForm form;
   std::uint32_t batches_max = 4;  // taken from the source, not yet by the consumer; at least 1
-  std::uint64_t memory_bytes = 64U << 20;  // for results
+  std::optional<std::uint64_t> memory_bytes = 64U << 20;  // for results; nothing: no limit
 };
 
 // Runs a transform on the batches of a source, in worker processes to which it has connections.
@@ -69,11 +69,16 @@ class WorkerPool {
   // after that is dropped. Until Begin(), Next() returns Cancelled. Idempotent.
   void Halt(const std::function<void()>& stop_source);
 
-  // Returns the next batch, in the source's order. Waits up to `timeout_ns`. A failed transform is
-  // returned in place of its batch, the loss of a worker at once. After either, call only Halt().
+  // Returns the next batch, in the order that ResultForm says. Waits up to `timeout_ns`. A failed
+  // transform is returned in place of its batch, and those after it follow; the loss of a worker at
+  // once: then call only Halt().
   //
   // Errors: those of the source
   Result<Taken> Next(std::int64_t timeout_ns);
+
+  // Waits up to `timeout_ns` until no worker computes a task, also of batches that were dropped.
+  // Returns whether that is so.
+  bool AwaitIdle(std::int64_t timeout_ns);
 
   // True if a worker was lost: then no more batches can come.
   [[nodiscard]] bool broken() const;

@@ -103,13 +103,15 @@ class DoublingWorker {
   }
 
   static WireWriter Done(std::uint64_t task, std::uint64_t busy_ns) {
-    WireWriter done = MakeReply(ReplyMessage::kDone, {task, busy_ns});
+    WireWriter done = MakeReply(ReplyMessage::kDone, {task, busy_ns, busy_ns / 2});
     done.PutString("");
     return done;
   }
 
   void Serve(WorkerChannel& channel) {
-    Reply(channel, MakeReply(ReplyMessage::kReady, {}));
+    WireWriter ready = MakeReply(ReplyMessage::kReady, {});
+    ready.PutU32(1);
+    Reply(channel, ready);
     for (;;) {
       Result<std::optional<WorkerChannel::Received>> received = channel.Receive();
       ASSERT_TRUE(received.ok()) << received.status().ToString();
@@ -122,6 +124,7 @@ class DoublingWorker {
       if (body.remaining_bytes() == 0) continue;
       if (take() == static_cast<std::uint64_t>(TaskMessage::kCompute)) {
         for (int i = 0; i < 5; ++i) take();
+        EXPECT_FALSE(body.TakeBool()) << "whole";
         words.push_back(body.TakeBytes(kIpcMessageBytesMax).size());
       }
       while (body.remaining_bytes() > 0) take();
@@ -163,7 +166,7 @@ class DoublingWorker {
       return true;
     }
     buffered_[task] = results;
-    WireWriter shaped = MakeReply(ReplyMessage::kShaped, {task, 100});
+    WireWriter shaped = MakeReply(ReplyMessage::kShaped, {task, 100, 50});
     shaped.PutU32(static_cast<std::uint32_t>(rows));
     AppendLayout({.tree = "t", .leaves = {{.dtype = "uint64", .item_bytes = 8}}}, shaped);
     Reply(channel, shaped);
@@ -254,6 +257,8 @@ TEST_F(WorkerPoolTest, BatchesComeInOrderWithWhatWorkersMadeOfThem) {
   EXPECT_TRUE(taken.value().ended);
   EXPECT_EQ(pool_->stats().batches, 20U);
   EXPECT_GT(pool_->stats().busy_ns, 0U);
+  EXPECT_EQ(pool_->stats().ran_ns, pool_->stats().busy_ns / 2);
+  EXPECT_EQ(pool_->stats().threads, 3U);
 }
 
 TEST_F(WorkerPoolTest, ResultsStayWithinTheirMemoryWhereTheConsumerHoldsTwoBatches) {
@@ -383,6 +388,42 @@ TEST_F(WorkerPoolTest, ABatchThatFailsComesInItsPlace) {
   EXPECT_EQ(failure.tasks[0].first_slot, 1U);  // of all tasks' errors the first by slot
   EXPECT_EQ(Raw(failure.tasks[0].samples[0]), 201U);
   EXPECT_FALSE(pool_->broken());
+}
+
+TEST_F(WorkerPoolTest, ThoseAfterABatchThatFailsFollow) {
+  Start(1, [](WorkerChannel& channel, const std::vector<std::uint64_t>& words) {
+    if (words[3] != 1) return false;
+    WireWriter error = MakeReply(ReplyMessage::kError, {words[1]});
+    error.PutU32(static_cast<std::uint32_t>(words[4]));
+    error.PutString("bad");
+    error.PutString("");
+    EXPECT_TRUE(channel.Send(error.bytes()).ok());
+    return true;
+  });
+  Begin(4);
+  EXPECT_EQ(NextRows(), Expected(0));
+  EXPECT_EQ(NextFailure().text, "bad");
+  EXPECT_EQ(NextRows(), Expected(2));
+  EXPECT_EQ(NextRows(), Expected(3));
+}
+
+TEST_F(WorkerPoolTest, AHaltedPoolIsIdleOnceItsWorkersHaveAnswered) {
+  std::promise<void> asked;
+  std::promise<void> answer;
+  std::atomic<bool> first = true;
+  Start(1, [&](WorkerChannel&, const std::vector<std::uint64_t>&) {
+    if (first.exchange(false)) {
+      asked.set_value();
+      answer.get_future().wait();
+    }
+    return false;
+  });
+  Begin(20);
+  asked.get_future().wait();
+  pool_->Halt([] {});
+  EXPECT_FALSE(pool_->AwaitIdle(0));
+  answer.set_value();
+  EXPECT_TRUE(pool_->AwaitIdle(60 * kNsPerSecond));
 }
 
 TEST_F(WorkerPoolTest, AWorkerThatIsGoneIsNamedAtOnceWithItsTasks) {

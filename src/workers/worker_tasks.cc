@@ -5,11 +5,27 @@
 
 namespace headrace {
 
+void WorkerTasks::SetReady(std::size_t worker, std::uint32_t threads) {
+  workers_[worker].ready = true;
+  workers_[worker].threads = threads;
+}
+
+std::uint64_t WorkerTasks::threads() const {
+  std::uint64_t threads = 0;
+  for (const Worker& worker : workers_) threads += worker.threads;
+  return threads;
+}
+
+bool WorkerTasks::is_busy() const {
+  return std::ranges::any_of(workers_, [](const Worker& each) { return !each.computing.empty(); });
+}
+
 std::optional<std::size_t> WorkerTasks::IdleWorker() const {
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const Worker& worker = workers_[i];
-    if (!worker.ready || worker.lost || worker.computing.size() >= kTasksAWorker) continue;
+    if (!worker.ready || worker.lost) continue;
+    if (worker.computing.size() >= kTasksAThread * worker.threads) continue;
     if (!best.has_value() || worker.computing.size() < workers_[*best].computing.size()) best = i;
   }
   return best;
@@ -30,8 +46,8 @@ std::optional<WorkerTasks::Held> WorkerTasks::Answer(std::size_t worker, std::ui
 }
 
 std::uint64_t WorkerTasks::TaskRows(std::uint64_t rows) const {
-  const auto share = [&](std::uint64_t tasks_a_worker) {
-    const std::uint64_t tasks = tasks_a_worker * workers_.size();
+  const auto share = [&](std::uint64_t tasks_a_thread) {
+    const std::uint64_t tasks = tasks_a_thread * threads();
     return std::max<std::uint64_t>((rows + tasks - 1) / tasks, 1);
   };
   if (row_ns_ == 0) return share(2);

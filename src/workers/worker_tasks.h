@@ -22,8 +22,8 @@ namespace headrace {
 // Thread safety: none.
 class WorkerTasks {
  public:
-  // A worker works on one, the next lies in its socket.
-  static constexpr std::size_t kTasksAWorker = 2;
+  // A thread of a worker works on one, the next lies in its socket.
+  static constexpr std::size_t kTasksAThread = 2;
   // The approximate duration of a task.
   static constexpr std::uint64_t kTaskNs = 1'000'000;
 
@@ -35,7 +35,12 @@ class WorkerTasks {
 
   explicit WorkerTasks(std::size_t workers) : workers_(workers) {}
 
-  void SetReady(std::size_t worker) { workers_[worker].ready = true; }
+  // It works on so many tasks at a time from now on.
+  void SetReady(std::size_t worker, std::uint32_t threads);
+  // Tasks that all workers together work on at a time.
+  [[nodiscard]] std::uint64_t threads() const;
+  // Whether a worker computes a task.
+  [[nodiscard]] bool is_busy() const;
   // The worker with the fewest tasks, if one may have another.
   [[nodiscard]] std::optional<std::size_t> IdleWorker() const;
   // Numbers the task, which the worker computes next.
@@ -58,6 +63,7 @@ class WorkerTasks {
 
  private:
   struct Worker {
+    std::uint32_t threads = 1;
     bool ready = false;
     bool lost = false;
     std::deque<std::uint64_t> computing;  // numbers of tasks, the oldest first

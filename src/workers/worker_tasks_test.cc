@@ -33,12 +33,12 @@ class WorkerTasksTest : public ::testing::Test {
 
 TEST_F(WorkerTasksTest, AWorkerGetsTasksOnceItIsReady) {
   EXPECT_EQ(tasks_.IdleWorker(), std::nullopt);
-  tasks_.SetReady(2);
+  tasks_.SetReady(2, 1);
   EXPECT_EQ(tasks_.IdleWorker(), 2U);
 }
 
 TEST_F(WorkerTasksTest, TheWorkerWithTheFewestTasksIsNextAndNoneHasMoreThanTwo) {
-  for (std::size_t i = 0; i < 3; ++i) tasks_.SetReady(i);
+  for (std::size_t i = 0; i < 3; ++i) tasks_.SetReady(i, 1);
   std::vector<std::size_t> order;
   while (const auto worker = tasks_.IdleWorker()) {
     order.push_back(*worker);
@@ -47,8 +47,25 @@ TEST_F(WorkerTasksTest, TheWorkerWithTheFewestTasksIsNextAndNoneHasMoreThanTwo) 
   EXPECT_EQ(order, (std::vector<std::size_t>{0, 1, 2, 0, 1, 2}));
 }
 
+TEST_F(WorkerTasksTest, AWorkerOfSeveralThreadsHasTwoTasksForEach) {
+  tasks_.SetReady(1, 3);
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_EQ(tasks_.IdleWorker(), 1U);
+    EXPECT_FALSE(i == 0 && tasks_.is_busy());
+    Assign(1);
+  }
+  EXPECT_EQ(tasks_.IdleWorker(), std::nullopt);
+  EXPECT_TRUE(tasks_.is_busy());
+  EXPECT_EQ(tasks_.threads(), 5U);
+  EXPECT_EQ(tasks_.TaskRows(20), 2U) << "two tasks for each thread";
+  for (std::uint64_t number = 1; number <= 6; ++number) {
+    EXPECT_TRUE(tasks_.Answer(1, number).has_value());
+  }
+  EXPECT_FALSE(tasks_.is_busy());
+}
+
 TEST_F(WorkerTasksTest, AWorkerThatHasAnsweredMayHaveAnother) {
-  tasks_.SetReady(0);
+  tasks_.SetReady(0, 1);
   Assign(0);
   const std::uint64_t number = Assign(0);
   EXPECT_EQ(tasks_.IdleWorker(), std::nullopt);
@@ -60,7 +77,7 @@ TEST_F(WorkerTasksTest, AWorkerThatHasAnsweredMayHaveAnother) {
 }
 
 TEST_F(WorkerTasksTest, AWorkerAnswersForItsOwnTasksUntilTheyAreReleased) {
-  tasks_.SetReady(0);
+  tasks_.SetReady(0, 1);
   const std::uint64_t number = Assign(0);
   EXPECT_FALSE(tasks_.Answer(1, number).has_value());
   EXPECT_FALSE(tasks_.Answer(0, number + 1).has_value());
@@ -81,7 +98,7 @@ TEST_F(WorkerTasksTest, ABatchLivesAsLongAsAWorkerMayUseItsMemory) {
 }
 
 TEST_F(WorkerTasksTest, AWorkerThatIsLostIsNamedWithWhatItHadToDoTheOldestFirst) {
-  for (std::size_t i = 0; i < 3; ++i) tasks_.SetReady(i);
+  for (std::size_t i = 0; i < 3; ++i) tasks_.SetReady(i, 1);
   const std::uint64_t first = Assign(1);
   Assign(1);
   Assign(1);
@@ -106,7 +123,7 @@ TEST_F(WorkerTasksTest, AWorkerThatIsLostBeforeItWasReadyCouldNotStart) {
 }
 
 TEST_F(WorkerTasksTest, OfLossesTheFirstCountsAndNoneGetsTasks) {
-  for (std::size_t i = 0; i < 3; ++i) tasks_.SetReady(i);
+  for (std::size_t i = 0; i < 3; ++i) tasks_.SetReady(i, 1);
   tasks_.Lose(1, {.text = "first"});
   tasks_.Lose(0, {.text = "second"});
   EXPECT_EQ(tasks_.loss().value().text, "first");

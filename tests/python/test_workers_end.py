@@ -212,7 +212,7 @@ def test_close_kills_workers_that_are_busy(path: Path, monkeypatch: pytest.Monke
         at_end = functools.partial(lambda process: ended.append(process.exitcode), process)
         monkeypatch.setattr(process, "close", at_end)
     assert loader._transformer._workers.processes
-    monkeypatch.setattr(_pool, "_END_SECONDS", 0.0)
+    monkeypatch.setattr(_pool, "END_SECONDS", 0.0)
     loader.close()
     assert ended == [-signal.SIGKILL] * 2
     del iteration  # Its end is the end of the run: not before the loader's.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
-import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from headrace import _core
 from headrace._dataset.decoding import decoded_columns
 from headrace._process.pickling import Sent
 from headrace._process.tracebacks import is_own
 from headrace._workers import _protocol as protocol
-from headrace._workers._known import KnownLayout
 from headrace._workers._protocol import InputField, Task
-from headrace._workers._rows import Columns, ResultError, storage_dtype
+from headrace._workers._rows import Columns, ResultError
 from headrace._workers._sample import call_hint, make_samples, sample_hint, sample_type
+from headrace._workers._serving import REPLY_BYTES_MAX, Server, Stopwatch, open_channel
 from headrace.errors import DataLossError
 from headrace.formats._files.nested import Nesting, RowError
 
@@ -66,11 +62,7 @@ class Settings:
 
 def run(connection: Any, settings: Settings, sent: Sent) -> None:
     """Runs a worker until it ends. `connection` is its end of a socket pair."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The host handles Ctrl-C.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # It was blocked until here.
-    socket = connection.detach()
-    os.register_at_fork(after_in_child=lambda: _let_go(socket))
-    channel = _core.WorkerChannel.open(socket, settings.host)
+    channel = open_channel(connection, settings.host)
     try:
         transform, collate_fn, init_fn = sent.load().values()
         functions = Functions(transform, collate_fn, init_fn, settings.decoded)
@@ -79,15 +71,9 @@ def run(connection: Any, settings: Settings, sent: Sent) -> None:
         channel.send(protocol.failed(traceback_text(error), _pickled(error)))
         channel.receive()  # Until the host has received it.
         return
-    _Worker(channel, settings, functions).serve()
-
-
-def _let_go(descriptor: int) -> None:
-    """Closes the connection in a child that the user's function forks: otherwise the host would not
-    see the worker end. Keeps its number in use, because objects of the child will close it."""
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    os.dup2(nothing, descriptor, inheritable=False)
-    os.close(nothing)
+    server = _Transforms(channel, settings, functions)
+    server.reply(protocol.ready())
+    server.serve()
 
 
 def _prepare(settings: Settings, functions: Functions) -> None:
@@ -103,54 +89,26 @@ def _prepare(settings: Settings, functions: Functions) -> None:
         functions.worker_init_fn(settings.worker)
 
 
-class _Worker:
-    """Carries out the host's messages."""
+class _Transforms(Server):
+    """Transforms the samples of tasks, one task at a time."""
 
     def __init__(self, channel: Any, settings: Settings, functions: Functions) -> None:
-        self._channel = channel
-        self._settings = settings
+        super().__init__(channel, settings.fields)
+        self._seed = settings.seed
         self._functions = functions
         self._nesting = Nesting([field.name for field in settings.fields])
         self._sample = sample_type(self._nesting.names)
         self._decoded = functions.positions(self._nesting.names)
-        # 0 is the host's number of none, for rows without bytes in a batch that has no memory.
-        self._memories: dict[int, Any] = {0: np.zeros(0, np.uint8)}
-        # Results that wait for their places in a batch.
-        self._buffered: dict[int, tuple[Columns, int]] = {}
-        self._known: KnownLayout | None = None
 
-    def serve(self) -> None:
-        """Runs until the host closes the connection or is gone."""
-        reply: bytes | None = protocol.ready()
-        while True:
-            if reply is not None and not self._channel.send(reply):
-                return
-            received = self._channel.receive()
-            if received is None:
-                return
-            fresh, gone, body = received
-            self._memories.update(fresh)
-            for number in gone:
-                self._memories.pop(number, None)
-            reply = self._answer(memoryview(body)) if body else None
+    def take(self, task: Task) -> None:
+        self.reply(self.bounded(task.number, task.first_slot, self._computed(task)))
 
-    def _answer(self, body: memoryview) -> bytes | None:
-        kind, body = body[:8].cast("Q")[0], body[8:]
-        if kind == protocol.COMPUTE:
-            return self._compute(Task.parse(body, self._settings.fields, self._memories))
-        number, leaves, places = protocol.write_head(body)
-        columns, first_slot = self._buffered.pop(number)
-        if leaves == 0:
-            return None
-        try:
-            protocol.write_leaves(columns, places, self._memories)
-            return _bounded(number, first_slot, protocol.done(number, 0, columns.objects()))
-        except BaseException as error:
-            return _error(number, first_slot, error)
+    def failed(self, task: int, slot: int, error: BaseException) -> bytes:
+        return _error(task, slot, error)
 
-    def _compute(self, task: Task) -> bytes:
-        begin = time.perf_counter_ns()
-        if (text := protocol.bad_text(task.columns, self._settings.fields)) is not None:
+    def _computed(self, task: Task) -> bytes:
+        watch = Stopwatch()
+        if (text := protocol.bad_text(task.columns, self._fields)) is not None:
             row, field = text
             why = f"field {field}: its text is not UTF-8; write it as UTF-8, or leave the field out"
             return _error(task.number, task.first_slot + row, DataLossError(why))
@@ -161,54 +119,25 @@ class _Worker:
             bad = DataLossError(str(error))  # without its traceback, which is not the user's
             return _error(task.number, task.first_slot + error.row, bad)
         columns = decoded_columns(joined, self._decoded)
-        origin = task.origin(self._settings.seed)
-        samples = make_samples(self._sample, columns, task.ids, origin)
+        samples = make_samples(self._sample, columns, task.ids, task.origin(self._seed))
         try:
             self._functions.apply(samples, results)
         except BaseException as error:
             return _error(task.number, task.first_slot + len(results), error)
-        known = self._known
-        if known is not None and task.layout == known.layout and known.write(results, task.places):
-            return protocol.done(task.number, time.perf_counter_ns() - begin, [])
         try:
-            made = self._columns(results)
-            layout = protocol.layout_of(made)
-            if task.layout == layout:
-                self._write(made, task)
-                self._known = KnownLayout(layout, made)
-                busy_ns = time.perf_counter_ns() - begin
-                done = protocol.done(task.number, busy_ns, made.objects())
-                return _bounded(task.number, task.first_slot, done)
+            if self.wrote_as_before(task, results):
+                return protocol.done(task.number, watch.busy(), [])
+            return self.written(task, self._columns(task, results), watch.busy())
         except ResultError as error:
             return _error(task.number, task.first_slot + error.row, error)
         except BaseException as error:
             return _error(task.number, task.first_slot, error)
-        self._buffered[task.number] = made, task.first_slot
-        return protocol.shaped(task.number, time.perf_counter_ns() - begin, made, layout)
 
-    def _columns(self, results: list[Any]) -> Columns:
-        if self._functions.collate_fn is None:
+    def _columns(self, task: Task, results: list[Any]) -> Columns:
+        if not task.whole:
             return Columns.of_rows(results)
+        assert self._functions.collate_fn is not None
         return Columns.of_batch(self._functions.collate_fn(results))
-
-    def _write(self, columns: Columns, task: Task) -> None:
-        for column, place in zip(columns.columns, task.places, strict=True):
-            if not column.is_object:
-                assert column.shape is not None
-                shape = (columns.rows, *column.shape)
-                column.write(protocol.rows_at(place, storage_dtype(column.dtype), shape))
-
-
-def _bounded(task: int, slot: int, reply: bytes) -> bytes:
-    """Replaces a message that is too large to send by an error."""
-    if len(reply) <= _REPLY_BYTES_MAX:
-        return reply
-    why = ResultError(
-        0,
-        f"results that are no arrays take {len(reply):,} bytes of a task of some samples, at most "
-        f"{_REPLY_BYTES_MAX:,} can be sent: return arrays, or make batch_size smaller",
-    )
-    return _error(task, slot, why)
 
 
 def _error(task: int, slot: int, error: BaseException) -> bytes:
@@ -247,8 +176,7 @@ def _pickled(error: BaseException) -> bytes:
         pickle.loads(data)
     except Exception:
         return b""
-    return data if len(data) <= _REPLY_BYTES_MAX // 2 else b""
+    return data if len(data) <= REPLY_BYTES_MAX // 2 else b""
 
 
-_REPLY_BYTES_MAX = _core.WorkerChannel.REPLY_BYTES_MAX
 _ERROR_TEXT_MAX = 1 << 20  # characters

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import socket
 import time
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -13,18 +12,17 @@ from typing import Any
 from headrace import _core
 from headrace._observe.stats import results_budget
 from headrace._observe.waits import LoopWaits
-from headrace._process.children import NAME, check_can_start, end_processes, starting
+from headrace._process.children import check_can_start
 from headrace._process.pickling import Sent
 from headrace._workers import _main
 from headrace._workers._failures import lost_worker, start_failure, transform_failure
+from headrace._process.hosted import END_SECONDS, HostedProcesses
 from headrace._workers._main import Settings
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output
 from headrace._workers._protocol import InputField
 from headrace.errors import FailedPreconditionError
 
-_END_SECONDS = 1.0
-"""Seconds for workers to end after their connections are closed; then they are killed."""
 _BATCHES_MAX = 4
 """Batches in workers, or ready; those that the core loader reads ahead are additional."""
 
@@ -51,18 +49,16 @@ class WorkerProcesses:
             f'workers=hr.Workers({options.workers}, start="fork")',
             copies=True,
         )
-        self._processes: list[BaseProcess] = []
-        self._sockets: list[int] = []
+        self._processes = HostedProcesses()
         self._host: _core.WorkerPool | None = None
         self._core: _core.Loader | None = None
         self._last: dict[str, Any] | None = None  # counts of the newest host
-        self._owner = os.getpid()
         self._dismissed_at: float | None = None  # for good; time.monotonic()
 
     @property
     def processes(self) -> list[BaseProcess]:
         """The workers that run; for tests."""
-        return self._processes
+        return self._processes.members
 
     def attach(self, core: _core.Loader) -> None:
         """Takes batches of this core loader from now on.
@@ -117,9 +113,9 @@ class WorkerProcesses:
         if isinstance(found, dict):
             assert self._core is not None
             if found["kind"] == "lost":
-                raise lost_worker(found, self._processes[found["worker"]])
+                raise lost_worker(found, self.processes[found["worker"]])
             if found["kind"] == "start":
-                raise start_failure(found, self._processes[found["worker"]], self._options.start)
+                raise start_failure(found, self.processes[found["worker"]], self._options.start)
             failure = transform_failure(found, self._core, self._options)
             if isinstance(failure.__cause__, KeyboardInterrupt):
                 raise failure.__cause__
@@ -151,44 +147,38 @@ class WorkerProcesses:
     def close(self) -> None:
         """Waits until the workers have ended; kills those that take too long.
 
-        They have _END_SECONDS since `dismiss`, or since now.
+        They have END_SECONDS since `dismiss`, or since now.
         """
-        processes, self._processes = self._processes, []
         since = time.monotonic() if self._dismissed_at is None else self._dismissed_at
         try:
             self._close_host()
         finally:
-            if self._owner == os.getpid():  # Not in a forked child: they are the parent's children.
-                end_processes(processes, since + _END_SECONDS)
+            self._processes.end(since + END_SECONDS)
 
     def _close_host(self) -> None:
         self.counts()  # The last ones.
         host, self._host = self._host, None
-        _host_sockets.difference_update(self._sockets)
-        self._sockets = []
+        self._processes.forget_sockets()
         if host is not None:
             host.close()
 
     def _start(self, core: _core.Loader) -> None:
         fields = tuple(InputField(*field) for field in core.schema)
         decoded = self._options.decoded
-        sockets: list[socket.socket] = []
+        context: Any = multiprocessing.get_context(self._options.start)
         try:
             for number in range(self._options.workers):
                 settings = Settings(number, os.getpid(), self._seed, fields, decoded)
-                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                sockets.append(ours)
-                self._sockets.append(ours.fileno())
-                _host_sockets.add(ours.fileno())
-                with theirs:
-                    self._start_one(theirs, settings)
+                self._processes.start(
+                    context, f"worker-{number}", _main.run, settings, self._functions
+                )
             counts = core.stats()
             batches_max = max(2, min(_BATCHES_MAX, counts["budget"]["batches_max"]))
             if self._options.collate_fn is not None:
                 batches_max = max(batches_max, 2 * self._options.workers)
             self._host = _core.WorkerPool(
                 core,
-                [each.detach() for each in sockets],
+                self._processes.handed_over(),
                 self._options.collate_fn is not None,
                 self._options.ragged,
                 batches_max,
@@ -196,21 +186,7 @@ class WorkerProcesses:
             )
         except BaseException:
             self.close()
-            for each in sockets:
-                each.close()
             raise
-
-    def _start_one(self, connection: socket.socket, settings: Settings) -> None:
-        context: Any = multiprocessing.get_context(self._options.start)
-        process = context.Process(
-            target=run_worker,
-            args=(connection, settings, self._functions),
-            name=f"{NAME}worker-{settings.worker}",
-            daemon=True,
-        )
-        with starting(self._options.start):
-            process.start()
-            self._processes.append(process)
 
 
 def batches_in_hand_max(options: WorkerOptions) -> int:
@@ -269,17 +245,3 @@ class PooledCore:
                 listed.pop()
             taken["substituted"] = len(listed)
         return stats
-
-
-def run_worker(connection: Any, settings: Settings, functions: Sent) -> None:
-    """Runs in the new process."""
-    # A forked process has its host's ends, which only the host may keep.
-    for descriptor in _host_sockets:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-    _host_sockets.clear()
-    _main.run(connection, settings, functions)
-
-
-_host_sockets: set[int] = set()
-"""The ends that pools of this process have of their connections."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ _KIND = struct.Struct("=Q")
 _COUNT = struct.Struct("=I")
 _COMPUTE = struct.Struct(f"={_Channel.COMPUTE_HEAD}I")  # and the bytes of the layout
 _WRITE = struct.Struct(f"={_Channel.WRITE_HEAD}")
+_READY = struct.Struct(f"=Q{_Channel.READY_HEAD}")
+_UNLIKE = struct.Struct(f"=Q{_Channel.UNLIKE_HEAD}")
 _ERROR = struct.Struct(f"=Q{_Channel.ERROR_HEAD}")
 _DONE = struct.Struct(f"=Q{_Channel.DONE_HEAD}")
 _SHAPED = struct.Struct(f"=Q{_Channel.SHAPED_HEAD}")
@@ -85,12 +87,14 @@ def bad_text(
 
 @dataclass(slots=True)
 class Task:
-    """Samples to transform: their rows of every field, and where results go if that is known."""
+    """Samples to compute: their rows of every field, and where results go if that is known."""
 
     number: int
     epoch: int
     step: int
     first_slot: int
+    whole: bool
+    """They are a batch, and its result is one."""
     ids: list[int]
     columns: list[Sequence[Any]]
     layout: bytes
@@ -101,7 +105,7 @@ class Task:
     @classmethod
     def parse(cls, body: memoryview, fields: Sequence[InputField], memories: Memories) -> Task:
         """Of a message of COMPUTE, after its kind."""
-        number, epoch, step, first_slot, rows, layout_bytes = _COMPUTE.unpack_from(body)
+        number, epoch, step, first_slot, rows, whole, layout_bytes = _COMPUTE.unpack_from(body)
         split = _COMPUTE.size + layout_bytes
         layout, words = bytes(body[_COMPUTE.size : split]), body[split:].cast("Q").tolist()
         ids, at = words[:rows], rows
@@ -121,7 +125,7 @@ class Task:
         if layout:
             memory = memories[words[at]]
             places = [memory[offset:] for offset in words[at + 1 :]]
-        return cls(number, epoch, step, first_slot, ids, columns, layout, places)
+        return cls(number, epoch, step, first_slot, whole, ids, columns, layout, places)
 
     def origin(self, seed: int) -> Origin:
         return Origin(seed, self.epoch)
@@ -131,8 +135,21 @@ def _string(data: bytes) -> bytes:
     return _COUNT.pack(len(data)) + data
 
 
-def ready() -> bytes:
-    return _KIND.pack(_Channel.READY)
+class Busy(NamedTuple):
+    """The time that a task took."""
+
+    busy_ns: int
+    ran_ns: int
+    """Of it: its thread ran, or waited for a processor."""
+
+
+def ready(threads: int = 1) -> bytes:
+    """The worker computes so many tasks at a time from now on."""
+    return _READY.pack(_Channel.READY, threads)
+
+
+def unlike(task: int) -> bytes:
+    return _UNLIKE.pack(_Channel.UNLIKE, task)
 
 
 def failed(text: str, pickled: bytes) -> bytes:
@@ -144,14 +161,14 @@ def error(task: int, slot: int, text: str, pickled: bytes) -> bytes:
     return head + _string(text.encode(errors=PRINTABLE)) + _string(pickled)
 
 
-def done(task: int, busy_ns: int, objects: list[Sequence[Any]]) -> bytes:
+def done(task: int, busy: Busy, objects: list[Sequence[Any]]) -> bytes:
     data = pickle.dumps(objects, protocol=5) if objects else b""
-    return _DONE.pack(_Channel.DONE, task, busy_ns) + _string(data)
+    return _DONE.pack(_Channel.DONE, task, *busy) + _string(data)
 
 
 def layout_of(columns: Columns) -> bytes:
     """How results lie where they are written at once: equal for results that fit."""
-    parts = [_string(dump_skeleton(columns.skeleton)), _COUNT.pack(len(columns.columns))]
+    parts = [_string(dump_skeleton(columns.batch_skeleton)), _COUNT.pack(len(columns.columns))]
     for column in columns.columns:
         shapes = [column.shape] if column.shape is not None else column.shapes
         dims = [dim for shape in shapes for dim in shape]
@@ -161,8 +178,8 @@ def layout_of(columns: Columns) -> bytes:
     return b"".join(parts)
 
 
-def shaped(task: int, busy_ns: int, columns: Columns, layout: bytes) -> bytes:
-    return _SHAPED.pack(_Channel.SHAPED, task, busy_ns, columns.rows) + layout
+def shaped(task: int, busy: Busy, columns: Columns, layout: bytes) -> bytes:
+    return _SHAPED.pack(_Channel.SHAPED, task, *busy, columns.rows) + layout
 
 
 def write_head(body: memoryview) -> tuple[int, int, memoryview]:

@@ -88,6 +88,8 @@ class Columns:
 
     def __init__(self, skeleton: Skeleton, columns: list[Column], rows: int) -> None:
         self.skeleton = skeleton
+        self.batch_skeleton: Any = skeleton
+        """Of the batch that they are rows of."""
         self.columns = columns
         self.rows = rows
 

@@ -34,6 +34,14 @@ def flatten(result: Any, leaves: list[Any]) -> Skeleton:
     return LEAF
 
 
+def listed(skeleton: Skeleton) -> Skeleton:
+    """The skeleton with lists in place of plain tuples."""
+    if skeleton is LEAF:
+        return LEAF
+    kind, maker, members = skeleton
+    return (_LIST if kind == _TUPLE else kind, maker, tuple(map(listed, members)))
+
+
 def flattener(skeleton: Skeleton) -> Callable[[Any], Sequence[Any] | None]:
     """A function that returns the leaves of a result with this skeleton, and None for most others.
     The leaves of a flat one may still be containers, which are not valid leaves.
@@ -94,7 +102,7 @@ def unflatten(skeleton: Skeleton, leaves: Iterator[Any]) -> Any:
     return maker(*made) if kind == _NAMED else tuple(made)
 
 
-def dump_skeleton(skeleton: Skeleton) -> bytes:
+def dump_skeleton(skeleton: Any) -> bytes:
     """Bytes that are equal for equal skeletons."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=5)

@@ -142,6 +142,11 @@ void Arena::GiveBack(std::byte* piece, std::uint64_t bytes) {
   recent_.emplace_back(static_cast<std::uint64_t>(piece - base_), bytes);
 }
 
+void Arena::ReturnFreePages() {
+  ForgetRecent();
+  ReturnPages(filled_.bytes());
+}
+
 void Arena::ReturnPages(std::uint64_t bytes) {
   while (bytes > 0) {
     const auto [offset, size] = filled_.TakeLast(bytes);

@@ -155,6 +155,13 @@ void BufferPool::SetReleaseHook(std::function<void()> hook) {
   hook_ = std::move(hook);
 }
 
+void BufferPool::Retire() {
+  MutexLock lock(mutex_);
+  retired_ = true;
+  arena_->ReturnFreePages();
+  if (arena_->memory() != nullptr) arena_->memory()->CloseDescriptor();
+}
+
 std::span<std::byte> BufferPool::mapping() const {
   MutexLock lock(mutex_);
   return arena_->mapping();
@@ -185,6 +192,7 @@ void BufferPool::Release(std::span<std::byte> bytes, bool beyond, BufferPlace pl
     (beyond ? stats_.beyond_bytes : stats_.used_bytes) -= bytes.size();
     if (!beyond && arena_->Owns(bytes.data())) {
       arena_->GiveBack(bytes.data(), bytes.size());
+      if (retired_) arena_->ReturnFreePages();
     } else if (!shared_) {
       Unmap(bytes.data(), bytes.size());
     }

@@ -96,6 +96,10 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // has returned. At most one.
   void SetReleaseHook(std::function<void()> hook);
 
+  // No buffer is taken from now on, nor is its memory sent to other processes: free pages return to
+  // the system, those of buffers as they come back, and a shared pool closes its descriptor.
+  void Retire();
+
   [[nodiscard]] Stats stats() const;
   // Whether any buffer exists, within the budget or beyond it. Who waits for memory of a pool that
   // is not in use waits in vain.
@@ -120,6 +124,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   mutable Mutex mutex_;
   Stats stats_ HEADRACE_GUARDED_BY(mutex_);
   std::optional<Arena> arena_ HEADRACE_GUARDED_BY(mutex_);
+  bool retired_ HEADRACE_GUARDED_BY(mutex_) = false;
 
   Mutex hook_mutex_;  // Held while the hook runs: SetReleaseHook() waits for it.
   std::function<void()> hook_ HEADRACE_GUARDED_BY(hook_mutex_);

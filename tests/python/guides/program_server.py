@@ -9,6 +9,7 @@ where the task has "joined": true.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
 import json
@@ -49,6 +50,7 @@ def run(task: dict[str, Any], variables: dict[str, str], out: int, err: int) -> 
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(err, 2)
+    faulthandler.enable()
     os.environ.update(variables)
     os.chdir(task["folder"])
     program, *words = task["words"]
@@ -60,7 +62,16 @@ def run(task: dict[str, Any], variables: dict[str, str], out: int, err: int) -> 
         path = os.path.abspath(words[0])  # workers that are spawned import it, from another folder
         sys.path[0] = os.path.dirname(path)
         runpy.run_path(path, run_name="__main__")
+    end_groups()
     raise SystemExit(0)
+
+
+def end_groups() -> None:
+    """Ends torch's process groups, which a program may leave: their threads use tensors while the
+    interpreter ends, and crash it now and then (https://github.com/pytorch/pytorch/pull/179291)."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

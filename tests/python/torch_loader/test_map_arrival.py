@@ -12,7 +12,7 @@ from map_data import WAYS, Fails, OnlyIds, Ragged, ids
 from torch.utils.data import Dataset
 
 from headrace.torch import DataLoader
-from headrace.torch._dataloader.iterations.ring import Ring, Task
+from headrace.torch._dataloader.iterations.threads import ThreadReader
 
 ARRIVALS: dict[str, dict[str, Any]] = {
     name: {**WAYS[name], "fetch": "arrival"} for name in ("threads", "processes", "pool")
@@ -39,14 +39,14 @@ def test_a_late_sample_comes_last_by_arrival_and_in_its_slot_in_order(
     fetch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = Gated()
-    give = Ring.give
+    put = ThreadReader._put
 
-    def told(self: Ring, task: Task, result: Any) -> bool:
-        filled = give(self, task, result)
-        data.arrived[task.batch.number].release()
+    def told(self: ThreadReader, batch: Any, slot: int, samples: list[Any]) -> bool:
+        filled = put(self, batch, slot, samples)
+        data.arrived[batch.drawn.number].release()
         return filled
 
-    monkeypatch.setattr(Ring, "give", told)
+    monkeypatch.setattr(ThreadReader, "_put", told)
     found = ids(DataLoader(data, 3, num_workers=4, worker_method="thread", fetch=fetch))
     assert [sorted(batch) for batch in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     late = -1 if fetch == "arrival" else 0

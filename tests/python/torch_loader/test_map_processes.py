@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import select
@@ -20,6 +21,8 @@ from torch.utils.data import get_worker_info
 
 from headrace.errors import FailedPreconditionError, WorkerLostError
 from headrace.torch import DataLoader
+from headrace.torch._dataloader.iterations import threads
+from headrace.torch._dataloader.workers import readers
 
 HERE = Path(__file__).parent
 
@@ -39,7 +42,7 @@ def started() -> set[Any]:
     return set(multiprocessing.active_children()) - before
 
 
-def lanes() -> list[threading.Thread]:
+def reading_threads() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name.startswith("headrace-dataloader")]
 
 
@@ -50,7 +53,7 @@ def descriptors() -> int:
 @pytest.mark.parametrize("way", ["threads", "processes", "pool"])
 @pytest.mark.parametrize("steps", [0, 2, 100])
 def test_nothing_is_left_after_an_epoch_or_a_part_of_one(way: str, steps: int) -> None:
-    others = set(lanes())  # Of tests of samples that hang.
+    others = set(reading_threads())  # Of tests of samples that hang.
     loader = DataLoader(OnlyIds(40), 4, **WAYS[way])
     list(loader)  # What libraries open once.
     opened = descriptors()
@@ -59,7 +62,7 @@ def test_nothing_is_left_after_an_epoch_or_a_part_of_one(way: str, steps: int) -
             if step == steps:
                 break
         assert started() == set()
-        assert set(lanes()) <= others
+        assert set(reading_threads()) <= others
     assert descriptors() == opened
 
 
@@ -187,9 +190,7 @@ def test_a_sample_that_hangs_does_not_hold_the_end_of_processes() -> None:
 
 @pytest.mark.parametrize("way", ["threads", "processes"])
 def test_timeout_is_that_of_torch(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.torch._dataloader.iterations import lanes as lanes_module
-
-    monkeypatch.setattr(lanes_module, "_JOIN_SECONDS", 0.1)  # Two threads hang for good.
+    monkeypatch.setattr(threads, "_JOIN_SECONDS", 0.1)  # Two threads hang for good.
     loader = DataLoader(Stuck(8), 4, sampler=[4, 5, 6, 7, 0], timeout=0.3, **WAYS[way])
     iterator = iter(loader)
     late = r"DataLoader timed out after 0\.3 seconds: reading batch 0, samples \[4, 5, 6, 7\]"
@@ -199,12 +200,13 @@ def test_timeout_is_that_of_torch(way: str, monkeypatch: pytest.MonkeyPatch) -> 
         next(iterator)
 
 
-def test_a_forked_child_leaves_the_iteration_to_its_parent() -> None:
-    """It ends while the lock of the ring is held, and the parent's iteration goes on."""
-    loader = DataLoader(OnlyIds(12), 4, num_workers=2)
+@pytest.mark.parametrize("way", ["threads", "processes", "persistent", "pool"])
+def test_a_forked_child_leaves_the_iteration_to_its_parent(way: str) -> None:
+    """It ends, also while a lock is held, and the parent's iteration goes on."""
+    loader = DataLoader(OnlyIds(12), 4, **WAYS[way])
     iterator = iter(loader)
     first = next(iterator).tolist()
-    with iterator._ring._has_tasks:
+    with getattr(iterator._reader, "_has_tasks", contextlib.nullcontext()):
         child = os.fork()
         if child == 0:
             iterator.close()
@@ -233,9 +235,7 @@ def test_two_iterations_at_once_get_their_own_batches(way: str) -> None:
 
 
 def test_persistent_workers_that_hang_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headrace.torch._dataloader.iterations import lanes as lanes_module
-
-    monkeypatch.setattr(lanes_module, "_JOIN_SECONDS", 0.1)
+    monkeypatch.setattr(readers, "_IDLE_NS", 10**8)
     keys = list(range(8))
     loader = DataLoader(Stuck(8), 4, sampler=keys, **WAYS["persistent"])
     assert next(iter(loader)).tolist() == [0, 1, 2, 3]

@@ -34,8 +34,8 @@ from headrace.torch._dataloader.iterations.iteration import (
     Iteration,
     Limits,
 )
-from headrace.torch._dataloader.iterations.lanes import Lanes, ProcessLanes, ThreadLanes
-from headrace.torch._dataloader.iterations.ring import Ring
+from headrace.torch._dataloader.iterations.reader import FinishedReader, Reader
+from headrace.torch._dataloader.iterations.threads import ThreadReader
 from headrace.torch._dataloader.parts import How
 from headrace.torch._dataloader.pinning import Pinning
 from headrace.torch._dataloader.reading.contents import Supply
@@ -48,7 +48,7 @@ from headrace.torch._dataloader.streams import (
     start_of,
 )
 from headrace.torch._dataloader.waits import figures
-from headrace.torch._dataloader.workers.processes import Processes
+from headrace.torch._dataloader.workers.readers import Processes, ProcessReader
 
 _ABOUT_WORKERS = (
     *("num_workers", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn"),
@@ -314,24 +314,37 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         fetcher = Fetcher(self.dataset, self.collate_fn, self._auto_collation)
         if self.num_workers == 0:
             return DirectIteration(progress, self.__len__, supply, fetcher, finish)
-        asked, seed = self._own, progress.base_seed
-        arrival = asked.fetch == "arrival"
-        ring = Ring(in_order=self._in_order, arrival=arrival, prepare=finish)
+        reader = self._reader(progress.base_seed, supply, fetcher, finish)
         limits = Limits(self._batches_ahead(), self.timeout or None)
-        iteration = AheadIteration(progress, self.__len__, supply, ring, limits)
+        return AheadIteration(progress, self.__len__, supply, reader, limits)
+
+    def _reader(
+        self, seed: int, supply: Supply, fetcher: Fetcher, finish: Callable[[Any], Any]
+    ) -> Reader:
+        """What reads the batches of an iteration ahead."""
+        asked = self._own
         if asked.worker_method == "thread":
-            count = self.num_workers if asked.measures else asked.pool(self.num_workers)
-            lanes: Lanes = ThreadLanes(
-                ring, supply, fetcher, self._waits, count, seed, asked.measures
+            return ThreadReader(
+                supply,
+                fetcher,
+                self._waits,
+                finish,
+                threads=self.num_workers if asked.measures else asked.pool(self.num_workers),
+                base_seed=seed,
+                in_order=self._in_order,
+                arrival=asked.fetch == "arrival",
+                measures=asked.measures,
             )
-            iteration.start(lanes, None)
-            return iteration
-        processes, threads = self._workers(fetcher, seed)
-        lanes = ProcessLanes(
-            ring, supply, fetcher, processes, threads, seed, self._waits, asked.measures
+        processes = self._workers(fetcher, seed)
+        reader = ProcessReader(
+            processes,
+            supply,
+            seed,
+            self._waits,
+            measures=asked.measures,
+            persist=processes is self._processes,
         )
-        iteration.start(lanes, None if processes is self._processes else processes)
-        return iteration
+        return reader if finish is _unchanged else FinishedReader(reader, finish)
 
     @property
     def _workers_matter(self) -> bool:
@@ -354,36 +367,34 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         size = self.batch_size or getattr(self.batch_sampler, "batch_size", None) or 1
         return factor * max(1, -(-pool // size))
 
-    def _workers(self, fetcher: Fetcher, seed: int) -> tuple[Processes, int]:
-        """Worker processes, and how many threads each has. Persistent ones serve one iteration at a
-        time: while it lasts others get their own."""
-        threads = -(-self._own.pool(self.num_workers) // self.num_workers)
+    def _workers(self, fetcher: Fetcher, seed: int) -> Processes:
+        """Worker processes. Persistent ones serve one iteration at a time: while it lasts others
+        get their own."""
         kept = self._processes
         if kept is not None and not kept.is_usable:
             self._close_workers()
         elif kept is not None and not kept.is_busy:
-            return kept, threads
-        context = self.multiprocessing_context or torch.multiprocessing.get_context()
+            return kept
         processes = Processes(
-            context,
+            self.multiprocessing_context or torch.multiprocessing.get_context(),
             fetcher,
             count=self.num_workers,
-            threads=threads,
+            threads=-(-self._own.pool(self.num_workers) // self.num_workers),
             measures=self._own.measures,
             arrival=self._own.fetch == "arrival",
+            in_order=self._in_order,
+            batches=self._batches_ahead(),
             base_seed=seed,
             init_fn=self.worker_init_fn,
         )
         if self.persistent_workers and self._processes is None:
             self._processes = processes
             self._end = weakref.finalize(self, processes.close)
-        return processes, threads
+        return processes
 
     def _finisher(self) -> Callable[[Any], Any]:
-        """What is done with a complete batch, by the thread that completes it."""
-        if not self.pin_memory:
-            return _unchanged
-        return Pinning.here() or _unchanged
+        """What is done with a complete batch."""
+        return Pinning.here() or _unchanged if self.pin_memory else _unchanged
 
     @property
     def set_epoch(self) -> Callable[[int], None]:

@@ -196,6 +196,8 @@ class _FolderSupply(Supply):
     Thread safety: `contents`, `forget` and `close` from any thread.
     """
 
+    waits = True
+
     def __init__(self, reader: FolderReader, progress: Progress) -> None:
         super().__init__(progress.draw)
         self._reader = reader

@@ -6,7 +6,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -16,12 +15,10 @@ from headrace._process.tracebacks import release
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import Progress
-from headrace.torch._dataloader.iterations.lanes import Lanes
-from headrace.torch._dataloader.iterations.ring import Batch, Ring
+from headrace.torch._dataloader.iterations.reader import Reader
 from headrace.torch._dataloader.reading.contents import Content, Supply
 from headrace.torch._dataloader.reading.failures import ReadError, in_this_process
 from headrace.torch._dataloader.reading.fetching import Fetcher, Job
-from headrace.torch._dataloader.workers.processes import Processes
 
 
 class Failed:
@@ -173,32 +170,24 @@ class Limits:
 
 
 class AheadIteration(Iteration):
-    """Takes batches from a ring, which lanes fill."""
+    """Takes batches that a reader reads ahead."""
 
     def __init__(
         self,
         progress: Progress,
         length: Callable[[], int],
         supply: Supply,
-        ring: Ring,
+        reader: Reader,
         limits: Limits,
     ) -> None:
+        """Begins to read. The reader ends with the iteration."""
         super().__init__(progress, length)
         self._supply = supply
-        self._ring = ring
+        self._reader = reader
         self._limits = limits
         self._owner = os.getpid()
-        self._lanes: Lanes | None = None
         self._drawn: dict[int, Drawn] = {}
-        self._end: Any = weakref.finalize(self, _end, os.getpid(), ring, supply)
-
-    def start(self, lanes: Lanes, processes: Processes | None) -> None:
-        """Begins to read. Takes over the processes: they end with the iteration."""
-        self._lanes = lanes
-        self._end.detach()
-        self._end = weakref.finalize(
-            self, _end, os.getpid(), self._ring, self._supply, lanes, processes
-        )
+        self._end: Any = weakref.finalize(self, _end, os.getpid(), reader, supply)
         for _ in range(self._limits.batches):
             self._fill()
 
@@ -208,14 +197,11 @@ class AheadIteration(Iteration):
             return
         try:
             drawn = self._supply.draw()
+            if drawn is not None:
+                self._reader.add(drawn)
+                self._drawn[drawn.number] = drawn
         except Exception as error:
             self._error = error
-            return
-        if drawn is not None:
-            assert self._lanes is not None
-            batch = Batch(drawn.number, drawn.keys, drawn.place, drawn.rows)
-            self._drawn[drawn.number] = drawn
-            self._ring.add(batch, self._lanes.tasks(batch))
 
     def _next(self) -> Any:
         if self._owner != os.getpid():
@@ -231,48 +217,34 @@ class AheadIteration(Iteration):
                 raise error
             raise StopIteration
         try:
-            batch = self._ring.next(self._limits.timeout)
-        except BaseException:  # A lost worker, or Ctrl-C.
+            read = self._reader.next(self._limits.timeout)
+        except BaseException:  # A lost worker, Ctrl-C, or another thread closed it.
             self.close()
             raise
-        if batch is None:
-            is_closed = self._ring.is_closed  # by another thread
+        if read is None:
             self.close()
-            if is_closed:
-                raise StopIteration
             late = min(self._drawn)
             raise RuntimeError(
                 f"DataLoader timed out after {self._limits.timeout} seconds: reading batch {late}, "
                 f"samples {shown(self._drawn[late].keys)}"
             )
-        drawn = self._drawn.pop(batch.number)
-        self._supply.forget(batch.number)
+        drawn = self._drawn.pop(read.number)
+        self._supply.forget(read.number)
         self._fill()
-        if batch.error is not None:
+        if read.error is not None:
             self.progress.skip_failed(drawn)
-            return Failed(batch.error)
+            return Failed(read.error)
         self.progress.deliver(drawn)
-        return batch.value
+        return read.value
 
     def close(self) -> None:
         self._end()
 
 
-def _end(
-    owner: int,
-    ring: Ring,
-    supply: Supply,
-    lanes: Lanes | None = None,
-    processes: Processes | None = None,
-) -> None:
-    if owner != os.getpid():  # A forked child has no lanes, and perhaps a lock of theirs.
+def _end(owner: int, reader: Reader, supply: Supply) -> None:
+    if owner != os.getpid():  # A forked child has no reader, and perhaps a lock of its threads.
         return
-    with ExitStack() as then:  # Also after Ctrl-C, which shortens the wait.
-        if processes is not None:
-            then.callback(processes.close)
-        if lanes is not None:
-            then.callback(lanes.close)
-        then.callback(supply.close)  # First: lanes may wait for it.
-        ring.close()
-        if processes is not None:
-            processes.shut()
+    try:
+        supply.close()  # First: readers may wait for it.
+    finally:
+        reader.close()  # Also after Ctrl-C, which shortens the wait.

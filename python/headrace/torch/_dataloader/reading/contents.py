@@ -35,6 +35,9 @@ def offered(content: Content | None) -> Iterator[None]:
 class Supply:
     """The batches of an epoch that are to be read: here none of their files was read ahead."""
 
+    waits = False
+    """Whether `contents` may wait for files."""
+
     def __init__(self, draw: Callable[[], Drawn | None]) -> None:
         self._draw = draw
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch.utils.data import Subset, default_collate
 
 from headrace.torch._dataloader.epochs.seeds import begin_sample, end_sample
@@ -17,7 +16,7 @@ from headrace.torch._dataloader.reading.failures import ReadError
 
 @dataclass(frozen=True)
 class Job:
-    """Samples to read together. Sent pickled to a process."""
+    """Samples to read together."""
 
     keys: Any
     """A list; or one key, without automatic batching."""
@@ -48,8 +47,8 @@ class Fetcher:
         return self.batched and _reads_batches(self.dataset)
 
     @property
-    def has_parts(self) -> bool:
-        """Whether batches can be made of collated parts."""
+    def has_rows(self) -> bool:
+        """Whether batches can be made of parts that are read apart."""
         return self.batched and self.collate_fn is default_collate and not self.reads_batches
 
     def divided(self, job: Job) -> list[Job]:
@@ -112,42 +111,3 @@ def _reads_batches(dataset: Any) -> bool:
     while type(dataset) is Subset:
         dataset = dataset.dataset
     return bool(getattr(dataset, "__getitems__", None))
-
-
-class PartsDifferError(Exception):
-    """Parts of a batch have no common structure, dtype or shape, or one that `join` cannot make."""
-
-
-FAILED: Any = object()
-"""In place of a part that could not be collated: the whole batch may fail otherwise, or not."""
-
-
-def join(parts: Sequence[Any]) -> Any:
-    """One batch from parts that `default_collate` made.
-
-    Raises: PartsDifferError.
-    """
-    first = parts[0]
-    if any(part is FAILED for part in parts):
-        raise PartsDifferError
-    if len(parts) == 1:
-        return first
-    kind = type(first)
-    if any(type(part) is not kind for part in parts):
-        raise PartsDifferError
-    if isinstance(first, torch.Tensor):
-        if any(part.dtype != first.dtype or part.shape[1:] != first.shape[1:] for part in parts):
-            raise PartsDifferError
-        return torch.cat(list(parts))
-    if kind is dict:
-        if any(list(part) != list(first) for part in parts):
-            raise PartsDifferError
-        return {name: join([part[name] for part in parts]) for name in first}
-    if kind is list or kind is tuple or hasattr(first, "_fields"):
-        if first and all(isinstance(each, (str, bytes)) for part in parts for each in part):
-            return kind(each for part in parts for each in part)  # text, one for each sample
-        if any(len(part) != len(first) for part in parts):
-            raise PartsDifferError
-        members = [join(each) for each in zip(*parts, strict=True)]
-        return kind(*members) if hasattr(first, "_fields") else kind(members)
-    raise PartsDifferError

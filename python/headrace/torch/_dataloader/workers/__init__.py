@@ -1,1 +1,1 @@
-"""Processes that read samples, and messages to them."""
+"""Worker processes that read a DataLoader's samples."""

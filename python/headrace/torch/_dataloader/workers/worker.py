@@ -1,20 +1,18 @@
-"""The loop of a worker process: reads jobs until its connection ends."""
+"""A worker process: reads the samples whose keys its host sends, until the host is gone."""
 
 from __future__ import annotations
 
 import copy
-import os
+import pickle
 import random
-import select
-import signal
-import socket
 import threading
 import time
-from collections import deque
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +20,23 @@ import torch.utils.data._utils.worker as torch_worker
 from torch._utils import ExceptionWrapper
 from torch.utils.data import default_collate
 
+from headrace import _core
 from headrace._process.pickling import Sent
+from headrace._workers import _protocol as protocol
+from headrace._workers._protocol import Busy, InputField, Task
+from headrace._workers._rows import Column, Columns
+from headrace._workers._serving import REPLY_BYTES_MAX, Server, open_channel
+from headrace._workers._tree import LEAF
 from headrace.torch._dataloader.reading.failures import ReadError, wrapped
 from headrace.torch._dataloader.reading.fetching import Fetcher, Job
 from headrace.torch._dataloader.reading.pool import Spent, Stopwatch
-from headrace.torch._dataloader.workers.channel import Channel
+from headrace.torch._dataloader.workers import packing, rows
+
+PACKED = b"packed"
+"""The tree of a batch whose leaves are the parts of `packing.pack`."""
+_KEY = InputField("key", "uint8", (), ragged=True)
+_TEXT_BYTES_MAX = REPLY_BYTES_MAX // 4
+"""Of a part of a batch; more of them are packed with the whole batch."""
 
 
 @dataclass(frozen=True)
@@ -42,177 +52,195 @@ class Setup:
     `threads`."""
     base_seed: int
     arrival: bool
-    """Whether samples come in the order in which they are read; else in that of the job."""
-    parent: int  # process
+    """Whether samples come in the order in which they are read; else in that of the keys."""
+    host: int  # process
     batched: bool
     """As in `Fetcher`."""
+    whole: bool
+    """A key is those of a whole batch, with None for each of its other samples."""
 
 
-class Reply(NamedTuple):
-    """The collated batch, or part of it; or an error."""
-
-    value: Any
-    error: ExceptionWrapper | None
-    in_collate: bool
-    """Whether the error is one of `collate_fn`."""
-    seconds: float
-    """From the start of the job until its samples were collated."""
-    spent: Spent | None = None
-    """In reading the samples, if one thread did."""
-    chosen: int | None = None
-    """Threads that the process has chosen to have."""
-
-
-def run(connection: socket.socket, setup: Setup, sent: Sent) -> None:
-    """Runs in the new process until the other end of `connection` is shut."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # It was blocked until here.
-    threading.Thread(target=_end_with, args=(setup.parent,), daemon=True).start()
-    channel = Channel(connection)
-    fetcher, broken = _prepare(setup, sent)
-    try:
-        if setup.threads == 1 or broken is not None:
-            while True:
-                job = channel.receive()
-                _send(channel, _answer(job, setup, fetcher, broken), job, setup)
-        threads = _chosen(channel, setup, fetcher) if setup.measures else setup.threads
-        _serve_with_threads(channel, setup, fetcher, threads)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
-
-
-def _end_with(parent: int) -> None:
-    """Ends this process when its parent has ended, whatever it does at that time."""
-    try:
-        watched = os.pidfd_open(parent)
-    except ProcessLookupError:
-        os._exit(1)
-    poll = select.poll()
-    poll.register(watched, select.POLLIN)
-    poll.poll()
-    os._exit(1)
-
-
-def _prepare(setup: Setup, sent: Sent) -> tuple[Fetcher, ReadError | None]:
-    """Sets up the process as torch does. Returns also what every job fails with, if that failed."""
+def run(connection: Any, setup: Setup, sent: Sent) -> None:
+    """Runs in the new process until its host closes the other end of `connection`."""
+    channel = open_channel(connection, setup.host)
     doing = "unpickling the dataset, collate_fn and worker_init_fn"
-    fetcher = Fetcher(None, default_collate, setup.batched)
     try:
         dataset, collate_fn, init_fn = sent.load().values()
-        fetcher = Fetcher(dataset, collate_fn, setup.batched)
-        torch.set_num_threads(1)
-        seed = setup.base_seed + setup.number
-        random.seed(seed)
-        torch.manual_seed(seed)
-        generate: Any = torch_worker._generate_state
-        np.random.seed(generate(setup.base_seed, setup.number))
-        torch_worker._worker_info = torch_worker.WorkerInfo(
-            id=setup.number, num_workers=setup.workers, seed=seed, dataset=dataset
-        )
+        _prepare(setup, dataset)
         doing = "calling worker_init_fn"
         if init_fn is not None:
             init_fn(setup.number)
     except BaseException as error:
-        return fetcher, ReadError(error, doing)
-    return fetcher, None
+        text, pickled = _sent(wrapped(ReadError(error, doing), setup.number))
+        channel.send(protocol.failed(text, pickled))
+        channel.receive()  # Until the host has received it.
+        return
+    reads = _Reads(channel, setup, Fetcher(dataset, collate_fn, setup.batched))
+    reads.serve()
+    reads.close()
 
 
-def _answer(
-    job: Job,
-    setup: Setup,
-    fetcher: Fetcher,
-    broken: ReadError | None,
-    *,
-    whole_process: bool = True,
-) -> Reply:
-    began, watch = time.monotonic(), Stopwatch()
+def _prepare(setup: Setup, dataset: Any) -> None:
+    """Sets up the process as torch does."""
+    torch.set_num_threads(1)
+    seed = setup.base_seed + setup.number
+    random.seed(seed)
+    torch.manual_seed(seed)
+    generate: Any = torch_worker._generate_state
+    np.random.seed(generate(setup.base_seed, setup.number))
+    torch_worker._worker_info = torch_worker.WorkerInfo(
+        id=setup.number, num_workers=setup.workers, seed=seed, dataset=dataset
+    )
+
+
+@dataclass
+class _Waiting:
+    """A whole batch whose samples are read by several threads."""
+
+    task: Task
+    began: float  # time.monotonic()
+    samples: list[Future[list[Any]]]
+
+
+class _Reads(Server):
+    """Reads the samples of tasks, in this thread or in several."""
+
+    def __init__(self, channel: Any, setup: Setup, fetcher: Fetcher) -> None:
+        super().__init__(channel, [_KEY])
+        self._setup = setup
+        self._fetcher = fetcher
+        self._may_be_rows = not setup.whole and rows.is_known()
+        self._spent = Spent() if setup.measures else None
+        self._pool: ThreadPoolExecutor | None = None
+        self._whole: SimpleQueue[_Waiting] = SimpleQueue()
+        if setup.threads > 1 and not setup.measures:
+            self._start(setup.threads)
+        else:
+            self.reply(protocol.ready())
+
+    def _start(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads)
+        threading.Thread(target=self._collate, daemon=True).start()
+        self.reply(protocol.ready(threads))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def take(self, task: Task) -> None:
+        job = self._job(task)
+        pool = self._pool
+        if pool is None:
+            self.reply(self._computed(task, job))
+        elif not task.whole:
+            pool.submit(lambda: self.reply(self._computed(task, job)))
+        else:
+            jobs = self._fetcher.divided(job)
+            samples = [pool.submit(self._fetcher.read, each, whole_process=False) for each in jobs]
+            self._whole.put(_Waiting(task, time.monotonic(), samples))
+
+    def failed(self, task: int, slot: int, error: BaseException) -> bytes:
+        if not isinstance(error, ReadError):
+            error = ReadError(error, "sending a batch to the training process")
+        text, pickled = _sent(wrapped(error, self._setup.number))
+        return protocol.error(task, slot, text, pickled)
+
+    def _job(self, task: Task) -> Job:
+        sent = task.columns[0]
+        if self._setup.whole:
+            keys, contents = pickle.loads(sent[0]) if len(sent) else ([], None)
+        else:
+            pairs = [pickle.loads(pair) for pair in sent]
+            keys, contents = [key for key, _ in pairs], [content for _, content in pairs]
+        place = task.ids[0] if task.ids else 0
+        # An epoch is called by the seed of its random numbers.
+        return Job(keys, task.step, task.first_slot, place, task.epoch, contents)
+
+    def _computed(self, task: Task, job: Job) -> bytes:
+        """The reply to a task whose samples this thread reads."""
+        watch = Stopwatch()
+        try:
+            samples = self._fetcher.read(job, whole_process=self._pool is None)
+            spent = watch.spent(len(samples))
+            self._measured(spent)
+            return self._made(task, samples, spent)
+        except BaseException as error:
+            return self.failed(task.number, task.first_slot, error)
+
+    def _made(self, task: Task, samples: list[Any], spent: Spent) -> bytes:
+        busy = Busy(int(spent.seconds * 1e9), int(spent.processor * 1e9))
+        if task.whole:
+            return self.written(task, self._packed(task, samples), busy)
+        if not self._may_be_rows:
+            return protocol.unlike(task.number)
+        if self.wrote_as_before(task, samples):
+            return protocol.done(task.number, busy, [])
+        made = rows.as_rows(samples)
+        if made is None or _text_bytes(made) > _TEXT_BYTES_MAX:
+            return protocol.unlike(task.number)
+        return self.written(task, made, busy)
+
+    def _packed(self, task: Task, samples: list[Any]) -> Columns:
+        """What collate_fn makes of all samples of a batch."""
+        with _without_worker_info(self._fetcher.collate_fn is default_collate):
+            value = self._fetcher.collate(samples, task.step)
+        try:
+            parts = packing.pack(value, _core.WorkerChannel.LEAVES_MAX)
+        except Exception as error:
+            raise ReadError(error, f"sending batch {task.step} to the training process") from error
+        columns = Columns(LEAF, [Column("uint8", 1, 1, part.shape, [part]) for part in parts], 1)
+        columns.batch_skeleton = PACKED
+        return columns
+
+    def _collate(self) -> None:
+        """Answers tasks of whole batches, one after the other, as their samples are read."""
+        while True:
+            waiting = self._whole.get()
+            task = waiting.task
+            try:
+                futures = waiting.samples
+                ready = as_completed(futures) if self._setup.arrival else futures
+                samples = [sample for future in ready for sample in future.result()]
+                spent = Spent(len(samples), time.monotonic() - waiting.began)
+                reply = self._made(task, samples, spent)
+            except BaseException as error:
+                reply = self.failed(task.number, task.first_slot, error)
+            self.reply(reply)
+
+    def _measured(self, spent: Spent) -> None:
+        """Starts more threads once it is known how many such samples need."""
+        if self._spent is None:
+            return
+        self._spent = self._spent.plus(spent)
+        if self._spent.is_enough:
+            threads, self._spent = self._spent.threads(self._setup.threads), None
+            self._start(threads)
+
+
+@contextmanager
+def _without_worker_info(leave_out: bool) -> Iterator[None]:
+    """In a worker default_collate would make tensors in torch's shared memory: a copy for
+    nothing."""
+    info = torch_worker._worker_info
+    if leave_out:
+        torch_worker._worker_info = None
     try:
-        if broken is not None:
-            raise broken
-        samples = fetcher.read(job, whole_process=whole_process)
-        spent = watch.spent(len(samples))
-        return _collated(samples, job, fetcher, began)._replace(spent=spent)
-    except ReadError as error:
-        return _failed(error, setup, began)
-
-
-def _send(channel: Channel, reply: Reply, job: Job, setup: Setup) -> None:
-    """Sends a reply, or the error with which it cannot be pickled."""
-    try:
-        channel.send(reply)
-    except (BrokenPipeError, ConnectionResetError):
-        raise
-    except Exception as error:
-        if reply.error is None:
-            failed = ReadError(error, f"sending batch {job.batch} to the training process")
-            channel.send(Reply(None, wrapped(failed, setup.number), False, reply.seconds))
-        else:  # Of a class that the other process cannot find: its text says which.
-            text = copy.copy(reply.error)
-            text.exc_type = RuntimeError
-            channel.send(reply._replace(error=text))
-
-
-def _failed(error: ReadError, setup: Setup, began: float) -> Reply:
-    wrapper = wrapped(error, setup.number)
-    return Reply(None, wrapper, error.in_collate, time.monotonic() - began)
-
-
-def _collated(samples: list[Any], job: Job, fetcher: Fetcher, began: float) -> Reply:
-    if fetcher.collate_fn is not default_collate:
-        value = fetcher.collate(samples, job.batch)
-        return Reply(value, None, False, time.monotonic() - began)
-    # In a worker default_collate would make tensors in torch's shared memory: a copy for nothing.
-    info, torch_worker._worker_info = torch_worker._worker_info, None
-    try:
-        value = fetcher.collate(samples, job.batch)
+        yield
     finally:
         torch_worker._worker_info = info
-    return Reply(value, None, False, time.monotonic() - began)
 
 
-def _chosen(channel: Channel, setup: Setup, fetcher: Fetcher) -> int:
-    """Serves alone until it is known how many threads such samples need."""
-    spent = Spent()
-    while not spent.is_enough:
-        job = channel.receive()
-        reply = _answer(job, setup, fetcher, None, whole_process=False)
-        spent = spent.plus(reply.spent or Spent())
-        _send(channel, reply, job, setup)
-    return spent.threads(setup.threads)
+def _text_bytes(columns: Columns) -> int:
+    return sum(len(text) for each in columns.columns if each.is_object for text in each.rows)
 
 
-def _serve_with_threads(channel: Channel, setup: Setup, fetcher: Fetcher, threads: int) -> None:
-    """Reads the samples of several jobs at a time; answers the jobs in their order."""
-    waiting: SimpleQueue[tuple[Job, float, deque[Future[list[Any]]]]] = SimpleQueue()
-    with ThreadPoolExecutor(threads) as pool:
-
-        def answer() -> None:
-            while True:
-                job, began, futures = waiting.get()
-                try:
-                    ready = as_completed(futures) if setup.arrival else futures
-                    samples = [each for future in ready for each in future.result()]
-                    reply = _collated(samples, job, fetcher, began)._replace(chosen=threads)
-                except ReadError as error:
-                    reply = _failed(error, setup, began)
-                except CancelledError:  # The process ends.
-                    return
-                try:
-                    _send(channel, reply, job, setup)
-                except BaseException as error:
-                    channel.shut()  # The process ends: nobody would answer.
-                    if isinstance(error, (BrokenPipeError, ConnectionResetError)):
-                        return
-                    raise
-
-        threading.Thread(target=answer, daemon=True).start()
-        try:
-            while True:
-                job = channel.receive()
-                jobs = fetcher.divided(job)
-                futures = deque(
-                    pool.submit(fetcher.read, each, whole_process=False) for each in jobs
-                )
-                waiting.put((job, time.monotonic(), futures))
-        except EOFError:
-            pool.shutdown(wait=False, cancel_futures=True)
+def _sent(wrapper: ExceptionWrapper) -> tuple[str, bytes]:
+    """The text of an error, and its pickle."""
+    try:
+        data = pickle.dumps(wrapper)
+        pickle.loads(data)
+    except Exception:  # Of a class that the other process cannot find: its text says which.
+        wrapper = copy.copy(wrapper)
+        wrapper.exc_type = RuntimeError
+        data = pickle.dumps(wrapper)
+    return wrapper.exc_msg, data

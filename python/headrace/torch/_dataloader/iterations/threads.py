@@ -1,0 +1,193 @@
+"""Threads of this process that read the samples of batches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from headrace.torch._dataloader.epochs.drawing import Drawn
+from headrace.torch._dataloader.iterations.reader import Read, Reader
+from headrace.torch._dataloader.reading.contents import Supply
+from headrace.torch._dataloader.reading.failures import ReadError, in_this_process
+from headrace.torch._dataloader.reading.fetching import Fetcher, Job
+from headrace.torch._dataloader.reading.pool import POOL_MAX, ReadWaits, Spent, Stopwatch
+
+_JOIN_SECONDS = 1.0
+_EMPTY: Any = object()
+
+
+class _Batch:
+    """A batch on its way: a slot for each task."""
+
+    def __init__(self, drawn: Drawn, tasks: int) -> None:
+        self.drawn = drawn
+        self.read: Read | None = None
+        """Once it is complete, or failed."""
+        self._left = tasks
+        self._slots: list[Any] = [_EMPTY] * tasks
+
+    def put(self, slot: int | None, samples: list[Any]) -> bool:
+        """Fills a slot, or the next free one. Whether none is empty now."""
+        self._slots[len(self._slots) - self._left if slot is None else slot] = samples
+        self._left -= 1
+        return self._left == 0
+
+    def samples(self) -> list[Any]:
+        """Those of all slots; the batch keeps none of them."""
+        slots, self._slots = self._slots, []
+        return [sample for samples in slots for sample in samples]
+
+
+class ThreadReader(Reader):
+    """Reads each sample of a batch by one of several threads; the last one collates it.
+
+    Thread safety: any thread may call.
+    """
+
+    def __init__(
+        self,
+        supply: Supply,
+        fetcher: Fetcher,
+        waits: ReadWaits,
+        finish: Callable[[Any], Any],
+        *,
+        threads: int,
+        base_seed: int,
+        in_order: bool,
+        arrival: bool,
+        measures: bool,
+    ) -> None:
+        """`finish`: what a batch becomes, in the thread that completes it. `threads`: how many; or,
+        with `measures` one, until it is known how many more help."""
+        self._supply = supply
+        self._fetcher = fetcher
+        self._waits = waits
+        self._finish = finish
+        self._count = threads
+        self._base_seed = base_seed
+        self._in_order = in_order
+        self._arrival = arrival
+        self._spent = Spent() if measures else None
+        # The collector may end an iteration, and so call `close`, in a thread that holds it.
+        lock = threading.RLock()
+        self._has_tasks = threading.Condition(lock)
+        self._has_batch = threading.Condition(lock)
+        self._tasks: deque[tuple[_Batch, int]] = deque()
+        self._batches: deque[_Batch] = deque()
+        self._is_closed = False
+        self._threads: list[threading.Thread] = []
+        for _ in range(1 if measures else threads):
+            self._start()
+
+    def _start(self) -> None:
+        name = f"headrace-dataloader-{len(self._threads)}"
+        # A daemon: the interpreter does not wait for a sample that hangs.
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def add(self, drawn: Drawn) -> None:
+        is_whole = not self._fetcher.batched or self._fetcher.reads_batches or not drawn.rows
+        tasks = 1 if is_whole else drawn.rows
+        batch = _Batch(drawn, tasks)
+        with self._has_tasks:
+            self._batches.append(batch)
+            self._tasks.extend((batch, slot) for slot in range(tasks))
+            self._has_tasks.notify(tasks)
+
+    def next(self, timeout: float | None) -> Read | None:
+        with self._has_batch:
+            self._has_batch.wait_for(lambda: self._ready() or self._is_closed, timeout)
+            if self._is_closed:
+                raise StopIteration
+            batch = self._ready()
+            if batch is None:
+                return None
+            self._batches.remove(batch)
+            return batch.read
+
+    def _ready(self) -> _Batch | None:
+        seen = list(self._batches)[:1] if self._in_order else self._batches
+        return next((batch for batch in seen if batch.read is not None), None)
+
+    def close(self) -> None:
+        with self._has_tasks:
+            self._is_closed = True
+            self._tasks.clear()
+            self._batches.clear()
+            self._has_tasks.notify_all()
+            self._has_batch.notify_all()
+        # What threads do now is waited for, for a limited time: a sample that hangs may not stop
+        # the training loop.
+        deadline = time.monotonic() + _JOIN_SECONDS
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self) -> None:
+        while (task := self._next_task()) is not None:
+            batch, slot = task
+            try:
+                samples = self._read(batch.drawn, slot)
+                if self._put(batch, slot, samples):
+                    value = self._fetcher.collate(batch.samples(), batch.drawn.number)
+                    self._complete(batch, self._finish(value), None)
+            except ReadError as error:
+                self._complete(batch, None, in_this_process(error))
+            except BaseException as error:  # A dataset that breaks its promises: wrong lengths.
+                self._complete(batch, None, error)
+            del task, batch
+
+    def _next_task(self) -> tuple[_Batch, int] | None:
+        """The oldest one; None if the reader is closed."""
+        with self._has_tasks:
+            while not self._is_closed:
+                while self._tasks:
+                    batch, slot = self._tasks.popleft()
+                    if batch.read is None:  # Else another of its tasks failed.
+                        return batch, slot
+                self._has_tasks.wait()
+            return None
+
+    def _read(self, drawn: Drawn, slot: int) -> list[Any]:
+        keys = drawn.keys
+        is_part = self._fetcher.batched and not self._fetcher.reads_batches and drawn.rows
+        rows = 1 if is_part else drawn.rows
+        contents = self._supply.contents(drawn.number, slot, rows)
+        of = [keys[slot]] if is_part else keys
+        job = Job(of, drawn.number, slot, drawn.place + slot, self._base_seed, contents)
+        if self._spent is None:
+            return self._fetcher.read(job, whole_process=False)
+        watch = Stopwatch()
+        samples = self._fetcher.read(job, whole_process=False)
+        self._measured(watch.spent(len(samples)))
+        return samples
+
+    def _measured(self, spent: Spent) -> None:
+        """The only thread has read samples: starts the others when it knows how many."""
+        assert self._spent is not None
+        self._spent = self._spent.plus(spent)
+        if not self._spent.is_enough:
+            return
+        count = max(self._count, self._spent.threads(POOL_MAX))
+        self._spent = None
+        self._waits.chose(self, count)
+        for _ in range(1, count):
+            if not self._is_closed:
+                self._start()
+
+    def _put(self, batch: _Batch, slot: int, samples: list[Any]) -> bool:
+        with self._has_batch:
+            if batch.read is not None or self._is_closed:
+                return False
+            return batch.put(None if self._arrival else slot, samples)
+
+    def _complete(self, batch: _Batch, value: Any, error: BaseException | None) -> None:
+        """The first of it counts."""
+        with self._has_batch:
+            if batch.read is None:
+                batch.read = Read(batch.drawn.number, value, error)
+                self._has_batch.notify_all()

@@ -1,0 +1,95 @@
+"""Samples as rows of a batch, for what `torch.utils.data.default_collate` makes rows of.
+
+A batch's rows are written by several workers, each its own, where the batch lies. That is right
+for samples of which it is known what default_collate makes; all others are given to it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+from torch.utils.data._utils import collate as torch_collate
+
+from headrace._workers._rows import Columns, ResultError
+from headrace._workers._tree import LEAF, Skeleton, listed
+
+_NUMBERS_AND_TEXTS = (bool, int, float, str, bytes)
+_KNOWN = (torch.Tensor, np.ndarray, float, int, str, bytes, (np.bool_, np.number, np.object_))
+
+
+def is_known() -> bool:
+    """Whether default_collate treats these types as torch wrote it, and no user changed it."""
+    functions = torch_collate.default_collate_fn_map
+    return all(
+        getattr(functions.get(kind), "__module__", "") == torch_collate.__name__ for kind in _KNOWN
+    )
+
+
+def as_rows(samples: Sequence[Any]) -> Columns | None:
+    """What default_collate makes of a part of a batch, leaf by leaf; None: it is to be asked."""
+    if not all(map(_is_known, samples)):
+        return None
+    try:
+        made = Columns.of_rows(samples)
+    except ResultError:
+        return None
+    made.batch_skeleton = listed(made.skeleton)  # default_collate makes lists of tuples.
+    return made
+
+
+def _is_known(sample: Any) -> bool:
+    kind = type(sample)
+    if kind is torch.Tensor:
+        return sample.layout is torch.strided and not (
+            sample.requires_grad or sample.is_nested or sample.is_quantized
+        )
+    if kind is np.ndarray:
+        return _is_torchs(sample.dtype)
+    if kind in _NUMBERS_AND_TEXTS:
+        return True
+    if kind is dict:
+        return all(map(_is_known, sample.values()))
+    if kind is list or kind is tuple or (isinstance(sample, tuple) and hasattr(kind, "_fields")):
+        return all(map(_is_known, sample))
+    return issubclass(kind, np.generic) and _keeps_dtype(np.dtype(kind))
+
+
+@functools.cache
+def _is_torchs(dtype: np.dtype[Any]) -> bool:
+    try:
+        return bool(torch.from_numpy(np.zeros(1, dtype)).numpy().dtype == dtype)
+    except (TypeError, RuntimeError, ValueError):
+        return False
+
+
+@functools.cache
+def _keeps_dtype(dtype: np.dtype[Any]) -> bool:
+    """Whether default_collate makes a tensor of this dtype of its numbers."""
+    try:
+        made = default_collate([dtype.type(1)])
+        return isinstance(made, torch.Tensor) and bool(made.numpy().dtype == dtype)
+    except (TypeError, RuntimeError, ValueError):
+        return False
+
+
+def with_tuples_of_texts(made: Any, skeleton: Skeleton) -> Any:
+    """A batch, with tuples in place of the lists of texts that are members of sequences: what
+    default_collate makes of them."""
+    if skeleton is LEAF or not isinstance(made, (list, tuple, dict)):
+        return made
+    _, _, members = skeleton
+    parts = made.values() if isinstance(made, dict) else made
+    changed = [
+        tuple(part)
+        if member is LEAF and type(part) is list and not isinstance(made, dict)
+        else with_tuples_of_texts(part, member)
+        for part, member in zip(parts, members, strict=True)
+    ]
+    if isinstance(made, dict):
+        return dict(zip(made, changed, strict=True))
+    return changed if isinstance(made, list) else type(made)(*changed)

@@ -1,0 +1,216 @@
+"""Batches that processes write row by row, or pack, are those of torch, whatever samples are."""
+
+from __future__ import annotations
+
+import collections
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data
+from torch.utils.data import default_collate
+
+from headrace.torch import DataLoader
+from headrace.torch._dataloader.workers import packing, rows
+
+Point = collections.namedtuple("Point", ["x", "y"])
+
+
+def leaves(value: Any) -> Any:
+    """Types, dtypes, strides and values."""
+    if isinstance(value, torch.Tensor):
+        if value.is_nested:
+            return "nested", [leaves(each) for each in value.unbind()]
+        return type(value).__name__, value.dtype, value.shape, value.stride(), value.tolist()
+    if isinstance(value, np.ndarray):
+        return "array", value.dtype, value.shape, value.tolist()
+    if isinstance(value, dict):
+        return type(value).__name__, [(key, leaves(each)) for key, each in value.items()]
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [leaves(each) for each in value]
+    return type(value).__name__, value
+
+
+class Listed(torch.utils.data.Dataset[Any]):
+    def __init__(self, samples: list[Any]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.samples[number]
+
+
+SAMPLES: dict[str, list[Any]] = {
+    "numbers": [(n, n / 2, bool(n % 2)) for n in range(20)],
+    "of numpy": [
+        {"f": np.float32(n), "d": np.float64(n), "i": np.int16(n), "b": np.bool_(n % 2)}
+        for n in range(20)
+    ],
+    "texts": [{"text": f"{n}", "pair": (f"a{n}", b"b"), "deep": {"t": "x"}} for n in range(20)],
+    "a text": [f"text {n}" for n in range(20)],
+    "tensors": [(torch.full((2, 3), float(n)), torch.tensor(n)) for n in range(20)],
+    "turned": [torch.arange(6.0).reshape(2, 3).t() + n for n in range(20)],
+    "arrays": [[np.full((2, 2), n, np.uint8), np.array(n)] for n in range(20)],
+    "half": [torch.full((3,), n, dtype=torch.bfloat16) for n in range(20)],
+    "complex": [torch.full((3,), n, dtype=torch.complex64) for n in range(20)],
+    "empty": [(torch.empty(0, 3), np.empty((2, 0), np.float32)) for _ in range(20)],
+    "nothing in dims": [torch.tensor(n).expand(4) for n in range(20)],
+    "named": [Point(n, torch.ones(2) * n) for n in range(20)],
+    "nested": [{"a": [{"b": (n, [n + 0.5])}], "c": Point("t", (n,))} for n in range(20)],
+    "other dicts": [collections.OrderedDict(a=n, b=torch.ones(1)) for n in range(20)],
+    "keys in another order": [{"a": n, "b": 1} if n % 3 else {"b": 1, "a": n} for n in range(20)],
+    "ints and floats": [1.5 if n == 0 else n for n in range(20)],
+    "dtypes that change": [torch.ones(2) if n < 10 else torch.ones(2, dtype=int) for n in range(20)],
+    "shapes that change": [torch.ones(2 if n < 8 else 3) * n for n in range(20)],
+    "types that change": [torch.ones(2) if n < 8 else np.ones(2) for n in range(20)],
+    "texts that change": [f"{n}" if n < 8 else n for n in range(20)],
+    "parameters": [torch.nn.Parameter(torch.ones(2) * n, requires_grad=False) for n in range(20)],
+    "large": [torch.full((3, 200, 200), float(n)) for n in range(20)],
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_batches_are_those_of_default_collate(name: str) -> None:
+    data = Listed(SAMPLES[name])
+    expected = [leaves(batch) for batch in torch.utils.data.DataLoader(data, 4)]
+    for how in ({"num_workers": 2}, {"num_workers": 1, "pool_size": 3}):
+        loader = DataLoader(data, 4, **how)  # type: ignore[arg-type]
+        for _ in range(2):
+            assert [without_strides(leaves(batch)) for batch in loader] == [
+                without_strides(batch) for batch in expected
+            ]
+
+
+def without_strides(value: Any) -> Any:
+    """Workers of torch make rows closely packed, too; without workers it keeps other strides."""
+    if isinstance(value, tuple) and len(value) == 5:
+        return (*value[:3], value[4])
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(without_strides, value))
+    return value
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [torch.ones(2), torch.ones(3)],
+        [1, "a"],
+        [None, None],
+        [(1, 2), (1,)],
+        [np.array(["a"]), np.array(["b"])],
+        [2**70, 1],
+        [{"a": 1}, {"b": 1}],
+        [1j, 2j],
+        [np.datetime64("2020-01-01"), np.datetime64("2020-01-02")],
+    ],
+)
+def test_what_default_collate_refuses_is_its_error(samples: list[Any]) -> None:
+    with pytest.raises(Exception) as own:
+        default_collate(list(samples))
+    loader = DataLoader(Listed(samples * 4), 2, num_workers=2)
+    iterator = iter(loader)
+    for _ in range(2):
+        with pytest.raises(type(own.value)) as raised:
+            next(iterator)
+        assert str(own.value) in str(raised.value)
+        assert "collating batch" in str(raised.value)
+    iterator.close()
+
+
+def test_a_changed_map_of_default_collate_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rows.is_known()
+    functions = torch.utils.data._utils.collate.default_collate_fn_map
+    monkeypatch.setitem(functions, int, lambda batch, **_: sum(batch))
+    assert not rows.is_known()
+    loader = DataLoader(Listed(list(range(8))), 4, num_workers=2, multiprocessing_context="fork")
+    assert list(loader) == [6, 22]
+
+
+def test_rows_are_views_of_memory_that_is_used_again() -> None:
+    """A batch that the loop keeps is not written over."""
+    samples = [torch.full((1000,), float(n)) for n in range(64)]
+    loader = DataLoader(Listed(samples), 4, num_workers=2, persistent_workers=True)
+    kept = []
+    for _ in range(3):
+        for number, batch in enumerate(loader):
+            if number % 5 == 0:
+                kept.append((number, batch))
+    loader.close()
+    for number, batch in kept:
+        assert batch[:, 0].tolist() == [float(number * 4 + row) for row in range(4)]
+        assert (batch == batch[:, :1]).all()
+        batch += 1  # It is the loop's.
+
+
+
+
+def nested() -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of a prototype.
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+
+
+BASE = torch.arange(10_000.0)
+PACKED: dict[str, Any] = {
+    "transposed": torch.arange(3000.0).reshape(30, 100).t(),
+    "channels last": torch.ones(4, 3, 20, 20).contiguous(memory_format=torch.channels_last),
+    "expanded": torch.ones(1, 600).expand(40, 600),
+    "a part": BASE[5000:9000:2],
+    "small": torch.arange(6).reshape(2, 3).t(),
+    "spread": torch.arange(1_000_000.0)[:: 100_000],
+    "scalar": torch.tensor(3.5),
+    "empty": torch.empty(3, 0, 2),
+    "nested": nested(),
+    "bytes": bytearray(b"x" * 10_000),
+    "arrays": [np.arange(5000.0), np.asfortranarray(np.ones((50, 60))), np.array(["a", None])],
+    "many": [torch.full((600,), n) for n in range(5000)],
+    "other": {"a": {1, 2}, "b": Point("x", None)},
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_what_is_packed_comes_back_as_it_was(name: str) -> None:
+    value = PACKED[name]
+    parts = packing.pack(value, parts_max=4096)
+    assert len(parts) <= 4096
+    found = packing.unpack([part.copy() for part in parts])
+    expected = leaves(value)
+    if name == "spread":
+        assert found.stride() == (1,)
+        expected = without_strides(expected)
+        assert without_strides(leaves(found)) == expected
+    else:
+        assert leaves(found) == expected
+
+
+def test_views_of_one_memory_are_so_again_and_are_sent_once() -> None:
+    base = torch.arange(10_000.0)
+    parts = packing.pack([base[:9000], base[1000:].view(90, 100), base], parts_max=4096)
+    assert sum(part.nbytes for part in parts) < 1.1 * 40_000
+    first, second, whole = packing.unpack([part.copy() for part in parts])
+    whole[1000] = -1.0
+    assert first[1000] == second[0, 0] == -1.0
+
+
+def test_only_what_a_tensor_spans_is_sent() -> None:
+    base = torch.zeros(10_000_000)
+    parts = packing.pack(base[5_000_000:5_001_000], parts_max=4096)
+    assert sum(part.nbytes for part in parts) < 6000
+
+
+def test_random_batches_are_packed_and_unpacked() -> None:
+    draw = random.Random(7)
+    for _ in range(200):
+        base = torch.arange(float(draw.randrange(1, 4000)))
+        value = []
+        for _ in range(draw.randrange(1, 6)):
+            low = draw.randrange(len(base))
+            step = draw.randrange(1, 4)
+            value.append(base[low::step])
+        found = packing.unpack([part.copy() for part in packing.pack(value, parts_max=8)])
+        assert [each.tolist() for each in found] == [each.tolist() for each in value]
