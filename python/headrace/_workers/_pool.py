@@ -13,10 +13,10 @@ from headrace import _core
 from headrace._observe.stats import results_budget
 from headrace._observe.waits import LoopWaits
 from headrace._process.children import check_can_start
+from headrace._process.hosted import END_SECONDS, HostedProcesses
 from headrace._process.pickling import Sent
 from headrace._workers import _main
 from headrace._workers._failures import lost_worker, start_failure, transform_failure
-from headrace._process.hosted import END_SECONDS, HostedProcesses
 from headrace._workers._main import Settings
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output

@@ -54,13 +54,13 @@ def pack(value: Any, parts_max: int) -> list[Bytes]:
 def unpack(parts: Sequence[Bytes]) -> Any:
     """The value, whose arrays and tensors are views of the parts."""
     head, data, *rest = parts
-    table, arrays = pickle.loads(memoryview(head))
+    table, arrays = pickle.loads(head.data)
     memories = iter(rest[arrays:])
     spans = [
         _Memory(low, np.array(bytearray(inline)) if inline is not None else next(memories))
         for low, inline in table
     ]
-    unpickler = _Unpickler(io.BytesIO(memoryview(data)), buffers=rest[:arrays])
+    unpickler = _Unpickler(io.BytesIO(data.data), buffers=rest[:arrays])
     unpickler.memories = spans
     return unpickler.load()
 

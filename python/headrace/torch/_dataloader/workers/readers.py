@@ -14,9 +14,9 @@ from torch._utils import ExceptionWrapper
 
 from headrace import _core
 from headrace._process.children import MAIN_EXIT, check_can_start, main_guard
+from headrace._process.hosted import HostedProcesses
 from headrace._process.pickling import Sent
 from headrace._workers._failures import end_of
-from headrace._process.hosted import HostedProcesses
 from headrace._workers._output import Output
 from headrace._workers._tree import dump_skeleton, load_skeleton
 from headrace.errors import (
