@@ -69,6 +69,7 @@ TEST_F(TaskSenderTest, AWorkerFindsTheRowsOfItsTaskInTheMemoryThatCameWithIt) {
   for (std::uint64_t& word : words) word = body.TakeU64();
   const auto compute = static_cast<std::uint64_t>(TaskMessage::kCompute);
   EXPECT_EQ(words, (std::vector<std::uint64_t>{compute, 7, 2, 5, 1, 2}));
+  EXPECT_FALSE(body.TakeBool()) << "a part of the batch";
   EXPECT_TRUE(body.TakeBytes(100).empty()) << "no layout: it buffers the results";
   EXPECT_EQ(body.TakeU64(), 11U);
   EXPECT_EQ(body.TakeU64(), 12U);

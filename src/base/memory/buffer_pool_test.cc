@@ -94,6 +94,25 @@ TEST(BufferPoolTest, ASharedPoolNeverHasMoreInMemoryThanItsCapacity) {
   EXPECT_EQ(BytesInMemory(*elsewhere), 16384);
 }
 
+TEST(BufferPoolTest, ARetiredPoolKeepsNoPagesButThoseOfItsBuffers) {
+  const auto pool = BufferPool::MakeShared(1 << 20).value();
+  Buffer kept = *pool->Acquire(4096);
+  Buffer later = *pool->Acquire(4096);
+  Buffer freed = *pool->Acquire(16 * 4096);
+  for (Buffer* const buffer : {&kept, &later, &freed}) {
+    std::memset(buffer->bytes().data(), 1, buffer->bytes().size());
+  }
+  const auto elsewhere = MapAgain(kept);
+  freed.Reset();
+  EXPECT_EQ(BytesInMemory(*elsewhere), 18 * 4096U) << "for the next user";
+  pool->Retire();
+  EXPECT_EQ(kept.place().memory->fd(), -1);
+  EXPECT_EQ(BytesInMemory(*elsewhere), 2 * 4096U);
+  later.Reset();
+  EXPECT_EQ(BytesInMemory(*elsewhere), 4096U);
+  EXPECT_EQ(kept.bytes()[4095], std::byte{1});
+}
+
 TEST(BufferPoolTest, AChildThatDropsABufferChangesNothingForItsParent) {
   const auto pool = BufferPool::MakeShared(8192).value();
   std::optional<Buffer> inside = pool->Acquire(8192);
