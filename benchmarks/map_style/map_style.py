@@ -2,13 +2,14 @@
 
     python benchmarks/map_style/map_style.py [--rounds 5] [--quick]
 
-Two datasets. `latency`: a sample is a wait of 5 ms, as of a remote store, and a small tensor;
+Three datasets. `latency`: a sample is a wait of 5 ms, as of a remote store, and a small tensor;
 32 fetches in flight in Headrace's loader (32 threads; 2 processes of 16 threads; 32 processes),
 torch's with 2 workers. `python`: a sample is a loop of about a millisecond in Python, and an image;
-both with two processes. All give the same samples in the same order, which is checked. Rates are
+both with two processes. `large rows`: a crop of an image of 520 x 400, resized to 600 KB of float32, in batches of 256, with
+two and four processes each. All give the same samples in the same order, which is checked. Rates are
 of the second half of an epoch, when nothing is left of what was read while workers started; the
 time until the first batch is given. Memory is what all processes together
-have beyond the process without a loader (PSS of /proc). Loaders take turns; ratios are of one
+have beyond the process without a loader (PSS of /proc). CPU time is that of all processes, from the loader's making to its end. Loaders take turns; ratios are of one
 round, their median is the figure.
 """
 
@@ -16,7 +17,9 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import gc
 import os
+import resource
 import sys
 import time
 import warnings
@@ -28,6 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import _harness
+import numpy as np
 import torch
 import torch.utils.data
 from torch.utils.data import Dataset
@@ -40,6 +44,7 @@ LOOPS = 20_000
 COUNTS = {"torch": 1024, "headrace": 8192}
 """Samples that wait: half of them are more than what is read ahead."""
 COMPUTED = 3072
+LARGE, LARGE_BATCH = 4096, 256
 
 
 class Latency(Dataset[Any]):
@@ -69,6 +74,24 @@ class Computes(Dataset[Any]):
         return torch.full((3, 64, 64), number % 256, dtype=torch.uint8), number
 
 
+class LargeRows(Dataset[Any]):
+    """Crops an image and resizes it."""
+
+    def __init__(self) -> None:
+        self._image = np.random.default_rng(0).integers(0, 255, (400, 520, 3), np.uint8)
+
+    def __len__(self) -> int:
+        return LARGE
+
+    def __getitem__(self, number: int) -> Any:
+        image = torch.from_numpy(self._image).permute(2, 0, 1)
+        crop = image[:, number % 100 : number % 100 + 300, :400].to(torch.float32)[None]
+        resized = torch.nn.functional.interpolate(
+            crop, (224, 224), mode="bilinear", antialias=True
+        )
+        return resized[0].div_(255).sub_(0.45).div_(0.22), number
+
+
 def loaders() -> dict[str, dict[str, Callable[[], Any]]]:
     torchs: Any = torch.utils.data.DataLoader
     kept = {"num_workers": 2, "persistent_workers": True}
@@ -93,6 +116,14 @@ def loaders() -> dict[str, dict[str, Callable[[], Any]]]:
             "torch, 2 workers": lambda: torchs(Computes(), BATCH, **kept),
             "headrace, 2 processes": lambda: DataLoader(Computes(), BATCH, **kept),
         },
+        "large rows, 2 workers": {
+            "torch": lambda: torchs(LargeRows(), LARGE_BATCH, num_workers=2),
+            "headrace": lambda: DataLoader(LargeRows(), LARGE_BATCH, num_workers=2),
+        },
+        "large rows, 4 workers": {
+            "torch": lambda: torchs(LargeRows(), LARGE_BATCH, num_workers=4),
+            "headrace": lambda: DataLoader(LargeRows(), LARGE_BATCH, num_workers=4),
+        },
     }
 
 
@@ -105,6 +136,24 @@ def memory_bytes() -> int:
             if line.startswith("Pss:"):
                 total += int(line.split()[1]) * 1024
     return total
+
+
+def cpu_seconds() -> float:
+    """Of this process and those that it has waited for."""
+    used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def run(make: Callable[[], Any]) -> dict[str, float]:
+    """An epoch of a new loader, until its processes have ended."""
+    begin = cpu_seconds()
+    loader = make()
+    found = epoch(loader)
+    count = len(loader.dataset)
+    getattr(loader, "close", lambda: None)()
+    del loader
+    gc.collect()
+    return found | {"cpu_ms_a_sample": 1e3 * (cpu_seconds() - begin) / count}
 
 
 def epoch(loader: Any) -> dict[str, float]:
@@ -139,14 +188,11 @@ def measure(rounds: int) -> dict[str, Any]:
         for turn in range(rounds):
             labels = list(makers) if turn % 2 == 0 else list(reversed(makers))
             for label in labels:
-                loader = makers[label]()
-                runs[label].append(epoch(loader))
-                getattr(loader, "close", lambda: None)()
-                del loader
-        base = [run["samples_s"] for run in runs["torch, 2 workers"]]
+                runs[label].append(run(makers[label]))
+        base = [each["samples_s"] for each in next(iter(runs.values()))]
         found[name] = {
-            label: {key: median(run[key] for run in each) for key in each[0]}
-            | {"ratio": median(run["samples_s"] / b for run, b in zip(each, base, strict=True))}
+            label: {key: median(one[key] for one in each) for key in each[0]}
+            | {"ratio": median(one["samples_s"] / b for one, b in zip(each, base, strict=True))}
             for label, each in runs.items()
         }
     return found
@@ -166,6 +212,7 @@ def main() -> None:
                 f"  {label:<36} {row['samples_s']:8.0f} samples/s  {row['ratio']:5.2f} x torch"
                 f"  first batch {row['first_batch_s']:.3f} s"
                 f"  memory {row['memory_bytes'] / 2**20:.0f} MiB"
+                f"  CPU {row['cpu_ms_a_sample']:.2f} ms a sample"
             )
     if not arguments.quick:
         _harness.record("map_style", found)

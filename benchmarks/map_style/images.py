@@ -1,0 +1,89 @@
+"""A folder of photos of torchvision, to crops of 224 x 224, in headrace.torch.DataLoader and torch's.
+
+    PYTHONPATH=$(python tools/package_env.py torchvision) python benchmarks/map_style/images.py
+
+JPEG files of 500 x 375 in the page cache, read by torchvision's `ImageFolder` with Pillow, or with
+`decode_image` to tensors; RandomResizedCrop and a flip in Python; two processes, batches of 64,
+which both loaders make of the same samples. Loaders take turns; ratios are of one round, their
+median is the figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+import torch
+import torch.utils.data
+from map_style import run
+from PIL import Image
+
+from headrace.torch import DataLoader
+
+COUNT, BATCH = 4096, 64
+
+
+def write(folder: Path) -> None:
+    """A thousand files, each in several classes."""
+    prng = np.random.default_rng(0)
+    low = prng.integers(0, 256, (1024, 12, 16, 3), np.uint8)
+    for number in range(COUNT):
+        path = folder / f"{number % 4}" / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        image = Image.fromarray(low[number % 1024]).resize((500, 375), Image.Resampling.BICUBIC)
+        image.save(path, quality=90)
+
+
+class Numbered(torch.utils.data.Dataset[Any]):
+    """The images of a folder, and their numbers."""
+
+    def __init__(self, images: Any) -> None:
+        self._images = images
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, number: int) -> Any:
+        return self._images[number][0], number
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    from torchvision.datasets import ImageFolder
+    from torchvision.io import decode_image, read_file
+    from torchvision.transforms import v2
+
+    after = [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip()]
+    transforms = {
+        "Pillow": ({}, v2.Compose([*after, v2.PILToTensor()])),
+        "tensors": ({"loader": lambda path: decode_image(read_file(path))}, v2.Compose(after)),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder))
+        for name, (how, transform) in transforms.items():
+            data = Numbered(ImageFolder(folder, transform, **how))
+            runs: dict[str, list[dict[str, float]]] = {"torch": [], "headrace": []}
+            kinds: dict[str, Any] = {"torch": torch.utils.data.DataLoader, "headrace": DataLoader}
+            for turn in range(rounds):
+                for label in list(kinds) if turn % 2 == 0 else list(reversed(kinds)):
+                    runs[label].append(run(lambda k=kinds[label]: k(data, BATCH, num_workers=2)))  # type: ignore[misc]
+            pairs = zip(runs["headrace"], runs["torch"], strict=True)
+            ratio = median(ours["samples_s"] / torchs["samples_s"] for ours, torchs in pairs)
+            cpu = {of: median(one["cpu_ms_a_sample"] for one in each) for of, each in runs.items()}
+            print(
+                f"{name}: {ratio:.2f} x torch's rate; CPU {cpu['headrace']:.2f} ms a sample, "
+                f"torch's {cpu['torch']:.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
