@@ -24,6 +24,7 @@ __all__ = [
     "Transform",
     "Transformer",
     "batch_type",
+    "batches_for_workers",
     "dict_type",
     "split_transform",
 ]
@@ -32,26 +33,30 @@ Core = _core.Loader | InlineCore | PooledCore
 """The source from which `Loader` takes batches."""
 
 
+def batches_for_workers(python: WorkerOptions | None) -> dict[str, Any]:
+    """What the core's options say of batches that worker processes take."""
+    if python is None or not python.workers:
+        return {}
+    behind = batches_in_hand_max(python)
+    return {"shared_batches": True, "worker_results": True, "batches_behind": behind}
+
+
 class Transformer:
     """Puts a user's functions between a core loader and `Loader`."""
 
     def __init__(
         self,
         python: WorkerOptions,
-        options: _core.LoaderOptions,
+        seed: int,
         convert: Convert,
         with_ids: bool,
         batch: Callable[..., Any],
     ) -> None:
         """`batch` makes one of its fields, and of the numbers of its samples."""
         self._python = python
-        self._seed = options.seed
+        self._seed = seed
         self._output = Output(convert, with_ids, batch if python.are_fields else None)
-        options.shared_batches = options.worker_results = python.workers > 0
-        options.batches_behind = batches_in_hand_max(python) if python.workers else 0
-        self._workers = (
-            WorkerProcesses(python, options.seed, self._output) if python.workers else None
-        )
+        self._workers = WorkerProcesses(python, seed, self._output) if python.workers else None
 
     @property
     def are_fields(self) -> bool:
