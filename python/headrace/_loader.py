@@ -16,7 +16,7 @@ from headrace._loading.feed import BatchFeed, Delivered, EpochFeed
 from headrace._loading.not_torchs import NotADataLoader, warn_of_accelerate
 from headrace._loading.observe import Observed, watch
 from headrace._loading.options import resolve
-from headrace._loading.output import converter, padded_fields, to_user
+from headrace._loading.output import converter, joins, to_user
 from headrace._loading.session import Session
 from headrace._names import OrderName
 from headrace._options.groups import (
@@ -66,7 +66,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         tiers: where to keep samples between epochs: one of `headrace.tiers`, or a list, fastest
             first.
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
-        ragged: if rows differ in shape: "pad" or "list"; of a callable's results also "error".
+        ragged: if rows differ in shape: "list" (default), "pad", "error" (a callable's default).
         on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
         output: "torch" tensors, "numpy" or "jax" arrays, or "dlpack" exporters; "auto": torch if
             installed, otherwise NumPy.
@@ -103,7 +103,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         threads: int | None = None,
         tiers: Tier | Iterable[Tier] | None = None,
         workers: int | Workers | None = None,
-        ragged: signature.Ragged = "error",
+        ragged: signature.Ragged | None = None,
         on_error: signature.OnError = "raise",
         output: signature.Output = "auto",
         ids: bool = False,
@@ -145,7 +145,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         options, python = resolved.options, resolved.python
         self._convert = converter(output)
         self._batch = resolved.batch
-        self._padded = padded_fields(resolved.kinds, ragged if python is None else "list")
+        self._joined = joins(resolved.kinds, ragged) if python is None else {}
         self._transformer = (
             Transformer(python, options.seed, self._convert, resolved.ids, self._batch)
             if python
@@ -209,7 +209,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
             self._told = True
             tell_of_encoded(self._feed.dataset, delivers.kinds)
         return self._batch(
-            *to_user(batch, self._nesting, delivers.ids, self._convert, self._padded)
+            *to_user(batch, self._nesting, delivers.ids, self._convert, self._joined)
         )
 
     def set_epoch(self, epoch: int) -> None:

@@ -33,7 +33,7 @@ class LoaderArguments:
     threads: int | None = None
     tiers: Tier | Iterable[Tier] | None = None
     workers: int | Workers | None = None
-    ragged: signature.Ragged = "error"
+    ragged: signature.Ragged | None = None
     on_error: signature.OnError = "raise"
     output: signature.Output = "auto"
     ids: bool = False
