@@ -10,12 +10,11 @@ from typing import Any, Generic, Literal, NoReturn, Self
 from headrace import _signature as signature
 from headrace._dataset import Dataset, check_has_samples
 from headrace._loading.arguments import opened, tell_of_encoded, warn_of_data
-from headrace._loading.declared import LoaderArguments
 from headrace._loading.facts import data_facts
 from headrace._loading.feed import BatchFeed, Delivered, EpochFeed
 from headrace._loading.not_torchs import NotADataLoader, warn_of_accelerate
 from headrace._loading.observe import Observed, watch
-from headrace._loading.options import resolve
+from headrace._loading.options import LoaderArguments, resolve
 from headrace._loading.output import converter, joins, to_user
 from headrace._loading.session import Session
 from headrace._names import OrderName

@@ -16,7 +16,7 @@ from order_model import exact_epoch
 
 import headrace as hr
 from headrace import errors
-from headrace._loading.declared import LoaderArguments
+from headrace._loading.options import LoaderArguments
 from headrace._options import groups
 from headrace.tiers import Ram
 

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace import _core
-from headrace._loading.declared import LoaderArguments
-from headrace._loading.options import core_options
+from headrace._loading.options import LoaderArguments, core_options
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
 from headrace.cli.main import app
 from headrace.tiers import PLACEMENTS, Ram, Ssd

@@ -6,9 +6,10 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from headrace import _core
+from headrace import _signature as signature
 from headrace import profile as machines
 from headrace._arguments import choice, flag, given_path, integer, memory_bytes
 from headrace._dataset import Dataset, image_folder
@@ -23,25 +24,44 @@ from headrace._loading.arguments import (
     field_transforms,
     wanted_fields,
 )
-from headrace._loading.declared import LoaderArguments
 from headrace._loading.sampling import (
     BATCH_MAX,
     SamplerSource,
     planned_batch_size,
     sampler_source,
 )
-from headrace._nodes.plan import NodePlan, check_order_nodes, listens, node_plan, what_nodes_share
+from headrace._names import OrderName
+from headrace._nodes.plan import (
+    NodePlan,
+    check_order_nodes,
+    node_plan,
+    options_for_nodes,
+    what_nodes_share,
+)
 from headrace._nodes.process import NodePlace, chosen_process, node_place
 from headrace._nodes.ranks import Ranks
-from headrace._options.groups import Cache, Engine, Sharding, group
-from headrace._signature import OnError, words
-from headrace._workers import batch_type, batches_for_workers, dict_type, split_transform
+from headrace._options.groups import (
+    Cache,
+    Engine,
+    NodeProcess,
+    Nodes,
+    Sharding,
+    Workers,
+    group,
+)
+from headrace._workers import (
+    Transform,
+    batch_type,
+    dict_type,
+    options_for_workers,
+    split_transform,
+)
 from headrace._workers._options import Native, WorkerOptions
 from headrace._workers._output import SAMPLE_ID, check_ids
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._base.format import remedies
 from headrace.formats._base.outside import check_outside
-from headrace.orders import as_order, core_order
+from headrace.orders import Order, as_order, core_order
 from headrace.tiers import (
     PLACEMENTS,
     CoreTier,
@@ -57,11 +77,39 @@ _REMEDIES = ("changed", "broken_link", "special")
 """What the errors of a store advise about."""
 
 
-def _encoded_images() -> _core.EncodedImages:
-    """The check of encoded images that suits the decoders of `headrace._workers` here."""
-    if pillow_is_installed():
-        return _core.EncodedImages.DECODABLE_OR_OTHER_KIND
-    return _core.EncodedImages.DECODABLE
+@dataclass(frozen=True, kw_only=True)
+class LoaderArguments:
+    """What the user gave, unchecked, but for the dataset; `Loader` says what each means."""
+
+    batch_size: int = 1
+    shuffle: bool = True
+    order: Order | OrderName = "exact"
+    seed: int = 0
+    drop_last: bool = False
+    transform: Transform = None
+    decode: bool | None = None
+    fields: Iterable[str] | Mapping[str, str] | None = None
+    sampler: Iterable[Any] | None = None
+    batch_sampler: Iterable[Iterable[Any]] | None = None
+    epochs: int | None = None
+    memory: int | str | None = None
+    threads: int | None = None
+    tiers: Tier | Iterable[Tier] | None = None
+    workers: int | Workers | None = None
+    ragged: signature.Ragged | None = None
+    on_error: signature.OnError = "raise"
+    output: signature.Output = "auto"
+    ids: bool = False
+    cache: Cache | None = None
+    sharding: Sharding | None = None
+    node_process: NodeProcess | Literal[False] | None = None
+    nodes: Nodes | None = None
+    engine: Engine | None = None
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a sampler decides which samples come when."""
+        return self.sampler is not None or self.batch_sampler is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,17 +171,21 @@ def resolve(dataset: Dataset, given: LoaderArguments) -> Resolved:
     place = node_place(process, ranks)
     check_order_nodes(options.order, ranks, place)
     nodes = node_plan(given.nodes, ranks, place, shared)
+    source = None
     if given.is_sampled:
         check_sampler_fits(order, place)
+        source = sampler_source(
+            given.sampler, given.batch_sampler, options, bool(given.drop_last), len(dataset)
+        )
     if ids and (python is None or python.are_fields):
         check_ids(dataset.path, keys or kinds)
     return Resolved(
-        options=options.replace(**listens(nodes)),
+        options=options.replace(**options_for_nodes(nodes)),
         ranks=ranks,
         place=place,
         nodes=nodes,
         part=group("cache", given.cache, Cache).budget,
-        source=sampler_source(given, options, len(dataset)),
+        source=source,
         kinds=kinds,
         keys=keys,
         native=native,
@@ -162,7 +214,7 @@ def core_options(
     """
     cache, engine = group("cache", given.cache, Cache), group("engine", given.engine, Engine)
     choice("Engine.io", engine.io, tuple(_core.stores()))
-    choice("on_error", given.on_error, words(OnError))
+    choice("on_error", given.on_error, signature.words(signature.OnError))
     kinds = _core_fields(dataset, given.on_error, fields, native, python)
     job = _job(given, ranks or Ranks(given.sharding))
     members: dict[str, Any] = {
@@ -196,7 +248,7 @@ def core_options(
         remedies=dict(zip(_REMEDIES, remedies(dataset.format_row, dataset.index), strict=True)),
         schedule=given_path("Engine.schedule", engine.schedule),  # The core checks the names.
         **members,
-        **batches_for_workers(python),
+        **options_for_workers(python),
     )
 
 
@@ -217,6 +269,13 @@ def _core_fields(
         encoded = _encoded_images() if checked else _core.EncodedImages.UNCHECKED
         found.append({"name": name, kind: transform, "encoded": encoded})
     return [*found, *({"name": name} for name in dataset.nesting.hidden(names))]
+
+
+def _encoded_images() -> _core.EncodedImages:
+    """The check of encoded images that suits the decoders of `headrace._workers` here."""
+    if pillow_is_installed():
+        return _core.EncodedImages.DECODABLE_OR_OTHER_KIND
+    return _core.EncodedImages.DECODABLE
 
 
 def _job(given: LoaderArguments, ranks: Ranks) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._arguments import whole
-from headrace._loading.declared import LoaderArguments
 from headrace._loading.passes import left
 from headrace._loading.passes.base_seed import draw_base_seed, repeating, untouched
 from headrace._loading.passes.origins import (
@@ -419,13 +418,13 @@ def planned_batch_size(batch_sampler: Any, batch_size: int) -> int:
 
 
 def sampler_source(
-    given: LoaderArguments, options: _core.LoaderOptions, samples: int
-) -> SamplerSource | None:
-    """The source of a loader's epochs, of a dataset of so many samples, if it has a sampler."""
-    if not given.is_sampled:
-        return None
-    source = SamplerSource(
-        given.sampler, given.batch_sampler, options.batch_size, bool(given.drop_last)
-    )
+    sampler: Iterable[Any] | None,
+    batch_sampler: Iterable[Iterable[Any]] | None,
+    options: _core.LoaderOptions,
+    drop_last: bool,
+    samples: int,
+) -> SamplerSource:
+    """The source of a loader's epochs if it has a sampler. `samples`: of the dataset."""
+    source = SamplerSource(sampler, batch_sampler, options.batch_size, drop_last)
     source.samples_max = _MORE_MAX + _PASSES_MAX * samples
     return source

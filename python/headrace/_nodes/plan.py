@@ -222,7 +222,7 @@ def _addresses(wanted: Nodes, count: int) -> list[str]:
     return list(given)
 
 
-def listens(plan: NodePlan | None) -> dict[str, Any]:
+def options_for_nodes(plan: NodePlan | None) -> dict[str, Any]:
     """What the core's options say of other nodes: where this one listens, and what it asks."""
     if plan is None:
         return {}

@@ -24,8 +24,8 @@ __all__ = [
     "Transform",
     "Transformer",
     "batch_type",
-    "batches_for_workers",
     "dict_type",
+    "options_for_workers",
     "split_transform",
 ]
 
@@ -33,7 +33,7 @@ Core = _core.Loader | InlineCore | PooledCore
 """The source from which `Loader` takes batches."""
 
 
-def batches_for_workers(python: WorkerOptions | None) -> dict[str, Any]:
+def options_for_workers(python: WorkerOptions | None) -> dict[str, Any]:
     """What the core's options say of batches that worker processes take."""
     if python is None or not python.workers:
         return {}

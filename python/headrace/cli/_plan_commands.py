@@ -18,8 +18,7 @@ from rich.table import Table
 from headrace import _core, _dataset, orders, tiers
 from headrace._arguments import integer
 from headrace._loading.arguments import alike_labels
-from headrace._loading.declared import LoaderArguments
-from headrace._loading.options import core_options
+from headrace._loading.options import LoaderArguments, core_options
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
 from headrace._options.groups import Cache, Engine, Sharding
 from headrace._units import counted, format_bytes

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from headrace._loader import Loader
-from headrace._loading.declared import LoaderArguments
+from headrace._loading.options import LoaderArguments
 from headrace._options.groups import described
 from headrace.cli._parts.options import FormatName, FormatOptions, Skip, SplitName
 
