@@ -34,15 +34,20 @@ T CastArgument(const char* name, nanobind::handle value) {
 // Keyword arguments, each taken once; what is left at the end is a mistake.
 class Keywords {
  public:
-  explicit Keywords(const nanobind::kwargs& given)
-      : given_(nanobind::borrow<nanobind::dict>(given)) {}
+  explicit Keywords(const nanobind::dict& given) : given_(given) {}
+
+  // std::nullopt: it is not given.
+  std::optional<nanobind::object> Find(const char* name) {
+    known_.append(known_.empty() ? "" : ", ").append(name);
+    if (!given_.contains(name)) return std::nullopt;
+    ++taken_;
+    return nanobind::object(given_[name]);
+  }
 
   template <typename T>
   T Take(const char* name, T default_value) {
-    known_.append(known_.empty() ? "" : ", ").append(name);
-    if (!given_.contains(name)) return default_value;
-    ++taken_;
-    return CastArgument<T>(name, given_[name]);
+    const std::optional<nanobind::object> value = Find(name);
+    return value.has_value() ? CastArgument<T>(name, *value) : default_value;
   }
 
   void Finish() const {
@@ -87,17 +92,12 @@ void SetMember(const char* name, nanobind::handle value, T& member) {
 // Sets those members of `of` that `given` has, by name; the others stay as they are.
 template <typename Struct>
 void SetMembers(const nanobind::dict& given, Struct& of) {
-  std::size_t known = 0;
-  std::string names;
+  Keywords keywords(given);
   const auto set = [&](const char* name, auto& member) {
-    names.append(names.empty() ? "" : ", ").append(name);
-    if (!given.contains(name)) return;
-    ++known;
-    SetMember(name, given[name], member);
+    if (const auto value = keywords.Find(name)) SetMember(name, *value, member);
   };
   ForEachMember(set, of);
-  if (known == nanobind::len(given)) return;
-  throw nanobind::type_error(("unexpected keyword argument; there are " + names).c_str());
+  keywords.Finish();
 }
 
 inline SampleTable ToTable(const std::optional<InArray<std::uint32_t>>& array) {
