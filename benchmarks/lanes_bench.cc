@@ -139,9 +139,9 @@ Status Run(const Arguments& arguments) {
   options.job = {
       .batch_size = kBatch, .world_size = kRanks, .ranks = kRanks, .shuffle = false, .epochs = 1};
   options.schedule = arguments.policy;
-  options.batches_ahead = 4;
+  options.prefetch = 4;
   options.memory_bytes = 64 * kMiB;  // a rank: for the large batches too
-  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, options));
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Session> job,
                             Session::Open(index, std::move(config)));
   std::vector<std::unique_ptr<BatchQueue>> queues;

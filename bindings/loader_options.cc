@@ -7,7 +7,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <optional>
@@ -29,6 +28,16 @@
 #include "status.h"
 
 namespace headrace::bindings {
+
+template <>
+inline constexpr bool kHasClass<ImageTransform> = true;
+template <>
+inline constexpr bool kHasClass<SoundTransform> = true;
+template <>
+inline constexpr bool kHasClass<MachineModel> = true;
+template <>
+inline constexpr bool kHasClass<OrderSpec> = true;
+
 namespace {
 
 namespace nb = nanobind;
@@ -52,13 +61,24 @@ void BindOrderSpec(nb::module_& module) {
                   "costs: numpy.typing.NDArray[typing.Any] | None = None) -> None"))
       .def_ro("name", &OrderSpec::name)
       .def(
-          "leave_out",
-          [](OrderSpec& self, const InArray<std::uint32_t>& numbers) {
-            self.left_out = ToTable(numbers);
+          "leaving_out",
+          [](const OrderSpec& self, const InArray<std::uint32_t>& numbers) {
+            OrderSpec changed = self;
+            changed.left_out = ToTable(numbers);
+            return changed;
           },
           nb::arg("numbers"),
-          nb::sig("def leave_out(self, numbers: numpy.typing.NDArray[typing.Any]) -> None"),
-          "Has no epoch hold the samples of these numbers, ascending.")
+          nb::sig("def leaving_out(self, numbers: numpy.typing.NDArray[typing.Any]) -> OrderSpec"),
+          "The same, but no epoch holds the samples of these numbers, ascending.")
+      .def(
+          "with_parameters",
+          [](const OrderSpec& self, const nb::dict& parameters) {
+            OrderSpec changed = self;
+            changed.parameters = ToOrderParameters(parameters);
+            return changed;
+          },
+          nb::arg("parameters"),
+          nb::sig("def with_parameters(self, parameters: dict[str, int | str]) -> OrderSpec"))
       .def_prop_ro(
           "exchanging_nodes",
           [](const OrderSpec& self) {
@@ -66,13 +86,9 @@ void BindOrderSpec(nb::module_& module) {
             return factory.ok() ? factory.value()->exchanging_nodes(self.parameters) : 1U;
           },
           "Nodes that send each other samples in a run of so many; 1: each reads all it delivers.")
-      .def_prop_rw(
+      .def_prop_ro(
           "parameters", [](const OrderSpec& self) { return ToDict(self.parameters); },
-          [](OrderSpec& self, const nb::dict& value) {
-            self.parameters = ToOrderParameters(value);
-          },
-          nb::for_getter(nb::sig("def parameters(self) -> dict[str, int | str]")),
-          nb::for_setter(nb::sig("def parameters(self, value: dict[str, int | str], /) -> None")));
+          nb::sig("def parameters(self) -> dict[str, int | str]"));
   module.def(
       "stored_bytes",
       [](const PyIndex& index) {
@@ -97,15 +113,10 @@ void BindOrderSpec(nb::module_& module) {
 template <typename Struct, typename Of>
 void BindMembers(nb::class_<LoaderOptions>& options, Of of) {
   const auto bind = [&]<typename Value>(Member<Struct, Value> member) {
-    const auto get = [=](const LoaderOptions& self) { return of(self).*member.pointer; };
-    if constexpr (std::is_same_v<Value, std::string>) {
-      options.def_prop_rw(member.name, get, [=](LoaderOptions& self, const Text& value) {
-        of(self).*member.pointer = value.bytes();
-      });
-    } else if constexpr (std::is_arithmetic_v<Value>) {
-      options.def_prop_rw(member.name, get, [=](LoaderOptions& self, Value value) {
-        of(self).*member.pointer = value;
-      });
+    if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, std::string> ||
+                  std::is_same_v<Value, std::optional<std::uint32_t>>) {
+      options.def_prop_ro(member.name,
+                          [=](const LoaderOptions& self) { return of(self).*member.pointer; });
     }
   };
   std::apply([&](const auto&... each) { (bind(each), ...); },
@@ -117,68 +128,39 @@ void BindOptions(nb::module_& module) {
       .value("UNCHECKED", EncodedImages::kUnchecked)
       .value("DECODABLE", EncodedImages::kDecodable)
       .value("DECODABLE_OR_OTHER_KIND", EncodedImages::kDecodableOrOtherKind);
-  nb::class_<LoaderOptions> options(module, "LoaderOptions", "What a Loader is made from.");
+  nb::enum_<OnError>(module, "OnError")
+      .value("RAISE", OnError::kRaise)
+      .value("SUBSTITUTE", OnError::kSubstitute);
+  nb::class_<LoaderOptions> options(module, "LoaderOptions",
+                                    "What one rank's Loader is made from. Nothing changes it.");
   BindMembers<LoaderOptions>(
-      options, [](auto& self) -> auto& { return self; });
+      options, [](const auto& self) -> const auto& { return self; });
   BindMembers<OrderOptions>(
-      options, [](auto& self) -> auto& { return self.job; });
+      options, [](const auto& self) -> const auto& { return self.job; });
   BindMembers<TiersSpec>(
-      options, [](auto& self) -> auto& { return self.tiers; });
-  options.def(nb::init<>())
+      options, [](const auto& self) -> const auto& { return self.tiers; });
+  options
       .def(
-          "add_field",
-          [](LoaderOptions& self, const Text& name, const std::optional<ImageTransform>& image,
-             EncodedImages encoded, const std::optional<SoundTransform>& sound) {
-            self.fields.push_back({name.bytes(), image, encoded, sound});
+          "__init__",
+          [](LoaderOptions* self, const nb::kwargs& members) {
+            LoaderOptions made;
+            SetMembers(members, made);
+            new (self) LoaderOptions(std::move(made));
           },
-          nb::arg("name"), nb::arg("image") = nb::none(),
-          nb::arg("encoded") = EncodedImages::kUnchecked, nb::arg("sound") = nb::none())
-      .def_rw("order", &LoaderOptions::order)
+          nb::sig("def __init__(self, **members: typing.Any) -> None"),
+          "The members of the struct, those that are structs as dicts; others have defaults.")
       .def(
-          "add_tier",
-          [](LoaderOptions& self, const Text& path, std::uint64_t capacity_bytes, int threads) {
-            self.tiers.tiers.push_back({path.bytes(), capacity_bytes, threads});
+          "replace",
+          [](const LoaderOptions& self, const nb::kwargs& members) {
+            LoaderOptions made = self;
+            SetMembers(members, made);
+            return made;
           },
-          nb::arg("path"), nb::arg("capacity_bytes"), nb::arg("threads"),
-          "One more tier, slower than those before; path \"\" is memory.")
-      .def_prop_ro("tier_count", [](const LoaderOptions& self) { return self.tiers.tiers.size(); })
-      .def(
-          "set_model", [](LoaderOptions& self, const MachineModel& model) { self.model = model; },
-          nb::arg("model"), "What was measured of the machine, tiers in the order of add_tier().")
-      .def(
-          "add_preprocess",
-          [](LoaderOptions& self, std::uint64_t transform, double bytes, int threads,
-             std::uint64_t count, double seconds) {
-            self.preprocess.push_back({transform, bytes, threads, count, seconds});
-          },
-          nb::arg("transform"), nb::arg("bytes"), nb::arg("threads"), nb::arg("count"),
-          nb::arg("seconds"), "One more mean of Loader.learned().")
-      .def(
-          "set_nodes",
-          [](LoaderOptions& self, const Text& address, bool open_network, const Text& authority,
-             const Text& certificate, const Text& key, const Text& name) {
-            self.nodes = PeerListen{.address = address.bytes(),
-                                    .open_network = open_network,
-                                    .authority = authority.bytes(),
-                                    .certificate = certificate.bytes(),
-                                    .key = key.bytes(),
-                                    .name = name.bytes()};
-          },
-          nb::arg("address"), nb::arg("open_network"), nb::arg("authority"), nb::arg("certificate"),
-          nb::arg("key"), nb::arg("name"),
-          "Where the node process listens for those of other nodes.")
-      .def(
-          "set_remedies",
-          [](LoaderOptions& self, const std::tuple<Text, Text, Text>& texts) {
-            self.remedies = ToRemedies(texts);
-          },
-          nb::arg("remedies"))
-      .def_prop_rw(
-          "substitute",
-          [](const LoaderOptions& self) { return self.on_error == OnError::kSubstitute; },
-          [](LoaderOptions& self, bool value) {
-            self.on_error = value ? OnError::kSubstitute : OnError::kRaise;
-          });
+          nb::sig("def replace(self, **members: typing.Any) -> LoaderOptions"),
+          "Others, which differ in these members, and of those that are dicts in what these have.")
+      .def_prop_ro("order", [](const LoaderOptions& self) { return self.order; })
+      .def_prop_ro("on_error", [](const LoaderOptions& self) { return self.on_error; })
+      .def_prop_ro("tier_count", [](const LoaderOptions& self) { return self.tiers.tiers.size(); });
 }
 
 void BindNodeAddress(nb::module_& module) {

@@ -17,7 +17,7 @@ from typing import Any
 import headrace as hr
 from headrace._observe import stats
 from headrace._observe.figures import declared
-from headrace._options.groups import GROUPS
+from headrace._options.groups import GROUPS, described
 
 DOCS = Path(__file__).parents[1] / "docs"
 SECTION = "## Reference\n"
@@ -80,18 +80,8 @@ def figures() -> Iterator[str]:
         yield from _table(("figure", "unit", "what it is", "metric", "label"), rows)
 
 
-def _arguments(of: Any) -> dict[str, str]:
-    """What the docstring of a class says below "Args:"."""
-    _, _, listed = inspect.cleandoc(of.__doc__).partition("Args:\n")
-    listed = re.split(r"\n\n|\n(?=\S)", listed)[0]
-    found = {}
-    for names, text in re.findall(r"^    ([\w, ]+): ((?:.|\n(?!    \w))+)", listed, re.MULTILINE):
-        found.update(dict.fromkeys(names.split(", "), _joined(text)))
-    return found
-
-
 def _options(of: Any, init: Any) -> Iterator[tuple[str, str, str]]:
-    said = _arguments(of)
+    said = described(of)
     for name, each in inspect.signature(init).parameters.items():
         if name == "self":
             continue

@@ -474,8 +474,10 @@ class OrderSpec:
     @property
     def name(self) -> str: ...
 
-    def leave_out(self, numbers: numpy.typing.NDArray[Any]) -> None:
-        """Has no epoch hold the samples of these numbers, ascending."""
+    def leaving_out(self, numbers: numpy.typing.NDArray[Any]) -> OrderSpec:
+        """The same, but no epoch holds the samples of these numbers, ascending."""
+
+    def with_parameters(self, parameters: dict[str, int | str]) -> OrderSpec: ...
 
     @property
     def exchanging_nodes(self) -> int:
@@ -485,9 +487,6 @@ class OrderSpec:
 
     @property
     def parameters(self) -> dict[str, int | str]: ...
-
-    @parameters.setter
-    def parameters(self, value: dict[str, int | str], /) -> None: ...
 
 def stored_bytes(index: Index) -> numpy.typing.NDArray[Any]:
     """Stored bytes of every sample, over all its fields."""
@@ -502,179 +501,101 @@ class EncodedImages(enum.Enum):
 
     DECODABLE_OR_OTHER_KIND = 2
 
-class LoaderOptions:
-    """What a Loader is made from."""
+class OnError(enum.Enum):
+    RAISE = 0
 
-    def __init__(self) -> None: ...
+    SUBSTITUTE = 1
+
+class LoaderOptions:
+    """What one rank's Loader is made from. Nothing changes it."""
+
+    def __init__(self, **members: Any) -> None:
+        """
+        The members of the struct, those that are structs as dicts; others have defaults.
+        """
 
     @property
     def memory_bytes(self) -> int: ...
 
-    @memory_bytes.setter
-    def memory_bytes(self, arg: int, /) -> None: ...
-
     @property
-    def batches_ahead(self) -> int: ...
-
-    @batches_ahead.setter
-    def batches_ahead(self, arg: int, /) -> None: ...
+    def prefetch(self) -> int | None: ...
 
     @property
     def threads(self) -> int: ...
 
-    @threads.setter
-    def threads(self, arg: int, /) -> None: ...
-
     @property
     def io(self) -> str: ...
-
-    @io.setter
-    def io(self, arg: str | bytes, /) -> None: ...
 
     @property
     def verify(self) -> bool: ...
 
-    @verify.setter
-    def verify(self, arg: bool, /) -> None: ...
-
     @property
     def worker_results(self) -> bool: ...
-
-    @worker_results.setter
-    def worker_results(self, arg: bool, /) -> None: ...
 
     @property
     def shared_batches(self) -> bool: ...
 
-    @shared_batches.setter
-    def shared_batches(self, arg: bool, /) -> None: ...
-
     @property
     def batches_behind(self) -> int: ...
-
-    @batches_behind.setter
-    def batches_behind(self, arg: int, /) -> None: ...
 
     @property
     def schedule(self) -> str: ...
 
-    @schedule.setter
-    def schedule(self, arg: str | bytes, /) -> None: ...
-
     @property
     def sample_count(self) -> int: ...
-
-    @sample_count.setter
-    def sample_count(self, arg: int, /) -> None: ...
 
     @property
     def world_size(self) -> int: ...
 
-    @world_size.setter
-    def world_size(self, arg: int, /) -> None: ...
-
     @property
     def batch_size(self) -> int: ...
-
-    @batch_size.setter
-    def batch_size(self, arg: int, /) -> None: ...
 
     @property
     def rank(self) -> int: ...
 
-    @rank.setter
-    def rank(self, arg: int, /) -> None: ...
-
     @property
     def ranks(self) -> int: ...
-
-    @ranks.setter
-    def ranks(self, arg: int, /) -> None: ...
 
     @property
     def exchange(self) -> bool: ...
 
-    @exchange.setter
-    def exchange(self, arg: bool, /) -> None: ...
-
     @property
     def seed(self) -> int: ...
-
-    @seed.setter
-    def seed(self, arg: int, /) -> None: ...
 
     @property
     def shuffle(self) -> bool: ...
 
-    @shuffle.setter
-    def shuffle(self, arg: bool, /) -> None: ...
-
     @property
     def drop_last(self) -> bool: ...
-
-    @drop_last.setter
-    def drop_last(self, arg: bool, /) -> None: ...
 
     @property
     def epochs(self) -> int: ...
 
-    @epochs.setter
-    def epochs(self, arg: int, /) -> None: ...
-
     @property
     def bijection_from(self) -> int: ...
-
-    @bijection_from.setter
-    def bijection_from(self, arg: int, /) -> None: ...
 
     @property
     def placement(self) -> str: ...
 
-    @placement.setter
-    def placement(self, arg: str | bytes, /) -> None: ...
-
     @property
     def horizon_epochs(self) -> int: ...
-
-    @horizon_epochs.setter
-    def horizon_epochs(self, arg: int, /) -> None: ...
 
     @property
     def asks_by_progress(self) -> bool: ...
 
-    @asks_by_progress.setter
-    def asks_by_progress(self, arg: bool, /) -> None: ...
-
-    def add_field(self, name: str | bytes, image: ImageTransform | None = None, encoded: EncodedImages = EncodedImages.UNCHECKED, sound: SoundTransform | None = None) -> None: ...
+    def replace(self, **members: Any) -> LoaderOptions:
+        """
+        Others, which differ in these members, and of those that are dicts in what these have.
+        """
 
     @property
     def order(self) -> OrderSpec: ...
 
-    @order.setter
-    def order(self, arg: OrderSpec, /) -> None: ...
-
-    def add_tier(self, path: str | bytes, capacity_bytes: int, threads: int) -> None:
-        """One more tier, slower than those before; path "" is memory."""
+    @property
+    def on_error(self) -> OnError: ...
 
     @property
     def tier_count(self) -> int: ...
-
-    def set_model(self, model: MachineModel) -> None:
-        """What was measured of the machine, tiers in the order of add_tier()."""
-
-    def add_preprocess(self, transform: int, bytes: float, threads: int, count: int, seconds: float) -> None:
-        """One more mean of Loader.learned()."""
-
-    def set_nodes(self, address: str | bytes, open_network: bool, authority: str | bytes, certificate: str | bytes, key: str | bytes, name: str | bytes) -> None:
-        """Where the node process listens for those of other nodes."""
-
-    def set_remedies(self, remedies: tuple[str | bytes, str | bytes, str | bytes]) -> None: ...
-
-    @property
-    def substitute(self) -> bool: ...
-
-    @substitute.setter
-    def substitute(self, arg: bool, /) -> None: ...
 
 class NodeAddress:
     """Where a rank finds its node process."""

@@ -8,31 +8,16 @@ from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, Self
 
 from headrace import _signature as signature
-from headrace._arguments import flag
 from headrace._dataset import Dataset, check_has_samples
-from headrace._loading.arguments import (
-    batch_kinds,
-    check_names_fields,
-    check_sampler_fits,
-    check_samplers,
-    field_kinds,
-    opened,
-    tell_of_encoded,
-    wanted_fields,
-    warn_of_data,
-)
+from headrace._loading.arguments import opened, tell_of_encoded, warn_of_data
 from headrace._loading.facts import data_facts
 from headrace._loading.feed import BatchFeed, Delivered, EpochFeed
 from headrace._loading.not_torchs import NotADataLoader, warn_of_accelerate
 from headrace._loading.observe import Observed, watch
-from headrace._loading.options import core_options
-from headrace._loading.output import converter, padded_fields, to_user
-from headrace._loading.sampling import SamplerSource, sampler_source
+from headrace._loading.options import LoaderArguments, resolve
+from headrace._loading.output import converter, joins, to_user
 from headrace._loading.session import Session
 from headrace._names import OrderName
-from headrace._nodes.plan import check_order_nodes, node_plan, set_nodes, what_nodes_share
-from headrace._nodes.process import chosen_process, node_place
-from headrace._nodes.ranks import Ranks
 from headrace._options.groups import (
     Cache,
     Engine,
@@ -44,10 +29,9 @@ from headrace._options.groups import (
     spellings,
 )
 from headrace._process.tracebacks import release
-from headrace._workers import Transform, Transformer, batch_type, dict_type, split_transform
-from headrace._workers._output import SAMPLE_ID, check_ids
+from headrace._workers import Transform, Transformer
 from headrace.formats._files.nested import Nesting
-from headrace.orders import Order, as_order
+from headrace.orders import Order
 from headrace.tiers import Tier
 
 
@@ -64,11 +48,11 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
 
     Args:
         dataset: a path, or what ``headrace.open`` returned.
-        batch_size: number of samples in a batch of one rank.
+        batch_size: samples in a batch of one rank.
         shuffle: True: a new random order every epoch; False: the order of the dataset.
-        order: "exact", "batch", "epoch", "redox", or one of `headrace.orders` with parameters.
-        seed: seed of the order and of random transforms.
-        drop_last: drop the last batch if it is smaller.
+        order: one of "exact", "batch", "epoch", "redox"; or of `headrace.orders`, with parameters.
+        seed: seed of the order; random transforms follow from it, too.
+        drop_last: drop the last, smaller batch.
         transform: one of `headrace.image` or `headrace.audio`, or a dict of them by field; or a
             Python callable, which gets a `headrace.Sample`; or a pair. Default: nothing is decoded.
         decode: False: a Python callable gets encoded bytes; True: `collate_fn` gets decoded images.
@@ -81,7 +65,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         tiers: where to keep samples between epochs: one of `headrace.tiers`, or a list, fastest
             first.
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
-        ragged: if rows differ in shape: "pad" or "list"; of a callable's results also "error".
+        ragged: if rows differ in shape: "list" (default), "pad", "error" (a callable's default).
         on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
         output: "torch" tensors, "numpy" or "jax" arrays, or "dlpack" exporters; "auto": torch if
             installed, otherwise NumPy.
@@ -118,7 +102,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         threads: int | None = None,
         tiers: Tier | Iterable[Tier] | None = None,
         workers: int | Workers | None = None,
-        ragged: signature.Ragged = "error",
+        ragged: signature.Ragged | None = None,
         on_error: signature.OnError = "raise",
         output: signature.Output = "auto",
         ids: bool = False,
@@ -128,68 +112,52 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         nodes: Nodes | None = None,
         engine: Engine | None = None,
     ) -> None:
-        found = opened(dataset)
-        check_has_samples("loading dataset", found)
-        order = as_order(order)
-        sampled = sampler is not None or batch_sampler is not None
-        share = group("sharding", sharding, Sharding)
-        cache, engine = group("cache", cache, Cache), group("engine", engine, Engine)
-        ranks = Ranks(share, with_sampler=sampled)
-        check_samplers(sampler, batch_sampler, batch_size, drop_last)
-        ids = flag("ids", ids)
-        names, keys = wanted_fields(fields, ids=ids)
-        kinds = batch_kinds(field_kinds(found, names), transform)
-        native, python = split_transform(
-            transform, kinds, decode=decode, workers=workers, ragged=ragged
-        )
-        check_names_fields(keys, python)
-        options = core_options(
-            found,
-            order,
+        given = LoaderArguments(
             batch_size=batch_size,
             shuffle=shuffle,
+            order=order,
             seed=seed,
             drop_last=drop_last,
-            transform=native,
-            fields=kinds,
-            decoded=python.decoded if python is not None else (),
+            transform=transform,
+            decode=decode,
+            fields=fields,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
             epochs=epochs,
-            ranks=ranks,
             memory=memory,
             threads=threads,
-            on_error=on_error,
             tiers=tiers,
+            workers=workers,
+            ragged=ragged,
+            on_error=on_error,
+            output=output,
+            ids=ids,
             cache=cache,
+            sharding=sharding,
+            node_process=node_process,
+            nodes=nodes,
             engine=engine,
         )
-        shared = what_nodes_share(options)
-        place = node_place(chosen_process(node_process, ranks, shared, sampled), ranks)
-        check_order_nodes(options.order, ranks, place)
-        plan = node_plan(nodes, ranks, place, shared)
-        set_nodes(options, plan)
-        source: SamplerSource | None = None
-        if sampled:
-            check_sampler_fits(order, place)
-            source = sampler_source(sampler, batch_sampler, options, drop_last, samples=len(found))
-        if ids and (python is None or python.are_fields):
-            check_ids(found.path, keys or kinds)
+        found = opened(dataset)
+        check_has_samples("loading dataset", found)
+        resolved = resolve(found, given)
+        options, python = resolved.options, resolved.python
         self._convert = converter(output)
-        self._padded = padded_fields(kinds, ragged if python is None else "list")
-        in_batches = [*(keys or kinds), *([SAMPLE_ID] if ids else [])]
-        self._batch = batch_type(in_batches) if keys is None else dict_type(in_batches)
+        self._batch = resolved.batch
+        self._joined = joins(resolved.kinds, ragged) if python is None else {}
         self._transformer = (
-            Transformer(python, options, self._convert, ids, self._batch) if python else None
+            Transformer(python, options.seed, self._convert, resolved.ids, self._batch)
+            if python
+            else None
         )
-        session = Session(found, options, place, cache.budget, self._transformer, plan)
-        delivers = Delivered(
-            kinds, session.core.schema, native, ids, python is not None, options.seed, keys
-        )
-        feed = EpochFeed(found, session, options, ranks, source, delivers)
-        data = data_facts(found, kinds, native, python, options.substitute, sampled)
-        super().__init__(feed, data, engine.profile)
+        session = Session(found, resolved, self._transformer)
+        delivers = Delivered.by(session.core.schema, resolved)
+        feed = EpochFeed(found, session, resolved, delivers)
+        engine = group("engine", engine, Engine)
+        super().__init__(feed, data_facts(found, resolved), engine.profile)
         self._nesting = Nesting([name for name, *_ in delivers.schema])
         try:
-            warn_of_data(found, feed.core, options, on_error, python, fields)
+            warn_of_data(found, feed.core, options, python, fields)
             self._monitor = watch(self, engine.monitor, session.job)
         except BaseException:  # Whoever keeps it keeps this frame.
             feed.close()
@@ -240,7 +208,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
             self._told = True
             tell_of_encoded(self._feed.dataset, delivers.kinds)
         return self._batch(
-            *to_user(batch, self._nesting, delivers.ids, self._convert, self._padded)
+            *to_user(batch, self._nesting, delivers.ids, self._convert, self._joined)
         )
 
     def set_epoch(self, epoch: int) -> None:

@@ -299,9 +299,7 @@ def core_order(order: Order, dataset: Dataset) -> _core.OrderSpec:
             f"order: {type(order).__name__}.to_core() gave {spec!r}, must give a _core.OrderSpec"
         )
     left_out = left_out_of(dataset)
-    if left_out is not None:
-        spec.leave_out(left_out)
-    return spec
+    return spec if left_out is None else spec.leaving_out(left_out)
 
 
 def as_order(order: Order | str) -> Order:

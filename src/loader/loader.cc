@@ -11,7 +11,7 @@ namespace headrace {
 Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                                              LoaderOptions options) {
   options.job.ranks = 1;
-  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, options));
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                             Session::Open(std::move(index), std::move(config)));
   return std::unique_ptr<Loader>(new Loader(std::move(session)));

@@ -138,7 +138,7 @@ TEST_F(NodeServerTest, WhatIsCopiedOnTheWayIntoRowsIsCountedAndTheWayToTheRankAd
 TEST_F(NodeServerTest, OneThatLeavesInTheMiddleHoldsUpNobody) {
   constexpr std::uint32_t kRanks = 4;
   LoaderOptions options = OptionsOf(kRanks);
-  options.batches_ahead = 2;  // Less than is left: one that only stopped would hold them up.
+  options.prefetch = 2;  // Less than is left: one that only stopped would hold them up.
   for (const std::uint64_t left_at : {0U, 1U, 5U}) {
     Serve();
     OnEachRank(kRanks, [&](std::uint32_t rank) {
@@ -157,7 +157,7 @@ TEST_F(NodeServerTest, OneThatLeavesInTheMiddleHoldsUpNobody) {
 // Batches ahead of a rank are counted, and here its memory has room for more.
 TEST_F(NodeServerTest, OneThatStopsTakingHoldsUpTheOthersWhenItsShareIsFull) {
   LoaderOptions options = OptionsOf(2);
-  options.batches_ahead = 4;
+  options.prefetch = 4;
   Serve();
   auto one = Open(0, options);
   auto other = Open(1, options);

@@ -83,7 +83,7 @@ TEST_F(SharedPositionsTest, WhatARankOfAPositionChangesInItsBatchTheOthersDoNotS
 
 TEST_F(SharedPositionsTest, ARankOfAPositionThatLeavesDoesNotEndTheRunOfTheOthers) {
   LoaderOptions options = OptionsOf(2);
-  options.batches_ahead = 2;  // Less than is left.
+  options.prefetch = 2;  // Less than is left.
   for (const std::uint64_t left_at : {0U, 1U, 5U}) {
     Serve();
     OnEachRank(4, [&](std::uint32_t seat) {
@@ -102,7 +102,7 @@ TEST_F(SharedPositionsTest, ARankOfAPositionThatLeavesDoesNotEndTheRunOfTheOther
 // Until then the engine makes no more batches of the position: they would have no bound.
 TEST_F(SharedPositionsTest, APositionHasTakenABatchWhenAllOfItsRanksHave) {
   LoaderOptions options = OptionsOf(1);
-  options.batches_ahead = 3;
+  options.prefetch = 3;
   Serve();
   auto one = OpenSeat(0, 2, options);
   auto other = OpenSeat(1, 2, options);

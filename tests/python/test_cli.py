@@ -128,7 +128,7 @@ def test_blocks_in_source_order_are_shown_to_be_of_one_class(folder: Path, tmp_p
 
 def test_without_json_it_says_it_in_words(folder: Path, tmp_path: Path) -> None:
     assert "60 samples of 3 classes" in run("index", folder).stdout
-    done = run("pack", folder, tmp_path / "pack")
+    done = run("pack", folder, tmp_path / "pack", "--threads", 1)
     assert "packed 60 samples" in done.stdout
     assert done.stderr == ""  # no progress bar but on a terminal
     shown = run("inspect", tmp_path / "pack").stdout
@@ -136,6 +136,14 @@ def test_without_json_it_says_it_in_words(folder: Path, tmp_path: Path) -> None:
         assert part in shown
     assert "good: 60 samples in 1 file;" in run("verify", tmp_path / "pack").stdout
     assert "no checksums" in run("verify", folder).stdout
+
+
+def test_jobs_are_of_ray_and_threads_of_packing_without_it(folder: Path, tmp_path: Path) -> None:
+    refused = run("pack", folder, tmp_path / "pack", "--jobs", 2, code=2).stderr
+    assert "--jobs: is for packing with --on ray; give --threads" in refused
+    wrong = ("--on", "ray", "--threads", 2)
+    refused = run("pack", folder, tmp_path / "pack", *wrong, code=2).stderr
+    assert "--threads: is for packing without --on ray; give --jobs" in refused
 
 
 def test_bad_data_exits_1_and_is_named(folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from order_model import exact_epoch
 
 import headrace as hr
 from headrace import errors
+from headrace._loading.options import LoaderArguments
 from headrace._options import groups
 from headrace.tiers import Ram
 
@@ -117,6 +118,32 @@ def test_the_help_of_a_loader_has_each_argument_and_is_short() -> None:
         assert f" |  {method}(self" in text
 
 
+def test_the_arguments_as_one_value_have_the_defaults_of_the_loader_and_are_frozen() -> None:
+    given = inspect.signature(hr.Loader).parameters
+    declared = LoaderArguments()
+    names = [field.name for field in dataclasses.fields(declared)]
+    assert [name for name in given if name != "dataset"] == names
+    assert all(getattr(declared, name) == given[name].default for name in names)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        declared.seed = 7  # type: ignore[misc]
+
+
+def test_nothing_changes_the_options_of_the_core(numbered: Path) -> None:
+    with hr.Loader(numbered, 10, engine=hr.Engine(prefetch=2)) as loader:
+        options = loader._feed.options
+        with pytest.raises(AttributeError):
+            options.batch_size = 20  # type: ignore[misc]
+        with pytest.raises(AttributeError):
+            options.order.parameters = {}  # type: ignore[misc]
+        others = options.replace(job={"batch_size": 20}, prefetch=None)
+        assert (others.batch_size, others.seed, others.prefetch) == (20, options.seed, None)
+        assert (options.batch_size, options.prefetch) == (10, 2)
+        with pytest.raises(TypeError, match="unexpected keyword argument; there are job, order"):
+            options.replace(batchsize=3)
+        with pytest.raises(errors.InvalidArgumentError, match="batch_size: got 'x', expected ano"):
+            options.replace(job={"batch_size": "x"})
+
+
 def test_the_groups_of_the_package_are_those_of_the_loader() -> None:
     assert set(GROUPS) == set(groups.GROUPS.values())
     for kind in GROUPS:
@@ -130,7 +157,7 @@ def test_groups_can_be_shared_between_loaders(numbered: Path) -> None:
         arguments: dict[str, Any] = {"engine": engine, "sharding": share, "seed": seed}
         with hr.Loader(numbered, 10, transform=FLAT, **arguments) as loader:
             assert epoch_ids(loader) == exact_epoch(97, 10, seed=seed, rank=1, world_size=2)
-            assert loader._feed.options.batches_ahead == 2
+            assert loader._feed.options.prefetch == 2
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from loader_data import COUNT, FLAT, epoch_ids
 from typer.testing import CliRunner
 
 import headrace as hr
-from headrace import _core, orders
-from headrace._loading.options import core_options
+from headrace import _core
+from headrace._loading.options import LoaderArguments, core_options
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
 from headrace.cli.main import app
 from headrace.tiers import PLACEMENTS, Ram, Ssd
@@ -43,7 +43,7 @@ def test_the_loader_reads_what_was_planned(
         "engine": hr.Engine(prefetch=prefetch),
     }
     dataset = hr.open(numbered)
-    planned = planned_by(dataset, core_options(dataset, orders.Exact(), **options))
+    planned = planned_by(dataset, core_options(dataset, LoaderArguments(**options), native=FLAT))
     with hr.Loader(dataset, **options) as loader:
         for _ in range(3):
             epoch_ids(loader)
@@ -71,7 +71,7 @@ def test_without_moves_nothing_is_lost(numbered: Path, placement: str) -> None:
         "engine": hr.Engine(prefetch=1),
     }
     dataset = hr.open(numbered)
-    planned = planned_by(dataset, core_options(dataset, orders.Exact(), **options))
+    planned = planned_by(dataset, core_options(dataset, LoaderArguments(**options), native=FLAT))
     with hr.Loader(dataset, **options) as loader:
         for _ in range(3):
             epoch_ids(loader)
@@ -85,11 +85,9 @@ def test_each_epoch_is_the_whole_dataset_once(numbered: Path) -> None:
     whole = sum(path.stat().st_size for path in numbered.rglob("*.jpg"))
     options = core_options(
         dataset,
-        orders.Exact(),
-        batch_size=8,
-        epochs=4,
-        tiers=[Ram(whole // 2)],
-        cache=hr.Cache(placement="pinned"),
+        LoaderArguments(
+            batch_size=8, epochs=4, tiers=[Ram(whole // 2)], cache=hr.Cache(placement="pinned")
+        ),
     )
     for epoch in planned_by(dataset, options):
         assert epoch.sample_bytes == whole

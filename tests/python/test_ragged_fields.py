@@ -195,6 +195,33 @@ def test_lists_are_padded_on_request(samples: hr.Dataset) -> None:
                 assert not data[len(expected) :].any()
 
 
+def test_by_default_lists_of_the_dataset_are_lists_and_of_a_callable_an_error(
+    samples: hr.Dataset,
+) -> None:
+    with hr.Loader(samples, batch_size=8) as loader:
+        assert all(isinstance(batch.boxes, list) for batch in loader)
+    with (
+        hr.Loader(samples, batch_size=8, transform=_lengths, workers=0) as loader,
+        pytest.raises(errors.HeadraceError, match="that of the first sample"),
+    ):
+        list(loader)
+
+
+def test_an_error_on_request_names_the_sample_whose_shape_differs(samples: hr.Dataset) -> None:
+    with (
+        hr.Loader(samples, batch_size=8, shuffle=False, ragged="error") as loader,
+        pytest.raises(
+            errors.InvalidArgumentError,
+            match=r"field 'boxes' with ragged='error': sample \d has shape \(\d, 4\), the first of "
+            r"its batch, sample 0, \(\d, 4\); leave ragged out",
+        ),
+    ):
+        list(loader)
+    with hr.Loader(samples, batch_size=1, ragged="error", output="numpy") as loader:
+        for batch in loader:
+            assert np.array_equal(batch.boxes, boxes(int(batch.label[0]))[None])
+
+
 def test_without_lists_ragged_needs_a_callable(samples: hr.Dataset) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="ragged='pad': no field has arrays of"):
         hr.Loader(samples, fields=["caption", "label"], ragged="pad")

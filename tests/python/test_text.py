@@ -217,7 +217,7 @@ WRONG: dict[str, Callable[[Path], object]] = {
     "the core's parameter": lambda _: _core.OrderSpec("redox", {LONE: 1}),
     "the core's value": lambda _: _core.OrderSpec("redox", {"mapping": LONE}),
     "the core's path": lambda _: _core.Index.open(LONE),
-    "the core's field": lambda _: _core.LoaderOptions().add_field(LONE),
+    "the core's field": lambda _: _core.LoaderOptions(fields=[{"name": LONE}]),
     "the core's attribute": lambda _: _core.IndexContents(1, "/").set_attribute(LONE, ""),
     "the core's type": lambda _: _core.IndexContents(1, "/").add_inline_field(
         "a", (LONE, "int64", ()), np.zeros(1)

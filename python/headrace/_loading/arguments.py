@@ -34,7 +34,6 @@ def warn_of_data(
     dataset: Dataset,
     core: Core,
     options: _core.LoaderOptions,
-    on_error: str,
     python: WorkerOptions | None,
     fields: Iterable[str] | None,
 ) -> None:
@@ -45,7 +44,7 @@ def warn_of_data(
     alike = alike_labels(options.order.name, core.expected_inflation)
     if alike is not None:
         warnings.warn(f"headrace: {alike}", RuntimeWarning, stacklevel=callers_level())
-    _warn_of_failing_files(dataset, core, on_error, python)
+    _warn_of_failing_files(dataset, core, options.on_error, python)
 
 
 def swapped_fields(dataset: Dataset) -> str | None:
@@ -131,11 +130,11 @@ def tiers_in_trouble(core: Core, told: set[str]) -> None:
 
 
 def _warn_of_failing_files(
-    dataset: Dataset, core: Core, on_error: str, python: WorkerOptions | None
+    dataset: Dataset, core: Core, on_error: _core.OnError, python: WorkerOptions | None
 ) -> None:
     """Warns of files, found when the dataset was indexed, that will end an epoch with an error."""
     images = [ragged for name, *_, ragged in core.schema if dataset.kind(name) == "image"]
-    if on_error == "substitute" or not images:
+    if on_error is _core.OnError.SUBSTITUTE or not images:
         return
     by_pillow = python is not None and pillow_is_installed()
     decoded = not all(images) or (python is not None and python.decoded and not by_pillow)

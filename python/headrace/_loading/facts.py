@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from headrace import _core
 from headrace import _html as html
 from headrace._dataset import Dataset
 from headrace._loading.feed import EpochFeed
-from headrace._loading.options import EPOCHS_MAX
+from headrace._loading.options import EPOCHS_MAX, Resolved
 from headrace._observe.account import LoaderFacts
 from headrace._observe.advice import DataFacts
 from headrace._observe.readable import waits_html
 from headrace._units import counted
-from headrace._workers._options import WorkerOptions
 from headrace.formats._files.nested import Nesting
 
 
@@ -79,31 +79,25 @@ def _position(facts: LoaderFacts) -> html.Html:
     return html.joined(told, html.bar([done], told))
 
 
-def data_facts(
-    dataset: Dataset,
-    fields: Collection[str],
-    transform: Any,
-    python: WorkerOptions | None,
-    substitute: bool,
-    sampler: bool,
-) -> DataFacts:
-    """Of the `fields` delivered; `transform`: the native one, or a dict of field to such."""
+def data_facts(dataset: Dataset, resolved: Resolved) -> DataFacts:
+    """Of the fields delivered, and what is done with them."""
+    fields, native, python = resolved.kinds, resolved.native, resolved.python
     stored = [each for each in dataset.index.fields if each.name in fields and not each.is_inline]
     layout = "blocks" if dataset.index.block_count else "ranges"
     if dataset.format_row.file_a_sample:
         layout = "files"
     decoded: set[str] = set()
-    if isinstance(transform, Mapping):
-        decoded = set(transform)
-    elif transform is not None:
+    if isinstance(native, Mapping):
+        decoded = set(native)
+    elif native is not None:
         decoded = {each.name for each in stored if each.kind == "image"}
-    if substitute and python is not None:
+    if resolved.options.on_error is _core.OnError.SUBSTITUTE and python is not None:
         decoded.update(python.decoded)  # Before they go to workers, which cannot substitute.
     return DataFacts(
         fields=len(fields),
         stored=len(stored),
         images=sum(each.name in decoded for each in stored),
         layout=layout,
-        sampler=sampler,
+        sampler=resolved.source is not None,
         workers=python.workers if python is not None else None,
     )

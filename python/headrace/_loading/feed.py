@@ -17,12 +17,11 @@ from headrace._dataset import Dataset
 from headrace._loading.arguments import tiers_in_trouble, warn_of_held_batches
 from headrace._loading.content import Content
 from headrace._loading.cursor import Cursor, Place
-from headrace._loading.options import EPOCHS_MAX, set_order_parameters
+from headrace._loading.options import EPOCHS_MAX, Resolved
 from headrace._loading.sampling import EpochPlan, SamplerSource
 from headrace._loading.session import Session
 from headrace._loading.state import check_state, make_state, order_parameters_to_adopt
 from headrace._nodes.process import NodePlace
-from headrace._nodes.ranks import Ranks
 from headrace._process.at_exit import open_at_exit
 from headrace._process.interrupts import interrupt_soon
 from headrace._process.tracebacks import release
@@ -49,6 +48,21 @@ class Delivered:
     seed: int
     keys: Sequence[str] | None = None
     """The names of the fields in batches that are dicts; None: these are named tuples."""
+
+    @classmethod
+    def by(
+        cls, schema: Sequence[tuple[str, str, tuple[int, ...], bool]], resolved: Resolved
+    ) -> Self:
+        """As the arguments of a loader say; `schema`: of its core."""
+        return cls(
+            resolved.kinds,
+            schema,
+            resolved.native,
+            resolved.ids,
+            resolved.python is not None,
+            resolved.options.seed,
+            resolved.keys,
+        )
 
 
 @dataclass(frozen=True)
@@ -80,7 +94,6 @@ class BatchFeed(Protocol):
     """
 
     dataset: Dataset
-    options: _core.LoaderOptions
     source: SamplerSource | None
     """The sampler's passes; None: the core's order."""
     delivers: Delivered
@@ -90,6 +103,10 @@ class BatchFeed(Protocol):
 
     def __len__(self) -> int:
         """Batches of an epoch."""
+
+    @property
+    def options(self) -> _core.LoaderOptions:
+        """What the core was opened with. Nothing changes them; others may take their place."""
 
     @property
     def shares(self) -> int:
@@ -136,26 +153,19 @@ class EpochFeed:
     _closed = True  # Until there is an open session.
 
     def __init__(
-        self,
-        dataset: Dataset,
-        session: Session,
-        options: _core.LoaderOptions,
-        ranks: Ranks,
-        source: SamplerSource | None,
-        delivers: Delivered,
+        self, dataset: Dataset, session: Session, resolved: Resolved, delivers: Delivered
     ) -> None:
-        """Takes over `session`, which was opened with `options`."""
+        """Takes over `session`."""
         self.dataset = dataset
         self._content = Content(dataset.index, dataset.nesting.stored_names)
         self._session = session
-        self.options = options
-        self.source = source
+        self.source = resolved.source
         self.delivers = delivers
-        self._ranks = ranks
+        self._ranks = resolved.ranks
         self._at_close: list[Callable[[], None]] = []
         self._closed = False
         open_at_exit.add(self)
-        self.order = CoreOrder.of(session, dict(options.order.parameters))
+        self.order = CoreOrder.of(session, dict(self.options.order.parameters))
         self.cursor: Cursor[EpochPlan] = Cursor(self.order.steps)
         self._warned = False
         self._troubled: set[str] = set()  # tiers that the user was warned about
@@ -163,6 +173,11 @@ class EpochFeed:
     @property
     def core(self) -> Core:
         return self._session.core
+
+    @property
+    def options(self) -> _core.LoaderOptions:
+        """As `BatchFeed.options`."""
+        return self._session.options
 
     @property
     def shares(self) -> int:
@@ -211,16 +226,14 @@ class EpochFeed:
 
     def _make_room(self, largest_batch: int) -> None:
         """Divides the memory again if a batch sampler gives larger batches than expected."""
-        before = self.options.batch_size
-        if largest_batch > before:
-            self.options.batch_size = largest_batch
-            self._reopen(lambda: setattr(self.options, "batch_size", before))
+        if largest_batch > self.options.batch_size:
+            self._reopen(self.options.replace(job={"batch_size": largest_batch}))
 
-    def _reopen(self, undo: Callable[[], None]) -> None:
-        """Opens a core with the current options; `undo` restores the options if that fails."""
+    def _reopen(self, options: _core.LoaderOptions) -> None:
+        """Opens a core with these options, or again with those of before if that fails."""
         self.cursor.stop()  # Also after an error: the core that gave the batches is gone.
         self.cursor.lose_supply()
-        self._session.reopen(undo, self.close)
+        self._session.reopen(options, self.close)
 
     def _take(self, iteration: int) -> Any:
         """Returns the next batch of an iteration; raises StopIteration at its end."""
@@ -327,9 +340,8 @@ class EpochFeed:
         """Uses these parameters of the order from now on; all names are known."""
         if parameters == self.order.parameters:
             return
-        before = self.options.order.parameters
-        set_order_parameters(self.options, parameters)
-        self._reopen(lambda: set_order_parameters(self.options, before))
+        order = self.options.order.with_parameters(parameters)
+        self._reopen(self.options.replace(order=order))
         self.order = CoreOrder.of(self._session, self.order.given)
 
     def check_open(self) -> None:

@@ -1,26 +1,67 @@
-"""The core's options from a loader's arguments."""
+"""What a loader's arguments mean for its dataset, in this process and this job."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from headrace import _core
+from headrace import _signature as signature
 from headrace import profile as machines
 from headrace._arguments import choice, flag, given_path, integer, memory_bytes
 from headrace._dataset import Dataset, image_folder
 from headrace._dataset.decoding import pillow_is_installed
-from headrace._loading.arguments import field_names, field_transforms
+from headrace._loading.arguments import (
+    batch_kinds,
+    check_names_fields,
+    check_sampler_fits,
+    check_samplers,
+    field_kinds,
+    field_names,
+    field_transforms,
+    wanted_fields,
+)
+from headrace._loading.sampling import (
+    BATCH_MAX,
+    SamplerSource,
+    planned_batch_size,
+    sampler_source,
+)
+from headrace._names import OrderName
+from headrace._nodes.plan import (
+    NodePlan,
+    check_order_nodes,
+    node_plan,
+    options_for_nodes,
+    what_nodes_share,
+)
+from headrace._nodes.process import NodePlace, chosen_process, node_place
 from headrace._nodes.ranks import Ranks
-from headrace._options.groups import Cache, Engine, group
-from headrace._signature import OnError, words
-from headrace._workers._options import Native
+from headrace._options.groups import (
+    Cache,
+    Engine,
+    NodeProcess,
+    Nodes,
+    Sharding,
+    Workers,
+    group,
+)
+from headrace._workers import (
+    Transform,
+    batch_type,
+    dict_type,
+    options_for_workers,
+    split_transform,
+)
+from headrace._workers._options import Native, WorkerOptions
+from headrace._workers._output import SAMPLE_ID, check_ids
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._base.format import remedies
 from headrace.formats._base.outside import check_outside
-from headrace.orders import Order, core_order
+from headrace.orders import Order, as_order, core_order
 from headrace.tiers import (
     PLACEMENTS,
     CoreTier,
@@ -32,7 +73,202 @@ from headrace.tiers import (
 )
 
 EPOCHS_MAX = 2**24
-_UNCHECKED = _core.EncodedImages.UNCHECKED
+_REMEDIES = ("changed", "broken_link", "special")
+"""What the errors of a store advise about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderArguments:
+    """What the user gave, unchecked, but for the dataset; `Loader` says what each means."""
+
+    batch_size: int = 1
+    shuffle: bool = True
+    order: Order | OrderName = "exact"
+    seed: int = 0
+    drop_last: bool = False
+    transform: Transform = None
+    decode: bool | None = None
+    fields: Iterable[str] | Mapping[str, str] | None = None
+    sampler: Iterable[Any] | None = None
+    batch_sampler: Iterable[Iterable[Any]] | None = None
+    epochs: int | None = None
+    memory: int | str | None = None
+    threads: int | None = None
+    tiers: Tier | Iterable[Tier] | None = None
+    workers: int | Workers | None = None
+    ragged: signature.Ragged | None = None
+    on_error: signature.OnError = "raise"
+    output: signature.Output = "auto"
+    ids: bool = False
+    cache: Cache | None = None
+    sharding: Sharding | None = None
+    node_process: NodeProcess | Literal[False] | None = None
+    nodes: Nodes | None = None
+    engine: Engine | None = None
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a sampler decides which samples come when."""
+        return self.sampler is not None or self.batch_sampler is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """The options of a rank's core, and what else follows from the arguments of its loader."""
+
+    options: _core.LoaderOptions
+    ranks: Ranks
+    place: NodePlace | None
+    """At the node process; None: the engine is in this process."""
+    nodes: NodePlan | None
+    """How this node takes part in the job; None: other nodes are not asked."""
+    part: Part | None
+    """The loader's part of a budget, from which memory and tiers are."""
+    source: SamplerSource | None
+    kinds: Mapping[str, str]
+    """Of the fields, as batches have them, in their order."""
+    keys: Sequence[str] | None
+    """The names of the fields in batches that are dicts; None: these are named tuples."""
+    native: Native | None
+    """The part of the transform that the core applies."""
+    python: WorkerOptions | None
+    """The part that the user's functions apply."""
+    ids: bool
+
+    @property
+    def batch(self) -> Callable[..., Any]:
+        """Makes a batch of its fields, and of the numbers of its samples."""
+        names = [*(self.keys or self.kinds), *([SAMPLE_ID] if self.ids else [])]
+        return batch_type(names) if self.keys is None else dict_type(names)
+
+
+def resolve(dataset: Dataset, given: LoaderArguments) -> Resolved:
+    """Resolves the arguments. Makes the folders of tiers, and opens nothing.
+
+    Raises InvalidArgumentError, which names the invalid argument.
+    """
+    order = as_order(given.order)
+    ranks = Ranks(group("sharding", given.sharding, Sharding), with_sampler=given.is_sampled)
+    check_samplers(given.sampler, given.batch_sampler, given.batch_size, given.drop_last)
+    ids = flag("ids", given.ids)
+    names, keys = wanted_fields(given.fields, ids=ids)
+    kinds = batch_kinds(field_kinds(dataset, names), given.transform)
+    native, python = split_transform(
+        given.transform, kinds, decode=given.decode, workers=given.workers, ragged=given.ragged
+    )
+    check_names_fields(keys, python)
+    options = core_options(
+        dataset,
+        given,
+        ranks,
+        fields=kinds,
+        native=native,
+        python=python,
+        order=core_order(order, dataset),
+    )
+    shared = what_nodes_share(options)
+    process = chosen_process(given.node_process, ranks, shared, given.is_sampled)
+    place = node_place(process, ranks)
+    check_order_nodes(options.order, ranks, place)
+    nodes = node_plan(given.nodes, ranks, place, shared)
+    source = None
+    if given.is_sampled:
+        check_sampler_fits(order, place)
+        source = sampler_source(
+            given.sampler, given.batch_sampler, options, bool(given.drop_last), len(dataset)
+        )
+    if ids and (python is None or python.are_fields):
+        check_ids(dataset.path, keys or kinds)
+    return Resolved(
+        options=options.replace(**options_for_nodes(nodes)),
+        ranks=ranks,
+        place=place,
+        nodes=nodes,
+        part=group("cache", given.cache, Cache).budget,
+        source=source,
+        kinds=kinds,
+        keys=keys,
+        native=native,
+        python=python,
+        ids=ids,
+    )
+
+
+def core_options(
+    dataset: Dataset,
+    given: LoaderArguments,
+    ranks: Ranks | None = None,
+    *,
+    fields: Iterable[str] | None = None,
+    native: Native | None = None,
+    python: WorkerOptions | None = None,
+    order: _core.OrderSpec | None = None,
+    tiers: Sequence[CoreTier] | None = None,
+) -> _core.LoaderOptions:
+    """Resolves the arguments of one rank's `Loader`, but for its nodes.
+
+    Of what follows from other arguments (`ranks`, `order`, `tiers`) None makes it here. `native`
+    and `python` are the parts of the transform.
+
+    Raises InvalidArgumentError, which names the invalid argument.
+    """
+    cache, engine = group("cache", given.cache, Cache), group("engine", given.engine, Engine)
+    choice("Engine.io", engine.io, tuple(_core.stores()))
+    choice("on_error", given.on_error, signature.words(signature.OnError))
+    kinds = _core_fields(dataset, given.on_error, fields, native, python)
+    job = _job(given, ranks or Ranks(given.sharding))
+    members: dict[str, Any] = {
+        "memory_bytes": memory_bytes(given.memory),
+        "threads": 0 if given.threads is None else integer("threads", given.threads, 1, 1024),
+        "io": engine.io,
+        "on_error": _core.OnError[given.on_error.upper()],
+        "verify": flag("Engine.verify", engine.verify),
+    }
+    if engine.prefetch is not None:
+        members["prefetch"] = integer("Engine.prefetch", engine.prefetch, 1, 4096)
+    if order is None:
+        order = core_order(as_order(given.order), dataset)
+    if cache.budget is not None:
+        _check_part(cache.budget, given.memory, given.tiers)
+        members["memory_bytes"] = cache.budget.memory
+    if tiers is None:
+        tiers = _loader_tiers(dataset, given.tiers, cache.budget)
+    members["tiers"] = _placed(tiers, cache, job["epochs"])
+    if engine.profile is not None:
+        members |= _measured(profile_with_tiers(_machine(engine.profile), list(tiers)))
+    if not isinstance(engine.schedule, (str, os.PathLike)):
+        raise InvalidArgumentError(
+            f"Engine.schedule: got {engine.schedule!r}, must be the name of a policy, or a "
+            "file that `headrace plan --schedule` wrote"
+        )
+    return _core.LoaderOptions(
+        fields=kinds,
+        job=job,
+        order=order,
+        remedies=dict(zip(_REMEDIES, remedies(dataset.format_row, dataset.index), strict=True)),
+        schedule=given_path("Engine.schedule", engine.schedule),  # The core checks the names.
+        **members,
+        **options_for_workers(python),
+    )
+
+
+def _core_fields(
+    dataset: Dataset,
+    on_error: str,
+    fields: Iterable[str] | None,
+    native: Native | None,
+    python: WorkerOptions | None,
+) -> list[dict[str, Any]]:
+    """The fields that the core delivers, and what it does with each."""
+    names = field_names(dataset, fields)
+    decoded = python.decoded if python is not None else ()
+    found: list[dict[str, Any]] = []
+    for name, transform in field_transforms(dataset, names, native).items():
+        kind = "sound" if isinstance(transform, _core.SoundTransform) else "image"
+        checked = on_error == "substitute" and name in decoded  # Workers cannot substitute.
+        encoded = _encoded_images() if checked else _core.EncodedImages.UNCHECKED
+        found.append({"name": name, kind: transform, "encoded": encoded})
+    return [*found, *({"name": name} for name in dataset.nesting.hidden(names))]
 
 
 def _encoded_images() -> _core.EncodedImages:
@@ -42,85 +278,68 @@ def _encoded_images() -> _core.EncodedImages:
     return _core.EncodedImages.DECODABLE
 
 
-def core_options(
-    dataset: Dataset,
-    order: Order,
-    *,
-    batch_size: int = 1,
-    shuffle: bool = True,
-    seed: int = 0,
-    drop_last: bool = False,
-    transform: Native | None = None,
-    fields: Iterable[str] | None = None,
-    decoded: Collection[str] = (),
-    epochs: int | None = None,
-    ranks: Ranks | None = None,
-    memory: int | str | None = None,
-    threads: int | None = None,
-    on_error: str = "raise",
-    tiers: Tier | Iterable[Tier] | None = None,
-    cache: Cache | None = None,
-    engine: Engine | None = None,
-) -> _core.LoaderOptions:
-    """Takes the arguments of `Loader`; `decoded` are the fields that workers decode.
+def _job(given: LoaderArguments, ranks: Ranks) -> dict[str, Any]:
+    """The rank's part of the job. A sampler decides about batches itself, so the plan, which is
+    then not followed, is one that every dataset has."""
+    sampled = given.is_sampled
+    drop_last = flag("drop_last", given.drop_last)
+    return {
+        "batch_size": planned_batch_size(
+            given.batch_sampler, integer("batch_size", given.batch_size, 1, BATCH_MAX)
+        ),
+        "rank": ranks.rank,
+        "world_size": ranks.world_size,
+        "seed": integer("seed", given.seed, 0, 2**64 - 1),
+        "shuffle": flag("shuffle", given.shuffle),
+        "drop_last": drop_last and not sampled,
+        "epochs": (
+            EPOCHS_MAX if given.epochs is None else integer("epochs", given.epochs, 1, EPOCHS_MAX)
+        ),
+    }
 
-    Raises InvalidArgumentError, which names the invalid argument.
-    """
-    cache, engine = group("cache", cache, Cache), group("engine", engine, Engine)
-    choice("Engine.io", engine.io, tuple(_core.stores()))
-    choice("on_error", on_error, words(OnError))
-    options = _core.LoaderOptions()
-    names = field_names(dataset, fields)
-    for name, each in field_transforms(dataset, names, transform).items():
-        if isinstance(each, _core.SoundTransform):
-            options.add_field(name, sound=each)
-            continue
-        checked = on_error == "substitute" and name in decoded  # Workers cannot substitute.
-        options.add_field(name, each, _encoded_images() if checked else _UNCHECKED)
-    for name in dataset.nesting.hidden(names):
-        options.add_field(name, None, _UNCHECKED)
-    options.batch_size = integer("batch_size", batch_size, 1, 2**24)
-    ranks = ranks or Ranks()
-    options.rank, options.world_size = ranks.rank, ranks.world_size
-    options.seed = integer("seed", seed, 0, 2**64 - 1)
-    options.shuffle = flag("shuffle", shuffle)
-    options.drop_last = flag("drop_last", drop_last)
-    options.epochs = EPOCHS_MAX if epochs is None else integer("epochs", epochs, 1, EPOCHS_MAX)
-    options.memory_bytes = memory_bytes(memory)
-    options.threads = 0 if threads is None else integer("threads", threads, 1, 1024)
-    if engine.prefetch is not None:
-        options.batches_ahead = integer("Engine.prefetch", engine.prefetch, 1, 4096)
-    options.io = engine.io
-    options.set_remedies(remedies(dataset.format_row, dataset.index))
-    options.substitute = on_error == "substitute"
-    options.verify = flag("Engine.verify", engine.verify)
-    options.order = core_order(order, dataset)
-    budget = cache.budget
-    if budget is not None:
-        _check_part(budget, memory, tiers)
-        options.memory_bytes = budget.memory
+
+def _loader_tiers(
+    dataset: Dataset, tiers: Tier | Iterable[Tier] | None, budget: Part | None
+) -> Sequence[CoreTier]:
+    """The tiers of a loader, whose folders are made, or those of its part of a budget."""
     images = image_folder(dataset)
-    wanted = list(budget.tiers) if budget is not None else core_tiers(tiers, images=images)
-    for tier in wanted:
+    if budget is None:
+        return core_tiers(tiers, images=images)
+    for tier in budget.tiers:
         if tier.path:  # A budget made its tiers without this check.
             check_outside("tiers: folder", tier.path, images, is_folder=True)
-    set_tiers(options, wanted, cache.placement, cache.horizon)
-    if engine.profile is not None:
-        set_profile(options, profile_with_tiers(_machine(engine.profile), wanted))
-    if not isinstance(engine.schedule, (str, os.PathLike)):
+    return budget.tiers
+
+
+def _placed(tiers: Sequence[CoreTier], cache: Cache, epochs: int) -> dict[str, Any]:
+    """The tiers and their placement."""
+    placement, horizon = cache.placement, cache.horizon
+    choice("Cache.placement", placement, PLACEMENTS)
+    if not tiers and needs_tiers(placement):
         raise InvalidArgumentError(
-            f"Engine.schedule: got {engine.schedule!r}, must be the name of a policy, or a "
-            "file that `headrace plan --schedule` wrote"
+            f"Cache(placement={placement!r}) without tiers=: there is nothing to place; say what "
+            'may be used, as tiers=[headrace.tiers.Ram("4GiB")]'
         )
-    options.schedule = given_path("Engine.schedule", engine.schedule)  # The core checks the names.
-    return options
+    if not tiers and horizon is not None:
+        raise InvalidArgumentError(
+            f"Cache(horizon={horizon!r}) without tiers=: only what is kept is planned ahead; leave "
+            "it out"
+        )
+    placed: dict[str, Any] = {
+        "tiers": [dataclasses.asdict(tier) for tier in tiers],
+        "placement": placement,
+    }
+    if horizon is not None:
+        placed["horizon_epochs"] = integer("Cache.horizon", horizon, 1, EPOCHS_MAX)
+    elif epochs < EPOCHS_MAX:
+        placed["horizon_epochs"] = epochs
+    return placed
 
 
-def set_profile(options: _core.LoaderOptions, machine: machines.MachineProfile) -> None:
-    """Writes a profile's measurements into the options, for the tiers of the options."""
-    options.set_model(machine.to_model())
-    for row in machine.preprocess:
-        options.add_preprocess(row.transform, row.bytes, row.threads, row.count, row.seconds)
+def _measured(machine: machines.MachineProfile) -> dict[str, Any]:
+    """A profile, whose tiers are those of the loader."""
+    preprocess = [dataclasses.asdict(row) for row in machine.preprocess]
+    return {"model": machine.to_model(), "preprocess": preprocess}
 
 
 def profile_learned(
@@ -156,34 +375,3 @@ def _check_part(
         )
     if memory is not None or tiers is not None:
         raise InvalidArgumentError("Cache.budget decides memory and tiers: leave these two out")
-
-
-def set_tiers(
-    options: _core.LoaderOptions, tiers: list[CoreTier], placement: str, horizon: int | None
-) -> None:
-    """Writes the tiers and their placement into the options."""
-    choice("Cache.placement", placement, PLACEMENTS)
-    if not tiers and needs_tiers(placement):
-        raise InvalidArgumentError(
-            f"Cache(placement={placement!r}) without tiers=: there is nothing to place; say what "
-            'may be used, as tiers=[headrace.tiers.Ram("4GiB")]'
-        )
-    if not tiers and horizon is not None:
-        raise InvalidArgumentError(
-            f"Cache(horizon={horizon!r}) without tiers=: only what is kept is planned ahead; leave "
-            "it out"
-        )
-    for tier in tiers:
-        options.add_tier(tier.path, tier.capacity_bytes, tier.threads)
-    options.placement = placement
-    if horizon is not None:
-        options.horizon_epochs = integer("Cache.horizon", horizon, 1, EPOCHS_MAX)
-    elif options.epochs < EPOCHS_MAX:
-        options.horizon_epochs = options.epochs
-
-
-def set_order_parameters(options: _core.LoaderOptions, parameters: dict[str, int | str]) -> None:
-    """Sets other parameters of the same order. Assigns a copy, as `options` returns copies."""
-    spec = options.order
-    spec.parameters = parameters
-    options.order = spec

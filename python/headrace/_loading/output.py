@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,10 +12,12 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._arguments import choice
-from headrace._signature import Output, words
+from headrace._signature import Output, Ragged, words
 from headrace._workers._output import Convert, Padded
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._files.nested import NestedField, Nesting
+
+Join = Callable[[Sequence[NDArray[Any]], _core.Batch, Convert], Any]
 
 
 def converter(output: str) -> Convert:
@@ -43,10 +46,17 @@ def converter(output: str) -> Convert:
     return np.asarray
 
 
-def padded_fields(kinds: Mapping[str, str], ragged: str) -> frozenset[int]:
-    """The positions of the fields whose samples differ in length and are padded."""
-    lists = (position for position, kind in enumerate(kinds.values()) if kind == "list")
-    return frozenset(lists) if ragged == "pad" else frozenset()
+def joins(kinds: Mapping[str, str], ragged: Ragged | None) -> dict[int, Join]:
+    """How the rows of each field of lists become one value, by its position. By default they stay
+    lists."""
+    join = _JOINS.get(ragged)
+    if join is None:
+        return {}
+    return {
+        position: functools.partial(join, name)
+        for position, (name, kind) in enumerate(kinds.items())
+        if kind == "list"
+    }
 
 
 def to_user(
@@ -54,17 +64,18 @@ def to_user(
     nesting: Nesting,
     with_ids: bool,
     convert: Convert,
-    padded: Set[int] = frozenset(),
+    joined: Mapping[int, Join],
 ) -> list[Any]:
-    """The fields of a batch, converted; those at positions `padded` as one array."""
+    """The fields of a batch, converted; those at positions `joined` as one value."""
     converted: list[Any] = []
     for position in nesting.visible:
         view: Any = batch.field(position)
         nested = nesting.field_at(position)
         if nested is not None:
             converted.append(_nested(nested, view, batch, convert))
-        elif position in padded:
-            converted.append(_pad([np.asarray(row) for row in view], convert))
+        elif position in joined:
+            rows = [np.asarray(row) for row in view]
+            converted.append(joined[position](rows, batch, convert))
         elif isinstance(view, list):
             converted.append([row if isinstance(row, str) else convert(row) for row in view])
         else:
@@ -88,10 +99,25 @@ def _nested(nested: NestedField, rows: Any, batch: _core.Batch, convert: Convert
     return made
 
 
-def _pad(rows: Sequence[NDArray[Any]], convert: Convert) -> Padded:
+def _pad(_: str, rows: Sequence[NDArray[Any]], batch: _core.Batch, convert: Convert) -> Padded:
     """Rows that differ in their first dimension, as one array with zeros behind their ends."""
     shapes = np.array([row.shape for row in rows], np.int64)
     data = np.zeros((len(rows), *shapes.max(axis=0)), rows[0].dtype)
     for place, row in zip(data, rows, strict=True):
         place[: len(row)] = row
     return Padded(convert(data), convert(shapes))
+
+
+def _stack(name: str, rows: Sequence[NDArray[Any]], batch: _core.Batch, convert: Convert) -> Any:
+    """Rows of one shape, as one array."""
+    for row, sample in zip(rows, batch.samples(), strict=True):
+        if row.shape != rows[0].shape:
+            raise InvalidArgumentError(
+                f"field {name!r} with ragged='error': sample {sample} has shape {row.shape}, the "
+                f"first of its batch, sample {batch.samples()[0]}, {rows[0].shape}; leave ragged "
+                "out for a list of arrays, or give ragged='pad'"
+            )
+    return convert(np.stack(rows))
+
+
+_JOINS: dict[str | None, Callable[..., Any]] = {"pad": _pad, "error": _stack}

@@ -27,6 +27,7 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 Ids = NDArray[np.uint64]
 
+BATCH_MAX = 2**24  # samples
 _PASSES_MAX, _MORE_MAX = 64, 2**20  # of the dataset, and samples, that an epoch may have
 _ORIGINS_MAX = 64  # epochs that a loader can go back
 
@@ -410,6 +411,12 @@ def _id(name: str, sample: Any) -> int:
     return number
 
 
+def planned_batch_size(batch_sampler: Any, batch_size: int) -> int:
+    """The samples of a batch for which memory is divided."""
+    known = getattr(batch_sampler, "batch_size", None)
+    return known if isinstance(known, int) and 1 <= known <= BATCH_MAX else batch_size
+
+
 def sampler_source(
     sampler: Iterable[Any] | None,
     batch_sampler: Iterable[Iterable[Any]] | None,
@@ -417,13 +424,7 @@ def sampler_source(
     drop_last: bool,
     samples: int,
 ) -> SamplerSource:
-    """Returns the source of a loader's epochs if it has a sampler, and adapts its options.
-    `samples`: of the dataset."""
+    """The source of a loader's epochs if it has a sampler. `samples`: of the dataset."""
     source = SamplerSource(sampler, batch_sampler, options.batch_size, drop_last)
     source.samples_max = _MORE_MAX + _PASSES_MAX * samples
-    # The loader's own plan is not used: use options that every plan accepts.
-    options.drop_last = False
-    known = getattr(batch_sampler, "batch_size", None)
-    if isinstance(known, int) and 1 <= known <= 2**24:
-        options.batch_size = known  # The batch size for which memory is divided.
     return source

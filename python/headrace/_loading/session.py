@@ -10,10 +10,10 @@ from typing import Any
 
 from headrace import _core
 from headrace._dataset import Dataset
-from headrace._nodes.plan import NodePlan, connect_nodes
-from headrace._nodes.process import NodePlace, closed_core, open_core
+from headrace._loading.options import Resolved
+from headrace._nodes.plan import connect_nodes
+from headrace._nodes.process import closed_core, open_core
 from headrace._workers import Core, Transformer
-from headrace.tiers import Part
 
 _log = logging.getLogger("headrace.loader")
 
@@ -26,24 +26,19 @@ class Session:
     """
 
     def __init__(
-        self,
-        dataset: Dataset,
-        options: _core.LoaderOptions,
-        place: NodePlace | None,
-        part: Part | None,
-        transformer: Transformer | None,
-        nodes: NodePlan | None = None,
+        self, dataset: Dataset, resolved: Resolved, transformer: Transformer | None
     ) -> None:
-        """Opens the core with `options`, which the caller may change later.
+        """Opens the core.
 
         Raises: what opening a core loader raises; FailedPreconditionError for a part in use.
         """
         self._dataset = dataset
-        self._options = options
-        self.place = place
-        self._part = part
+        self.options = resolved.options
+        """Of the core that is open."""
+        self.place = resolved.place
+        self._part = resolved.part
         self._transformer = transformer
-        self._nodes = nodes
+        self._nodes = resolved.nodes
         self._pid = os.getpid()
         self._addresses: list[str] = []  # of all nodes, if this rank connected them
         self.core: Core = self._open()
@@ -53,15 +48,15 @@ class Session:
             self._part.take(self)
         core = None
         try:
-            core = open_core(self._dataset, self._options, self.place, self)
+            core = open_core(self._dataset, self.options, self.place, self)
             self._addresses = connect_nodes(core, self._nodes, self.place)
             _log.info(
                 "opened %s: order %s %s, rank %d of %d, %d steps an epoch",
                 self._dataset.path,
-                self._options.order.name,
+                self.options.order.name,
                 core.order_parameters,
-                self._options.rank,
-                self._options.world_size,
+                self.options.rank,
+                self.options.world_size,
                 core.steps_per_epoch,
             )
             return core if self._transformer is None else self._transformer.around(core)
@@ -89,18 +84,20 @@ class Session:
             return None
         return {"node": self._nodes.node, "addresses": self._addresses}
 
-    def reopen(self, undo: Callable[[], None], give_up: Callable[[], None]) -> None:
-        """Opens a new core, for options that have changed since.
+    def reopen(self, options: _core.LoaderOptions, give_up: Callable[[], None]) -> None:
+        """Opens a new core, with other options.
 
-        If it cannot be opened, or Ctrl-C comes meanwhile, calls `undo`, which restores the options,
-        opens a core for those again, and raises the error. If that fails, too, there is no open
-        core: calls `give_up`, which closes the loader.
+        If it cannot be opened, or Ctrl-C comes meanwhile, opens a core with those of before, and
+        raises the error. If that fails, too, there is no open core: calls `give_up`, which closes
+        the loader.
         """
+        before = self.options
         try:
             self._close_core()
+            self.options = options
             self.core = self._open()
         except BaseException:
-            undo()
+            self.options = before
             with ExitStack() as otherwise:
                 otherwise.callback(give_up)
                 self._close_core()  # Again, because Ctrl-C may have come before; it may be closed.

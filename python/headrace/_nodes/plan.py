@@ -222,30 +222,27 @@ def _addresses(wanted: Nodes, count: int) -> list[str]:
     return list(given)
 
 
-def set_nodes(options: _core.LoaderOptions, plan: NodePlan | None) -> None:
-    """Writes into the options where this node listens."""
+def options_for_nodes(plan: NodePlan | None) -> dict[str, Any]:
+    """What the core's options say of other nodes: where this one listens, and what it asks."""
     if plan is None:
-        return
+        return {}
     wanted = plan.given
-    options.asks_by_progress = wanted.ask == "progress"
     files = ("authority", "certificate", "key")
     given = [getattr(wanted, name) for name in files]
     if any(given) and not all(given):
         raise InvalidArgumentError(
             "Nodes.certificate, key and authority: give all three files, or none"
         )
-    authority, certificate, key = (
-        given_path(f"Nodes.{name}", each) if each else ""
-        for name, each in zip(files, given, strict=True)
-    )
-    options.set_nodes(
-        plan.listen,
-        flag("Nodes.open_network", wanted.open_network),
-        authority,
-        certificate,
-        key,
-        wanted.certificate_name or "",
-    )
+    secured = {
+        name: given_path(f"Nodes.{name}", file) if file else ""
+        for name, file in zip(files, given, strict=True)
+    }
+    nodes = {
+        "address": plan.listen,
+        "open_network": flag("Nodes.open_network", wanted.open_network),
+        "name": wanted.certificate_name or "",
+    }
+    return {"nodes": nodes | secured, "tiers": {"asks_by_progress": wanted.ask == "progress"}}
 
 
 def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -62,8 +64,8 @@ class Cache(Group):
     >>> hr.Loader(path, 256, tiers=[hr.tiers.Ram("8GiB")], cache=hr.Cache(placement="pinned"))
 
     Args:
-        placement: the policy that fills and empties tiers: "coordinated", "frequency", "pinned",
-            "first_touch", "reuse", "belady", "lru" or "none"; `headrace docs placements`.
+        placement: the policy that fills tiers: "coordinated", "frequency", "pinned", "first_touch",
+            "reuse", "belady", "lru" or "none"; `headrace docs placements`.
         horizon: number of epochs to plan ahead; default: `epochs=` of the loader, otherwise 16.
         budget: a part of a `headrace.tiers.Budget` that several loaders share. It replaces the
             loader's `memory` and `tiers`.
@@ -193,6 +195,16 @@ class Engine(Group):
     profile: MachineProfile | str | os.PathLike[str] | None = None
     schedule: str | os.PathLike[str] = "shared_deadline"
     monitor: bool | None = None
+
+
+def described(kind: type) -> dict[str, str]:
+    """What the docstring of a class says of each argument, below "Args:"."""
+    _, _, listed = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
+    listed = re.split(r"\n\n|\n(?=\S)", listed)[0]
+    found = {}
+    for names, text in re.findall(r"^    ([\w, ]+): ((?:.|\n(?!    \w))+)", listed, re.MULTILINE):
+        found.update(dict.fromkeys(names.split(", "), " ".join(text.split())))
+    return found
 
 
 Kind = TypeVar("Kind", bound=Group)

@@ -25,11 +25,20 @@ __all__ = [
     "Transformer",
     "batch_type",
     "dict_type",
+    "options_for_workers",
     "split_transform",
 ]
 
 Core = _core.Loader | InlineCore | PooledCore
 """The source from which `Loader` takes batches."""
+
+
+def options_for_workers(python: WorkerOptions | None) -> dict[str, Any]:
+    """What the core's options say of batches that worker processes take."""
+    if python is None or not python.workers:
+        return {}
+    behind = batches_in_hand_max(python)
+    return {"shared_batches": True, "worker_results": True, "batches_behind": behind}
 
 
 class Transformer:
@@ -38,20 +47,16 @@ class Transformer:
     def __init__(
         self,
         python: WorkerOptions,
-        options: _core.LoaderOptions,
+        seed: int,
         convert: Convert,
         with_ids: bool,
         batch: Callable[..., Any],
     ) -> None:
         """`batch` makes one of its fields, and of the numbers of its samples."""
         self._python = python
-        self._seed = options.seed
+        self._seed = seed
         self._output = Output(convert, with_ids, batch if python.are_fields else None)
-        options.shared_batches = options.worker_results = python.workers > 0
-        options.batches_behind = batches_in_hand_max(python) if python.workers else 0
-        self._workers = (
-            WorkerProcesses(python, options.seed, self._output) if python.workers else None
-        )
+        self._workers = WorkerProcesses(python, seed, self._output) if python.workers else None
 
     @property
     def are_fields(self) -> bool:

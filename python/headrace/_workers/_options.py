@@ -47,7 +47,7 @@ def split_transform(
     *,
     decode: bool | None = None,
     workers: Workers | int | None,
-    ragged: str,
+    ragged: Ragged | None,
 ) -> tuple[Any, WorkerOptions | None]:
     """Splits `transform` into its native part and its Python part, if there is one.
 
@@ -57,7 +57,8 @@ def split_transform(
     pool = workers if isinstance(workers, Workers) else Workers(workers)
     collate_fn = pool.collate_fn
     choice("Workers.start", pool.start, words(WorkerStart))
-    choice("ragged", ragged, words(Ragged))
+    if ragged is not None:
+        choice("ragged", ragged, words(Ragged))
     for each in transform if isinstance(transform, tuple) else (transform,):
         check_was_made("transform", each)
     native, function = transform, None
@@ -89,14 +90,14 @@ def split_transform(
                 f"{needless[0]}: there is no Python callable to run, as transform= or "
                 "Workers.collate_fn; leave it out: reading and decoding need no workers"
             )
-        if ragged != "error" and "list" not in fields.values():
+        if ragged not in (None, "error") and "list" not in fields.values():
             raise InvalidArgumentError(
                 f"ragged={ragged!r}: no field has arrays of different lengths (batches hold text, "
                 "bytes and encoded images as lists anyway), and there is no Python callable whose "
                 "results could differ in shape; leave it out"
             )
         return native, None
-    if collate_fn is not None and ragged != "error":
+    if collate_fn is not None and ragged is not None:
         raise InvalidArgumentError(
             f"ragged={ragged!r} with Workers.collate_fn, which makes the batches: leave one "
             "of them out"
@@ -110,7 +111,7 @@ def split_transform(
         pool.init_fn,
         count,
         pool.start,
-        ragged,
+        ragged or "error",
         decoded,
         library is not None and collate_fn is None,
     )

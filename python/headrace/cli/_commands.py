@@ -28,7 +28,7 @@ from headrace.cli._parts.options import (
     On,
     Skip,
     SplitName,
-    Workers,
+    Threads,
 )
 from headrace.cli._parts.progress import bar, counting
 from headrace.errors import InvalidArgumentError
@@ -121,14 +121,14 @@ def index(
 
 
 def _decoded(
-    dataset: _dataset.Dataset, failures: str | None, workers: int | None = None
+    dataset: _dataset.Dataset, failures: str | None, threads: int | None = None
 ) -> tuple[list[_checks.Problem], list[str]]:
     """Decodes every sample, and writes those that fail into the file `failures`. Also the names
     that cannot be written there."""
     if failures is not None:
         check_outside("--failures", failures, _dataset.image_folder(dataset))
     with bar(f"decoding {dataset.path}", in_bytes=False) as progress:
-        problems = _decoding.decode(dataset, workers=workers, progress=progress)
+        problems = _decoding.decode(dataset, threads=threads, progress=progress)
     if failures is None:
         return problems, []
     return problems, _decoding.write_failures(failures, dataset, problems)
@@ -181,12 +181,8 @@ def pack(
     format: FormatName = None,
     options: FormatOptions = None,
     split: SplitName = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of threads, default: two for each core, at most 8; or of Ray's tasks."
-        ),
-    ] = None,
+    threads: Threads = None,
+    jobs: Annotated[int | None, typer.Option(help="Ray's tasks at a time.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing pack.")] = False,
     restart: Annotated[
         bool, typer.Option(help="Discard the finished part of an interrupted run.")
@@ -215,19 +211,23 @@ def pack(
         shard_bytes=parse_bytes(shard_size, "--shard-size"),
         shards_over=shards_over,
     )
+    if on is None and jobs is not None:
+        raise InvalidArgumentError("--jobs: is for packing with --on ray; give --threads")
+    if on is not None and threads is not None:
+        raise InvalidArgumentError("--threads: is for packing without --on ray; give --jobs")
     tasks = None
     if on is not None:
         choice("--on", on, ("ray",))
         from headrace.ray import pack_tasks
 
-        tasks, workers = pack_tasks(workers), None
+        tasks = pack_tasks(jobs)
     dataset = _open(source, skip, format, options, split)
     with bar(f"packing {source}", in_bytes=True) as progress:
         result = write_pack(
             dataset,
             target,
             parameters,
-            workers=workers,
+            workers=threads,
             overwrite=overwrite,
             restart=restart,
             progress=progress,
@@ -291,7 +291,7 @@ def verify(
             metavar="K", help="Only the files at this home, as on the node of it; may be repeated."
         ),
     ] = None,
-    workers: Workers = None,
+    threads: Threads = None,
     decode: Decode = False,
     failures: Failures = None,
     format: FormatName = None,
@@ -311,8 +311,8 @@ def verify(
         )
     dataset = _open(path, skip, format, options, split)
     with bar(f"verifying {path}", in_bytes=False) as progress:
-        report = _checks.verify(dataset, homes=home, workers=workers, progress=progress)
-    problems, unlisted = _decoded(dataset, failures, workers) if decode else ([], [])
+        report = _checks.verify(dataset, homes=home, threads=threads, progress=progress)
+    problems, unlisted = _decoded(dataset, failures, threads) if decode else ([], [])
     if as_json:
         result = {"path": dataset.path, "ok": report.ok and not problems}
         result |= dataclasses.asdict(report)

@@ -11,87 +11,40 @@ from headrace import _core, _dataset
 from headrace._arguments import integer
 from headrace.cli._commands import find_dataset, format_row
 from headrace.cli._parts import orders as _orders
-from headrace.cli._parts.options import FormatName, FormatOptions, Skip, SplitName
+from headrace.cli._parts.job import OrderOptions, with_options
+from headrace.cli._parts.options import Json
 from headrace.errors import InvalidArgumentError
-from headrace.formats._base.format import Format
 
 _IDS_A_LINE = 16
-
-Dataset = Annotated[
-    str | None,
-    typer.Argument(help="A folder, a pack or an index file.", show_default=False),
-]
-OrderName = Annotated[str, typer.Option(help="exact, batch, epoch or redox.")]
-Samples = Annotated[int | None, typer.Option(help="Plan this many samples, without a dataset.")]
-BlockSamples = Annotated[
-    int | None, typer.Option(help="Samples a block; default: the dataset's blocks, or 64.")
-]
-Memory = Annotated[
-    str | None, typer.Option(help="Memory of the order's pool: 10% of the dataset, or bytes.")
-]
-Batch = Annotated[int | None, typer.Option(help="Samples a step, of all ranks; default: 256.")]
-Epochs = Annotated[int, typer.Option(help="Number of epochs to plan.")]
-Ranks = Annotated[int, typer.Option(help="Ranks that share each batch.")]
-Seed = Annotated[int, typer.Option(help="Seed of the order.")]
-DropLast = Annotated[bool, typer.Option("--drop-last", help="Drop the last, smaller batch.")]
-Unshuffled = Annotated[bool, typer.Option("--no-shuffle", help="Samples in storage order.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A parameter of the order (headrace docs orders); may be repeated.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+_OF_DATASET = {
+    "format": "says how to read a DATASET",
+    "split": "is a part of a DATASET",
+    "skip": "leaves out samples of a DATASET",
+}
 
 
-def open_source(
-    dataset: str | None,
-    settings: list[str] | None,
-    samples: int | None,
-    block_samples: int | None,
-    skip: list[str] | None,
-    row: Format | None,
-    split: str | None,
-) -> tuple[_orders.Source, dict[str, str]]:
-    """The samples to plan, and the order's parameters as given. `row`: the dataset's format."""
-    parameters = _orders.parse_settings(settings)
-    if row is not None and dataset is None:
-        raise InvalidArgumentError("--format: says how to read a DATASET; give its path, too")
-    if split is not None and dataset is None:
-        raise InvalidArgumentError("--split: is a part of a DATASET; give its path, too")
-    if skip and dataset is None:
-        raise InvalidArgumentError("--skip: leaves out samples of a DATASET; give its path, too")
-    found = None if dataset is None else find_dataset(dataset, skip, row, split)
-    if found is not None:
-        _dataset.check_has_samples("planning dataset", found)
-    return _orders.make_source(found, samples, block_samples), parameters
+def open_source(job: OrderOptions) -> _orders.Source:
+    """The samples to plan."""
+    row = format_row(job.format, job.options, job.dataset)
+    for option, given in (("format", job.format), ("split", job.split), ("skip", job.skip)):
+        if given and job.dataset is None:
+            raise InvalidArgumentError(f"--{option}: {_OF_DATASET[option]}; give its path, too")
+    if job.dataset is None:
+        return _orders.make_source(None, job.samples, job.block_samples)
+    found = find_dataset(job.dataset, job.skip, row, job.split)
+    _dataset.check_has_samples("planning dataset", found)
+    return _orders.make_source(found, job.samples, job.block_samples)
 
 
+@with_options
 def order(
-    dataset: Dataset = None,
-    order: OrderName = "exact",
-    samples: Samples = None,
-    block_samples: BlockSamples = None,
-    memory: Memory = None,
-    batch: Batch = None,
-    epochs: Epochs = 1,
-    ranks: Ranks = 1,
+    job: OrderOptions,
     rank: Annotated[
         int | None, typer.Option(help="Only this rank's samples; default: all.")
     ] = None,
-    seed: Seed = 0,
-    drop_last: DropLast = False,
-    no_shuffle: Unshuffled = False,
-    settings: Settings = None,
     limit: Annotated[
         int | None, typer.Option(help="Number of samples to print; default: 64.")
     ] = None,
-    skip: Skip = None,
-    format: FormatName = None,
-    options: FormatOptions = None,
-    split: SplitName = None,
     hash_only: Annotated[bool, typer.Option("--hash", help="Print a hash of the order.")] = False,
     dump: Annotated[
         int | None,
@@ -105,23 +58,9 @@ def order(
 
     Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
     """
-    source, given = open_source(
-        dataset, settings, samples, block_samples, skip, format_row(format, options, dataset), split
-    )
-    planned = _orders.make_planned(
-        source,
-        order,
-        given,
-        memory=memory,
-        batch=batch,
-        ranks=ranks,
-        seed=seed,
-        shuffle=not no_shuffle,
-        drop_last=drop_last,
-        epochs=epochs,
-    )
-    if rank is not None and not 0 <= rank < ranks:
-        raise InvalidArgumentError(f"--rank: got {rank}, must be in [0, {ranks - 1}]")
+    planned = _orders.make_planned(open_source(job), job)
+    if rank is not None and not 0 <= rank < job.ranks:
+        raise InvalidArgumentError(f"--rank: got {rank}, must be in [0, {job.ranks - 1}]")
     if limit is not None and limit < 0:
         raise InvalidArgumentError(f"--limit: got {limit}, must be at least 0")
     if dump is not None:

@@ -18,27 +18,14 @@ from rich.table import Table
 from headrace import _core, _dataset, orders, tiers
 from headrace._arguments import integer
 from headrace._loading.arguments import alike_labels
-from headrace._loading.options import (
-    core_options,
-    set_order_parameters,
-    set_profile,
-    set_tiers,
-)
+from headrace._loading.options import LoaderArguments, core_options
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
-from headrace._nodes.ranks import Ranks
-from headrace._options.groups import Sharding
+from headrace._options.groups import Cache, Engine, Sharding
 from headrace._units import counted, format_bytes
 from headrace.cli._commands import find_dataset, format_row
-from headrace.cli._order_commands import (
-    BlockSamples,
-    DropLast,
-    Json,
-    OrderName,
-    Settings,
-    Unshuffled,
-)
 from headrace.cli._parts import orders as _orders
-from headrace.cli._parts.options import FormatName, FormatOptions, Skip, SplitName
+from headrace.cli._parts.job import JobOptions, of_loader, with_options
+from headrace.cli._parts.options import Json
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.outside import check_outside
 from headrace.profile import MachineProfile, Prediction, load, predict_epoch
@@ -47,35 +34,27 @@ from headrace.profile._advice import parse_demand
 _WIDEST = 2000  # characters of a line
 
 
+@with_options
 def plan(
+    job: JobOptions,
     dataset: Annotated[str, typer.Argument(help="A folder, a pack or an index file.")],
-    order: OrderName = "exact",
-    batch: Annotated[int, typer.Option(help="Samples a step, of one rank.")] = 256,
+    batch: Annotated[int, of_loader("batch_size")] = 256,
     epochs: Annotated[
         int, typer.Option(help="Number of epochs to plan, from the first; at most --job-epochs.")
     ] = 3,
     job_epochs: Annotated[
         int | None, typer.Option(help="Epochs of the whole job; placements look ahead to its end.")
-    ] = None,
+    ] = LoaderArguments.epochs,
     ranks: Annotated[int, typer.Option(help="Ranks of the job, each a node of its own.")] = 1,
     rank: Annotated[int, typer.Option(help="The rank whose reads are planned.")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the order.")] = 0,
-    drop_last: DropLast = False,
-    no_shuffle: Unshuffled = False,
-    block_samples: BlockSamples = None,
-    settings: Settings = None,
-    memory: Annotated[
-        str | None, typer.Option(help="Memory of the loader: bytes, or a share of the machine's.")
-    ] = None,
+    memory: Annotated[str | None, of_loader("memory")] = None,
     ram: Annotated[str | None, typer.Option(help="A tier in memory of this capacity.")] = None,
     tier: Annotated[
         list[str] | None,
         typer.Option(metavar="FOLDER=CAPACITY", help="A tier in a folder; may be repeated."),
     ] = None,
-    placement: Annotated[
-        str, typer.Option(help="The policy that fills tiers: " + ", ".join(tiers.PLACEMENTS))
-    ] = "coordinated",
-    horizon: Annotated[int | None, typer.Option(help="Epochs that the policy looks ahead.")] = None,
+    placement: Annotated[str, of_loader("placement", group=Cache)] = Cache.placement,
+    horizon: Annotated[int | None, of_loader("horizon", group=Cache)] = Cache.horizon,
     profile: Annotated[
         Path | None, typer.Option(help="A machine profile, to predict times.")
     ] = None,
@@ -83,10 +62,6 @@ def plan(
         str | None,
         typer.Option(metavar="RATE", help="The rate of the training: 1200 (samples/s) or 500MB/s."),
     ] = None,
-    skip: Skip = None,
-    format: FormatName = None,
-    format_options: FormatOptions = None,
-    split: SplitName = None,
     schedule: Annotated[
         Path | None,
         typer.Option(
@@ -108,8 +83,8 @@ def plan(
     Example: [bold]headrace plan /data/images --ram 8GiB --placement coordinated
     --profile machine.toml[/bold]
     """
-    row = format_row(format, format_options, dataset)
-    source = find_dataset(dataset, skip, row, split)
+    row = format_row(job.format, job.options, dataset)
+    source = find_dataset(dataset, job.skip, row, job.split)
     _dataset.check_has_samples("planning dataset", source)
     integer("--epochs", epochs, 1, 2**24)
     machine = None if profile is None else load(profile)
@@ -126,26 +101,25 @@ def plan(
         raise InvalidArgumentError(
             f"--epochs {epochs}: the job has --job-epochs {job_epochs}; plan at most these"
         )
-    options = core_options(
-        source,
-        orders.as_order(order),
+    parameters = _orders.parse_settings(job.settings)
+    if job.block_samples is not None:
+        parameters["block_samples"] = str(job.block_samples)
+    given = LoaderArguments(
         batch_size=batch,
-        shuffle=not no_shuffle,
-        seed=seed,
-        drop_last=drop_last,
-        ranks=Ranks(Sharding(rank=rank, world_size=ranks)),
+        shuffle=not job.no_shuffle,
+        seed=job.seed,
+        drop_last=job.drop_last,
         epochs=job_epochs,
         memory=memory,
-        tiers=[],
+        sharding=Sharding(rank=rank, world_size=ranks),
+        cache=Cache(placement=placement, horizon=horizon),  # type: ignore[arg-type]  # Checked.
+        engine=Engine(profile=machine),
     )
-    parameters = _orders.parse_settings(settings)
-    if block_samples is not None:
-        parameters["block_samples"] = str(block_samples)
-    set_order_parameters(options, _orders.order_values(parameters))
-    set_tiers(options, wanted, placement, horizon)
+    spec = orders.core_order(orders.as_order(job.order), source)
+    spec = spec.with_parameters(_orders.order_values(parameters))
+    options = core_options(source, given, order=spec, tiers=wanted)
     if machine is not None:
         machine = tiers.profile_with_tiers(machine, wanted)
-        set_profile(options, machine)
     elif demand is not None:
         raise InvalidArgumentError(
             "--demand: says nothing without --profile, which predicts times; give both"
@@ -165,13 +139,13 @@ def plan(
     names = [each.path or "RAM" for each in wanted] if planned and planned[0].tiers else []
     resolved, expected = planner.order_parameters, planner.expected_inflation
     if as_json:
-        taken = {"order": order, "parameters": resolved, "expected": expected}
+        taken = {"order": job.order, "parameters": resolved, "expected": expected}
         print(json.dumps(taken | _plain(planned, predicted, names)))
         return
     _print(planned, predicted, names, ranks)
     told = ", ".join(f"{name} {value}" for name, value in resolved.items())
-    print(f"order {order}: {told}" if told else f"order {order}")
-    if alike := alike_labels(order, expected):
+    print(f"order {job.order}: {told}" if told else f"order {job.order}")
+    if alike := alike_labels(job.order, expected):
         print(f"note: {alike}")
 
 
@@ -183,7 +157,8 @@ def _write_schedule(
     local_ranks: int,
     step_seconds: float,
 ) -> None:
-    options.ranks = integer("--local-ranks", local_ranks, 1, options.world_size)
+    local = integer("--local-ranks", local_ranks, 1, options.world_size)
+    options = options.replace(job={"ranks": local})
     if not 0 <= step_seconds < math.inf:
         raise InvalidArgumentError(f"--step-seconds: got {step_seconds}, must be at least 0")
     steps = epochs * _core.EpochPlanner(source.index, options).steps_per_epoch

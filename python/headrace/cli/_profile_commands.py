@@ -23,6 +23,7 @@ from headrace._options.groups import Nodes
 from headrace._units import counted, format_bytes
 from headrace.cli._commands import _open
 from headrace.cli._parts import orders as _orders
+from headrace.cli._parts.job import OrderOptions
 from headrace.cli._parts.options import DatasetPath, FormatName, FormatOptions, Json, SplitName
 from headrace.cli._parts.progress import bar
 from headrace.cli._plots import profile_plot
@@ -148,7 +149,7 @@ def _label_inflation(
         return None
     source = _orders.make_source(dataset, None, block_samples)
     try:
-        planned = _orders.make_planned(source, order, {})
+        planned = _orders.make_planned(source, OrderOptions(order=order))
     except InvalidArgumentError:  # this machine has no memory for a pool of such blocks
         return None
     expected = planned.expected_inflation()

@@ -11,42 +11,27 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace import _core
 from headrace._dataset import image_folder
 from headrace._units import counted
-from headrace.cli import _order_commands as options
-from headrace.cli._commands import format_row
+from headrace.cli._order_commands import open_source
 from headrace.cli._parts import orders as _orders
 from headrace.cli._parts import quality as _quality
-from headrace.cli._parts.options import FormatName, FormatOptions, Skip, SplitName
+from headrace.cli._parts.job import OrderOptions, with_options
+from headrace.cli._parts.options import Json
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.outside import check_outside
 
 
+@with_options
 def quality(
-    dataset: options.Dataset = None,
-    order: options.OrderName = "exact",
+    job: OrderOptions,
     ids: Annotated[
         Path | None,
         typer.Option(help="Measure this log of sample numbers (.npy or text) of any loader."),
     ] = None,
-    samples: options.Samples = None,
-    block_samples: options.BlockSamples = None,
-    memory: options.Memory = None,
-    batch: options.Batch = None,
-    epochs: options.Epochs = 1,
-    ranks: options.Ranks = 1,
     ranks_per_node: Annotated[int, typer.Option(help="Report nodes of this many ranks, too.")] = 1,
-    seed: options.Seed = 0,
-    drop_last: options.DropLast = False,
-    no_shuffle: options.Unshuffled = False,
-    settings: options.Settings = None,
-    skip: Skip = None,
-    format: FormatName = None,
-    format_options: FormatOptions = None,
-    split: SplitName = None,
     plot: Annotated[Path | None, typer.Option(help="Write a chart (.png).")] = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Measure the shuffle of an order, or of the log of any loader.
 
@@ -57,31 +42,20 @@ def quality(
     """
     if plot is not None and plot.suffix.lower() != ".png":
         raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
-    row = format_row(format, format_options, dataset)
-    source, given = options.open_source(dataset, settings, samples, block_samples, skip, row, split)
+    source = open_source(job)
     if plot is not None and source.dataset is not None:
         check_outside("--plot", plot, image_folder(source.dataset))
     first: _orders.Ids
     if ids is None:
-        planned = _orders.make_planned(
-            source,
-            order,
-            given,
-            memory=memory,
-            batch=batch,
-            ranks=ranks,
-            seed=seed,
-            shuffle=not no_shuffle,
-            drop_last=drop_last,
-            epochs=epochs,
-        )
+        planned = _orders.make_planned(source, job)
         result = _quality.measure(planned, ranks_per_node)
         first = _quality.first_epoch_ids(planned) if plot else np.empty(0, np.uint64)
     else:
-        _refuse_with_ids(order, given, memory, ranks)
+        _refuse_with_ids(job)
         log = source.places(_quality.read_ids(ids))
-        result = _quality.measure_ids(source, log, 256 if batch is None else batch, epochs)
-        first = log[: len(log) // epochs]
+        batch = 256 if job.batch is None else job.batch
+        result = _quality.measure_ids(source, log, batch, job.epochs)
+        first = log[: len(log) // job.epochs]
     result |= {"samples": source.samples, "blocks": source.blocks.block_count}
     if plot is not None:
         from headrace.cli._plots.quality_plot import draw
@@ -93,8 +67,9 @@ def quality(
         _print(result)
 
 
-def _refuse_with_ids(order: str, given: dict[str, str], memory: str | None, ranks: int) -> None:
-    if order != _core.order_names()[0] or given or memory is not None or ranks != 1:
+def _refuse_with_ids(job: OrderOptions) -> None:
+    is_plain = job.order == OrderOptions.order and job.ranks == OrderOptions.ranks
+    if not is_plain or job.settings or job.memory is not None:
         raise InvalidArgumentError(
             "--ids: a log has no order, parameters, memory or ranks; leave them out"
         )

@@ -10,8 +10,9 @@ namespace {
 
 // The one that the training loop works on, and the next.
 constexpr std::uint32_t kBatchesLeast = 2;
-constexpr std::uint32_t kBatchesAhead = 4;
-constexpr std::uint32_t kBatchesAheadMax = 64;
+// In work or ready, without prefetch=.
+constexpr std::uint32_t kUsefulBatchesMin = 4;
+constexpr std::uint32_t kUsefulBatchesMax = 64;
 
 // Rows that wait for reads: so many reads, or as many as hold so many bytes.
 constexpr std::uint32_t kReadsLeast = 64;
@@ -23,13 +24,13 @@ constexpr std::uint64_t kDefaultShare = 4;
 // What reads and batches must have, and what they can use.
 struct Flow {
   std::uint64_t batch = 0;  // bytes of one
-  std::uint64_t ahead = 0;  // batches
+  std::uint64_t batches_max = 0;
   std::uint64_t staging_least = 0;
   std::uint64_t staging_useful = 0;
 
   [[nodiscard]] std::uint64_t least() const { return staging_least + kBatchesLeast * batch; }
   [[nodiscard]] std::uint64_t useful() const {
-    return staging_useful + (ahead + kBatchesHeld) * batch;
+    return staging_useful + (batches_max + kBatchesHeld) * batch;
   }
 };
 
@@ -42,10 +43,8 @@ Flow FlowOf(const BudgetNeeds& needs) {
   const std::uint64_t rows = std::clamp<std::uint64_t>(
       kRowBytesAhead * needs.batch_size / flow.batch, std::min(kReadsLeast, needs.reads_in_flight),
       needs.reads_in_flight);
-  const std::uint64_t ahead_for_reads = 2 * rows / needs.batch_size + 2;
-  flow.ahead = needs.batches_ahead != 0
-                   ? needs.batches_ahead
-                   : std::clamp<std::uint64_t>(ahead_for_reads, kBatchesAhead, kBatchesAheadMax);
+  flow.batches_max = needs.prefetch.value_or(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+      2 * rows / needs.batch_size + 2, kUsefulBatchesMin, kUsefulBatchesMax)));
   flow.staging_useful =
       std::max(flow.staging_least, std::uint64_t{2} * needs.reads_in_flight * needs.read_bytes);
   return flow;
@@ -146,13 +145,14 @@ void DivideFlow(const BudgetNeeds& needs, const Flow& flow, std::uint64_t memory
       std::clamp(memory / 4, flow.staging_least,
                  std::min(flow.staging_useful, memory - kBatchesLeast * flow.batch));
   const std::uint64_t batches = std::min<std::uint64_t>(
-      (memory - budget.staging_bytes) / flow.batch, kBatchesAheadMax + kBatchesHeld);
+      (memory - budget.staging_bytes) / flow.batch, kUsefulBatchesMax + kBatchesHeld);
   budget.batch_bytes = batches * flow.batch;
-  std::uint64_t ahead = flow.ahead;
-  if (needs.batches_ahead == 0 && batches > kBatchesHeld)
-    ahead = std::max(ahead, batches - kBatchesHeld);
+  std::uint64_t batches_max = flow.batches_max;
+  if (!needs.prefetch.has_value() && batches > kBatchesHeld) {
+    batches_max = std::max(batches_max, batches - kBatchesHeld);
+  }
   budget.batches_max = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(ahead, 1, std::max<std::uint64_t>(batches, 1)));
+      std::clamp<std::uint64_t>(batches_max, 1, std::max<std::uint64_t>(batches, 1)));
 }
 
 // Adds room for stand-ins to that of batches, at most `left`.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/status.h"
 #include "observe/memory_budget.h"
@@ -13,11 +14,12 @@ struct BudgetNeeds {
   std::uint64_t memory_bytes = 0;  // set by the user; 0: as much as is useful
   // Of the machine; the default budget stays below a quarter of it.
   std::uint64_t memory_limit_bytes = 0;
-  std::uint64_t batch_bytes = 0;       // one batch
-  std::uint64_t batch_size = 1;        // samples
-  std::uint64_t read_bytes = 0;        // one read of average size
-  std::uint64_t read_bytes_max = 0;    // the largest known read
-  std::uint32_t batches_ahead = 0;     // set by the user; 0: the useful number
+  std::uint64_t batch_bytes = 0;     // one batch
+  std::uint64_t batch_size = 1;      // samples
+  std::uint64_t read_bytes = 0;      // one read of average size
+  std::uint64_t read_bytes_max = 0;  // the largest known read
+  // Batches in work or ready, set by the user; std::nullopt: the useful number.
+  std::optional<std::uint32_t> prefetch;
   std::uint32_t reads_in_flight = 64;  // of single samples or of blocks, whichever the order reads
 
   std::uint64_t stand_in_bytes = 0;  // the rows of a sample that replaces a smaller one; 0: none

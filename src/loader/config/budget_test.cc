@@ -15,8 +15,9 @@ TEST(BudgetTest, NeverPassesTheMemoryAllowedAndAlwaysHoldsTheLeast) {
                       .memory_limit_bytes = kGiB,
                       .batch_bytes = 1 + random.Below(200 * kMiB),
                       .batch_size = 1 + random.Below(512),
-                      .read_bytes = 1 + random.Below(kMiB),
-                      .batches_ahead = static_cast<std::uint32_t>(random.Below(3)) * 7};
+                      .read_bytes = 1 + random.Below(kMiB)};
+    const auto sevens = static_cast<std::uint32_t>(random.Below(3));
+    if (sevens != 0) needs.prefetch = sevens * 7;
     needs.read_bytes_max = needs.read_bytes + random.Below(4 * kMiB);
     const Result<Budget> budget = MakeBudget(needs);
     const std::uint64_t staging_least = std::max(needs.read_bytes_max, 2 * needs.read_bytes);

@@ -95,12 +95,12 @@ Status CheckLeftOut(const Index& index, const LoaderOptions& options) {
 }
 
 // Whether the ranks of this loader are all of a node that other nodes of the job can ask.
-bool HasPeers(const LoaderOptions& options) {
+bool HasPeers(const NodeOptions& options) {
   return options.nodes.has_value() && options.job.world_size > options.job.ranks;
 }
 
 // Of an order whose nodes exchange samples.
-Status CheckExchange(const LoaderOptions& options) {
+Status CheckExchange(const NodeOptions& options) {
   if (!options.job.exchange) return Status();
   if (!options.tiers.tiers.empty()) {
     return InvalidArgument(
@@ -137,20 +137,33 @@ Result<std::vector<BatchField>> SchemaOf(const Index& index, const LoaderOptions
   return schema;
 }
 
-// What is given is one rank's share of the node.
-void TakeForAllRanks(LoaderOptions& options) {
+NodeOptions ForAllRanks(const Index& index, const LoaderOptions& options) {
+  NodeOptions node{.fields = options.fields,
+                   .job = options.job,
+                   .order = options.order,
+                   .threads = UsableCores(),
+                   .io = options.io,
+                   .remedies = options.remedies,
+                   .on_error = options.on_error,
+                   .verify = options.verify,
+                   .shared_batches = options.shared_batches,
+                   .tiers = options.tiers,
+                   .model = options.model,
+                   .schedule = options.schedule,
+                   .nodes = options.nodes,
+                   .preprocess = options.preprocess};
   const std::uint32_t ranks = options.job.ranks;
-  options.threads =
-      options.threads == 0
-          ? UsableCores()
-          : static_cast<int>(std::min<std::uint64_t>(
-                std::uint64_t{ranks} * static_cast<std::uint64_t>(options.threads), kThreadsMax));
-  options.memory_bytes *= ranks;
-  for (TierSpec& tier : options.tiers.tiers) tier.capacity_bytes *= ranks;
+  node.job.sample_count = index.sample_count() - options.order.left_out_count();
+  if (options.threads != 0) {
+    node.threads = static_cast<int>(std::min<std::uint64_t>(
+        std::uint64_t{ranks} * static_cast<std::uint64_t>(options.threads), kThreadsMax));
+  }
+  for (TierSpec& tier : node.tiers.tiers) tier.capacity_bytes *= ranks;
+  return node;
 }
 
 // A quarter of what is for reads, for parcels of one direction.
-std::uint64_t ParcelBytes(const LoaderOptions& options, const Budget& budget) {
+std::uint64_t ParcelBytes(const NodeOptions& options, const Budget& budget) {
   return options.job.exchange ? std::min(kParcelBytesMax, budget.staging_bytes / 4) : 0;
 }
 
@@ -163,30 +176,28 @@ std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes) {
 }  // namespace
 
 Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
-                                   LoaderOptions options) {
+                                   const LoaderOptions& options) {
   HEADRACE_RETURN_IF_ERROR(CheckLeftOut(*index, options));
-  options.job.sample_count = index->sample_count() - options.order.left_out_count();
-  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(options.job));
+  NodeOptions node = ForAllRanks(*index, options);
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(node.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, SchemaOf(*index, options));
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
   HEADRACE_RETURN_IF_ERROR(CheckStore(options.io, SchemeOf(index->root())));
   HEADRACE_RETURN_IF_ERROR(CheckTiers(options));
-  const std::uint32_t ranks = options.job.ranks;
-  TakeForAllRanks(options);
-  if (options.model.has_value()) HEADRACE_RETURN_IF_ERROR(CheckModel(*options.model));
-  HEADRACE_ASSIGN_OR_RETURN(
-      ResolvedOrder made,
-      ResolvedOrder::Make(index, options.job, options.order, HasPeers(options),
-                          options.model.has_value() ? &*options.model : nullptr));
+  const std::uint32_t ranks = node.job.ranks;
+  if (node.model.has_value()) HEADRACE_RETURN_IF_ERROR(CheckModel(*node.model));
+  HEADRACE_ASSIGN_OR_RETURN(ResolvedOrder made,
+                            ResolvedOrder::Make(index, node.job, node.order, HasPeers(node),
+                                                node.model.has_value() ? &*node.model : nullptr));
   const auto order = std::make_shared<ResolvedOrder>(std::move(made));
-  options.job.exchange = order->job().exchange;
-  HEADRACE_RETURN_IF_ERROR(CheckExchange(options));
+  node.job.exchange = order->job().exchange;
+  HEADRACE_RETURN_IF_ERROR(CheckExchange(node));
   if (std::ranges::all_of(schema, &BatchField::is_inline)) {
-    options.tiers.tiers.clear();  // All is in the index: there is nothing to keep.
+    node.tiers.tiers.clear();  // All is in the index: there is nothing to keep.
   }
-  HEADRACE_ASSIGN_OR_RETURN(const DecodedMemory decoded, DecodedMemoryOf(*index, options.io));
+  HEADRACE_ASSIGN_OR_RETURN(const DecodedMemory decoded, DecodedMemoryOf(*index, node.io));
   const SampleSizes sizes = LookAtSizes(*index, schema);
-  const std::uint64_t rows = std::min(options.job.batch_size, options.job.sample_count);
+  const std::uint64_t rows = std::min(node.job.batch_size, node.job.sample_count);
   const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
   std::uint64_t read_bytes = sizes.read_bytes_mean;
   if (order->reads_blocks()) {
@@ -195,36 +206,36 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   }
   const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
   const std::uint64_t scratch_bytes_max =
-      ScratchBytesMax(*index, schema, static_cast<std::uint64_t>(options.threads) / ranks + 1);
+      ScratchBytesMax(*index, schema, static_cast<std::uint64_t>(node.threads) / ranks + 1);
   const std::uint64_t stand_in_bytes =
-      options.on_error == OnError::kSubstitute ? sizes.stand_in_bytes_max : 0;
+      node.on_error == OnError::kSubstitute ? sizes.stand_in_bytes_max : 0;
   const auto needs_of = [&](std::uint32_t count) {
     return BudgetNeeds{
-        .memory_bytes = options.memory_bytes / ranks * count,
+        .memory_bytes = options.memory_bytes * count,
         .memory_limit_bytes = MemoryLimitBytes(),
         .batch_bytes = BufferPool::ChargedBytes(batch_bytes) * count,
         .batch_size = rows * count,
         .read_bytes = BufferPool::ChargedBytes(read_bytes + kWideningMax),
         .read_bytes_max = BufferPool::ChargedBytes(read_bytes_max + kWideningMax),
-        .batches_ahead = options.batches_ahead,
+        .prefetch = options.prefetch,
         .reads_in_flight =
             order->reads_blocks() ? kBlockReadsInFlight : SampleReadsInFlight(read_bytes),
         .stand_in_bytes = stand_in_bytes * count,
-        .tier_bytes = options.tiers.memory_bytes() / ranks * count,
+        .tier_bytes = node.tiers.memory_bytes() / ranks * count,
         .scratch_bytes_least = scratch_bytes_max == 0 ? 0 : kScratchBytesLeast * count,
         .scratch_bytes_max = scratch_bytes_max * count,
         .results = options.worker_results,
         .decoded_bytes_least = decoded.least(),
         .decoded_bytes_useful = decoded.useful()};
   };
-  HEADRACE_RETURN_IF_ERROR(order->Settle(ResidentRoom(needs_of(1), options.job.world_size)));
+  HEADRACE_RETURN_IF_ERROR(order->Settle(ResidentRoom(needs_of(1), node.job.world_size)));
   BudgetNeeds needs = needs_of(ranks);
   order->AddNeeds(needs);
-  if (!options.tiers.tiers.empty()) needs.pinned_bytes = 0;  // A tier does that, and more.
+  if (!node.tiers.tiers.empty()) needs.pinned_bytes = 0;  // A tier does that, and more.
   HEADRACE_ASSIGN_OR_RETURN(Budget budget, MakeBudget(needs));
-  const std::uint64_t parcel_bytes = ParcelBytes(options, budget);
+  const std::uint64_t parcel_bytes = ParcelBytes(node, budget);
   budget.staging_bytes -= 2 * parcel_bytes;
-  return LoaderConfig{.options = std::move(options),
+  return LoaderConfig{.options = std::move(node),
                       .schema = std::move(schema),
                       .steps_per_epoch = steps,
                       .order = order,

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -16,10 +18,28 @@ namespace headrace {
 class Index;
 class ResolvedOrder;
 
+// The options of all ranks of a node, which one engine serves. Numbers are of all of them together,
+// and none is left to be chosen.
+struct NodeOptions {
+  std::vector<LoaderField> fields;
+  OrderOptions job;
+  OrderSpec order;
+  int threads = 1;  // that decode
+  std::string io;
+  FileRemedies remedies;
+  OnError on_error = OnError::kRaise;
+  bool verify = true;
+  bool shared_batches = false;
+  TiersSpec tiers;  // none if the index has all that batches hold
+  std::optional<MachineModel> model;
+  std::string schedule;
+  std::optional<PeerListen> nodes;
+  std::vector<PreprocessModel::Row> preprocess;
+};
+
 // Options resolved for one dataset and one machine: every default filled in, the memory divided.
 struct LoaderConfig {
-  // With sample_count and threads filled in; capacities of all its ranks together.
-  LoaderOptions options;
+  NodeOptions options;
   std::vector<BatchField> schema;
   std::uint64_t steps_per_epoch = 0;
   std::shared_ptr<const ResolvedOrder> order;
@@ -35,10 +55,11 @@ struct LoaderConfig {
   [[nodiscard]] EngineOptions engine_options() const;
 };
 
-// Opens no file and starts no thread: files that the options name need not exist.
+// `options`: of the node's first rank, `options.job.rank`; others differ in their rank alone. Opens
+// no file and starts no thread: files that the options name need not exist.
 //
 // Errors: InvalidArgument  invalid options, which the message names; a budget below their needs
 Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
-                                   LoaderOptions options);
+                                   const LoaderOptions& options);
 
 }  // namespace headrace

@@ -68,13 +68,16 @@ struct OrderSpec {
 };
 HEADRACE_MEMBERS(OrderSpec, name, parameters, homes, costs, left_out)
 
+// What one rank sets; LoaderConfig has what follows from it for all ranks of its node.
 struct LoaderOptions {
   std::vector<LoaderField> fields;  // in this order; empty: every field of the dataset, as stored
   OrderOptions job;                 // sample_count is filled in
   OrderSpec order;
   // Budget of everything; 0: as much as is useful, at most a quarter of RAM.
   std::uint64_t memory_bytes = 0;
-  std::uint32_t batches_ahead = 0;          // at most; 0: the memory alone limits them
+  // Batches in work or ready, at most; std::nullopt: the memory alone limits them. What follows is
+  // Budget::batches_max.
+  std::optional<std::uint32_t> prefetch;
   int threads = 0;                          // decode threads; 0: one for each usable core
   std::string io = std::string(kAnyStore);  // the store that reads: see OpenStoreOptions
   FileRemedies remedies;  // the advice in error messages; depends on the dataset's format
@@ -99,8 +102,8 @@ struct LoaderOptions {
   // Preprocessing times of earlier runs, from a machine profile. A run updates them.
   std::vector<PreprocessModel::Row> preprocess;
 };
-HEADRACE_MEMBERS(LoaderOptions, job, order, fields, memory_bytes, batches_ahead, threads, io,
-                 remedies, on_error, verify, worker_results, shared_batches, batches_behind, tiers,
-                 model, schedule, nodes, preprocess)
+HEADRACE_MEMBERS(LoaderOptions, job, order, fields, memory_bytes, prefetch, threads, io, remedies,
+                 on_error, verify, worker_results, shared_batches, batches_behind, tiers, model,
+                 schedule, nodes, preprocess)
 
 }  // namespace headrace

@@ -23,8 +23,8 @@ void Count(std::uint64_t bytes, ReadCounts& counts) {
 }  // namespace
 
 Result<std::unique_ptr<EpochPlanner>> EpochPlanner::Make(std::shared_ptr<const Index> index,
-                                                         LoaderOptions options) {
-  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
+                                                         const LoaderOptions& options) {
+  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, options));
   std::unique_ptr<EpochPlanner> planner(new EpochPlanner(std::move(index), std::move(config)));
   HEADRACE_RETURN_IF_ERROR(planner->Begin());
   return planner;

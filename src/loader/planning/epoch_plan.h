@@ -44,7 +44,7 @@ class EpochPlanner {
  public:
   // Errors: those of ResolveConfig, and of making its order and placement
   static Result<std::unique_ptr<EpochPlanner>> Make(std::shared_ptr<const Index> index,
-                                                    LoaderOptions options);
+                                                    const LoaderOptions& options);
 
   // Returns the next epoch; std::nullopt after the last one.
   std::optional<PlannedEpoch> Next();

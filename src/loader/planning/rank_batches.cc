@@ -17,7 +17,7 @@ Result<std::unique_ptr<RankBatches>> RankBatches::Make(const std::shared_ptr<con
   }
   options.job.rank = rank - lane.place;
   options.job.ranks = lane.count;
-  HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, options));
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, config.order->MakeOrder(start));
   return std::unique_ptr<RankBatches>(new RankBatches(std::move(order), rank));
 }

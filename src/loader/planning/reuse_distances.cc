@@ -35,9 +35,9 @@ ReuseDistances CountReuse(UseStream& uses, std::uint32_t node, std::uint64_t blo
   return counts;
 }
 
-Result<ReuseDistances> CountReuse(const std::shared_ptr<const Index>& index, LoaderOptions options,
-                                  std::uint64_t epochs) {
-  HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, std::move(options)));
+Result<ReuseDistances> CountReuse(const std::shared_ptr<const Index>& index,
+                                  const LoaderOptions& options, std::uint64_t epochs) {
+  HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, options));
   const ResolvedOrder& order = *config.order;
   HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const BlockMap> blocks,
                             order.CacheBlocks(index, kUnitBytesMin));  // Sizes do not matter here.

@@ -28,7 +28,7 @@ ReuseDistances CountReuse(UseStream& uses, std::uint32_t node, std::uint64_t blo
 // index.
 //
 // Errors: those of ResolveConfig, and of making its order
-Result<ReuseDistances> CountReuse(const std::shared_ptr<const Index>& index, LoaderOptions options,
-                                  std::uint64_t epochs);
+Result<ReuseDistances> CountReuse(const std::shared_ptr<const Index>& index,
+                                  const LoaderOptions& options, std::uint64_t epochs);
 
 }  // namespace headrace

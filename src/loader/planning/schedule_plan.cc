@@ -175,7 +175,7 @@ LaneBudget LaneBudgetOf(const LoaderConfig& config) {
           .decodes = static_cast<std::uint32_t>(std::max(config.options.threads, 1))};
 }
 
-std::uint64_t TransformHash(const LoaderOptions& options) {
+std::uint64_t TransformHash(const NodeOptions& options) {
   Hasher128 hasher;
   for (const LoaderField& field : options.fields) {
     hasher.AddText(field.name);
@@ -244,9 +244,9 @@ Status CheckScheduleIsFor(const ScheduleHeader& schedule, const ScheduleHeader& 
 }
 
 Result<std::uint64_t> WriteSchedule(const std::shared_ptr<const Index>& index,
-                                    LoaderOptions options, const SchedulePlanOptions& plan) {
+                                    const LoaderOptions& options, const SchedulePlanOptions& plan) {
   HEADRACE_RETURN_IF_ERROR(CheckMayReplace(plan.path));
-  HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, options));
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order,
                             config.order->MakeOrder(plan.start));
   TierRoom room;

@@ -20,7 +20,7 @@ namespace headrace {
 LaneBudget LaneBudgetOf(const LoaderConfig& config);
 
 // A hash of the transform of a sample, equal in all runs: the key of preprocessing times.
-std::uint64_t TransformHash(const LoaderOptions& options);
+std::uint64_t TransformHash(const NodeOptions& options);
 
 // The header of a schedule for the job.
 ScheduleHeader MakeScheduleHeader(const Index& index, const LoaderConfig& config, Position start);
@@ -44,6 +44,6 @@ struct SchedulePlanOptions {
 // Errors: those of ResolveConfig, of making its order and placement, of MakeSchedule, of AtomicFile
 //         InvalidArgument  `path` is an existing file that is not a schedule
 Result<std::uint64_t> WriteSchedule(const std::shared_ptr<const Index>& index,
-                                    LoaderOptions options, const SchedulePlanOptions& plan);
+                                    const LoaderOptions& options, const SchedulePlanOptions& plan);
 
 }  // namespace headrace

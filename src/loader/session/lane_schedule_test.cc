@@ -122,7 +122,7 @@ class LaneScheduleTest : public ::testing::Test {
   [[nodiscard]] Result<std::unique_ptr<Session>> TryOpen(LoaderOptions options,
                                                          const std::string& schedule) const {
     options.schedule = schedule;
-    HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index_, std::move(options)));
+    HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index_, options));
     return Session::Open(index_, std::move(config));
   }
 

@@ -127,7 +127,7 @@ TEST(OpenStoreTest, AHomeThatIsNotAtItsNodeIsToldBeforeARun) {
   options.job = {.batch_size = 1, .world_size = 2, .rank = 1};
   options.order = {.name = "epoch", .parameters = {{"homes", std::int64_t{2}}}};
   options.nodes = PeerListen{};
-  auto config = ResolveConfig(index, std::move(options));
+  auto config = ResolveConfig(index, options);
   ASSERT_TRUE(config.ok()) << config.status().ToString();
   EXPECT_EQ(Session::Open(index, std::move(config).value()).status().ToString(),
             "FailedPrecondition: reading home 1 of 2 of a dataset: folder " + (folder / "home-1") +

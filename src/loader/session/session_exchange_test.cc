@@ -164,7 +164,7 @@ class SessionExchangeTest : public ::testing::Test {
           .name = "epoch",
           .parameters = {{"homes", std::int64_t{2}}, {"block_samples", std::int64_t{3}}}};
       options.nodes = PeerListen{};
-      auto config = ResolveConfig(dataset_.index(), std::move(options));
+      auto config = ResolveConfig(dataset_.index(), options);
       EXPECT_TRUE(config.ok()) << config.status().ToString();
       EXPECT_TRUE(config.value().options.job.exchange);
       auto opened =

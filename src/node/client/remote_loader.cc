@@ -17,9 +17,9 @@ constexpr std::int64_t kLookEveryNs = NodeState::kLookEveryNs;
 // How long a node may take to hear that a client goes.
 constexpr std::int64_t kGoodbyeNs = 1'000'000'000;
 
-// Of the batches that the node makes ahead, how many it may not hear of for a while: one in so
+// Of the batches that the node may have ready, how many it may not hear of for a while: one in so
 // many.
-constexpr std::uint32_t kNotesToBatchesAhead = 4;
+constexpr std::uint32_t kBatchesANote = 4;
 
 // How long the node may take to answer what it counts, and what it has to plan for.
 constexpr std::int64_t kCountsNs = 60'000'000'000;
@@ -288,7 +288,7 @@ Status RemoteLoader::On(SessionOpened opened) const {
   if (std::exchange(is_open_, true)) return WrongMessage("the job was opened twice");
   facts_ = std::move(opened.facts);
   peer_address_ = std::move(opened.peer_address);
-  link_->HoldNotes(opened.batches_ahead / kNotesToBatchesAhead);
+  link_->HoldNotes(opened.batches_max / kBatchesANote);
   return Status();
 }
 

@@ -29,7 +29,7 @@ namespace headrace {
 
 // Raised with every change of what messages say. The first message in either direction, and its
 // first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 10;
+inline constexpr std::uint32_t kNodeProtocol = 11;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
 
@@ -133,10 +133,10 @@ struct Refused {  // Why there is nothing more to say.
 HEADRACE_MEMBERS(Refused, status)
 struct SessionOpened {
   SessionFacts facts;
-  std::uint32_t batches_ahead = 0;  // of each rank, at most
-  std::string peer_address;         // where other nodes reach this one; empty: nowhere
+  std::uint32_t batches_max = 0;  // of each rank, in work or ready
+  std::string peer_address;       // where other nodes reach this one; empty: nowhere
 };
-HEADRACE_MEMBERS(SessionOpened, facts, batches_ahead, peer_address)
+HEADRACE_MEMBERS(SessionOpened, facts, batches_max, peer_address)
 struct NewMemory {  // Comes with its descriptor, before the first batch that lies in it.
   std::uint32_t memory = 0;
   std::uint64_t bytes = 0;

@@ -140,8 +140,8 @@ TEST(MessagesTest, WhatANodeSaysIsReadAsItWasSaid) {
   facts.inflation = ExpectedInflation{
       .sharing = 0.5, .of_labels = 1.25, .of_blocks_first = 3, .of_labels_first = 2.5};
   const auto opened = std::get<SessionOpened>(
-      Returned(NodeMessage(SessionOpened{.facts = facts, .batches_ahead = 7})));
-  EXPECT_EQ(opened.batches_ahead, 7);
+      Returned(NodeMessage(SessionOpened{.facts = facts, .batches_max = 7})));
+  EXPECT_EQ(opened.batches_max, 7);
   EXPECT_EQ(opened.facts.steps_per_epoch, 12);
   EXPECT_EQ(opened.facts.schema[0].dtype, DType::kFloat32);
   EXPECT_EQ(opened.facts.schema[0].shape, facts.schema[0].shape);

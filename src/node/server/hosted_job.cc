@@ -88,10 +88,10 @@ Status HostedJob::OpenFirst(const OpenSession& open, int pid) {
   NumaRequest numa;  // Where the others run is not known yet.
   numa.lane_cpus.resize(open.lanes);
   numa.lane_cpus[open.lane] = CpusOfProcess(pid);
-  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, std::move(options)));
+  HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, options));
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t left, admit_(config.memory_bytes()));
-  batches_ahead_ = config.budget.batches_max;
-  const LoaderOptions& resolved = config.options;
+  batches_max_ = config.budget.batches_max;
+  const NodeOptions& resolved = config.options;
   if (resolved.nodes.has_value() && resolved.job.world_size > open.lanes &&
       (!resolved.tiers.tiers.empty() || resolved.job.exchange)) {
     HEADRACE_ASSIGN_OR_RETURN(nodes_,
@@ -153,7 +153,7 @@ void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSess
     return;
   }
   client->Send(SessionOpened{.facts = session_->facts(),
-                             .batches_ahead = batches_ahead_,
+                             .batches_max = batches_max_,
                              .peer_address = nodes_ == nullptr ? "" : nodes_->address()});
 }
 

@@ -149,7 +149,7 @@ class HostedJob {
   std::vector<std::unique_ptr<LaneSink>> sinks_;  // of the newest run, by lane
   std::shared_ptr<JobNodes> nodes_;               // null: other nodes are not asked
   std::unique_ptr<Session> session_;              // null: not opened
-  std::uint32_t batches_ahead_ = 0;               // of each lane, once it is open
+  std::uint32_t batches_max_ = 0;                 // of each lane, once it is open
   std::unique_ptr<ThreadExecutor> thread_;  // Last: runs what was posted before the rest goes.
 };
 

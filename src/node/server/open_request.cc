@@ -23,14 +23,13 @@ struct Difference {
 };
 
 // Options that are called otherwise where people set them; "": may differ.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kKnownAs = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kKnownAs = {
     {{"fingerprint", "dataset"},
      {"local_ranks", "local ranks"},
      {"lanes", "positions on a node"},
      {"name", "order"},
      {"parameters", "order parameters"},
      {"memory_bytes", "memory"},
-     {"batches_ahead", "prefetch"},
      {"worker_results", "Python workers"},
      {"batches_behind", "Python workers"},
      {"shared_batches", "Python workers"},

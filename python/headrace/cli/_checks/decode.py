@@ -29,7 +29,7 @@ _Bytes = NDArray[np.uint8]
 
 
 def decode(
-    dataset: Dataset, *, workers: int | None = None, progress: Progress | None = None
+    dataset: Dataset, *, threads: int | None = None, progress: Progress | None = None
 ) -> list[Problem]:
     """Reads and decodes every sample as a loader does: what fails, by sample.
 
@@ -39,7 +39,7 @@ def decode(
     total = len(dataset)
     problems: list[Problem] = []
     done = 0
-    count = workers or os.cpu_count() or 1
+    count = threads or os.cpu_count() or 1
     run = max(1, min(_SAMPLES_A_TASK, total // (4 * count)))
     with (
         closing(dataset.stored_reader()) as reader,

@@ -52,7 +52,7 @@ def verify(
     dataset: Dataset,
     *,
     homes: Sequence[int] | None = None,
-    workers: int | None = None,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Checks the index, then every file's size and time, then every sample that has a checksum.
@@ -70,7 +70,7 @@ def verify(
         return report
     by_object = _samples_of_objects(index)
     done = 0
-    count = workers or min(8, 2 * (os.cpu_count() or 1))
+    count = threads or min(8, 2 * (os.cpu_count() or 1))
     run = len(wanted) // _TASKS_MAX + 1
     with (
         closing(dataset.stored_reader()) as reader,

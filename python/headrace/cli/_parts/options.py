@@ -16,8 +16,8 @@ DatasetPath = Annotated[
         help="A folder of class folders, a pack, an index file (.hri), or another known format."
     ),
 ]
-Workers = Annotated[
-    int | None, typer.Option(help="Number of threads; default: two for each core, at most 8.")
+Threads = Annotated[
+    int | None, typer.Option(help="Threads; default: two for each core, at most 8.")
 ]
 Skip = Annotated[
     list[str] | None,

@@ -17,6 +17,7 @@ from headrace import _core, _dataset
 from headrace._arguments import integer
 from headrace._dataset.left_out import others
 from headrace._units import counted, format_bytes, parse_bytes
+from headrace.cli._parts.job import OrderOptions
 from headrace.errors import InvalidArgumentError
 from headrace.formats.pack_format import stored_shuffled
 from headrace.orders import costs_in_bytes
@@ -235,21 +236,10 @@ class Planned:
         return -(-self.source.samples // self.ranks) * self.ranks
 
 
-def make_planned(
-    source: Source,
-    order: str,
-    given: dict[str, str],
-    *,
-    memory: str | None = None,
-    batch: int | None = None,
-    ranks: int = 1,
-    seed: int = 0,
-    shuffle: bool = True,
-    drop_last: bool = False,
-    epochs: int = 1,
-) -> Planned:
+def make_planned(source: Source, job: OrderOptions) -> Planned:
     """The order with its parameters resolved; refuses invalid ones."""
-    parameters = order_values(given)
+    parameters = order_values(parse_settings(job.settings))
+    order, memory, ranks = job.order, job.memory, job.ranks
     if memory is not None:
         name = _core.find_order(order).budget_parameter
         if not name:
@@ -261,17 +251,25 @@ def make_planned(
         parameters[name] = _memory_bytes(memory, source)
     if ranks < 1:
         raise InvalidArgumentError(f"--ranks: got {ranks}, must be at least 1")
-    if batch is None:
-        batch = max(ranks, _DEFAULT_BATCH // ranks * ranks)
-    integer("--seed", seed, 0, 2**64 - 1)
-    integer("--epochs", epochs, 1, 2**24)
+    batch = max(ranks, _DEFAULT_BATCH // ranks * ranks) if job.batch is None else job.batch
+    integer("--seed", job.seed, 0, 2**64 - 1)
+    integer("--epochs", job.epochs, 1, 2**24)
     integer("--batch", batch, 1, 2**24 * ranks)
     if batch % ranks:
         raise InvalidArgumentError(
             f"--batch: got {batch}, a global batch of {ranks} ranks must be a multiple of {ranks}"
         )
     planned = Planned(
-        source, order, parameters, parameters, batch, ranks, seed, shuffle, drop_last, epochs
+        source=source,
+        order=order,
+        given=parameters,
+        parameters=parameters,
+        batch=batch,
+        ranks=ranks,
+        seed=job.seed,
+        shuffle=not job.no_shuffle,
+        drop_last=job.drop_last,
+        epochs=job.epochs,
     )
     try:
         return planned.with_given(parameters)
