@@ -1,4 +1,4 @@
-"""A folder of photos of torchvision, to crops of 224 x 224, in headrace.torch.DataLoader and torch's.
+"""Photos to crops of 224 x 224 by torchvision, in `headrace.torch.DataLoader` and in torch's.
 
     PYTHONPATH=$(python tools/package_env.py torchvision) python benchmarks/map_style/images.py
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -75,7 +76,7 @@ def main() -> None:
             kinds: dict[str, Any] = {"torch": torch.utils.data.DataLoader, "headrace": DataLoader}
             for turn in range(rounds):
                 for label in list(kinds) if turn % 2 == 0 else list(reversed(kinds)):
-                    runs[label].append(run(lambda k=kinds[label]: k(data, BATCH, num_workers=2)))  # type: ignore[misc]
+                    runs[label].append(run(partial(kinds[label], data, BATCH, num_workers=2)))
             pairs = zip(runs["headrace"], runs["torch"], strict=True)
             ratio = median(ours["samples_s"] / torchs["samples_s"] for ours, torchs in pairs)
             cpu = {of: median(one["cpu_ms_a_sample"] for one in each) for of, each in runs.items()}

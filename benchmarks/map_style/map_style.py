@@ -5,19 +5,19 @@
 Three datasets. `latency`: a sample is a wait of 5 ms, as of a remote store, and a small tensor;
 32 fetches in flight in Headrace's loader (32 threads; 2 processes of 16 threads; 32 processes),
 torch's with 2 workers. `python`: a sample is a loop of about a millisecond in Python, and an image;
-both with two processes. `large rows`: a crop of an image of 520 x 400, resized to 600 KB of float32, in batches of 256, with
-two and four processes each. All give the same samples in the same order, which is checked. Rates are
-of the second half of an epoch, when nothing is left of what was read while workers started; the
-time until the first batch is given. Memory is what all processes together
-have beyond the process without a loader (PSS of /proc). CPU time is that of all processes, from the loader's making to its end. Loaders take turns; ratios are of one
-round, their median is the figure.
+both with two processes. `large rows`: a sample is a crop of an image, resized to 600 KB of float32,
+in batches of 256, with two and four processes each. All give the same samples in the same order,
+which is checked. Rates are of the second half of an epoch, when nothing is left of what was read
+while workers started; the time until the first batch is given. Memory is what all processes together
+have beyond the process without a loader (PSS of /proc). CPU time is that of all processes, until the
+loader has ended. Loaders take turns; ratios are of one round, their median is the figure.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import gc
+import multiprocessing
 import os
 import resource
 import sys
