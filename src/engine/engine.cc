@@ -57,24 +57,25 @@ struct Engine::Components {
         verifier(*parts.index, options.verify),
         batch_maker(*parts.index, parts.schema, *parts.store),
         storage(*parts.store),
-        fetcher({.in_flight_max = options.reads_in_flight_max,
+        fetcher({.sources = {.storage = storage,
+                             .entries = entries,
+                             .nodes = parts.nodes,
+                             .parcels = parts.parcels},
+                 .in_flight_max = options.reads_in_flight_max,
                  .stop = stop,
                  .ended =
                      [&inbox](Fetch& fetch, Result<std::span<std::byte>> data) {
                        inbox.Post({.fetch = &fetch, .data = std::move(data)});
                      },
                  .beginning = [&inbox](std::uint64_t reads) { inbox.BeginWork(reads); }}),
-        parcels(parts.parcels == nullptr
-                    ? nullptr
-                    : new ParcelReads{*parts.parcels, *parts.parcel_memory, parts.round, {}}),
+        parcels(parts.parcels == nullptr ? nullptr
+                                         : new ParcelReads{*parts.parcel_memory, parts.round, {}}),
         loop{.options = options,
              .inbox = inbox,
              .executor = *parts.executor,
              .clock = *parts.clock,
              .fetcher = fetcher,
              .storage = storage,
-             .entries = entries,
-             .nodes = parts.nodes,
              .parcels = parcels.get(),
              .staging = *parts.staging,
              .fields = fields,

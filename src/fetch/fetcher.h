@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -32,6 +33,7 @@ struct MemoryTerms {
 class Fetcher {
  public:
   struct Options {
+    FetchSources sources;
     std::uint32_t in_flight_max = 64;
     std::stop_token stop;  // reads that have not begun when it is requested end as Cancelled
     // A read has ended: has the loop call Finish(). Any thread.
@@ -66,6 +68,7 @@ class Fetcher {
   }
   [[nodiscard]] std::uint32_t in_flight_max() const { return options_.in_flight_max; }
   [[nodiscard]] const Stats& stats() const { return stats_; }
+  [[nodiscard]] const FetchSources& sources() const { return options_.sources; }
 
   // Takes memory for those of `group` that have none, for all of them or for none. Beyond the
   // pool's budget where all of it is free and not enough: waiting would never end.
@@ -91,7 +94,7 @@ class Fetcher {
 
   // A read is in flight no longer; `count` reads that are not of other nodes.
   void Finish(const Fetch& fetch) {
-    if (fetch.node != kNoNode) --at_nodes_;
+    if (fetch.at_node()) --at_nodes_;
     --stats_.in_flight;
   }
   void Finish(std::uint64_t count = 1) { stats_.in_flight -= count; }
@@ -104,6 +107,9 @@ class Fetcher {
 
  private:
   void Count(const Fetch& fetch);
+  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const {
+    return sources().Of(fetch).BufferBytes(fetch);
+  }
 
   const Options options_;
   Stats stats_;

@@ -40,8 +40,9 @@ class BlockParts {
   void MakeOfParcel(BlockWork& block, std::span<BlockPiece> pieces);
   // One part of a parcel, of some of its samples.
   BlockPart* MakeParcelPart(BlockWork& block, std::span<BlockPiece> pieces) const;
-  // One part, of pieces in `extent`.
-  BlockPart* Make(BlockWork& block, const Extent& extent, std::span<const BlockPiece> pieces) const;
+  // One part, of pieces in `from`.
+  BlockPart* Make(BlockWork& block, const FetchFrom& from,
+                  std::span<const BlockPiece> pieces) const;
 
  private:
   void TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);

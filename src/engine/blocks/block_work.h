@@ -74,16 +74,16 @@ struct BlockPart : Fetch {
 
   // Whether storage gives its pieces if its own source does not.
   [[nodiscard]] bool falls_back() const {
-    return (node != kNoNode && !of_parcel()) || pieces.front().entry != nullptr;
+    return std::holds_alternative<SampleAtNode>(from) || pieces.front().entry != nullptr;
   }
-  [[nodiscard]] bool of_parcel() const { return parcel.count > 0; }
+  [[nodiscard]] bool of_parcel() const { return std::holds_alternative<PartAtNode>(from); }
   // Where the bytes of a piece lie in what was read: an entry, and a sample of another node, is
   // laid out as the cells are.
   [[nodiscard]] std::span<const std::byte> BytesOf(const BlockPiece& piece) const {
     const ByteRange range = piece.extent.range;
     if (of_parcel()) return data.subspan(piece.parcel_offset, range.size);
-    const bool as_cells = node != kNoNode || piece.entry != nullptr;
-    return data.subspan(as_cells ? piece.cells_offset : range.offset - extent.range.offset,
+    const bool as_cells = !in_storage() || piece.entry != nullptr;
+    return data.subspan(as_cells ? piece.cells_offset : range.offset - extent().range.offset,
                         range.size);
   }
 };

@@ -49,7 +49,7 @@ void Residency::Queue(std::vector<BlockRead> reads, std::span<const Release> rel
 
 void Residency::FindInTiers(BlockWork& block) const {
   const auto samples = static_cast<std::uint32_t>(block.samples.size());
-  block.nodes = tiers_->FindForBlock(block.plan, samples, loop_.nodes != nullptr, block.entries);
+  block.nodes = tiers_->FindForBlock(block.plan, samples, loop_.asks_nodes(), block.entries);
 }
 
 std::pair<BlockWork*, std::uint32_t> Residency::FindKept(std::uint64_t number, SampleId sample) {
@@ -185,11 +185,11 @@ Status Residency::IssueReads() {
       loop_.fetcher.Refuse(part);
       continue;
     }
-    const std::uint64_t bytes = part.extent.range.size;
-    if (part.entry == nullptr && part.node == kNoNode) {
+    const std::uint64_t bytes = part.bytes();
+    if (part.in_storage()) {
       (part.block->plan.again ? counts_.reread_bytes : counts_.bytes) += bytes;
     }
-    if (bytes > 0 && part.source->MayReadNow()) {
+    if (part.in_storage() && bytes > 0 && loop_.storage.MayReadNow()) {
       loop_.fetcher.Begin(part);
       loop_.Submit(part.deadline, [this, &part] { ReadNowOrRead(part); });
     } else {
@@ -203,7 +203,7 @@ Status Residency::IssueReads() {
 
 // Whether one more read may be in flight, now that others have what they need earlier.
 bool Residency::MayReadNext() {
-  if (!queued_.empty() && queued_.front()->node != kNoNode) return true;
+  if (!queued_.empty() && queued_.front()->at_node()) return true;
   if (tiers_ != nullptr && !queued_.empty() && !queued_.front()->in_memory) {
     tiers_->BringBefore(queued_.front()->deadline);
   }
@@ -339,7 +339,7 @@ void Residency::PlanBlock(BlockWork& block) {
 
 // A task. Bytes that need no device are read and copied in one go; others take the usual way.
 void Residency::ReadNowOrRead(BlockPart& part) {
-  const std::span<std::byte> target = part.buffer.bytes().first(part.extent.range.size);
+  const std::span<std::byte> target = part.buffer.bytes().first(part.bytes());
   if (!loop_.fetcher.ReadNow(part, target)) {
     Fetch* const fetch = &part;
     return loop_.ReadFromTask({&fetch, 1});
@@ -418,7 +418,7 @@ void Residency::RetryFromStorage(BlockPart& part) {
     }
     ++failure;
     if (piece.field == 0) {
-      tiers_->Count(part.node == kNoNode ? &TierCounts::fallbacks : &TierCounts::node_fallbacks);
+      tiers_->Count(!part.at_node() ? &TierCounts::fallbacks : &TierCounts::node_fallbacks);
     }
     piece.entry = nullptr;
     queued_.push_front(parts_.Make(*part.block, piece.extent, {&piece, 1}));
@@ -481,7 +481,7 @@ void Residency::FinishBlock(BlockWork& block) {
     std::vector<PinnedBlocks::Part> parts;
     for (const std::unique_ptr<BlockPart>& part : block.parts) {
       if (part->data.empty()) continue;
-      parts.push_back({part->extent, std::move(part->buffer), part->data});
+      parts.push_back({part->extent(), std::move(part->buffer), part->data});
     }
     memory_.pinned_blocks->Add(std::move(parts));
   }

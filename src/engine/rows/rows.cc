@@ -41,7 +41,7 @@ void Rows::FindInTiers(StepWork& work) const {
     if (work.plan.deliveries[slot].block_read != kNoBlockRead) continue;
     const SampleId sample = work.plan.deliveries[slot].sample;
     SampleWork& row = work.samples[slot];
-    row.entry = tiers_->Find(sample, loop_.nodes != nullptr ? &row.nodes : nullptr);
+    row.entry = tiers_->Find(sample, loop_.asks_nodes() ? &row.nodes : nullptr);
   }
 }
 
@@ -248,7 +248,7 @@ Status Rows::MakeRoom(StepWork& work, const RowReader::Piece& piece) const {
   const BatchField& out = loop_.fields[ref.field];
   if (!out.ragged) return Status();
   Fetch fetch;
-  fetch.extent = extent;
+  fetch.from = extent;
   const ByteRange range = extent.range;
   HEADRACE_ASSIGN_OR_RETURN(
       const std::uint64_t content,

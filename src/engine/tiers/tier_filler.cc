@@ -172,8 +172,7 @@ void TierFiller::IssueMoves() {
     fill->deadline = loop_.LastDeadline();
     fill->from = std::move(move->entry);
     fill->reads.resize(1);
-    fill->reads.front().source = &loop_.entries;
-    fill->reads.front().entry = &fill->from;
+    fill->reads.front().from = &fill->from;
     const bool may =
         fills_.size() - bringing_ < kFillsMax && !inserting_.contains(Raw(move->sample));
     if (may && AcquireWithin(*fill)) {
@@ -224,22 +223,18 @@ Result<std::unique_ptr<TierFiller::Fill>> TierFiller::Make(const TierCache::Ahea
   std::uint64_t bytes = 0;
   HEADRACE_RETURN_IF_ERROR(
       loop_.fields.VisitExtents(ahead.sample, [&](std::uint32_t field, const Extent& extent) {
-        fill->reads[field].source = &loop_.storage;
-        fill->reads[field].extent = extent;
+        fill->reads[field].from = extent;
         bytes += extent.range.size;
       }));
-  if (ahead.node == kNoNode || loop_.nodes == nullptr || bytes == 0) return fill;
+  if (ahead.node == kNoNode || !loop_.asks_nodes() || bytes == 0) return fill;
   if (choice_.StorageIsFaster(ahead.node_tier, bytes)) {
     fill->ahead.node = kNoNode;
     ++counts_.nodes_passed;
     return fill;
   }
   fill->reads = std::vector<FillRead>(1);
-  FillRead& read = fill->reads.front();
-  read.source = loop_.nodes;
-  read.extent.range.size = bytes;
-  read.node = ahead.node;
-  read.sample = ahead.sample;
+  fill->reads.front().from =
+      SampleAtNode{.nodes = {.first = ahead.node}, .sample = ahead.sample, .bytes = bytes};
   return fill;
 }
 
@@ -357,17 +352,17 @@ bool TierFiller::AcquireWithin(Fill& fill) {
 
 void TierFiller::Issue(std::unique_ptr<Fill> fill) {
   inserting_.try_emplace(Raw(fill->ahead.sample));
-  std::vector<FillRead>& reads = fills_.emplace_back(std::move(fill))->reads;
-  FillRead& first = reads.front();
+  Fill& issued = *fills_.emplace_back(std::move(fill));
+  FillRead& first = issued.reads.front();
   // The tier it goes to gives it a checksum of its own: what changed here must not get there. Out
   // of memory it is copied and checked inside the call: work for a task.
-  if (first.entry != nullptr && first.entry->tier()->in_memory()) {
+  if (issued.from && issued.from.tier()->in_memory()) {
     loop_.fetcher.Begin(first);
     return loop_.Submit(first.deadline, [this, fetch = static_cast<Fetch*>(&first)] {
       loop_.ReadFromTask({&fetch, 1});
     });
   }
-  for (FillRead& read : reads) loop_.fetcher.Start(read);
+  for (FillRead& read : issued.reads) loop_.fetcher.Start(read);
 }
 
 void TierFiller::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
@@ -402,7 +397,7 @@ void TierFiller::Run(Fill& fill) {
 
 // Compares what was read with the index. Adds the bytes of each stored field to `parts`.
 Status TierFiller::Verify(const Fill& fill, std::vector<std::span<const std::byte>>& parts) const {
-  if (fill.reads.front().node == kNoNode) {
+  if (!fill.reads.front().at_node()) {
     for (const FillRead& read : fill.reads) parts.emplace_back(read.data);
   } else {  // All fields, one after the other.
     std::span<const std::byte> rest = fill.reads.front().data;

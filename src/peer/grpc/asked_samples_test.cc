@@ -39,7 +39,7 @@ class AskedSamplesTest : public ::testing::Test {
   Fetch& AddPart(std::uint64_t bytes, std::int64_t at_ns, std::uint64_t deadline = 0,
                  bool is_again = false) {
     Fetch& fetch = *fetches_.emplace_back(std::make_unique<Fetch>());
-    fetch.wait = &wait_;
+    fetch.from = PartAtNode{.wait = &wait_};
     asked_.Add({.fetch = &fetch,
                 .sample = SampleId{fetches_.size() - 1},
                 .bytes = bytes,
@@ -47,7 +47,7 @@ class AskedSamplesTest : public ::testing::Test {
                 .done = &done_,
                 .asked_ns = at_ns,
                 .due_ns = at_ns + kAnswerNs,
-                .parcel = {.parcel = fetches_.size() - 1, .first = 0, .count = 1},
+                .parcel = ParcelPart{.parcel = fetches_.size() - 1, .first = 0, .count = 1},
                 .is_again = is_again});
     return fetch;
   }

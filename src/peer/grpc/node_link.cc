@@ -101,8 +101,8 @@ Status NodeLink::DownError(const Asked& asked) const {
 }
 
 // The second node of a fetch, if it is another one of the job.
-NodeNumber NodeLink::SecondOf(const Fetch& fetch) const {
-  const NodeNumber second = fetch.second_node;
+NodeNumber NodeLink::SecondOf(const SampleAtNode& sample) const {
+  const NodeNumber second = sample.nodes.second;
   return second < options_.nodes && second != options_.own && second != options_.node ? second
                                                                                       : kNoNode;
 }
@@ -114,20 +114,24 @@ void NodeLink::Read(std::span<Fetch* const> fetches, const std::stop_token& stop
     MutexLock lock(mutex_);
     const std::int64_t now_ns = Now();
     for (Fetch* const fetch : fetches) {
-      const bool is_parcel = fetch->parcel.count > 0;
-      Ask({.fetch = fetch,
-           .sample = fetch->sample,
-           .bytes = fetch->extent.range.size,
-           .deadline = fetch->deadline,
-           .done = &done,
-           .stop = stop,
-           .hedge_ns = now_ns + std::min(options_.hedge_ns, options_.answer_ns / 4),
-           .asked_ns = now_ns,
-           .due_ns = now_ns + (is_parcel ? options_.parcel_ns : options_.answer_ns),
-           .second = SecondOf(*fetch),
-           .parcel = fetch->parcel,
-           .is_again = fetch->is_again},
-          now_ns, todo);
+      Asked asked{.fetch = fetch,
+                  .bytes = fetch->bytes(),
+                  .deadline = fetch->deadline,
+                  .done = &done,
+                  .stop = stop,
+                  .hedge_ns = now_ns + std::min(options_.hedge_ns, options_.answer_ns / 4),
+                  .asked_ns = now_ns,
+                  .due_ns = now_ns + options_.answer_ns};
+      if (const auto* const part = std::get_if<PartAtNode>(&fetch->from)) {
+        asked.due_ns = now_ns + options_.parcel_ns;
+        asked.parcel = part->part;
+        asked.is_again = part->is_again;
+      } else {
+        const auto& sample = fetch->Reads<SampleAtNode>();
+        asked.sample = sample.sample;
+        asked.second = SecondOf(sample);
+      }
+      Ask(std::move(asked), now_ns, todo);
     }
     Send(todo);
   }
@@ -190,13 +194,13 @@ bool NodeLink::Send(Todo& todo) {
     request.set_sample(Raw(asked->sample));
     request.set_bytes(asked->bytes);
     request.set_deadline(asked->deadline);
-    if (asked->parcel.count == 0) continue;
+    if (!asked->parcel.has_value()) continue;
     peers::v1::ParcelPart& part = *request.mutable_parcel();
-    part.set_round(asked->parcel.round);
-    part.set_parcel(asked->parcel.parcel);
-    part.set_first(asked->parcel.first);
-    part.set_count(asked->parcel.count);
-    part.set_ids(asked->parcel.ids);
+    part.set_round(asked->parcel->round);
+    part.set_parcel(asked->parcel->parcel);
+    part.set_first(asked->parcel->first);
+    part.set_count(asked->parcel->count);
+    part.set_ids(asked->parcel->ids);
   }
   if (message.requests_size() == 0) return false;
   ++counters_.requests;

@@ -79,9 +79,7 @@ class Reads {
     std::vector<Fetch*> begun;
     for (std::size_t i = 0; i < count; ++i) {
       Fetch& fetch = fetches_.emplace_back();
-      fetch.source = &from.source();
-      fetch.node = node;
-      fetch.extent.range.size = kBytes;
+      fetch.from = SampleAtNode{.nodes = {.first = node}, .bytes = kBytes};
       fetch.buffer = *pool_->Acquire(kBytes);
       begun.push_back(&fetch);
     }

@@ -101,12 +101,10 @@ inline std::vector<Result<std::string>> ReadAll(
   std::vector<Fetch> fetches(samples_and_bytes.size());
   std::vector<Fetch*> pointers;
   for (std::size_t i = 0; i < fetches.size(); ++i) {
-    fetches[i].source = &from.source();
-    fetches[i].node = node;
-    fetches[i].second_node = second;
+    fetches[i].from = SampleAtNode{.nodes = {node, second},
+                                   .sample = SampleId{samples_and_bytes[i].first},
+                                   .bytes = samples_and_bytes[i].second};
     fetches[i].deadline = deadline;
-    fetches[i].sample = SampleId{samples_and_bytes[i].first};
-    fetches[i].extent.range.size = samples_and_bytes[i].second;
     fetches[i].buffer = *pool->Acquire(from.source().BufferBytes(fetches[i]));
     pointers.push_back(&fetches[i]);
   }
