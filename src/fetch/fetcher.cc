@@ -83,8 +83,8 @@ void Fetcher::Flush() {
   std::vector<Fetch*> all;
   all.swap(lined_up_);  // A source that answers inside Read() may lead to a new read.
   for (std::span<Fetch*> rest = all; !rest.empty();) {
-    FetchSource* const source = &sources().Of(*rest.front());
-    const auto of_source = [&](const Fetch* each) { return &sources().Of(*each) == source; };
+    FetchSource* const source = &SourceOf(*rest.front());
+    const auto of_source = [&](const Fetch* each) { return &SourceOf(*each) == source; };
     auto others = std::find_if_not(rest.begin(), rest.end(), of_source);
     if (others != rest.end()) others = std::stable_partition(others, rest.end(), of_source);
     const auto count = static_cast<std::size_t>(others - rest.begin());
@@ -104,13 +104,13 @@ void Fetcher::Refuse(Fetch& fetch) {
 
 bool Fetcher::ReadNow(Fetch& fetch, std::span<std::byte> to) const {
   if (options_.stop.stop_requested()) return false;
-  const ReadNowAnswer answer = sources().Of(fetch).ReadNow(fetch, to);
+  const ReadNowAnswer answer = SourceOf(fetch).ReadNow(fetch, to);
   fetch.not_held = answer == ReadNowAnswer::kNotHeld;
   return answer == ReadNowAnswer::kRead;
 }
 
 void Fetcher::Read(std::span<Fetch* const> fetches) const {
-  sources().Of(*fetches.front()).Read(fetches, options_.stop, options_.ended);
+  SourceOf(*fetches.front()).Read(fetches, options_.stop, options_.ended);
 }
 
 }  // namespace headrace

@@ -68,7 +68,6 @@ class Fetcher {
   }
   [[nodiscard]] std::uint32_t in_flight_max() const { return options_.in_flight_max; }
   [[nodiscard]] const Stats& stats() const { return stats_; }
-  [[nodiscard]] const FetchSources& sources() const { return options_.sources; }
 
   // Takes memory for those of `group` that have none, for all of them or for none. Beyond the
   // pool's budget where all of it is free and not enough: waiting would never end.
@@ -107,8 +106,11 @@ class Fetcher {
 
  private:
   void Count(const Fetch& fetch);
+  [[nodiscard]] FetchSource& SourceOf(const Fetch& fetch) const {
+    return options_.sources.Of(fetch);
+  }
   [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const {
-    return sources().Of(fetch).BufferBytes(fetch);
+    return SourceOf(fetch).BufferBytes(fetch);
   }
 
   const Options options_;

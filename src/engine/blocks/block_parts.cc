@@ -119,6 +119,27 @@ BlockPart* BlockParts::Make(BlockWork& block, const FetchFrom& from,
   return block.parts.emplace_back(std::move(part)).get();
 }
 
+void BlockParts::ReadAgain(BlockPart& part, std::deque<BlockPart*>& queued) const {
+  const bool falls_back = part.has_next_source();
+  for (auto failure = part.failures.rbegin(); failure != part.failures.rend(); ++failure) {
+    BlockPiece& piece = part.pieces[failure->first];
+    if (falls_back && piece.field == 0) {
+      tiers_->Count(part.at_node() ? &TierCounts::node_fallbacks : &TierCounts::fallbacks);
+    }
+    piece.entry = nullptr;
+    queued.push_front(Make(*part.block, piece.extent, {&piece, 1}));
+  }
+  auto failure = part.failures.begin();
+  std::size_t position = 0;
+  std::erase_if(part.pieces, [&](const BlockPiece&) {
+    const bool failed = failure != part.failures.end() && failure->first == position;
+    if (failed) ++failure;
+    ++position;
+    return failed;
+  });
+  part.failures.clear();
+}
+
 // Takes those of `pieces` that are in pinned blocks.
 void BlockParts::TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>& pieces) {
   std::vector<BlockPiece> taken;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -43,6 +44,9 @@ class BlockParts {
   // One part, of pieces in `from`.
   BlockPart* Make(BlockWork& block, const FetchFrom& from,
                   std::span<const BlockPiece> pieces) const;
+  // Takes the pieces out of `part` that failed, and makes a part of each, of storage: the next
+  // source of a tier's or another node's. They go before what is `queued`.
+  void ReadAgain(BlockPart& part, std::deque<BlockPart*>& queued) const;
 
  private:
   void TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);

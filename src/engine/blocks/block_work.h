@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "engine/loop/loop_context.h"
 #include "fetch/fetch.h"
+#include "fetch/sample_chain.h"
 #include "plan/order.h"
 #include "tier/tier.h"
 
@@ -73,8 +74,8 @@ struct BlockPart : Fetch {
   bool reading = false;                                  // counted as a read in flight
 
   // Whether storage gives its pieces if its own source does not.
-  [[nodiscard]] bool falls_back() const {
-    return std::holds_alternative<SampleAtNode>(from) || pieces.front().entry != nullptr;
+  [[nodiscard]] bool has_next_source() const {
+    return HasNextSource(from) || pieces.front().entry != nullptr;
   }
   [[nodiscard]] bool of_parcel() const { return std::holds_alternative<PartAtNode>(from); }
   // Where the bytes of a piece lie in what was read: an entry, and a sample of another node, is

@@ -49,7 +49,7 @@ void Residency::Queue(std::vector<BlockRead> reads, std::span<const Release> rel
 
 void Residency::FindInTiers(BlockWork& block) const {
   const auto samples = static_cast<std::uint32_t>(block.samples.size());
-  block.nodes = tiers_->FindForBlock(block.plan, samples, loop_.asks_nodes(), block.entries);
+  block.nodes = tiers_->FindForBlock(block.plan, samples, loop_.asks_nodes, block.entries);
 }
 
 std::pair<BlockWork*, std::uint32_t> Residency::FindKept(std::uint64_t number, SampleId sample) {
@@ -368,26 +368,16 @@ void Residency::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
     part.data = data.value();
     return SubmitCopy(part);
   }
-  BlockWork& block = *part.block;
   part.buffer.Reset();
   part.inserts.clear();
-  block.to_be_pinned = false;
+  part.block->to_be_pinned = false;
   if (part.of_parcel()) {
     parcels_.OnFailed(part, data.status());
     return FinishPart(part);
   }
-  if (part.falls_back()) {
-    for (std::size_t i = 0; i < part.pieces.size(); ++i) part.failures.emplace_back(i, Status());
-    RetryFromStorage(part);
-  } else if (part.pieces.size() > 1) {
-    // One of several samples may be the cause: each alone, so that the others are not lost with it.
-    for (auto piece = part.pieces.rbegin(); piece != part.pieces.rend(); ++piece) {
-      queued_.push_front(parts_.Make(block, piece->extent, {&*piece, 1}));
-    }
-    part.pieces.clear();
-  } else {
-    part.failures.emplace_back(0, data.status());
-  }
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) part.failures.emplace_back(i, data.status());
+  // One of several samples may be the cause: each alone, so that the others are not lost with it.
+  if (part.has_next_source() || part.pieces.size() > 1) parts_.ReadAgain(part, queued_);
   FinishPart(part);
 }
 
@@ -400,31 +390,9 @@ void Residency::OnCopied(BlockPart& part) {
     tiers_->Finish(each.sample, *each.tier, each.status);
   }
   part.inserts.clear();
-  if (!part.pieces.empty() && part.falls_back()) RetryFromStorage(part);
+  if (!part.failures.empty() && part.has_next_source()) parts_.ReadAgain(part, queued_);
   if (!part.block->to_be_pinned) part.buffer.Reset();
   FinishPart(part);
-}
-
-// The pieces of a part that a tier or another node has and could not give come from storage, each
-// alone.
-void Residency::RetryFromStorage(BlockPart& part) {
-  std::vector<BlockPiece> left;
-  auto failure = part.failures.begin();
-  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
-    BlockPiece piece = part.pieces[i];
-    if (failure == part.failures.end() || failure->first != i) {
-      left.push_back(piece);
-      continue;
-    }
-    ++failure;
-    if (piece.field == 0) {
-      tiers_->Count(!part.at_node() ? &TierCounts::fallbacks : &TierCounts::node_fallbacks);
-    }
-    piece.entry = nullptr;
-    queued_.push_front(parts_.Make(*part.block, piece.extent, {&piece, 1}));
-  }
-  part.pieces = std::move(left);
-  part.failures.clear();
 }
 
 // Tells the samples of a part that their bytes are in cells, or why not. The part may be gone after

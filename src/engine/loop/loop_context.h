@@ -60,6 +60,7 @@ struct LoopContext {
   const Clock& clock;
   Fetcher& fetcher;      // of the loop, but for Read()
   FetchSource& storage;  // of the fetcher's sources, for what is not a fetch
+  bool asks_nodes;       // whether other nodes can be asked for samples
   ParcelReads* parcels;  // null: other nodes send nothing
   BufferPool& staging;
   const StoredFields& fields;
@@ -70,8 +71,6 @@ struct LoopContext {
   std::int64_t now_ns = 0;     // when the loop began to run, or the newest step was planned
   bool ended = false;          // nothing more is issued or delivered
 
-  // Whether other nodes can be asked for samples.
-  [[nodiscard]] bool asks_nodes() const { return fetcher.sources().nodes != nullptr; }
   [[nodiscard]] std::uint64_t FirstDeadline() const { return sequence * kDeadlinesOfStep; }
   [[nodiscard]] std::uint64_t LastDeadline() const {
     return FirstDeadline() + kDeadlinesOfStep - 1;

@@ -53,7 +53,7 @@ RowRead* RowReader::MakeRead(StepWork& work, const Extent& extent, std::span<con
 }
 
 RowRead* RowReader::MakeEntryRead(StepWork& work, std::uint32_t slot) {
-  const Tier::EntryRef& entry = work.samples[slot].entry;
+  const Tier::EntryRef& entry = work.samples[slot].chain.entry();
   RowRead& read = MakeSampleRead(work, slot, &entry);
   read.checked = true;
   return &read;
@@ -61,10 +61,10 @@ RowRead* RowReader::MakeEntryRead(StepWork& work, std::uint32_t slot) {
 
 // What came is verified against the index, as what comes from storage is.
 RowRead* RowReader::MakeNodeRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes) {
-  return &MakeSampleRead(
-      work, slot,
-      SampleAtNode{
-          .nodes = work.samples[slot].nodes, .sample = work.batch->samples[slot], .bytes = bytes});
+  return &MakeSampleRead(work, slot,
+                         SampleAtNode{.nodes = work.samples[slot].chain.nodes(),
+                                      .sample = work.batch->samples[slot],
+                                      .bytes = bytes});
 }
 
 // A read of all stored fields of a row, one after the other.

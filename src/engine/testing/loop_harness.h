@@ -85,6 +85,31 @@ struct FakeStorage final : FetchSource {
   std::vector<std::pair<Fetch*, const Done*>> held;
 };
 
+// Other nodes that answer inside Read(); the bytes are those of an index.
+struct FakeNodes final : FetchSource {
+  explicit FakeNodes(const TableIndex& of) : index(of) {}
+
+  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override { return fetch.bytes(); }
+  void Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
+            const Done& done) override {
+    for (Fetch* const fetch : fetches) {
+      const auto& from = fetch->Reads<SampleAtNode>();
+      asked.emplace_back(from.nodes.first, Raw(from.sample));
+      if (lost.contains(Raw(from.sample))) {
+        done(*fetch, Status(StatusCode::kNotFound, "the node does not have it"));
+        continue;
+      }
+      const std::string bytes = index.Payload(0, from.sample);
+      std::ranges::copy(std::as_bytes(std::span(bytes)), fetch->memory().begin());
+      done(*fetch, fetch->memory().first(bytes.size()));
+    }
+  }
+
+  const TableIndex& index;
+  std::set<std::uint64_t> lost;
+  std::vector<std::pair<NodeNumber, std::uint64_t>> asked;
+};
+
 // What a component of the engine needs to run alone: an index of samples of 100 bytes in one
 // object, 'a', 'b', ..., with checksums; an executor that runs tasks when told; a loop that does
 // what comes to it and nothing else.
@@ -152,6 +177,7 @@ struct LoopHarness {
   Verifier verifier{index, true};
   FakeStorage storage{index};
   TierSource entries;
+  FakeNodes nodes{index};
   ManualExecutor executor;
   FakeClock clock;
   std::shared_ptr<BufferPool> staging = BufferPool::Make(64 * kMiB);
@@ -169,7 +195,7 @@ struct LoopHarness {
                            }
                            return completed;
                          }};
-  Fetcher fetcher{{.sources = {.storage = storage, .entries = entries},
+  Fetcher fetcher{{.sources = {.storage = storage, .entries = entries, .nodes = &nodes},
                    .in_flight_max = 16,
                    .stop = stop.get_token(),
                    .ended =

@@ -50,21 +50,18 @@ TierFiller::TierFiller(LoopContext& loop, TierCache& cache, const MachineModel* 
 
 TierFiller::~TierFiller() = default;
 
-Tier::EntryRef TierFiller::Choose(SampleId sample, Tier::EntryRef entry, Holders* nodes) {
+SampleChain TierFiller::Choose(SampleId sample, Tier::EntryRef entry, bool asks) {
   if (!entry && inserting_.contains(Raw(sample))) {  // The row waits for it.
-    if (nodes != nullptr) *nodes = cache_.HoldersOf(sample).nodes;
-    return entry;
+    return {{}, asks ? cache_.HoldersOf(sample).nodes : Holders()};
   }
-  const bool asks = nodes != nullptr;
   const SourceChoice::Sources from = choice_.Choose(sample, entry, asks);
-  if (entry && from.tier) return entry;
+  if (entry && from.tier) return {std::move(entry), {}};
   if (entry) {
     ++counts_.tiers_passed;
   } else if (asks && from.nodes.first == kNoNode) {
     counts_.nodes_passed += cache_.HoldersOf(sample).nodes.first != kNoNode;
   }
-  if (asks) *nodes = from.nodes;
-  return {};
+  return {{}, from.nodes};
 }
 
 Holders TierFiller::FindForBlock(const BlockRead& block, std::uint32_t samples, bool asks,
@@ -118,7 +115,8 @@ Tier* TierFiller::TierForMiss(SampleId sample, std::uint64_t node_bytes) {
   return tier;
 }
 
-Tier* TierFiller::FallBack(SampleId sample, bool from_node) {
+Tier* TierFiller::FallBack(SampleId sample, SampleSource failed) {
+  const bool from_node = failed == SampleSource::kNode;
   ++(from_node ? counts_.node_fallbacks : counts_.fallbacks);
   Tier* const tier = from_node ? TierToFill(sample) : cache_.Wanted(sample);
   return tier != nullptr && inserting_.try_emplace(Raw(sample)).second ? tier : nullptr;
@@ -226,7 +224,7 @@ Result<std::unique_ptr<TierFiller::Fill>> TierFiller::Make(const TierCache::Ahea
         fill->reads[field].from = extent;
         bytes += extent.range.size;
       }));
-  if (ahead.node == kNoNode || !loop_.asks_nodes() || bytes == 0) return fill;
+  if (ahead.node == kNoNode || !loop_.asks_nodes || bytes == 0) return fill;
   if (choice_.StorageIsFaster(ahead.node_tier, bytes)) {
     fill->ahead.node = kNoNode;
     ++counts_.nodes_passed;
