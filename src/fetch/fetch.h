@@ -29,8 +29,8 @@ class FetchSource;
 // Other nodes that have a sample, as the plan says: the one to ask, and one to ask if that does not
 // answer.
 struct Holders {
-  NodeNumber first = kNoNode;
-  NodeNumber second = kNoNode;
+  NodeNumber first = 0;
+  std::optional<NodeNumber> second;
 
   friend bool operator==(const Holders&, const Holders&) = default;
 };

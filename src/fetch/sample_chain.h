@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -25,16 +26,16 @@ enum class SampleSource : std::uint8_t {
 class SampleChain {
  public:
   SampleChain() = default;  // Storage alone.
-  // `entry` empty: no tier of this node has it. `nodes` without a first: no other node is asked.
-  SampleChain(Tier::EntryRef entry, const Holders& nodes)
+  // `entry` empty: no tier of this node has it. No `nodes`: no other node is asked.
+  SampleChain(Tier::EntryRef entry, const std::optional<Holders>& nodes)
       : entry_(std::move(entry)), nodes_(nodes) {}
 
   [[nodiscard]] SampleSource first() const {
     if (entry_) return entry_.tier()->in_memory() ? SampleSource::kMemory : SampleSource::kDisk;
-    return nodes_.first != kNoNode ? SampleSource::kNode : SampleSource::kStorage;
+    return nodes_.has_value() ? SampleSource::kNode : SampleSource::kStorage;
   }
   [[nodiscard]] const Tier::EntryRef& entry() const { return entry_; }
-  [[nodiscard]] const Holders& nodes() const { return nodes_; }
+  [[nodiscard]] const std::optional<Holders>& nodes() const { return nodes_; }
 
   // The first source cannot give the sample. False: it was storage, and none is left.
   bool DropFirst() {
@@ -42,19 +43,19 @@ class SampleChain {
     if (entry_) {
       entry_.Reset();
     } else {
-      nodes_ = {};
+      nodes_.reset();
     }
     return true;
   }
   // Leaves storage alone.
   void Reset() {
     entry_.Reset();
-    nodes_ = {};
+    nodes_.reset();
   }
 
  private:
   Tier::EntryRef entry_;
-  Holders nodes_;
+  std::optional<Holders> nodes_;
 };
 
 // Whether another source has what `from` reads: an error of it is not one of the sample.

@@ -25,7 +25,7 @@ void BlockParts::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   }
   if (memory_.pinned_blocks != nullptr) TakeFromPinnedBlocks(block, pieces);
   if (!block.entries.empty()) TakeEntries(block, pieces);
-  if (block.nodes.first != kNoNode) TakeFromNode(block, pieces);
+  if (block.nodes.has_value()) TakeFromNode(block, pieces);
   if (block.plan.whole) return MakeWhole(block, pieces);
   const CoalesceLimits limits{.gap_bytes = loop_.options.block_gap_bytes,
                               .bytes_max = loop_.options.block_read_bytes_max};
@@ -198,7 +198,7 @@ void BlockParts::TakeFromNode(BlockWork& block, std::vector<BlockPiece>& pieces)
   for (const auto& [place, of_sample] : of_samples) {
     const std::uint64_t bytes = bytes_of(of_sample);
     const SampleAtNode from{
-        .nodes = block.nodes, .sample = of_sample.front().sample, .bytes = bytes};
+        .nodes = *block.nodes, .sample = of_sample.front().sample, .bytes = bytes};
     BlockPart& part = *Make(block, from, of_sample);
     tiers_->Count(&TierCounts::node_uses);
     tiers_->Count(&TierCounts::node_bytes, bytes);
@@ -232,8 +232,7 @@ void BlockParts::PlanInserts(const BlockWork& block, BlockPart& part) {
 // A whole block is read straight into memory of pinned blocks, while there is room for all of it.
 // Not one of which a tier has a sample: a tier reads an entry, which is laid out in another way.
 void BlockParts::PinBlock(BlockWork& block) const {
-  if (memory_.pinned_blocks == nullptr || !block.entries.empty() || block.nodes.first != kNoNode)
-    return;
+  if (memory_.pinned_blocks == nullptr || !block.entries.empty() || block.nodes.has_value()) return;
   if (!block.plan.kept.empty() || !block.failures.empty()) return;
   for (const std::unique_ptr<BlockPart>& part : block.parts) {
     std::optional<Buffer> buffer;

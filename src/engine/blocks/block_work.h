@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -98,7 +99,7 @@ struct BlockWork {
   std::vector<RowRef> waiters;                    // for samples to come
   std::map<std::uint32_t, Status> failures;       // by position in `samples`
   std::vector<Tier::EntryRef> entries;            // by position in `samples`; none: no tiers
-  Holders nodes;                                  // other nodes that have it, as the plan says
+  std::optional<Holders> nodes;                   // other nodes that have it, as the plan says
   std::vector<std::unique_ptr<BlockPart>> parts;  // planned and not all done
   std::vector<std::uint32_t> demand;              // cells by sample, until taken
   std::uint64_t demand_cells = 0;                 // sum of those

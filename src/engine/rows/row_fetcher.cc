@@ -155,8 +155,8 @@ bool RowFetcher::PlanFromChain(StepWork& work, std::uint32_t slot,
   }
   if (tiers_->Await(sample, {&work, slot})) return true;
   if (row.chain.first() == SampleSource::kNode) {
-    if (const std::uint64_t bytes = ReadFromNode(work, slot, /*early=*/false); bytes > 0) {
-      row.insert_into = tiers_->TierForMiss(sample, bytes);
+    if (const auto bytes = ReadFromNode(work, slot, /*early=*/false); bytes.has_value()) {
+      row.insert_into = tiers_->TierForMiss(sample, *bytes);
       return true;
     }
   }
@@ -165,13 +165,14 @@ bool RowFetcher::PlanFromChain(StepWork& work, std::uint32_t slot,
 }
 
 // Plans the read of a row's sample from the node that is the first of its chain. Its bytes lie as
-// in an entry of a tier. Returns how many they are; 0: there is nothing to ask for, storage is
-// next.
-std::uint64_t RowFetcher::ReadFromNode(StepWork& work, std::uint32_t slot, bool early) {
+// in an entry of a tier. Returns how many they are; nothing: there is none to ask for, and storage
+// is next.
+std::optional<std::uint64_t> RowFetcher::ReadFromNode(StepWork& work, std::uint32_t slot,
+                                                      bool early) {
   const Result<std::uint64_t> bytes = LayOut(work, slot);
   if (!bytes.ok() || bytes.value() == 0) {  // Storage reports it.
     work.samples[slot].chain.DropFirst();
-    return 0;
+    return std::nullopt;
   }
   ragged_.Fit(work, slot);
   work.batch->sources[slot] = kFromNode;
@@ -227,10 +228,10 @@ bool RowFetcher::ReadFromNext(StepWork& work, std::uint32_t slot) {
   work.batch->sources[slot] = kNoTier;
   row.insert_into = tiers_->FallBack(sample, failed);  // It is inserted anew.
   if (row.chain.first() == SampleSource::kNode) {
-    if (const std::uint64_t bytes = ReadFromNode(work, slot, /*early=*/true); bytes > 0) {
+    if (const auto bytes = ReadFromNode(work, slot, /*early=*/true); bytes.has_value()) {
       ++work.samples_unread;
       tiers_->Count(&TierCounts::node_uses);
-      tiers_->Count(&TierCounts::node_bytes, bytes);
+      tiers_->Count(&TierCounts::node_bytes, *bytes);
       return true;
     }
   }

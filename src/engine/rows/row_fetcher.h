@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -84,7 +85,7 @@ class RowFetcher final : public RowReaderClient,
   void PlanMissed(StepWork& work, const WarmTask& task);
   RowReader::Reads MakeMissed(StepWork& work, std::span<RowReader::Piece> pieces, bool not_held);
   bool PlanFromChain(StepWork& work, std::uint32_t slot, std::vector<std::uint32_t>& resident);
-  std::uint64_t ReadFromNode(StepWork& work, std::uint32_t slot, bool early);
+  std::optional<std::uint64_t> ReadFromNode(StepWork& work, std::uint32_t slot, bool early);
   void ReadFromStorage(StepWork& work, std::uint32_t slot);
   Result<std::uint64_t> LayOut(StepWork& work, std::uint32_t slot) const;
   [[nodiscard]] bool TakeEntry(StepWork& work, std::uint32_t slot) const;

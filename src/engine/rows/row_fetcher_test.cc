@@ -51,7 +51,7 @@ class RowFetcherTest : public ::testing::Test, public RowFetcherClient {
   void OnInserted(RowRef /*row*/) override {}
 
   // Plans a row of the sample, which these sources have.
-  void Plan(Tier::EntryRef entry, const Holders& nodes) {
+  void Plan(Tier::EntryRef entry, const std::optional<Holders>& nodes) {
     work_ = test_.MakeWork({Raw(kSample)});
     work_->batch->sources = {kNoTier};
     work_->samples[0].chain = SampleChain(std::move(entry), nodes);
@@ -80,7 +80,7 @@ class RowFetcherTest : public ::testing::Test, public RowFetcherClient {
 };
 
 TEST_F(RowFetcherTest, EachSourceThatGivesDamagedBytesIsFollowedByTheNext) {
-  Plan(ram_->Find(kSample), {.first = 1});
+  Plan(ram_->Find(kSample), Holders{.first = 1});
   EXPECT_THAT(came_, ElementsAre("entry"));
   EXPECT_EQ(work_->batch->sources[0], 0U);
   EXPECT_TRUE(Refuse());
@@ -101,7 +101,7 @@ TEST_F(RowFetcherTest, EachSourceThatGivesDamagedBytesIsFollowedByTheNext) {
 
 TEST_F(RowFetcherTest, TheErrorOfASourceIsDroppedIfAnotherFollows) {
   test_.nodes.lost = {Raw(kSample)};
-  Plan({}, {.first = 1});
+  Plan({}, Holders{.first = 1});
   EXPECT_EQ(test_.nodes.asked.size(), 1U);
   fetcher_.IssueReads();
   EXPECT_THAT(came_, ElementsAre(payload_));
@@ -111,7 +111,7 @@ TEST_F(RowFetcherTest, TheErrorOfASourceIsDroppedIfAnotherFollows) {
 TEST_F(RowFetcherTest, TheErrorOfStorageIsTheRows) {
   test_.nodes.lost = {Raw(kSample)};
   test_.storage.broken = {Raw(kSample) * LoopHarness::kSampleBytes};
-  Plan({}, {.first = 1});
+  Plan({}, Holders{.first = 1});
   fetcher_.IssueReads();
   EXPECT_THAT(came_, IsEmpty());
   EXPECT_THAT(failed_, ElementsAre(StatusCode::kUnavailable));
@@ -128,7 +128,7 @@ TEST_F(RowFetcherTest, AnEntryOfAnotherSizeIsNotTheSamples) {
 }
 
 TEST_F(RowFetcherTest, OnceTheRunHasEndedThereIsNoNextSource) {
-  Plan(ram_->Find(kSample), {.first = 1});
+  Plan(ram_->Find(kSample), Holders{.first = 1});
   test_.loop.ended = true;
   EXPECT_FALSE(Refuse());
   EXPECT_THAT(test_.nodes.asked, IsEmpty());

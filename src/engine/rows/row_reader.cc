@@ -62,7 +62,7 @@ RowRead* RowReader::MakeEntryRead(StepWork& work, std::uint32_t slot) {
 // What came is verified against the index, as what comes from storage is.
 RowRead* RowReader::MakeNodeRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes) {
   return &MakeSampleRead(work, slot,
-                         SampleAtNode{.nodes = work.samples[slot].chain.nodes(),
+                         SampleAtNode{.nodes = *work.samples[slot].chain.nodes(),
                                       .sample = work.batch->samples[slot],
                                       .bytes = bytes});
 }

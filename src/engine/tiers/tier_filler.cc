@@ -52,20 +52,20 @@ TierFiller::~TierFiller() = default;
 
 SampleChain TierFiller::Choose(SampleId sample, Tier::EntryRef entry, bool asks) {
   if (!entry && inserting_.contains(Raw(sample))) {  // The row waits for it.
-    return {{}, asks ? cache_.HoldersOf(sample).nodes : Holders()};
+    return {{}, asks ? cache_.HoldersOf(sample).nodes : std::nullopt};
   }
   const SourceChoice::Sources from = choice_.Choose(sample, entry, asks);
   if (entry && from.tier) return {std::move(entry), {}};
   if (entry) {
     ++counts_.tiers_passed;
-  } else if (asks && from.nodes.first == kNoNode) {
-    counts_.nodes_passed += cache_.HoldersOf(sample).nodes.first != kNoNode;
+  } else if (asks && !from.nodes.has_value()) {
+    counts_.nodes_passed += cache_.HoldersOf(sample).nodes.has_value();
   }
   return {{}, from.nodes};
 }
 
-Holders TierFiller::FindForBlock(const BlockRead& block, std::uint32_t samples, bool asks,
-                                 std::vector<Tier::EntryRef>& entries) {
+std::optional<Holders> TierFiller::FindForBlock(const BlockRead& block, std::uint32_t samples,
+                                                bool asks, std::vector<Tier::EntryRef>& entries) {
   const SampleId first = KeptSampleId(block, 0);
   const SourceChoice::Sources from =
       choice_.ChooseForBlock(block, samples, loop_.options.block_read_bytes_max, asks);
@@ -76,8 +76,8 @@ Holders TierFiller::FindForBlock(const BlockRead& block, std::uint32_t samples, 
       entries[place] = std::move(entry);
     } else if (entry) {
       ++counts_.tiers_passed;
-    } else if (choice_.by_model() && asks && from.nodes.first == kNoNode) {
-      counts_.nodes_passed += cache_.HoldersOf(first).nodes.first != kNoNode;
+    } else if (choice_.by_model() && asks && !from.nodes.has_value()) {
+      counts_.nodes_passed += cache_.HoldersOf(first).nodes.has_value();
     }
   }
   return from.nodes;
@@ -224,15 +224,15 @@ Result<std::unique_ptr<TierFiller::Fill>> TierFiller::Make(const TierCache::Ahea
         fill->reads[field].from = extent;
         bytes += extent.range.size;
       }));
-  if (ahead.node == kNoNode || !loop_.asks_nodes || bytes == 0) return fill;
-  if (choice_.StorageIsFaster(ahead.node_tier, bytes)) {
-    fill->ahead.node = kNoNode;
+  if (!ahead.node.has_value() || !loop_.asks_nodes || bytes == 0) return fill;
+  if (choice_.StorageIsFaster(ahead.node->tier, bytes)) {
+    fill->ahead.node.reset();
     ++counts_.nodes_passed;
     return fill;
   }
   fill->reads = std::vector<FillRead>(1);
   fill->reads.front().from =
-      SampleAtNode{.nodes = {.first = ahead.node}, .sample = ahead.sample, .bytes = bytes};
+      SampleAtNode{.nodes = {.first = ahead.node->node}, .sample = ahead.sample, .bytes = bytes};
   return fill;
 }
 

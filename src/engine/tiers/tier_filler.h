@@ -92,8 +92,8 @@ class TierFiller final : public FetchClient {
   // The same for samples that come with a block: the caller inserts them itself, and counts here.
   // `entries`, of all of them, gets those of a tier that is to give them; stays empty if there are
   // none.
-  Holders FindForBlock(const BlockRead& block, std::uint32_t samples, bool asks,
-                       std::vector<Tier::EntryRef>& entries);
+  std::optional<Holders> FindForBlock(const BlockRead& block, std::uint32_t samples, bool asks,
+                                      std::vector<Tier::EntryRef>& entries);
   // The tier that is to have it, and does not.
   [[nodiscard]] Tier* TierToFill(SampleId sample) const;
   void Count(std::uint64_t TierCounts::*what, std::uint64_t by = 1) { counts_.*what += by; }

@@ -29,7 +29,7 @@ bool MoveDeadline(AskedSamples::Asked& asked) {
 
 // The second node is to be asked, too.
 void HandOver(AskedSamples::Asked& asked, AskedSamples::Todo& todo) {
-  todo.handed.push_back({.node = std::exchange(asked.second, kNoNode),
+  todo.handed.push_back({.node = std::exchange(asked.second, std::nullopt).value(),
                          .fetch = asked.fetch,
                          .sample = asked.sample,
                          .bytes = asked.bytes,
@@ -210,7 +210,7 @@ bool AskedSamples::Sweep(std::int64_t now_ns, Todo& todo) {
                                 asked.bytes,
                                 static_cast<double>(asked.due_ns - asked.asked_ns) / kNsPerSecond)),
              todo);
-    } else if (asked.second != kNoNode && asked.received == 0 && now_ns >= asked.hedge_ns &&
+    } else if (asked.second.has_value() && asked.received == 0 && now_ns >= asked.hedge_ns &&
                hands_over_ && (asked.sent || is_slow)) {
       asked.race = std::make_shared<Race>();
       HandOver(asked, todo);
@@ -256,7 +256,7 @@ void AskedSamples::End(AllAsked::iterator here, Status status, Todo& todo) {
   if (!status.ok() && status.code() != StatusCode::kNotFound && !cancelled) ++counters_.failed;
   if (asked.race != nullptr) {
     if (asked.race->End(this)) todo.ended.push_back({asked.fetch, asked.bytes, asked.done, status});
-  } else if (!status.ok() && !cancelled && asked.second != kNoNode && hands_over_ &&
+  } else if (!status.ok() && !cancelled && asked.second.has_value() && hands_over_ &&
              MonotonicClock().NowNanos() < asked.due_ns) {
     HandOver(asked, todo);
   } else {

@@ -49,7 +49,7 @@ class AskedSamples {
     std::int64_t hedge_ns = 0;  // when to ask the second node
     std::int64_t asked_ns = 0;
     std::int64_t due_ns = 0;
-    NodeNumber second = kNoNode;       // not asked yet
+    std::optional<NodeNumber> second;  // not asked yet
     bool is_second = false;            // this node is
     std::optional<ParcelPart> parcel;  // if it is a part of one
     bool is_again = false;             // as PartAtNode::is_again

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ constexpr std::int64_t kAnswerNs = 5 * kNsPerSecond;
 class AskedSamplesTest : public ::testing::Test {
  protected:
   // A sample that is asked for at time `at_ns`.
-  void Add(std::uint64_t bytes, std::int64_t at_ns, NodeNumber second = kNoNode,
+  void Add(std::uint64_t bytes, std::int64_t at_ns, std::optional<NodeNumber> second = std::nullopt,
            std::shared_ptr<Race> race = nullptr) {
     Fetch& fetch = *fetches_.emplace_back(std::make_unique<Fetch>());
     asked_.Add({.fetch = &fetch,
@@ -108,7 +109,7 @@ TEST_F(AskedSamplesTest, WhatWaitsBehindASilentNodesAnswersIsAskedOfTheSecondToo
 
 TEST_F(AskedSamplesTest, WhatAnotherNodeHasGivenIsNotAskedFor) {
   const auto race = std::make_shared<Race>();
-  Add(100, 0, kNoNode, race);
+  Add(100, 0, std::nullopt, race);
   Add(100, 0);
   EXPECT_TRUE(race->Claim(this));  // as the other node
   EXPECT_THAT(Send(), ElementsAre(1));
@@ -117,7 +118,7 @@ TEST_F(AskedSamplesTest, WhatAnotherNodeHasGivenIsNotAskedFor) {
 }
 
 TEST_F(AskedSamplesTest, ASecondNodeThatHadLittleTimeIsNotLate) {
-  Add(100, 0, kNoNode, std::make_shared<Race>());
+  Add(100, 0, std::nullopt, std::make_shared<Race>());
   EXPECT_THAT(Send(), ElementsAre(0));
   EXPECT_FALSE(asked_.Sweep(kAnswerNs, todo_));
 }

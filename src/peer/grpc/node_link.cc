@@ -101,10 +101,12 @@ Status NodeLink::DownError(const Asked& asked) const {
 }
 
 // The second node of a fetch, if it is another one of the job.
-NodeNumber NodeLink::SecondOf(const SampleAtNode& sample) const {
-  const NodeNumber second = sample.nodes.second;
-  return second < options_.nodes && second != options_.own && second != options_.node ? second
-                                                                                      : kNoNode;
+std::optional<NodeNumber> NodeLink::SecondOf(const SampleAtNode& sample) const {
+  const std::optional<NodeNumber> second = sample.nodes.second;
+  const auto is_other = [this](NodeNumber node) {
+    return node < options_.nodes && node != options_.own && node != options_.node;
+  };
+  return second.has_value() && is_other(*second) ? second : std::nullopt;
 }
 
 void NodeLink::Read(std::span<Fetch* const> fetches, const std::stop_token& stop,

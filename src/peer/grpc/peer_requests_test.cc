@@ -28,7 +28,7 @@ TEST(PeerRequestsTest, ARequestSaysWhenTheSampleIsNeeded) {
   TierSamples held({"first", "second"});
   Nodes nodes(2);
   nodes[1].Give(&held);
-  ReadAll(nodes[0], 1, {{0, 5}, {1, 6}}, {}, kNoNode, /*deadline=*/65536UL * 77);
+  ReadAll(nodes[0], 1, {{0, 5}, {1, 6}}, {}, std::nullopt, /*deadline=*/65536UL * 77);
   nodes[1].Give(nullptr);
   EXPECT_THAT(held.deadlines, ElementsAre(65536 * 77, 65536 * 77));
 }

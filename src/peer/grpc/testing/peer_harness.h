@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -96,7 +97,8 @@ class Nodes {
 inline std::vector<Result<std::string>> ReadAll(
     PeerNode& from, NodeNumber node,
     const std::vector<std::pair<std::uint64_t, std::uint64_t>>& samples_and_bytes,
-    const std::stop_token& stop = {}, NodeNumber second = kNoNode, std::uint64_t deadline = 0) {
+    const std::stop_token& stop = {}, std::optional<NodeNumber> second = std::nullopt,
+    std::uint64_t deadline = 0) {
   const auto pool = BufferPool::Make(256 << 20);
   std::vector<Fetch> fetches(samples_and_bytes.size());
   std::vector<Fetch*> pointers;
