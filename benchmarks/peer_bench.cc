@@ -243,9 +243,6 @@ void MeasureShape(const Shape& shape, double seconds, int rounds) {
   std::vector<Fetch> fetches(shape.at_once);
   std::vector<Fetch*> pointers;
   for (Fetch& fetch : fetches) {
-    fetch.source = &node->source();
-    fetch.node = 1;
-    fetch.extent.range.size = shape.bytes;
     fetch.buffer = *pool->Acquire(shape.bytes);
     pointers.push_back(&fetch);
   }
@@ -258,7 +255,10 @@ void MeasureShape(const Shape& shape, double seconds, int rounds) {
     if (--left == 0) changed.notify_one();
   };
   const auto by_peer = [&](const std::vector<std::uint64_t>& numbers) {
-    for (std::size_t i = 0; i < numbers.size(); ++i) fetches[i].sample = SampleId{numbers[i]};
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      fetches[i].from =
+          SampleAtNode{.nodes = {.first = 1}, .sample = SampleId{numbers[i]}, .bytes = shape.bytes};
+    }
     left = numbers.size();
     node->source().Read(pointers, {}, done);
     std::unique_lock lock(mutex);

@@ -8,9 +8,9 @@ torch's with 2 workers. `python`: a sample is a loop of about a millisecond in P
 both with two processes. `large rows`: a sample is a crop of an image, resized to 600 KB of float32,
 in batches of 256, with two and four processes each. All give the same samples in the same order,
 which is checked. Rates are of the second half of an epoch, when nothing is left of what was read
-while workers started; the time until the first batch is given. Memory is what all processes together
-have beyond the process without a loader (PSS of /proc). CPU time is that of all processes, until the
-loader has ended. Loaders take turns; ratios are of one round, their median is the figure.
+while workers started; the time until the first batch is given. Memory is what all processes
+together have beyond the process without a loader (PSS of /proc). CPU time is that of all processes,
+until the loader has ended. Loaders take turns; ratios are of one round, their median is the figure.
 """
 
 from __future__ import annotations

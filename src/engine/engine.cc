@@ -14,6 +14,7 @@
 #include "engine/lanes/lane_queues.h"
 #include "engine/lanes/lanes.h"
 #include "engine/loop/loop_context.h"
+#include "engine/rows/row_fetcher.h"
 #include "engine/rows/rows.h"
 #include "engine/tiers/tier_filler.h"
 #include "fetch/fetcher.h"
@@ -57,36 +58,41 @@ struct Engine::Components {
         verifier(*parts.index, options.verify),
         batch_maker(*parts.index, parts.schema, *parts.store),
         storage(*parts.store),
-        fetcher({.in_flight_max = options.reads_in_flight_max,
+        fetcher({.sources = {.storage = storage,
+                             .entries = entries,
+                             .nodes = parts.nodes,
+                             .parcels = parts.parcels},
+                 .in_flight_max = options.reads_in_flight_max,
                  .stop = stop,
                  .ended =
                      [&inbox](Fetch& fetch, Result<std::span<std::byte>> data) {
                        inbox.Post({.fetch = &fetch, .data = std::move(data)});
                      },
                  .beginning = [&inbox](std::uint64_t reads) { inbox.BeginWork(reads); }}),
-        parcels(parts.parcels == nullptr
-                    ? nullptr
-                    : new ParcelReads{*parts.parcels, *parts.parcel_memory, parts.round, {}}),
+        parcels(parts.parcels == nullptr ? nullptr
+                                         : new ParcelReads{*parts.parcel_memory, parts.round, {}}),
         loop{.options = options,
              .inbox = inbox,
              .executor = *parts.executor,
              .clock = *parts.clock,
              .fetcher = fetcher,
              .storage = storage,
-             .entries = entries,
-             .nodes = parts.nodes,
+             .asks_nodes = parts.nodes != nullptr,
              .parcels = parcels.get(),
              .staging = *parts.staging,
              .fields = fields,
              .verifier = verifier,
              .stop = std::move(stop)},
         queues(Completed(parts), parts.policy),
+        row_fetcher(loop, queues, parts.residents, rows),
         rows(loop, queues,
-             {.residents = parts.residents, .scratch = parts.scratch, .observer = parts.observer}),
-        filler(cache == nullptr ? nullptr
-                                : std::make_unique<TierFiller>(loop, *cache, parts.model, rows)),
+             {.residents = parts.residents, .scratch = parts.scratch, .observer = parts.observer},
+             row_fetcher),
+        filler(cache == nullptr
+                   ? nullptr
+                   : std::make_unique<TierFiller>(loop, *cache, parts.model, row_fetcher)),
         blocks(loop, {.residents = parts.residents, .pinned_blocks = parts.pinned_blocks},
-               filler.get(), rows),
+               filler.get(), row_fetcher),
         outbox(loop, parts.residents, parts.sent_memory, blocks),
         lanes(loop,
               {.first_rank = parts.first_rank,
@@ -95,7 +101,7 @@ struct Engine::Components {
                .check = std::move(check),
                .wait = parcels == nullptr ? nullptr : &parcels->wait},
               parts.lanes, batch_maker) {
-    rows.Connect(filler.get(), &blocks);
+    row_fetcher.Connect(filler.get(), &blocks);
     blocks.Connect(&outbox);
   }
 
@@ -109,6 +115,7 @@ struct Engine::Components {
   const std::unique_ptr<ParcelReads> parcels;  // null: other nodes send nothing
   LoopContext loop;
   LaneQueues queues;
+  RowFetcher row_fetcher;
   Rows rows;
   const std::unique_ptr<TierFiller> filler;  // null: no tiers
   Residency blocks;
@@ -212,7 +219,7 @@ bool Engine::Close(std::int64_t timeout_ns) {
   components_->blocks.ReleaseAll();
   components_->lanes.VisitWork([this](StepWork& work) {
     state_mutex_.AssertHeld();
-    components_->rows.ReleaseCells(work);
+    components_->row_fetcher.ReleaseCells(work);
   });
   return true;
 }
@@ -303,12 +310,13 @@ void Engine::Advance() {
   components.outbox.GiveWaiting();
   while (!ended && AdmitStep()) {
   }
-  if (!ended) components.rows.IssueReads();
+  if (!ended) components.row_fetcher.IssueReads();
   // Reads of single samples first: they are for steps that are due, and stand in for samples lost.
   if (components.queues.nothing_to_read()) {
     if (const Status status = components.blocks.IssueReads(); !status.ok()) End(status);
   }
-  if (!ended) components.rows.IssueReads();  // Of stand-ins where no block read can bring a sample.
+  // Of stand-ins where no block read can bring a sample.
+  if (!ended) components.row_fetcher.IssueReads();
   const bool idle = components.queues.nothing_to_read() && !components.blocks.has_queued();
   if (!ended && components.filler != nullptr) components.filler->IssueReads(idle);
   HandOver();  // Steps without rows, and steps that failed before a read.
@@ -374,12 +382,12 @@ bool Engine::AdmitStep() {
   components.blocks.Queue(std::move(step.reads), step.releases);
   components.outbox.Queue(std::move(step.parcels));
   if (tiers_ != nullptr) {
-    for (StepWork* const work : works) components.rows.FindInTiers(*work);
+    for (StepWork* const work : works) components.row_fetcher.FindInTiers(*work);
     tiers_->Advance(step);
     components.filler->IssueMoves();  // Before the next step looks for what is on its way.
   }
   if (parts_.policy != nullptr) SplitShares(step, works);
-  for (StepWork* const work : works) components.rows.Plan(*work);
+  for (StepWork* const work : works) components.row_fetcher.Plan(*work);
   return true;
 }
 

@@ -92,7 +92,7 @@ class ExchangeWorld final : public SimWorld {
    public:
     Parcels(ExchangeWorld& world, std::uint32_t to) : world_(world), to_(to) {}
     [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
-      return fetch.extent.range.size;
+      return fetch.bytes();
     }
     void Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
               const Done& done) override {
@@ -107,14 +107,15 @@ class ExchangeWorld final : public SimWorld {
         return done(fetch, Status(StatusCode::kUnavailable, "lost"));
       }
       if (world_.lost_at_ > 0) --world_.lost_at_;
-      world_.largest_part_bytes_ = std::max(world_.largest_part_bytes_, fetch.extent.range.size);
-      world_.nodes_[fetch.node]->engine->TakeParcel(
-          to_, fetch.parcel, [this, &fetch, &done](Result<OwnedBytes> bytes) {
+      world_.largest_part_bytes_ = std::max(world_.largest_part_bytes_, fetch.bytes());
+      const auto& wanted = fetch.Reads<PartAtNode>();
+      world_.nodes_[wanted.node]->engine->TakeParcel(
+          to_, wanted.part, [this, &fetch, &done](Result<OwnedBytes> bytes) {
             auto came = std::make_shared<Result<OwnedBytes>>(std::move(bytes));
             world_.loop_.After(world_.Delay(), [&fetch, &done, came] {
               if (!came->ok()) return done(fetch, came->status());
               const std::span<const std::byte> from = came->value().bytes();
-              ASSERT_EQ(from.size(), fetch.extent.range.size);
+              ASSERT_EQ(from.size(), fetch.bytes());
               std::ranges::copy(from, fetch.memory().begin());
               done(fetch, fetch.memory().first(from.size()));
             });

@@ -185,7 +185,7 @@ class FramingWorld {
    public:
     Parcels(FramingWorld& world, std::uint32_t to) : world_(world), to_(to) {}
     [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
-      return fetch.extent.range.size;
+      return fetch.bytes();
     }
     void Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
               const Done& done) override {
@@ -196,14 +196,15 @@ class FramingWorld {
 
    private:
     void Ask(Fetch& fetch, const Done& done) {
-      world_.nodes_[fetch.node]->engine->TakeParcel(
-          to_, fetch.parcel, [this, &fetch, &done](Result<OwnedBytes> bytes) {
+      const auto& from = fetch.Reads<PartAtNode>();
+      world_.nodes_[from.node]->engine->TakeParcel(
+          to_, from.part, [this, &fetch, &from, &done](Result<OwnedBytes> bytes) {
             ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
-            const bool counts = world_.HasAnswer(fetch.node, to_, fetch.parcel);
+            const bool counts = world_.HasAnswer(from.node, to_, from.part);
             const std::int64_t ready_ns = world_.loop_.now_ns();
             auto came = std::make_shared<OwnedBytes>(std::move(bytes).value());
             const bool ahead = came->ahead;
-            world_.links_[fetch.node]->Send(
+            world_.links_[from.node]->Send(
                 came->size, ahead, [this, &fetch, &done, came, counts, ready_ns] {
                   std::ranges::copy(came->bytes(), fetch.memory().begin());
                   if (counts) {

@@ -11,7 +11,9 @@
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <variant>
 
+#include "base/check.h"
 #include "base/ids.h"
 #include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
@@ -27,8 +29,8 @@ class FetchSource;
 // Other nodes that have a sample, as the plan says: the one to ask, and one to ask if that does not
 // answer.
 struct Holders {
-  NodeNumber first = kNoNode;
-  NodeNumber second = kNoNode;
+  NodeNumber first = 0;
+  std::optional<NodeNumber> second;
 
   friend bool operator==(const Holders&, const Holders&) = default;
 };
@@ -38,9 +40,9 @@ struct ParcelPart {
   std::uint64_t round = 0;   // the run: its number on all nodes, OtherNodes::round()
   std::uint64_t parcel = 0;  // from that node to this one: Parcel::number
   std::uint32_t first = 0;   // position in the parcel
-  std::uint32_t count = 0;   // samples; 0: no part
-  std::uint64_t ids =
-      0;  // of these samples, by NextHashOfIds() from 0 on: both nodes must have planned the same
+  std::uint32_t count = 0;   // samples
+  // Of these samples, by NextHashOfIds() from 0 on: both nodes must have planned the same.
+  std::uint64_t ids = 0;
 
   friend bool operator==(const ParcelPart&, const ParcelPart&) = default;
 };
@@ -79,21 +81,31 @@ class StepWait {
   std::uint64_t deadline_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 
-// One read: a range of an object in storage, an entry of a tier, a sample that another node has, or
-// a part of a parcel that another node sends.
-// A client derives from it what the read is for, owns it, and keeps it until OnFetched() has been
-// called if it was started.
+// A sample that other nodes have: all its stored bytes, one field after the other.
+struct SampleAtNode {
+  Holders nodes;  // the second is asked if the first is late
+  SampleId sample{};
+  std::uint64_t bytes = 0;
+};
+
+// A part of a parcel that another node sends: all stored bytes of its samples, one after the other.
+struct PartAtNode {
+  ParcelPart part;
+  std::uint64_t bytes = 0;
+  const StepWait* wait = nullptr;  // from when on it may be late; null: from now on
+  NodeNumber node = 0;
+  bool is_again = false;  // of a part that failed: the node may wait for its samples to go
+};
+
+// What a fetch reads: a range of an object in storage, an entry of a tier, a sample or a part of a
+// parcel of another node. Each has a source: FetchSources.
+using FetchFrom = std::variant<Extent, const Tier::EntryRef*, SampleAtNode, PartAtNode>;
+
+// One read. A client derives from it what the read is for, owns it, and keeps it, with the entry if
+// it reads one, until OnFetched() has been called if it was started.
 struct Fetch {
-  FetchSource* source = nullptr;
   FetchClient* client = nullptr;
-  Extent extent;                          // of an entry, or of a node's sample, its size counts
-  const Tier::EntryRef* entry = nullptr;  // null: `extent` is read, or `sample` at `node`
-  NodeNumber node = kNoNode;              // another node, which has all stored bytes of ...
-  SampleId sample{};                      // ... this, or of ...
-  ParcelPart parcel;                      // ... these, one after the other, if they are any
-  bool is_again = false;           // of a part that failed: the node may wait for its samples to go
-  const StepWait* wait = nullptr;  // from when on a part may be late; null: from now on
-  NodeNumber second_node = kNoNode;  // another that may: asked if the first is late
+  FetchFrom from;
   // A source that lets reads wait starts the smallest first, another node, too: the nodes of a run
   // count alike.
   std::uint64_t deadline = 0;
@@ -104,6 +116,31 @@ struct Fetch {
   bool not_held = false;      // ReadNow() has just said kNotHeld
 
   [[nodiscard]] std::span<std::byte> memory() const { return room.empty() ? buffer.bytes() : room; }
+
+  // What is read, of a fetch that reads such.
+  template <typename From>
+  [[nodiscard]] const From& Reads() const {
+    const From* const of = std::get_if<From>(&from);
+    HEADRACE_CHECK(of != nullptr);
+    return *of;
+  }
+  [[nodiscard]] const Extent& extent() const { return Reads<Extent>(); }
+  [[nodiscard]] const Tier::EntryRef& entry() const { return *Reads<const Tier::EntryRef*>(); }
+  [[nodiscard]] bool in_storage() const { return std::holds_alternative<Extent>(from); }
+  [[nodiscard]] bool at_node() const { return node().has_value(); }
+  // The other node that is asked for it.
+  [[nodiscard]] std::optional<NodeNumber> node() const {
+    if (const auto* const sample = std::get_if<SampleAtNode>(&from)) return sample->nodes.first;
+    if (const auto* const part = std::get_if<PartAtNode>(&from)) return part->node;
+    return std::nullopt;
+  }
+  // How many bytes are read.
+  [[nodiscard]] std::uint64_t bytes() const {
+    if (in_storage()) return extent().range.size;
+    if (const auto* const sample = std::get_if<SampleAtNode>(&from)) return sample->bytes;
+    if (const auto* const part = std::get_if<PartAtNode>(&from)) return part->bytes;
+    return entry().bytes();
+  }
 };
 
 // Whom a read is for.
@@ -116,7 +153,8 @@ class FetchClient {
   virtual void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) = 0;
 };
 
-// Where bytes come from. Implementations pass source_conformance.h.
+// Where bytes come from. Implementations pass source_conformance.h, and read fetches of the kinds
+// that FetchSources says.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: fetches and their memory live until `done` has run for them.
@@ -145,6 +183,22 @@ class FetchSource {
   // Of ranges in storage: a source of other bytes leaves their answers as they are.
   virtual void ReadAllNow(std::span<NowRead> /*reads*/) {}
   virtual bool HoldsNow(const Extent& /*extent*/) { return false; }
+};
+
+// The source of each kind of fetch: a row for each alternative of FetchFrom.
+struct FetchSources {
+  FetchSource& storage;            // Extent
+  FetchSource& entries;            // Tier::EntryRef
+  FetchSource* nodes = nullptr;    // SampleAtNode; null: other nodes cannot be asked
+  FetchSource* parcels = nullptr;  // PartAtNode; null: other nodes send nothing
+
+  [[nodiscard]] FetchSource& Of(const Fetch& fetch) const {
+    if (fetch.in_storage()) return storage;
+    if (std::holds_alternative<const Tier::EntryRef*>(fetch.from)) return entries;
+    FetchSource* const source = std::holds_alternative<SampleAtNode>(fetch.from) ? nodes : parcels;
+    HEADRACE_CHECK(source != nullptr);
+    return *source;
+  }
 };
 
 }  // namespace headrace

@@ -16,7 +16,7 @@ bool AcquireAll(std::span<Fetch* const> group, Acquire acquire) {
   if (group.empty()) return true;
   Fetch& first = *group.front();
   if (!first.memory().empty()) return AcquireAll(group.subspan(1), acquire);
-  std::optional<Buffer> buffer = acquire(first.source->BufferBytes(first));
+  std::optional<Buffer> buffer = acquire(first);
   if (!buffer.has_value()) return false;
   first.buffer = *std::move(buffer);
   if (AcquireAll(group.subspan(1), acquire)) return true;
@@ -32,17 +32,18 @@ bool Fetcher::AcquireWithin(std::span<Fetch* const> group, BufferPool& pool,
     std::uint64_t bytes = terms.keep_bytes;
     for (const Fetch* const fetch : group) {
       if (!fetch->memory().empty()) continue;
-      bytes += BufferPool::ChargedBytes(fetch->source->BufferBytes(*fetch));
+      bytes += BufferPool::ChargedBytes(BufferBytes(*fetch));
     }
     const BufferPool::Stats stats = pool.stats();
     if (stats.used_bytes > 0 && stats.used_bytes + bytes > stats.capacity_bytes) return false;
   }
   if (terms.any) {
-    return AcquireAll(group, [&pool](std::uint64_t bytes) { return pool.Acquire(bytes); });
+    return AcquireAll(group, [&](const Fetch& of) { return pool.Acquire(BufferBytes(of)); });
   }
   // What the first takes is no reason for the others of its group to wait.
   bool first = true;
-  return AcquireAll(group, [&](std::uint64_t bytes) {
+  return AcquireAll(group, [&](const Fetch& of) {
+    const std::size_t bytes = BufferBytes(of);
     return std::exchange(first, false) ? pool.AcquireReady(bytes) : pool.Acquire(bytes);
   });
 }
@@ -52,23 +53,23 @@ Fetcher::Memory Fetcher::Acquire(std::span<Fetch* const> group, BufferPool& pool
   if (AcquireWithin(group, pool, terms)) return Memory::kTaken;
   if (pool.in_use()) return Memory::kWait;
   // Other threads may have given it all back after the first attempt.
-  const auto within = [&pool](std::uint64_t bytes) { return pool.Acquire(bytes); };
+  const auto within = [&](const Fetch& of) { return pool.Acquire(BufferBytes(of)); };
   if (AcquireAll(group, within)) return Memory::kTaken;
   const bool taken =
-      AcquireAll(group, [&pool](std::uint64_t bytes) { return pool.AcquireBeyond(bytes); });
+      AcquireAll(group, [&](const Fetch& of) { return pool.AcquireBeyond(BufferBytes(of)); });
   return taken ? Memory::kTaken : Memory::kNone;
 }
 
 void Fetcher::Count(const Fetch& fetch) {
   ++stats_.in_flight;
-  if (fetch.node != kNoNode) ++at_nodes_;
+  if (fetch.at_node()) ++at_nodes_;
 }
 
 void Fetcher::Begin(const Fetch& fetch, bool first) {
   Count(fetch);
-  if (fetch.entry != nullptr || fetch.node != kNoNode || !first) return;
+  if (!fetch.in_storage() || !first) return;
   ++stats_.reads;
-  stats_.read_bytes += fetch.extent.range.size;
+  stats_.read_bytes += fetch.bytes();
 }
 
 void Fetcher::Start(Fetch& fetch, bool first) {
@@ -82,8 +83,8 @@ void Fetcher::Flush() {
   std::vector<Fetch*> all;
   all.swap(lined_up_);  // A source that answers inside Read() may lead to a new read.
   for (std::span<Fetch*> rest = all; !rest.empty();) {
-    FetchSource* const source = rest.front()->source;
-    const auto of_source = [source](const Fetch* each) { return each->source == source; };
+    FetchSource* const source = &SourceOf(*rest.front());
+    const auto of_source = [&](const Fetch* each) { return &SourceOf(*each) == source; };
     auto others = std::find_if_not(rest.begin(), rest.end(), of_source);
     if (others != rest.end()) others = std::stable_partition(others, rest.end(), of_source);
     const auto count = static_cast<std::size_t>(others - rest.begin());
@@ -97,19 +98,19 @@ void Fetcher::Flush() {
 void Fetcher::Refuse(Fetch& fetch) {
   Count(fetch);
   options_.beginning(1);
-  options_.ended(fetch, ResourceExhausted("reading {}: the system has no memory",
-                                          FormatBytes(fetch.extent.range.size)));
+  options_.ended(
+      fetch, ResourceExhausted("reading {}: the system has no memory", FormatBytes(fetch.bytes())));
 }
 
 bool Fetcher::ReadNow(Fetch& fetch, std::span<std::byte> to) const {
   if (options_.stop.stop_requested()) return false;
-  const ReadNowAnswer answer = fetch.source->ReadNow(fetch, to);
+  const ReadNowAnswer answer = SourceOf(fetch).ReadNow(fetch, to);
   fetch.not_held = answer == ReadNowAnswer::kNotHeld;
   return answer == ReadNowAnswer::kRead;
 }
 
 void Fetcher::Read(std::span<Fetch* const> fetches) const {
-  fetches.front()->source->Read(fetches, options_.stop, options_.ended);
+  SourceOf(*fetches.front()).Read(fetches, options_.stop, options_.ended);
 }
 
 }  // namespace headrace

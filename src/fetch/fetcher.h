@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -32,6 +33,7 @@ struct MemoryTerms {
 class Fetcher {
  public:
   struct Options {
+    FetchSources sources;
     std::uint32_t in_flight_max = 64;
     std::stop_token stop;  // reads that have not begun when it is requested end as Cancelled
     // A read has ended: has the loop call Finish(). Any thread.
@@ -91,7 +93,7 @@ class Fetcher {
 
   // A read is in flight no longer; `count` reads that are not of other nodes.
   void Finish(const Fetch& fetch) {
-    if (fetch.node != kNoNode) --at_nodes_;
+    if (fetch.at_node()) --at_nodes_;
     --stats_.in_flight;
   }
   void Finish(std::uint64_t count = 1) { stats_.in_flight -= count; }
@@ -104,6 +106,12 @@ class Fetcher {
 
  private:
   void Count(const Fetch& fetch);
+  [[nodiscard]] FetchSource& SourceOf(const Fetch& fetch) const {
+    return options_.sources.Of(fetch);
+  }
+  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const {
+    return SourceOf(fetch).BufferBytes(fetch);
+  }
 
   const Options options_;
   Stats stats_;

@@ -15,9 +15,7 @@ namespace {
 
 // Notes what it is asked to read.
 struct NotingSource final : FetchSource {
-  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
-    return fetch.extent.range.size;
-  }
+  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override { return fetch.bytes(); }
   void Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
             const Done& /*done*/) override {
     calls.emplace_back(fetches.begin(), fetches.end());
@@ -29,8 +27,7 @@ class FetcherTest : public ::testing::Test {
  protected:
   FetcherTest() {
     for (Fetch& fetch : fetches_) {
-      fetch.source = &storage_;
-      fetch.extent.range.size = 16 * kKiB;
+      fetch.from = Extent{.range = {0, 16 * kKiB}};
     }
   }
   std::vector<Fetch*> Group(std::size_t count) {
@@ -40,11 +37,13 @@ class FetcherTest : public ::testing::Test {
   }
 
   NotingSource storage_;
+  NotingSource tier_;
   NotingSource peer_;
   std::array<Fetch, 4> fetches_;
   std::uint64_t beginning_ = 0;
   std::vector<std::pair<Fetch*, Status>> ended_;
-  Fetcher fetcher_{{.in_flight_max = 3,
+  Fetcher fetcher_{{.sources = {.storage = storage_, .entries = tier_, .nodes = &peer_},
+                    .in_flight_max = 3,
                     .ended =
                         [this](Fetch& fetch, const Result<std::span<std::byte>>& data) {
                           ended_.emplace_back(&fetch, data.status());
@@ -100,7 +99,7 @@ TEST_F(FetcherTest, WhatIsKeptForOthersIsLeftUnlessNothingIsInUse) {
 }
 
 TEST_F(FetcherTest, ReadsOfOtherNodesTakeNoRoomOfThoseOfStorage) {
-  fetches_[0].node = 1;
+  fetches_[0].from = SampleAtNode{.nodes = {.first = 1}, .bytes = 16 * kKiB};
   for (Fetch* const fetch : Group(3)) fetcher_.Start(*fetch);
   EXPECT_EQ(fetcher_.stats().in_flight, 3U);
   EXPECT_TRUE(fetcher_.has_room());
@@ -121,8 +120,8 @@ TEST_F(FetcherTest, AGroupThatFitsTheFreePoolStaysInItWhereverItsPagesLie) {
   std::vector<Buffer> held;
   for (int i = 0; i < 10; ++i) held.push_back(*pool->Acquire(kMiB));
   held.clear();
-  fetches_[0].extent.range.size = 6 * kMiB;
-  fetches_[1].extent.range.size = 5 * kMiB / 4;
+  fetches_[0].from = Extent{.range = {0, 6 * kMiB}};
+  fetches_[1].from = Extent{.range = {0, 5 * kMiB / 4}};
   EXPECT_EQ(fetcher_.Acquire(Group(2), *pool), Fetcher::Memory::kTaken);
   EXPECT_EQ(pool->stats().beyond_count, 0U);
   fetches_[0].buffer.Reset();
@@ -153,14 +152,15 @@ TEST_F(FetcherTest, AFetchWithMemoryOfItsClientTakesNone) {
 }
 
 TEST_F(FetcherTest, ReadsGoToTheirSourcesTogetherAndAreCountedUntilTheyFinish) {
-  fetches_[1].source = &peer_;
+  const Tier::EntryRef entry;
+  fetches_[1].from = &entry;
   for (Fetch* const fetch : Group(3)) fetcher_.Start(*fetch);
   EXPECT_TRUE(storage_.calls.empty());
   EXPECT_EQ(beginning_, 0U);
   fetcher_.Flush();
   EXPECT_EQ(beginning_, 3U);
   EXPECT_EQ(storage_.calls, (std::vector<std::vector<Fetch*>>{{&fetches_[0], &fetches_[2]}}));
-  EXPECT_EQ(peer_.calls, (std::vector<std::vector<Fetch*>>{{&fetches_[1]}}));
+  EXPECT_EQ(tier_.calls, (std::vector<std::vector<Fetch*>>{{&fetches_[1]}}));
   EXPECT_FALSE(fetcher_.has_room());
   fetcher_.Finish();
   EXPECT_TRUE(fetcher_.has_room());
@@ -171,7 +171,7 @@ TEST_F(FetcherTest, ReadsGoToTheirSourcesTogetherAndAreCountedUntilTheyFinish) {
 
 TEST_F(FetcherTest, CountsWhatStorageWasAskedForOnce) {
   const Tier::EntryRef entry;
-  fetches_[1].entry = &entry;
+  fetches_[1].from = &entry;
   fetcher_.Start(fetches_[0]);
   fetcher_.Start(fetches_[1]);                   // Of a tier.
   fetcher_.Start(fetches_[2], /*first=*/false);  // Was tried before.

@@ -11,7 +11,7 @@ void StorageSource::Read(std::span<Fetch* const> fetches, const std::stop_token&
   requests.reserve(fetches.size());
   for (Fetch* const fetch : fetches) {
     requests.push_back(
-        {.extent = fetch->extent,
+        {.extent = fetch->extent(),
          .buffer = fetch->memory(),
          .done = [&done,
                   fetch](Result<std::span<std::byte>> data) { done(*fetch, std::move(data)); },
@@ -23,8 +23,9 @@ void StorageSource::Read(std::span<Fetch* const> fetches, const std::stop_token&
 void TierSource::Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
                       const Done& done) {
   for (Fetch* const fetch : fetches) {
-    fetch->entry->tier()->Read(
-        *fetch->entry, fetch->deadline, fetch->memory(), stop,
+    const Tier::EntryRef& entry = fetch->entry();
+    entry.tier()->Read(
+        entry, fetch->deadline, fetch->memory(), stop,
         [&done, fetch](Result<std::span<std::byte>> data) { done(*fetch, std::move(data)); });
   }
 }

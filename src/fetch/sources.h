@@ -16,12 +16,12 @@ class StorageSource final : public FetchSource {
   explicit StorageSource(ByteStore& store) : store_(store) {}
 
   [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
-    return store_.BufferBytes(fetch.extent.range);
+    return store_.BufferBytes(fetch.extent().range);
   }
   void Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
             const Done& done) override;
   ReadNowAnswer ReadNow(const Fetch& fetch, std::span<std::byte> dst) override {
-    return store_.ReadNow(fetch.extent, dst);
+    return store_.ReadNow(fetch.extent(), dst);
   }
   bool MayReadNow() override { return store_.MayReadNow(); }
   void ReadAllNow(std::span<NowRead> reads) override { store_.ReadAllNow(reads); }
@@ -35,7 +35,7 @@ class StorageSource final : public FetchSource {
 class TierSource final : public FetchSource {
  public:
   [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
-    return fetch.entry->tier()->BufferBytes(*fetch.entry);
+    return fetch.entry().tier()->BufferBytes(fetch.entry());
   }
   void Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
             const Done& done) override;

@@ -30,7 +30,7 @@ class Storage final : public SourceUnderTest {
     }
   }
   FetchSource& source() override { return source_; }
-  void Aim(Fetch& fetch, std::uint64_t number) override { fetch.extent = extents_[number]; }
+  void Aim(Fetch& fetch, std::uint64_t number) override { fetch.from = extents_[number]; }
   void Damage(std::uint64_t number) override { extents_[number].object = ObjectId{9}; }
   void Pump() override { store_.ReleaseAll(); }
 
@@ -51,10 +51,7 @@ class Storage final : public SourceUnderTest {
 class Entries : public SourceUnderTest {
  public:
   FetchSource& source() override { return source_; }
-  void Aim(Fetch& fetch, std::uint64_t number) override {
-    fetch.entry = &entries_.at(number);
-    fetch.extent.range.size = fetch.entry->bytes();
-  }
+  void Aim(Fetch& fetch, std::uint64_t number) override { fetch.from = &entries_.at(number); }
 
  protected:
   void Find(Tier& tier, std::size_t samples) {
@@ -113,14 +110,12 @@ class SsdEntries final : public Entries {
 };
 
 // A source that nobody has written yet: another node, which answers late. It shows what a new one
-// takes: this class, and `fetch.source = &peer`.
+// takes: this class, and its row in FetchSources.
 class SlowPeer final : public FetchSource {
  public:
   explicit SlowPeer(std::vector<std::string> samples) : samples_(std::move(samples)) {}
 
-  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
-    return fetch.extent.range.size;
-  }
+  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override { return fetch.bytes(); }
   void Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
             const Done& done) override {
     for (Fetch* const fetch : fetches) {
@@ -136,7 +131,7 @@ class SlowPeer final : public FetchSource {
     while (!asked_.empty()) {
       const auto [fetch, done] = asked_.back();  // The last one first.
       asked_.pop_back();
-      const std::string& bytes = samples_[Raw(fetch->extent.object)];
+      const std::string& bytes = samples_[Raw(fetch->Reads<SampleAtNode>().sample)];
       if (bytes.empty()) {
         (*done)(*fetch, Status(StatusCode::kUnavailable, "the peer has lost it"));
         continue;
@@ -157,7 +152,8 @@ class Peer final : public SourceUnderTest {
   explicit Peer(const std::vector<std::string>& samples) : samples_(samples), peer_(samples) {}
   FetchSource& source() override { return peer_; }
   void Aim(Fetch& fetch, std::uint64_t number) override {
-    fetch.extent = {ObjectId{number}, {0, samples_[number].size()}};
+    fetch.from = SampleAtNode{
+        .nodes = {.first = 1}, .sample = SampleId{number}, .bytes = samples_[number].size()};
   }
   void Damage(std::uint64_t number) override { peer_.Lose(number); }
   void Pump() override { peer_.Answer(); }

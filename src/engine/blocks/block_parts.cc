@@ -25,7 +25,7 @@ void BlockParts::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   }
   if (memory_.pinned_blocks != nullptr) TakeFromPinnedBlocks(block, pieces);
   if (!block.entries.empty()) TakeEntries(block, pieces);
-  if (block.nodes.first != kNoNode) TakeFromNode(block, pieces);
+  if (block.nodes.has_value()) TakeFromNode(block, pieces);
   if (block.plan.whole) return MakeWhole(block, pieces);
   const CoalesceLimits limits{.gap_bytes = loop_.options.block_gap_bytes,
                               .bytes_max = loop_.options.block_read_bytes_max};
@@ -57,7 +57,7 @@ void BlockParts::MakeWhole(BlockWork& block, std::span<const BlockPiece> pieces)
     const auto end = std::ranges::find_if(
         pieces, [object](const BlockPiece& piece) { return piece.extent.object != object; });
     const auto count = static_cast<std::size_t>(end - pieces.begin());
-    Make(block, {object, ranges.at(object)}, pieces.first(count));
+    Make(block, Extent{object, ranges.at(object)}, pieces.first(count));
     pieces = pieces.subspan(count);
   }
 }
@@ -91,36 +91,53 @@ BlockPart* BlockParts::MakeParcelPart(BlockWork& block, std::span<BlockPiece> pi
     piece.parcel_offset = bytes;
     bytes += piece.extent.range.size;
   }
-  Extent extent = pieces.front().extent;
-  extent.range.size = bytes;
-  BlockPart& part = *Make(block, extent, pieces);
-  part.source = &loop_.parcels->source;
-  part.node = block.plan.home;
-  part.wait = &loop_.parcels->wait;
-  part.parcel = {.round = loop_.parcels->round,
-                 .parcel = block.plan.parcel,
-                 .first = pieces.front().place,
-                 .count = pieces.back().place - pieces.front().place + 1,
-                 .ids = 0};
+  PartAtNode from{.part = {.round = loop_.parcels->round,
+                           .parcel = block.plan.parcel,
+                           .first = pieces.front().place,
+                           .count = pieces.back().place - pieces.front().place + 1,
+                           .ids = 0},
+                  .bytes = bytes,
+                  .wait = &loop_.parcels->wait,
+                  .node = block.plan.home};
   for (std::uint32_t place = pieces.front().place; place <= pieces.back().place; ++place) {
-    part.parcel.ids = NextHashOfIds(part.parcel.ids, KeptSampleId(block.plan, place));
+    from.part.ids = NextHashOfIds(from.part.ids, KeptSampleId(block.plan, place));
   }
-  part.in_memory = bytes == 0;  // Empty parts are not asked for.
-  return &part;
+  BlockPart* const part = Make(block, from, pieces);
+  part->in_memory = bytes == 0;  // Empty parts are not asked for.
+  return part;
 }
 
-BlockPart* BlockParts::Make(BlockWork& block, const Extent& extent,
+BlockPart* BlockParts::Make(BlockWork& block, const FetchFrom& from,
                             std::span<const BlockPiece> pieces) const {
   auto part = std::make_unique<BlockPart>();
-  part->entry = pieces.front().entry;
-  part->source = part->entry == nullptr ? &loop_.storage : &loop_.entries;
   part->client = &client_;
+  part->from = from;
   part->deadline = block.deadline;
-  part->extent = extent;
   part->block = &block;
   part->pieces.assign(pieces.begin(), pieces.end());
   ++block.parts_left;
   return block.parts.emplace_back(std::move(part)).get();
+}
+
+void BlockParts::ReadAgain(BlockPart& part, std::deque<BlockPart*>& queued) const {
+  const bool falls_back = part.has_next_source();
+  for (auto failure = part.failures.rbegin(); failure != part.failures.rend(); ++failure) {
+    BlockPiece& piece = part.pieces[failure->first];
+    if (falls_back && piece.field == 0) {
+      tiers_->Count(part.at_node() ? &TierCounts::node_fallbacks : &TierCounts::fallbacks);
+    }
+    piece.entry = nullptr;
+    queued.push_front(Make(*part.block, piece.extent, {&piece, 1}));
+  }
+  auto failure = part.failures.begin();
+  std::size_t position = 0;
+  std::erase_if(part.pieces, [&](const BlockPiece&) {
+    const bool failed = failure != part.failures.end() && failure->first == position;
+    if (failed) ++failure;
+    ++position;
+    return failed;
+  });
+  part.failures.clear();
 }
 
 // Takes those of `pieces` that are in pinned blocks.
@@ -160,11 +177,7 @@ void BlockParts::TakeEntries(BlockWork& block, std::vector<BlockPiece>& pieces) 
   }
   std::erase_if(pieces, [](const BlockPiece& piece) { return piece.entry != nullptr; });
   if (!in_memory.empty()) Make(block, in_memory.front().extent, in_memory)->in_memory = true;
-  for (const auto& [place, of_sample] : on_disk) {
-    Extent extent = of_sample.front().extent;
-    extent.range.size = block.entries[place].bytes();
-    Make(block, extent, of_sample);
-  }
+  for (const auto& [place, of_sample] : on_disk) Make(block, &block.entries[place], of_sample);
 }
 
 // Takes those of `pieces` that another node has, as the plan says: each sample is one read. What
@@ -184,13 +197,9 @@ void BlockParts::TakeFromNode(BlockWork& block, std::vector<BlockPiece>& pieces)
   std::erase_if(pieces, [&](const BlockPiece& piece) { return of_samples.contains(piece.place); });
   for (const auto& [place, of_sample] : of_samples) {
     const std::uint64_t bytes = bytes_of(of_sample);
-    Extent extent = of_sample.front().extent;
-    extent.range.size = bytes;
-    BlockPart& part = *Make(block, extent, of_sample);
-    part.source = loop_.nodes;
-    part.node = block.nodes.first;
-    part.second_node = block.nodes.second;
-    part.sample = of_sample.front().sample;
+    const SampleAtNode from{
+        .nodes = *block.nodes, .sample = of_sample.front().sample, .bytes = bytes};
+    BlockPart& part = *Make(block, from, of_sample);
     tiers_->Count(&TierCounts::node_uses);
     tiers_->Count(&TierCounts::node_bytes, bytes);
     PlanInserts(block, part);
@@ -207,7 +216,7 @@ void BlockParts::PlanInserts(const BlockWork& block, BlockPart& part) {
   for (auto& [place, positions] : by_sample) {
     const SampleId sample = part.pieces[positions.front()].sample;
     // Once a sample, in however many reads it comes.
-    const bool counts = part.node == kNoNode && std::ranges::count(positions, 0U, field_of) > 0;
+    const bool counts = !part.at_node() && std::ranges::count(positions, 0U, field_of) > 0;
     if (counts) tiers_->Count(&TierCounts::storage_uses);
     Tier* const tier = tiers_->TierToFill(sample);
     if (tier == nullptr || (!block.entries.empty() && block.entries[place])) continue;
@@ -223,12 +232,11 @@ void BlockParts::PlanInserts(const BlockWork& block, BlockPart& part) {
 // A whole block is read straight into memory of pinned blocks, while there is room for all of it.
 // Not one of which a tier has a sample: a tier reads an entry, which is laid out in another way.
 void BlockParts::PinBlock(BlockWork& block) const {
-  if (memory_.pinned_blocks == nullptr || !block.entries.empty() || block.nodes.first != kNoNode)
-    return;
+  if (memory_.pinned_blocks == nullptr || !block.entries.empty() || block.nodes.has_value()) return;
   if (!block.plan.kept.empty() || !block.failures.empty()) return;
   for (const std::unique_ptr<BlockPart>& part : block.parts) {
     std::optional<Buffer> buffer;
-    if (!part->in_memory) buffer = memory_.pinned_blocks->Acquire(part->source->BufferBytes(*part));
+    if (!part->in_memory) buffer = memory_.pinned_blocks->Acquire(loop_.storage.BufferBytes(*part));
     if (!buffer.has_value()) {
       for (const std::unique_ptr<BlockPart>& taken : block.parts) taken->buffer.Reset();
       return;

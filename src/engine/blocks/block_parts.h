@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -40,8 +41,12 @@ class BlockParts {
   void MakeOfParcel(BlockWork& block, std::span<BlockPiece> pieces);
   // One part of a parcel, of some of its samples.
   BlockPart* MakeParcelPart(BlockWork& block, std::span<BlockPiece> pieces) const;
-  // One part, of pieces in `extent`.
-  BlockPart* Make(BlockWork& block, const Extent& extent, std::span<const BlockPiece> pieces) const;
+  // One part, of pieces in `from`.
+  BlockPart* Make(BlockWork& block, const FetchFrom& from,
+                  std::span<const BlockPiece> pieces) const;
+  // Takes the pieces out of `part` that failed, and makes a part of each, of storage: the next
+  // source of a tier's or another node's. They go before what is `queued`.
+  void ReadAgain(BlockPart& part, std::deque<BlockPart*>& queued) const;
 
  private:
   void TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);

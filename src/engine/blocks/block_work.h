@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/status.h"
 #include "engine/loop/loop_context.h"
 #include "fetch/fetch.h"
+#include "fetch/sample_chain.h"
 #include "plan/order.h"
 #include "tier/tier.h"
 
@@ -73,17 +75,17 @@ struct BlockPart : Fetch {
   bool reading = false;                                  // counted as a read in flight
 
   // Whether storage gives its pieces if its own source does not.
-  [[nodiscard]] bool falls_back() const {
-    return (node != kNoNode && !of_parcel()) || pieces.front().entry != nullptr;
+  [[nodiscard]] bool has_next_source() const {
+    return HasNextSource(from) || pieces.front().entry != nullptr;
   }
-  [[nodiscard]] bool of_parcel() const { return parcel.count > 0; }
+  [[nodiscard]] bool of_parcel() const { return std::holds_alternative<PartAtNode>(from); }
   // Where the bytes of a piece lie in what was read: an entry, and a sample of another node, is
   // laid out as the cells are.
   [[nodiscard]] std::span<const std::byte> BytesOf(const BlockPiece& piece) const {
     const ByteRange range = piece.extent.range;
     if (of_parcel()) return data.subspan(piece.parcel_offset, range.size);
-    const bool as_cells = node != kNoNode || piece.entry != nullptr;
-    return data.subspan(as_cells ? piece.cells_offset : range.offset - extent.range.offset,
+    const bool as_cells = !in_storage() || piece.entry != nullptr;
+    return data.subspan(as_cells ? piece.cells_offset : range.offset - extent().range.offset,
                         range.size);
   }
 };
@@ -97,7 +99,7 @@ struct BlockWork {
   std::vector<RowRef> waiters;                    // for samples to come
   std::map<std::uint32_t, Status> failures;       // by position in `samples`
   std::vector<Tier::EntryRef> entries;            // by position in `samples`; none: no tiers
-  Holders nodes;                                  // other nodes that have it, as the plan says
+  std::optional<Holders> nodes;                   // other nodes that have it, as the plan says
   std::vector<std::unique_ptr<BlockPart>> parts;  // planned and not all done
   std::vector<std::uint32_t> demand;              // cells by sample, until taken
   std::uint64_t demand_cells = 0;                 // sum of those

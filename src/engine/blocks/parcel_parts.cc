@@ -30,11 +30,12 @@ void ParcelParts::Issue(const std::function<void(BlockPart&)>& copy) {
 }
 
 void ParcelParts::OnFailed(BlockPart& part, const Status& why) {
+  const auto& from = part.Reads<PartAtNode>();
   const bool lost = why.code() != StatusCode::kDataLoss;
-  if (lost || part.parcel.count == 1) {
+  if (lost || from.part.count == 1) {
     const Status status =
         lost ? why.WithContext(fmt::format("getting {} from node {}, which alone reads them",
-                                           Counted(part.parcel.count, "sample"), part.node))
+                                           Counted(from.part.count, "sample"), from.node))
              : why;
     for (std::size_t i = 0; i < part.pieces.size(); ++i) part.failures.emplace_back(i, status);
     return;
@@ -43,7 +44,7 @@ void ParcelParts::OnFailed(BlockPart& part, const Status& why) {
   for (std::span<BlockPiece> rest = part.pieces; !rest.empty();) {
     const std::size_t of_sample = std::min(loop_.fields.size(), rest.size());
     BlockPart* const alone = parts_.MakeParcelPart(*part.block, rest.first(of_sample));
-    alone->is_again = true;
+    std::get<PartAtNode>(alone->from).is_again = true;
     queued_.push_front(alone);
     rest = rest.subspan(of_sample);
   }

@@ -49,7 +49,7 @@ void Residency::Queue(std::vector<BlockRead> reads, std::span<const Release> rel
 
 void Residency::FindInTiers(BlockWork& block) const {
   const auto samples = static_cast<std::uint32_t>(block.samples.size());
-  block.nodes = tiers_->FindForBlock(block.plan, samples, loop_.nodes != nullptr, block.entries);
+  block.nodes = tiers_->FindForBlock(block.plan, samples, loop_.asks_nodes, block.entries);
 }
 
 std::pair<BlockWork*, std::uint32_t> Residency::FindKept(std::uint64_t number, SampleId sample) {
@@ -185,11 +185,11 @@ Status Residency::IssueReads() {
       loop_.fetcher.Refuse(part);
       continue;
     }
-    const std::uint64_t bytes = part.extent.range.size;
-    if (part.entry == nullptr && part.node == kNoNode) {
+    const std::uint64_t bytes = part.bytes();
+    if (part.in_storage()) {
       (part.block->plan.again ? counts_.reread_bytes : counts_.bytes) += bytes;
     }
-    if (bytes > 0 && part.source->MayReadNow()) {
+    if (part.in_storage() && bytes > 0 && loop_.storage.MayReadNow()) {
       loop_.fetcher.Begin(part);
       loop_.Submit(part.deadline, [this, &part] { ReadNowOrRead(part); });
     } else {
@@ -203,7 +203,7 @@ Status Residency::IssueReads() {
 
 // Whether one more read may be in flight, now that others have what they need earlier.
 bool Residency::MayReadNext() {
-  if (!queued_.empty() && queued_.front()->node != kNoNode) return true;
+  if (!queued_.empty() && queued_.front()->at_node()) return true;
   if (tiers_ != nullptr && !queued_.empty() && !queued_.front()->in_memory) {
     tiers_->BringBefore(queued_.front()->deadline);
   }
@@ -339,7 +339,7 @@ void Residency::PlanBlock(BlockWork& block) {
 
 // A task. Bytes that need no device are read and copied in one go; others take the usual way.
 void Residency::ReadNowOrRead(BlockPart& part) {
-  const std::span<std::byte> target = part.buffer.bytes().first(part.extent.range.size);
+  const std::span<std::byte> target = part.buffer.bytes().first(part.bytes());
   if (!loop_.fetcher.ReadNow(part, target)) {
     Fetch* const fetch = &part;
     return loop_.ReadFromTask({&fetch, 1});
@@ -368,26 +368,16 @@ void Residency::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
     part.data = data.value();
     return SubmitCopy(part);
   }
-  BlockWork& block = *part.block;
   part.buffer.Reset();
   part.inserts.clear();
-  block.to_be_pinned = false;
+  part.block->to_be_pinned = false;
   if (part.of_parcel()) {
     parcels_.OnFailed(part, data.status());
     return FinishPart(part);
   }
-  if (part.falls_back()) {
-    for (std::size_t i = 0; i < part.pieces.size(); ++i) part.failures.emplace_back(i, Status());
-    RetryFromStorage(part);
-  } else if (part.pieces.size() > 1) {
-    // One of several samples may be the cause: each alone, so that the others are not lost with it.
-    for (auto piece = part.pieces.rbegin(); piece != part.pieces.rend(); ++piece) {
-      queued_.push_front(parts_.Make(block, piece->extent, {&*piece, 1}));
-    }
-    part.pieces.clear();
-  } else {
-    part.failures.emplace_back(0, data.status());
-  }
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) part.failures.emplace_back(i, data.status());
+  // One of several samples may be the cause: each alone, so that the others are not lost with it.
+  if (part.has_next_source() || part.pieces.size() > 1) parts_.ReadAgain(part, queued_);
   FinishPart(part);
 }
 
@@ -400,31 +390,9 @@ void Residency::OnCopied(BlockPart& part) {
     tiers_->Finish(each.sample, *each.tier, each.status);
   }
   part.inserts.clear();
-  if (!part.pieces.empty() && part.falls_back()) RetryFromStorage(part);
+  if (!part.failures.empty() && part.has_next_source()) parts_.ReadAgain(part, queued_);
   if (!part.block->to_be_pinned) part.buffer.Reset();
   FinishPart(part);
-}
-
-// The pieces of a part that a tier or another node has and could not give come from storage, each
-// alone.
-void Residency::RetryFromStorage(BlockPart& part) {
-  std::vector<BlockPiece> left;
-  auto failure = part.failures.begin();
-  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
-    BlockPiece piece = part.pieces[i];
-    if (failure == part.failures.end() || failure->first != i) {
-      left.push_back(piece);
-      continue;
-    }
-    ++failure;
-    if (piece.field == 0) {
-      tiers_->Count(part.node == kNoNode ? &TierCounts::fallbacks : &TierCounts::node_fallbacks);
-    }
-    piece.entry = nullptr;
-    queued_.push_front(parts_.Make(*part.block, piece.extent, {&piece, 1}));
-  }
-  part.pieces = std::move(left);
-  part.failures.clear();
 }
 
 // Tells the samples of a part that their bytes are in cells, or why not. The part may be gone after
@@ -481,7 +449,7 @@ void Residency::FinishBlock(BlockWork& block) {
     std::vector<PinnedBlocks::Part> parts;
     for (const std::unique_ptr<BlockPart>& part : block.parts) {
       if (part->data.empty()) continue;
-      parts.push_back({part->extent, std::move(part->buffer), part->data});
+      parts.push_back({part->extent(), std::move(part->buffer), part->data});
     }
     memory_.pinned_blocks->Add(std::move(parts));
   }

@@ -121,7 +121,6 @@ class Residency final : public FetchClient {
   void SubmitCopy(BlockPart& part);
   void Copy(BlockPart& part);
   void OnCopied(BlockPart& part);
-  void RetryFromStorage(BlockPart& part);
   void FinishPart(BlockPart& part);
   void FinishPiece(BlockWork& block, std::uint32_t place, Status&& status,
                    std::vector<KeptBytes>& come);

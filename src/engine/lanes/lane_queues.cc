@@ -90,7 +90,7 @@ Status LaneQueues::Split(Position at, std::vector<LaneWork> loads) {
   for (std::size_t lane = 0; lane < queues_.size(); ++lane) {
     const Queue& queue = queues_[lane];
     for (const Reads& reads : queue.to_read) {
-      for (const RowRead* const read : reads) loads[lane].queued_bytes += read->extent.range.size;
+      for (const RowRead* const read : reads) loads[lane].queued_bytes += read->bytes();
     }
     loads[lane].read_ns_per_byte = queue.read_ns_per_byte;
     loads[lane].decode_ns_per_byte = queue.decode_ns_per_byte;

@@ -30,7 +30,7 @@ class LaneQueuesTest : public ::testing::Test {
       works_[lane].stored_bytes = 1000;
       for (RowRead& read : reads_[lane]) {
         read.work = &works_[lane];
-        read.extent.range.size = 300;
+        read.from = Extent{.range = {0, 300}};
         queues_.AddReads(works_[lane], {&read});
       }
     }
@@ -41,7 +41,7 @@ class LaneQueuesTest : public ::testing::Test {
     if (next == nullptr) return -1;
     StepWork& work = *next->front()->work;
     for (const RowRead* const read : queues_.TakeReads(work)) {
-      work.issued_bytes += read->extent.range.size;
+      work.issued_bytes += read->bytes();
     }
     return static_cast<int>(work.lane);
   }

@@ -44,7 +44,6 @@ inline constexpr std::uint64_t kDeadlinesOfStep = std::uint64_t{1} << 16;
 // Reads of what other nodes send. They wait for other nodes, so they have memory of their own:
 // these may wait for what this node reads.
 struct ParcelReads {
-  FetchSource& source;
   BufferPool& memory;
   std::uint64_t round = 0;  // of the run
   StepWait wait;            // what consumers wait for
@@ -60,9 +59,8 @@ struct LoopContext {
   Executor& executor;
   const Clock& clock;
   Fetcher& fetcher;      // of the loop, but for Read()
-  FetchSource& storage;  // for Fetch::source: extents ...
-  FetchSource& entries;  // ... entries of tiers ...
-  FetchSource* nodes;    // ... and samples of other nodes; null: they cannot be asked
+  FetchSource& storage;  // of the fetcher's sources, for what is not a fetch
+  bool asks_nodes;       // whether other nodes can be asked for samples
   ParcelReads* parcels;  // null: other nodes send nothing
   BufferPool& staging;
   const StoredFields& fields;
@@ -82,9 +80,9 @@ struct LoopContext {
   // at least a sample as large: nodes whose memory all waits for each other would wait until
   // their reads are given up.
   [[nodiscard]] std::uint64_t KeptBytes(const Fetch& fetch) const {
-    if (fetch.node == kNoNode) return 0;
+    if (!fetch.at_node()) return 0;
     return std::max(staging.stats().capacity_bytes / 8,
-                    2 * BufferPool::ChargedBytes(fetch.extent.range.size));
+                    2 * BufferPool::ChargedBytes(fetch.bytes()));
   }
 
   // Runs `task` on the executor. It ends with Post().

@@ -95,7 +95,7 @@ void RowDecoder::DecodeRow(DecodeTask& task, std::uint32_t slot, GatheredBytes& 
                                        .sample = work.batch->samples[slot]},
                                .pieces = work.pieces.data() + slot * loop_.fields.size(),
                                .cells = row.cells,
-                               .entry = row.entry ? &row.entry : nullptr};
+                               .entry = row.chain.entry() ? &row.chain.entry() : nullptr};
   Status status = decoder_.Decode(stored, *work.batch, slot, scratch, limit, task.copied_bytes);
   if (!status.ok() && limit.bytes_needed > limit.bytes_max) {
     const Status fits = parts_.scratch->Check(limit.bytes_needed);

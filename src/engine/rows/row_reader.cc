@@ -35,10 +35,9 @@ bool RowReader::InPlace(const Piece& piece) const {
 
 RowRead* RowReader::MakeRead(StepWork& work, const Extent& extent, std::span<const Piece> pieces) {
   auto read = std::make_unique<RowRead>();
-  read->source = &loop_.storage;
   read->client = this;
+  read->from = extent;
   read->work = &work;
-  read->extent = extent;
   read->pieces.reserve(pieces.size());
   for (const auto& [at, ref] : pieces) {
     read->pieces.push_back(ref);
@@ -54,31 +53,27 @@ RowRead* RowReader::MakeRead(StepWork& work, const Extent& extent, std::span<con
 }
 
 RowRead* RowReader::MakeEntryRead(StepWork& work, std::uint32_t slot) {
-  const Tier::EntryRef& entry = work.samples[slot].entry;
-  RowRead& read = MakeSampleRead(work, slot, entry.bytes());
-  read.source = &loop_.entries;
-  read.entry = &entry;
+  const Tier::EntryRef& entry = work.samples[slot].chain.entry();
+  RowRead& read = MakeSampleRead(work, slot, &entry);
   read.checked = true;
   return &read;
 }
 
 // What came is verified against the index, as what comes from storage is.
 RowRead* RowReader::MakeNodeRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes) {
-  RowRead& read = MakeSampleRead(work, slot, bytes);
-  read.source = loop_.nodes;
-  read.node = work.samples[slot].nodes.first;
-  read.second_node = work.samples[slot].nodes.second;
-  read.sample = work.batch->samples[slot];
-  return &read;
+  return &MakeSampleRead(work, slot,
+                         SampleAtNode{.nodes = *work.samples[slot].chain.nodes(),
+                                      .sample = work.batch->samples[slot],
+                                      .bytes = bytes});
 }
 
 // A read of all stored fields of a row, one after the other.
-RowRead& RowReader::MakeSampleRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes) {
+RowRead& RowReader::MakeSampleRead(StepWork& work, std::uint32_t slot, const FetchFrom& from) {
   auto read = std::make_unique<RowRead>();
   read->client = this;
+  read->from = from;
   read->deadline = work.deadline;
   read->work = &work;
-  read->extent.range.size = bytes;
   for (std::uint32_t field = 0; field < loop_.fields.size(); ++field) {
     read->pieces.push_back({slot, field});
     work.pieces[slot * loop_.fields.size() + field].read = read.get();
@@ -113,7 +108,7 @@ void RowReader::Issue() {
     }
     for (RowRead* const read : queues_.TakeReads(work)) {
       read->issued_ns = loop_.now_ns;
-      work.issued_bytes += read->extent.range.size;
+      work.issued_bytes += read->bytes();
       if (memory == Fetcher::Memory::kNone) {
         fetcher.Refuse(*read);
       } else if (tried) {
@@ -141,7 +136,7 @@ void RowReader::Issue() {
 // The reads that are due next; null: there are none, or none may be in flight now.
 const RowReader::Reads* RowReader::NextReads() const {
   const Reads* const next = queues_.NextReads();
-  if (next == nullptr || next->front()->node != kNoNode) return next;
+  if (next == nullptr || next->front()->at_node()) return next;
   const StepWork& work = *next->front()->work;
   if (tiers_ != nullptr) tiers_->BringBefore(work.Deadline(work.issued_bytes));
   return loop_.fetcher.has_room() ? next : nullptr;
@@ -149,13 +144,13 @@ const RowReader::Reads* RowReader::NextReads() const {
 
 // Only of samples with one stored field: others have to wait for the rest of theirs.
 bool RowReader::MayBeTried(const RowRead& read) const {
-  return loop_.fields.size() == 1 && read.source == &loop_.storage && read.extent.range.size > 0 &&
-         !read.tried && read.source->MayReadNow();
+  return loop_.fields.size() == 1 && read.in_storage() && read.bytes() > 0 && !read.tried &&
+         loop_.storage.MayReadNow();
 }
 
 // Whether a try needs no staging memory: a small sample that nobody needs once it is decoded.
 bool RowReader::InOneGo(const RowRead& read) const {
-  return read.pieces.size() == 1 && read.extent.range.size <= loop_.options.decode_task_bytes &&
+  return read.pieces.size() == 1 && read.bytes() <= loop_.options.decode_task_bytes &&
          !read.outlasts && read.work->samples[read.pieces.front().slot].insert_into == nullptr;
 }
 
@@ -172,17 +167,17 @@ void RowReader::AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, RowRead&
     tries.push_back(std::make_unique<DecodeTask>());
     task = tries.rbegin();
     (*task)->work = read.work;
-    (*task)->deadline = read.work->Deadline(read.work->issued_bytes - read.extent.range.size);
+    (*task)->deadline = read.work->Deadline(read.work->issued_bytes - read.bytes());
   }
   read.work->samples_tried += read.pieces.size();
   (*task)->reads.push_back(&read);
-  (*task)->stored_bytes += read.extent.range.size;
+  (*task)->stored_bytes += read.bytes();
 }
 
 // Where to try to read to: without staging memory the row itself, if that holds what is stored, or
 // memory of the task's.
 std::span<std::byte> RowReader::RoomOf(DecodeTask& task, const RowRead& read) const {
-  const std::uint64_t size = read.extent.range.size;
+  const std::uint64_t size = read.bytes();
   if (!read.memory().empty()) return read.memory().first(size);
   const std::span<std::byte> row = task.work->batch->row(
       loop_.fields.schema(), loop_.fields.position(0), read.pieces.front().slot);
@@ -236,7 +231,7 @@ void RowReader::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
   StepWork& work = *read.work;
   queues_.EndReads(work);
   if (data.ok()) {
-    queues_.LearnRead(work, loop_.now_ns - read.issued_ns, read.extent.range.size);
+    queues_.LearnRead(work, loop_.now_ns - read.issued_ns, read.bytes());
     SetData(read, data.value());
   } else {
     read.buffer.Reset();
@@ -246,7 +241,8 @@ void RowReader::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
       // it.
       for (const PieceRef ref : read.pieces) {
         const StoredPiece at = work.pieces[ref.slot * loop_.fields.size() + ref.field];
-        const Extent extent{read.extent.object, {read.extent.range.offset + at.offset, at.size}};
+        const Extent& joint = read.extent();
+        const Extent extent{joint.object, {joint.range.offset + at.offset, at.size}};
         const Piece alone(extent, ref);
         queues_.AddReads(work, {MakeRead(work, extent, {&alone, 1})}, /*early=*/true);
       }
@@ -301,7 +297,7 @@ void RowReader::ReadAgain(RowRead& read) {
   StepWork& work = *read.work;
   loop_.fetcher.Finish();
   queues_.EndReads(work);
-  work.issued_bytes -= read.extent.range.size;
+  work.issued_bytes -= read.bytes();
   if (!loop_.ended) queues_.AddReads(work, {&read}, /*early=*/true);
 }
 

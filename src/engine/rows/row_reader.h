@@ -65,7 +65,7 @@ class RowReader final : public FetchClient {
   [[nodiscard]] const Reads* NextReads() const;
   [[nodiscard]] bool InPlace(const Piece& piece) const;
   RowRead* MakeRead(StepWork& work, const Extent& extent, std::span<const Piece> pieces);
-  RowRead& MakeSampleRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes);
+  RowRead& MakeSampleRead(StepWork& work, std::uint32_t slot, const FetchFrom& from);
   [[nodiscard]] bool MayBeTried(const RowRead& read) const;
   [[nodiscard]] bool InOneGo(const RowRead& read) const;
   void AddTry(std::vector<std::unique_ptr<DecodeTask>>& tries, RowRead& read) const;

@@ -147,7 +147,7 @@ TEST_F(RowReaderTest, AnEntryOfATierIsOneRead) {
   ram->Insert(SampleId{3}, {std::as_bytes(std::span("an entry", 8))},
               [](const Status& status) { EXPECT_TRUE(status.ok()); });
   const auto work = test_.MakeWork({3});
-  work->samples[0].entry = ram->Find(SampleId{3});
+  work->samples[0].chain = SampleChain(ram->Find(SampleId{3}), {});
   work->pieces[0].size = 8;
   queues_.AddReads(*work, {reader_.MakeEntryRead(*work, 0)});
   reader_.Issue();
@@ -155,7 +155,7 @@ TEST_F(RowReaderTest, AnEntryOfATierIsOneRead) {
   EXPECT_EQ(Bytes(*work, 0), "an entry");
   EXPECT_TRUE(work->pieces[0].read->checked);
   work->reads.clear();
-  work->samples[0].entry.Reset();
+  work->samples[0].chain.Reset();
 }
 
 }  // namespace

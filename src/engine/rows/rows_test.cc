@@ -19,11 +19,10 @@ class RowsTest : public ::testing::Test {
                                     bool substitute = false) {
     test_.options.on_error = substitute ? OnError::kSubstitute : OnError::kRaise;
     test_.options.seed = 3;
-    Rows rows(test_.loop, queues_, {});
     auto work = test_.MakeWork(samples);
-    rows.Plan(*work);
+    fetcher_.Plan(*work);
     while (!queues_.nothing_to_read()) {
-      rows.IssueReads();
+      fetcher_.IssueReads();
       test_.Run();
     }
     EXPECT_TRUE(test_.inbox.idle());
@@ -40,6 +39,8 @@ class RowsTest : public ::testing::Test {
                        .staging = test_.staging,
                        .executor = &test_.executor}},
                      nullptr};
+  RowFetcher fetcher_{test_.loop, queues_, nullptr, rows_};
+  Rows rows_{test_.loop, queues_, {}, fetcher_};
 };
 
 TEST_F(RowsTest, RowsAreReadAndDecodedIntoTheirSlots) {
@@ -111,11 +112,10 @@ TEST_F(RowsTest, ASampleThatTheIndexDoesNotHaveFailsWithoutARead) {
 
 TEST_F(RowsTest, OnceTheRunHasEndedNothingStandsIn) {
   test_.options.on_error = OnError::kSubstitute;
-  Rows rows(test_.loop, queues_, {});
   test_.index.columns[0].checksums[1] = 0;
   const auto work = test_.MakeWork({1});
-  rows.Plan(*work);
-  rows.IssueReads();
+  fetcher_.Plan(*work);
+  fetcher_.IssueReads();
   test_.loop.ended = true;
   test_.Run();
   EXPECT_EQ(work->batch->samples[0], SampleId{1});

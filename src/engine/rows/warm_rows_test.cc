@@ -218,7 +218,6 @@ class WarmRowsOfTwoFieldsTest : public WarmRowsTest {
                     .clock = test_.clock,
                     .fetcher = test_.fetcher,
                     .storage = test_.storage,
-                    .entries = test_.entries,
                     .staging = *test_.staging,
                     .fields = fields_,
                     .verifier = test_.verifier,

@@ -20,6 +20,7 @@
 #include "engine/loop/loop_context.h"
 #include "engine/memory/scratch_budget.h"
 #include "fetch/fetch.h"
+#include "fetch/sample_chain.h"
 #include "plan/order.h"
 #include "tier/tier.h"
 
@@ -50,9 +51,8 @@ struct SampleWork {
   Status read_error;              // of the first piece that failed
   Status reason;                  // why it is not the sample that was wanted
   CellRun cells = kNoCells;       // where its bytes are, if a block read brought them
-  Tier::EntryRef entry;           // where they are, or are read from, if a tier has them
+  SampleChain chain;              // where they are, or are read from, unless a block read does
   Tier* insert_into = nullptr;    // the tier that takes them, once they are verified
-  Holders nodes;                  // other nodes that they come from
   std::uint8_t ends_left = 1;     // of its decoding, and of its way into a tier on disk
 };
 

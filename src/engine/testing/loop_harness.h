@@ -30,13 +30,11 @@ namespace headrace {
 struct FakeStorage final : FetchSource {
   explicit FakeStorage(const TableIndex& of) : index(of) {}
 
-  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
-    return fetch.extent.range.size;
-  }
+  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override { return fetch.bytes(); }
   void Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
             const Done& done) override {
     for (Fetch* const fetch : fetches) {
-      read.push_back(fetch->extent.range);
+      read.push_back(fetch->extent().range);
       if (holds) {
         held.emplace_back(fetch, &done);
       } else {
@@ -46,7 +44,7 @@ struct FakeStorage final : FetchSource {
   }
   ReadNowAnswer ReadNow(const Fetch& fetch, std::span<std::byte> dst) override {
     if (!cached) return ReadNowAnswer::kNotHeld;
-    Fill(fetch.extent.range, dst);
+    Fill(fetch.extent().range, dst);
     return ReadNowAnswer::kRead;
   }
   void ReadAllNow(std::span<NowRead> reads) override {
@@ -64,7 +62,7 @@ struct FakeStorage final : FetchSource {
     for (const auto& [fetch, done] : std::exchange(held, {})) Answer(*fetch, *done);
   }
   void Answer(Fetch& fetch, const Done& done) const {
-    const ByteRange range = fetch.extent.range;
+    const ByteRange range = fetch.extent().range;
     const bool fails = std::ranges::any_of(broken, [&](std::uint64_t offset) {
       return offset >= range.offset && offset < range.end();
     });
@@ -85,6 +83,31 @@ struct FakeStorage final : FetchSource {
   std::set<std::uint64_t> lacks;  // offsets: reads that begin there are not cached
   std::vector<ByteRange> read;
   std::vector<std::pair<Fetch*, const Done*>> held;
+};
+
+// Other nodes that answer inside Read(); the bytes are those of an index.
+struct FakeNodes final : FetchSource {
+  explicit FakeNodes(const TableIndex& of) : index(of) {}
+
+  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override { return fetch.bytes(); }
+  void Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
+            const Done& done) override {
+    for (Fetch* const fetch : fetches) {
+      const auto& from = fetch->Reads<SampleAtNode>();
+      asked.emplace_back(from.nodes.first, Raw(from.sample));
+      if (lost.contains(Raw(from.sample))) {
+        done(*fetch, Status(StatusCode::kNotFound, "the node does not have it"));
+        continue;
+      }
+      const std::string bytes = index.Payload(0, from.sample);
+      std::ranges::copy(std::as_bytes(std::span(bytes)), fetch->memory().begin());
+      done(*fetch, fetch->memory().first(bytes.size()));
+    }
+  }
+
+  const TableIndex& index;
+  std::set<std::uint64_t> lost;
+  std::vector<std::pair<NodeNumber, std::uint64_t>> asked;
 };
 
 // What a component of the engine needs to run alone: an index of samples of 100 bytes in one
@@ -154,6 +177,7 @@ struct LoopHarness {
   Verifier verifier{index, true};
   FakeStorage storage{index};
   TierSource entries;
+  FakeNodes nodes{index};
   ManualExecutor executor;
   FakeClock clock;
   std::shared_ptr<BufferPool> staging = BufferPool::Make(64 * kMiB);
@@ -171,7 +195,8 @@ struct LoopHarness {
                            }
                            return completed;
                          }};
-  Fetcher fetcher{{.in_flight_max = 16,
+  Fetcher fetcher{{.sources = {.storage = storage, .entries = entries, .nodes = &nodes},
+                   .in_flight_max = 16,
                    .stop = stop.get_token(),
                    .ended =
                        [this](Fetch& fetch, Result<std::span<std::byte>> data) {
@@ -186,7 +211,6 @@ struct LoopHarness {
                    .clock = clock,
                    .fetcher = fetcher,
                    .storage = storage,
-                   .entries = entries,
                    .staging = *staging,
                    .fields = fields,
                    .verifier = verifier,

@@ -95,22 +95,22 @@ class SimNodes final : public FetchSource {
  public:
   SimNodes(SimLoop& loop, const TableIndex& index) : loop_(loop), index_(index) {}
 
-  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
-    return fetch.extent.range.size;
-  }
+  [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override { return fetch.bytes(); }
   void Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
             const Done& done) override {
     for (Fetch* const fetch : fetches) {
-      asked.emplace_back(fetch->node, Raw(fetch->sample));
+      const auto& wanted = fetch->Reads<SampleAtNode>();
+      asked.emplace_back(wanted.nodes.first, Raw(wanted.sample));
       deadlines.push_back(fetch->deadline);
       if (on_asked) std::exchange(on_asked, nullptr)();
       answers_.emplace_back([this, fetch, &done] {
-        std::string bytes = index_.Payload(0, fetch->sample);
-        if (lost.contains(Raw(fetch->sample))) {
+        const SampleId sample = fetch->Reads<SampleAtNode>().sample;
+        std::string bytes = index_.Payload(0, sample);
+        if (lost.contains(Raw(sample))) {
           return done(*fetch, Status(StatusCode::kNotFound, "the node does not have it"));
         }
-        if (damaged.contains(Raw(fetch->sample))) bytes[0] = '?';
-        EXPECT_EQ(fetch->extent.range.size, bytes.size());
+        if (damaged.contains(Raw(sample))) bytes[0] = '?';
+        EXPECT_EQ(fetch->bytes(), bytes.size());
         std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(fetch->memory().data()));
         done(*fetch, fetch->memory().first(bytes.size()));
       });

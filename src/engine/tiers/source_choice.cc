@@ -25,8 +25,8 @@ SourceChoice::Sources SourceChoice::Choose(SampleId sample, const Tier::EntryRef
   PlannedHolders holders;
   if (by_model() || (asks && !entry)) holders = cache_.HoldersOf(sample);
   if (!by_model()) return {.nodes = holders.nodes};
-  const BlockHolder peer = PeerOf(holders, static_cast<bool>(entry), asks);
-  if (!entry && peer.node == kNoNode) return {};
+  const std::optional<BlockHolder> peer = PeerOf(holders, static_cast<bool>(entry), asks);
+  if (!entry && !peer.has_value()) return {};
   SampleRead read;
   if (entry) read.tier = cache_.NumberOf(entry.tier());
   read.bytes = static_cast<double>(entry ? entry.bytes() : BytesOf(fields_, sample));
@@ -42,8 +42,8 @@ SourceChoice::Sources SourceChoice::ChooseForBlock(const BlockRead& block, std::
   PlannedHolders holders;
   if (by_model() || !there) holders = cache_.HoldersOf(first);
   if (!by_model()) return {.nodes = holders.nodes};
-  const BlockHolder peer = PeerOf(holders, there, asks);
-  if (!there && peer.node == kNoNode) return {};
+  const std::optional<BlockHolder> peer = PeerOf(holders, there, asks);
+  if (!there && !peer.has_value()) return {};
   std::uint64_t bytes = 0;
   for (std::uint32_t i = 0; i < samples; ++i) {
     bytes += BytesOf(fields_, KeptSampleId(block, i));
@@ -55,20 +55,23 @@ SourceChoice::Sources SourceChoice::ChooseForBlock(const BlockRead& block, std::
   return Choose(read, peer, holders);
 }
 
-// Which other node to compare with.
-BlockHolder SourceChoice::PeerOf(const PlannedHolders& holders, bool there, bool asks) {
-  if (!asks) return {.node = kNoNode};
-  return there ? holders.copy : BlockHolder{.node = holders.nodes.first, .tier = holders.tier};
+// Which other node to compare with; nothing: none.
+std::optional<BlockHolder> SourceChoice::PeerOf(const PlannedHolders& holders, bool there,
+                                                bool asks) {
+  if (!asks) return std::nullopt;
+  if (there) return holders.copy;
+  if (!holders.nodes.has_value()) return std::nullopt;
+  return BlockHolder{.node = holders.nodes->first, .tier = holders.tier};
 }
 
-SourceChoice::Sources SourceChoice::Choose(SampleRead read, const BlockHolder& peer,
+SourceChoice::Sources SourceChoice::Choose(SampleRead read, const std::optional<BlockHolder>& peer,
                                            const PlannedHolders& holders) {
   times_->SetStorageNodes(holders.storage_readers);
-  if (peer.node != kNoNode) read.peer = peer.tier;
+  if (peer.has_value()) read.peer = peer->tier;
   const Source::Kind fastest = times_->Fastest(read);
   Sources sources{.tier = !read.tier.has_value() || fastest == Source::Kind::kTier, .nodes = {}};
   if (fastest == Source::Kind::kPeer) {
-    sources.nodes = read.tier.has_value() ? Holders{.first = peer.node} : holders.nodes;
+    sources.nodes = read.tier.has_value() ? Holders{.first = peer->node} : holders.nodes;
   }
   return sources;
 }

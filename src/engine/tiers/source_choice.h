@@ -28,8 +28,8 @@ class SourceChoice {
   // Where to take a sample of the step that was planned from. `entry`: in a tier of this node;
   // empty: it is not there. `asks`: whether other nodes may be asked. Before TierCache::Advance().
   struct Sources {
-    bool tier = true;  // a tier of this node, for what it has
-    Holders nodes;     // these for the rest; none: storage
+    bool tier = true;              // a tier of this node, for what it has
+    std::optional<Holders> nodes;  // these for the rest; nothing: storage
   };
   [[nodiscard]] Sources Choose(SampleId sample, const Tier::EntryRef& entry, bool asks);
 
@@ -43,8 +43,9 @@ class SourceChoice {
   [[nodiscard]] bool StorageIsFaster(TierNumber node_tier, std::uint64_t bytes) const;
 
  private:
-  [[nodiscard]] static BlockHolder PeerOf(const PlannedHolders& holders, bool there, bool asks);
-  [[nodiscard]] Sources Choose(SampleRead read, const BlockHolder& peer,
+  [[nodiscard]] static std::optional<BlockHolder> PeerOf(const PlannedHolders& holders, bool there,
+                                                         bool asks);
+  [[nodiscard]] Sources Choose(SampleRead read, const std::optional<BlockHolder>& peer,
                                const PlannedHolders& holders);
 
   const TierCache& cache_;

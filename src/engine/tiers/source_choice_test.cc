@@ -66,8 +66,8 @@ class SourceChoiceTest : public ::testing::Test {
   // "tier", "node 3", "tier, else node 3", "storage"
   static std::string Text(const SourceChoice::Sources& from) {
     std::string text = from.tier ? "tier" : "";
-    if (from.nodes.first == kNoNode) return text.empty() ? "storage" : text;
-    return text + (text.empty() ? "node " : ", else node ") + std::to_string(from.nodes.first);
+    if (!from.nodes.has_value()) return text.empty() ? "storage" : text;
+    return text + (text.empty() ? "node " : ", else node ") + std::to_string(from.nodes->first);
   }
   std::string OfSample(std::uint64_t sample, bool asks = true) {
     SourceChoice choice(model_ ? &*model_ : nullptr, *cache_, test_.loop.fields);

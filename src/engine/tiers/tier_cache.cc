@@ -45,41 +45,44 @@ void TierCache::PlanStep() {
   for (const PlannedUse& use : planned_->uses) {
     // Of a tier of this node, too: what it is to have may not be there yet.
     const bool here = use.tier != kNoTier;
-    const BlockHolder peer{.node = use.at_peer ? use.peer : kNoNode, .tier = use.peer_tier};
-    const BlockHolder from = use.at_peer && !here ? peer : OtherHolder(use.block);
+    std::optional<BlockHolder> peer;
+    if (use.at_peer) peer = BlockHolder{.node = use.peer, .tier = use.peer_tier};
+    const std::optional<BlockHolder> from = peer && !here ? peer : OtherHolder(use.block);
     PlannedHolders holders{.storage_readers = storage_readers_};
     if (here) holders.copy = peer;
-    if (from.node != kNoNode) {
-      holders.nodes = {from.node, SecondHolder(use.block, from.node)};
-      holders.tier = from.tier;
-    } else if (holders.copy.node == kNoNode) {
+    if (from.has_value()) {
+      holders.nodes = Holders{from->node, SecondHolder(use.block, from->node)};
+      holders.tier = from->tier;
+    } else if (!holders.copy.has_value()) {
       continue;
     }
     at_nodes_.emplace_back(use.block, holders);
   }
   std::ranges::sort(at_nodes_, {}, &std::pair<std::uint32_t, PlannedHolders>::first);
   for (const CacheOp& op : planned_->ops) {
-    ahead_from_.push_back(op.ahead ? OtherHolder(op.block) : BlockHolder{.node = kNoNode});
+    ahead_from_.push_back(op.ahead ? OtherHolder(op.block) : std::nullopt);
   }
 }
 
-// The node that reads a block from storage for all; kNoNode: this one, or none is to have it.
-BlockHolder TierCache::OtherHolder(std::uint32_t block) const {
-  const std::optional<BlockHolder> holder = placement_->Holder(block, 0);
-  return holder.has_value() && holder->node != node_ ? *holder : BlockHolder{.node = kNoNode};
+// The node that reads a block from storage for all; nothing: this one, or none is to have it.
+std::optional<BlockHolder> TierCache::OtherHolder(std::uint32_t block) const {
+  std::optional<BlockHolder> holder = placement_->Holder(block, 0);
+  if (holder.has_value() && holder->node == node_) holder.reset();
+  return holder;
 }
 
-// The next holder after `first`, cyclically: nodes that lack a copy ask different ones. kNoNode:
+// The next holder after `first`, cyclically: nodes that lack a copy ask different ones. Nothing:
 // there is no other than this node and `first`.
-NodeNumber TierCache::SecondHolder(std::uint32_t block, NodeNumber first) const {
+std::optional<NodeNumber> TierCache::SecondHolder(std::uint32_t block, NodeNumber first) const {
   for (const bool after : {true, false}) {
     for (NodeNumber from = after ? first + 1 : 0;; ++from) {
-      from = placement_->Holder(block, from).value_or(BlockHolder{.node = kNoNode}).node;
-      if (from == kNoNode || (!after && from >= first)) break;
+      const std::optional<BlockHolder> holder = placement_->Holder(block, from);
+      if (!holder.has_value() || (!after && holder->node >= first)) break;
+      from = holder->node;
       if (from != node_) return from;
     }
   }
-  return kNoNode;
+  return std::nullopt;
 }
 
 PlannedHolders TierCache::HoldersOf(SampleId sample) const {
@@ -110,9 +113,8 @@ void TierCache::Apply(std::span<CacheOp> ops) {
     wanted_[op.block] = op.to;
     if (progress_ != nullptr) ReportOp(op);
     if (op.from != kNoTier || !op.ahead || !of_one_) continue;
-    const BlockHolder storage{.node = kNoNode};
     ahead_.push_back(
-        {.block = op.block, .from = i < ahead_from_.size() ? ahead_from_[i] : storage});
+        {.block = op.block, .node = i < ahead_from_.size() ? ahead_from_[i] : std::nullopt});
   }
   std::ranges::stable_sort(ops, {}, &CacheOp::block);
   for (auto op = ops.begin(); op != ops.end();) {
@@ -176,19 +178,18 @@ TierNumber TierCache::NumberOf(const Tier* tier) const {
 
 std::optional<TierCache::Ahead> TierCache::NextAhead() {
   for (; !ahead_.empty(); ahead_.pop_front()) {
-    const auto [block, from] = ahead_.front();
+    const auto [block, node] = ahead_.front();
     const SampleId sample{block};
     Tier* const tier = Wanted(sample);
     if (tier == nullptr || tier->Find(sample)) continue;
     ahead_.pop_front();
-    return Ahead{.sample = sample, .tier = tier, .node = from.node, .node_tier = from.tier};
+    return Ahead{.sample = sample, .tier = tier, .node = node};
   }
   return std::nullopt;
 }
 
 void TierCache::PutBackAhead(const Ahead& ahead) {
-  ahead_.push_front({.block = static_cast<std::uint32_t>(Raw(ahead.sample)),
-                     .from = {.node = ahead.node, .tier = ahead.node_tier}});
+  ahead_.push_front({.block = static_cast<std::uint32_t>(Raw(ahead.sample)), .node = ahead.node});
 }
 
 std::optional<TierMove> TierCache::NextMove() {

@@ -20,11 +20,11 @@ namespace headrace {
 
 // What the plan says of a sample's sources beside the tiers of this node.
 struct PlannedHolders {
-  Holders nodes;              // to ask for it if no tier of this node has it
-  TierNumber tier = kNoTier;  // of the first, in its node's list
+  std::optional<Holders> nodes;  // to ask for it if no tier of this node has it
+  TierNumber tier = kNoTier;     // of the first, in its node's list
   // One to ask though a tier of this node has it. Not if it is only to have it: both would ask each
   // other for what neither has, while `nodes` begins with the one that reads it for all.
-  BlockHolder copy{.node = kNoNode};
+  std::optional<BlockHolder> copy;
   // Nodes that read storage in that step; all, if the placement does not count them.
   std::uint32_t storage_readers = 1;
 
@@ -66,7 +66,7 @@ class TierCache {
   void Advance(const Step& step);
 
   // The nodes to ask for a sample of the step that was planned: they have it, or will from this
-  // step on; the first reads it from storage for all. No first: this one has it, or none. Before
+  // step on; the first reads it from storage for all. No `nodes`: this one has it, or none. Before
   // Advance().
   [[nodiscard]] PlannedHolders HoldersOf(SampleId sample) const;
 
@@ -85,8 +85,7 @@ class TierCache {
   struct Ahead {
     SampleId sample{};
     Tier* tier = nullptr;
-    NodeNumber node = kNoNode;       // kNoNode: storage
-    TierNumber node_tier = kNoTier;  // of that node
+    std::optional<BlockHolder> node;  // nothing: storage
   };
   [[nodiscard]] std::optional<Ahead> NextAhead();
   // Puts it back, to be next again.
@@ -115,11 +114,11 @@ class TierCache {
   void ReportOp(const CacheOp& op) const;
   struct AheadBlock {
     std::uint32_t block = 0;
-    BlockHolder from;  // kNoNode: storage
+    std::optional<BlockHolder> node;  // nothing: storage
   };
 
-  [[nodiscard]] BlockHolder OtherHolder(std::uint32_t block) const;
-  [[nodiscard]] NodeNumber SecondHolder(std::uint32_t block, NodeNumber first) const;
+  [[nodiscard]] std::optional<BlockHolder> OtherHolder(std::uint32_t block) const;
+  [[nodiscard]] std::optional<NodeNumber> SecondHolder(std::uint32_t block, NodeNumber first) const;
   void Leave(SampleId sample, Tier& from, bool moves);
   [[nodiscard]] std::uint64_t BlockOf(SampleId sample) const {
     return of_one_ ? Raw(sample) : blocks_->Find(sample);
@@ -135,10 +134,10 @@ class TierCache {
   std::optional<PlacedStep> planned_;       // by PlanStep()
   std::uint32_t storage_readers_;           // of it
   std::vector<std::pair<std::uint32_t, PlannedHolders>>
-      at_nodes_;                         // its blocks elsewhere, ascending
-  std::vector<BlockHolder> ahead_from_;  // of its ops, in order
-  std::vector<TierNumber> wanted_;       // by block
-  std::vector<bool> ahead_unused_;       // by sample, where blocks are samples
+      at_nodes_;                                        // its blocks elsewhere, ascending
+  std::vector<std::optional<BlockHolder>> ahead_from_;  // of its ops, in order
+  std::vector<TierNumber> wanted_;                      // by block
+  std::vector<bool> ahead_unused_;                      // by sample, where blocks are samples
   // Blocks to fetch ahead, where these are samples, and the nodes to ask for them.
   std::deque<AheadBlock> ahead_;
   std::deque<TierMove> moves_;

@@ -63,13 +63,13 @@ TEST(TierCacheTest, TheSecondHolderIsTheNextAfterTheFirstAndNeverThisNode) {
   const auto holders = [&](std::uint64_t sample) {
     return cache.HoldersOf(SampleId{sample}).nodes;
   };
-  EXPECT_EQ(holders(0), (Holders{3, kNoNode}));
+  EXPECT_EQ(holders(0), (Holders{3, std::nullopt}));
   EXPECT_EQ(holders(1), (Holders{3, 0})) << "after the last node comes the first";
   EXPECT_EQ(holders(2), (Holders{1, 4})) << "not this node";
-  EXPECT_EQ(holders(3), (Holders{4, kNoNode}));
+  EXPECT_EQ(holders(3), (Holders{4, std::nullopt}));
   EXPECT_EQ(holders(4), (Holders{0, 1})) << "used from storage; node 0 reads it for all";
-  EXPECT_EQ(holders(5), (Holders{})) << "this node reads it for all";
-  EXPECT_EQ(holders(6), (Holders{})) << "not used";
+  EXPECT_EQ(holders(5), std::nullopt) << "this node reads it for all";
+  EXPECT_EQ(holders(6), std::nullopt) << "not used";
 }
 
 }  // namespace

@@ -50,25 +50,22 @@ TierFiller::TierFiller(LoopContext& loop, TierCache& cache, const MachineModel* 
 
 TierFiller::~TierFiller() = default;
 
-Tier::EntryRef TierFiller::Choose(SampleId sample, Tier::EntryRef entry, Holders* nodes) {
+SampleChain TierFiller::Choose(SampleId sample, Tier::EntryRef entry, bool asks) {
   if (!entry && inserting_.contains(Raw(sample))) {  // The row waits for it.
-    if (nodes != nullptr) *nodes = cache_.HoldersOf(sample).nodes;
-    return entry;
+    return {{}, asks ? cache_.HoldersOf(sample).nodes : std::nullopt};
   }
-  const bool asks = nodes != nullptr;
   const SourceChoice::Sources from = choice_.Choose(sample, entry, asks);
-  if (entry && from.tier) return entry;
+  if (entry && from.tier) return {std::move(entry), {}};
   if (entry) {
     ++counts_.tiers_passed;
-  } else if (asks && from.nodes.first == kNoNode) {
-    counts_.nodes_passed += cache_.HoldersOf(sample).nodes.first != kNoNode;
+  } else if (asks && !from.nodes.has_value()) {
+    counts_.nodes_passed += cache_.HoldersOf(sample).nodes.has_value();
   }
-  if (asks) *nodes = from.nodes;
-  return {};
+  return {{}, from.nodes};
 }
 
-Holders TierFiller::FindForBlock(const BlockRead& block, std::uint32_t samples, bool asks,
-                                 std::vector<Tier::EntryRef>& entries) {
+std::optional<Holders> TierFiller::FindForBlock(const BlockRead& block, std::uint32_t samples,
+                                                bool asks, std::vector<Tier::EntryRef>& entries) {
   const SampleId first = KeptSampleId(block, 0);
   const SourceChoice::Sources from =
       choice_.ChooseForBlock(block, samples, loop_.options.block_read_bytes_max, asks);
@@ -79,8 +76,8 @@ Holders TierFiller::FindForBlock(const BlockRead& block, std::uint32_t samples, 
       entries[place] = std::move(entry);
     } else if (entry) {
       ++counts_.tiers_passed;
-    } else if (choice_.by_model() && asks && from.nodes.first == kNoNode) {
-      counts_.nodes_passed += cache_.HoldersOf(first).nodes.first != kNoNode;
+    } else if (choice_.by_model() && asks && !from.nodes.has_value()) {
+      counts_.nodes_passed += cache_.HoldersOf(first).nodes.has_value();
     }
   }
   return from.nodes;
@@ -118,7 +115,8 @@ Tier* TierFiller::TierForMiss(SampleId sample, std::uint64_t node_bytes) {
   return tier;
 }
 
-Tier* TierFiller::FallBack(SampleId sample, bool from_node) {
+Tier* TierFiller::FallBack(SampleId sample, SampleSource failed) {
+  const bool from_node = failed == SampleSource::kNode;
   ++(from_node ? counts_.node_fallbacks : counts_.fallbacks);
   Tier* const tier = from_node ? TierToFill(sample) : cache_.Wanted(sample);
   return tier != nullptr && inserting_.try_emplace(Raw(sample)).second ? tier : nullptr;
@@ -172,8 +170,7 @@ void TierFiller::IssueMoves() {
     fill->deadline = loop_.LastDeadline();
     fill->from = std::move(move->entry);
     fill->reads.resize(1);
-    fill->reads.front().source = &loop_.entries;
-    fill->reads.front().entry = &fill->from;
+    fill->reads.front().from = &fill->from;
     const bool may =
         fills_.size() - bringing_ < kFillsMax && !inserting_.contains(Raw(move->sample));
     if (may && AcquireWithin(*fill)) {
@@ -224,22 +221,18 @@ Result<std::unique_ptr<TierFiller::Fill>> TierFiller::Make(const TierCache::Ahea
   std::uint64_t bytes = 0;
   HEADRACE_RETURN_IF_ERROR(
       loop_.fields.VisitExtents(ahead.sample, [&](std::uint32_t field, const Extent& extent) {
-        fill->reads[field].source = &loop_.storage;
-        fill->reads[field].extent = extent;
+        fill->reads[field].from = extent;
         bytes += extent.range.size;
       }));
-  if (ahead.node == kNoNode || loop_.nodes == nullptr || bytes == 0) return fill;
-  if (choice_.StorageIsFaster(ahead.node_tier, bytes)) {
-    fill->ahead.node = kNoNode;
+  if (!ahead.node.has_value() || !loop_.asks_nodes || bytes == 0) return fill;
+  if (choice_.StorageIsFaster(ahead.node->tier, bytes)) {
+    fill->ahead.node.reset();
     ++counts_.nodes_passed;
     return fill;
   }
   fill->reads = std::vector<FillRead>(1);
-  FillRead& read = fill->reads.front();
-  read.source = loop_.nodes;
-  read.extent.range.size = bytes;
-  read.node = ahead.node;
-  read.sample = ahead.sample;
+  fill->reads.front().from =
+      SampleAtNode{.nodes = {.first = ahead.node->node}, .sample = ahead.sample, .bytes = bytes};
   return fill;
 }
 
@@ -357,17 +350,17 @@ bool TierFiller::AcquireWithin(Fill& fill) {
 
 void TierFiller::Issue(std::unique_ptr<Fill> fill) {
   inserting_.try_emplace(Raw(fill->ahead.sample));
-  std::vector<FillRead>& reads = fills_.emplace_back(std::move(fill))->reads;
-  FillRead& first = reads.front();
+  Fill& issued = *fills_.emplace_back(std::move(fill));
+  FillRead& first = issued.reads.front();
   // The tier it goes to gives it a checksum of its own: what changed here must not get there. Out
   // of memory it is copied and checked inside the call: work for a task.
-  if (first.entry != nullptr && first.entry->tier()->in_memory()) {
+  if (issued.from && issued.from.tier()->in_memory()) {
     loop_.fetcher.Begin(first);
     return loop_.Submit(first.deadline, [this, fetch = static_cast<Fetch*>(&first)] {
       loop_.ReadFromTask({&fetch, 1});
     });
   }
-  for (FillRead& read : reads) loop_.fetcher.Start(read);
+  for (FillRead& read : issued.reads) loop_.fetcher.Start(read);
 }
 
 void TierFiller::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
@@ -402,7 +395,7 @@ void TierFiller::Run(Fill& fill) {
 
 // Compares what was read with the index. Adds the bytes of each stored field to `parts`.
 Status TierFiller::Verify(const Fill& fill, std::vector<std::span<const std::byte>>& parts) const {
-  if (fill.reads.front().node == kNoNode) {
+  if (!fill.reads.front().at_node()) {
     for (const FillRead& read : fill.reads) parts.emplace_back(read.data);
   } else {  // All fields, one after the other.
     std::span<const std::byte> rest = fill.reads.front().data;

@@ -17,6 +17,7 @@
 #include "engine/tiers/tier_counts.h"
 #include "fetch/fetch.h"
 #include "fetch/held_samples.h"
+#include "fetch/sample_chain.h"
 #include "model/machine_model.h"
 #include "tier/tier.h"
 
@@ -51,13 +52,14 @@ class TierFiller final : public FetchClient {
              TierFillerClient& client);
   ~TierFiller() override;
 
-  // The entry of a sample in the tier that is to have it; empty: there is none, or another source
-  // is faster. Then `nodes`, if it is not null, gets the nodes that the sample comes from.
-  [[nodiscard]] Tier::EntryRef Find(SampleId sample, Holders* nodes = nullptr) {
+  // The sources of a sample of the step that was planned: its entry in the tier that is to have it;
+  // if `asks` and that has none, the nodes that the plan names. Without those that are slower than
+  // a later one.
+  [[nodiscard]] SampleChain Find(SampleId sample, bool asks = false) {
     Tier::EntryRef entry = cache_.Find(sample);
-    if (choice_.by_model()) return Choose(sample, std::move(entry), nodes);
-    if (!entry && nodes != nullptr) *nodes = cache_.HoldersOf(sample).nodes;
-    return entry;
+    if (choice_.by_model()) return Choose(sample, std::move(entry), asks);
+    if (entry || !asks) return {std::move(entry), {}};
+    return {{}, cache_.HoldersOf(sample).nodes};
   }
   // Has a sample brought into the tier that is to have it: see Engine::Bring().
   void Bring(SampleId sample, std::uint64_t deadline, TakenEntry done);
@@ -78,8 +80,8 @@ class TierFiller final : public FetchClient {
   // Returns the tier that takes it on the way: Insert(), then Finish(), or Finish() alone where it
   // could not be read. Null: none does, or it has it.
   Tier* TierForMiss(SampleId sample, std::uint64_t node_bytes = 0);
-  // The same for a sample that its tier, or another node, could not give.
-  Tier* FallBack(SampleId sample, bool from_node);
+  // The same for a sample that `failed` could not give.
+  Tier* FallBack(SampleId sample, SampleSource failed);
   // Gives the stored bytes of a row's sample, which were verified, to `tier`. Returns how that
   // ended; nothing: it goes on, the bytes stay, and the loop calls Finish() and the client.
   std::optional<Status> Insert(Tier& tier, SampleId sample,
@@ -90,8 +92,8 @@ class TierFiller final : public FetchClient {
   // The same for samples that come with a block: the caller inserts them itself, and counts here.
   // `entries`, of all of them, gets those of a tier that is to give them; stays empty if there are
   // none.
-  Holders FindForBlock(const BlockRead& block, std::uint32_t samples, bool asks,
-                       std::vector<Tier::EntryRef>& entries);
+  std::optional<Holders> FindForBlock(const BlockRead& block, std::uint32_t samples, bool asks,
+                                      std::vector<Tier::EntryRef>& entries);
   // The tier that is to have it, and does not.
   [[nodiscard]] Tier* TierToFill(SampleId sample) const;
   void Count(std::uint64_t TierCounts::*what, std::uint64_t by = 1) { counts_.*what += by; }
@@ -111,7 +113,7 @@ class TierFiller final : public FetchClient {
   struct Fill;
   struct FillRead;
 
-  Tier::EntryRef Choose(SampleId sample, Tier::EntryRef entry, Holders* nodes);
+  SampleChain Choose(SampleId sample, Tier::EntryRef entry, bool asks);
   enum class Issued : std::uint8_t { kRead, kNoRead, kNoMemory };
   Issued IssueNextBrought();
   void IssueAhead();

@@ -79,7 +79,8 @@ TEST_F(TierFillerTest, FetchesAheadAndTellsTheRowsThatWait) {
   EXPECT_THAT(arrived_, IsEmpty());
   test_.Run();
   EXPECT_THAT(arrived_, ElementsAre(std::pair(7U, static_cast<Tier*>(ram_.get()))));
-  const Tier::EntryRef entry = filler_->Find(SampleId{3});
+  const SampleChain chain = filler_->Find(SampleId{3});
+  const Tier::EntryRef& entry = chain.entry();
   ASSERT_TRUE(entry);
   EXPECT_EQ(filler_->CountUse(SampleId{3}, entry), 0);
   const TierCounts counts = filler_->counts();
@@ -100,8 +101,8 @@ TEST_F(TierFillerTest, RowsGoOnWhereAFillFails) {
   test_.storage.AnswerHeld();
   test_.Run();
   EXPECT_EQ(arrived_.size(), 2U);
-  EXPECT_FALSE(filler_->Find(SampleId{2})) << "could not be read";
-  EXPECT_FALSE(filler_->Find(SampleId{3})) << "is damaged";
+  EXPECT_FALSE(filler_->Find(SampleId{2}).entry()) << "could not be read";
+  EXPECT_FALSE(filler_->Find(SampleId{3}).entry()) << "is damaged";
   EXPECT_EQ(filler_->counts().not_kept, 2U);
 }
 
@@ -132,7 +133,7 @@ TEST_F(TierFillerTest, ARowsBytesAreInATierInMemoryAtOnceAndInOneOnDiskLater) {
   test_.Run();
   EXPECT_THAT(inserted_, ElementsAre(2));
   EXPECT_THAT(arrived_, ElementsAre(std::pair(5U, static_cast<Tier*>(&disk_))));
-  EXPECT_TRUE(filler_->Find(SampleId{2}));
+  EXPECT_TRUE(filler_->Find(SampleId{2}).entry());
   EXPECT_EQ(filler_->counts().storage_uses, 3U);
 }
 
@@ -151,10 +152,10 @@ TEST_F(TierFillerTest, ADiskThatIsBehindTakesNoMoreRows) {
 
 TEST_F(TierFillerTest, WhatATierCouldNotGiveIsInsertedAnewUnlessItIsOnItsWay) {
   Make({Insert(1, 0)});
-  EXPECT_EQ(filler_->FallBack(SampleId{1}, /*from_node=*/false), ram_.get());
-  EXPECT_EQ(filler_->FallBack(SampleId{1}, /*from_node=*/false), nullptr);
+  EXPECT_EQ(filler_->FallBack(SampleId{1}, SampleSource::kMemory), ram_.get());
+  EXPECT_EQ(filler_->FallBack(SampleId{1}, SampleSource::kMemory), nullptr);
   filler_->Finish(SampleId{1}, *ram_, Status(StatusCode::kCancelled, "not read"));
-  EXPECT_EQ(filler_->FallBack(SampleId{1}, /*from_node=*/false), ram_.get());
+  EXPECT_EQ(filler_->FallBack(SampleId{1}, SampleSource::kMemory), ram_.get());
   EXPECT_EQ(filler_->counts().fallbacks, 3U);
 }
 
@@ -199,7 +200,7 @@ TEST_F(TierFillerTest, WhatAStepTakesOutOfATierAndIntoAnotherIsMoved) {
   Advance({{.block = 1, .from = 1, .to = kNoTier}, Insert(1, 0)});
   filler_->IssueMoves();
   test_.Run();
-  EXPECT_TRUE(filler_->Find(SampleId{1}));
+  EXPECT_TRUE(filler_->Find(SampleId{1}).entry());
   EXPECT_TRUE(ram_->Find(SampleId{1}));
   EXPECT_FALSE(disk_.Find(SampleId{1}));
   EXPECT_EQ(filler_->counts().moved, 1U);
@@ -209,7 +210,7 @@ TEST_F(TierFillerTest, WhatAStepBringsBackStays) {
   Make({Insert(1, 0)});
   EXPECT_TRUE(filler_->Insert(*ram_, SampleId{1}, Bytes(1), {})->ok());
   Advance({{.block = 1, .from = 0, .to = 1}, {.block = 1, .from = 1, .to = 0}});
-  EXPECT_TRUE(filler_->Find(SampleId{1}));
+  EXPECT_TRUE(filler_->Find(SampleId{1}).entry());
   EXPECT_FALSE(cache_->NextMove().has_value());
 }
 

@@ -29,7 +29,7 @@ class OtherNodes {
  public:
   virtual ~OtherNodes() = default;
 
-  // Reads samples of other nodes: Fetch::node, Fetch::sample.
+  // Reads samples of other nodes: SampleAtNode, PartAtNode.
   [[nodiscard]] virtual FetchSource& source() = 0;
 
   // Sends the facts of this node to all others, and waits until all have sent theirs. Every

@@ -100,7 +100,7 @@ class Joined final : public OtherNodes {
    public:
     explicit Source(Joined& joined) : joined_(joined) {}
     [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
-      return fetch.extent.range.size;
+      return fetch.bytes();
     }
     void Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
               const Done& done) override {
@@ -112,9 +112,10 @@ class Joined final : public OtherNodes {
   };
 
   void Ask(Fetch& fetch, const FetchSource::Done& done) {
-    const auto ask = [this, &fetch, &done] {
-      network_.shelves[fetch.node].TakeParcel(
-          own_, fetch.parcel, [&fetch, &done](Result<OwnedBytes> bytes) {
+    const auto& from = fetch.Reads<PartAtNode>();
+    const auto ask = [this, &fetch, &from, &done] {
+      network_.shelves[from.node].TakeParcel(
+          own_, from.part, [&fetch, &done](Result<OwnedBytes> bytes) {
             if (!bytes.ok()) return done(fetch, bytes.status());
             std::ranges::copy(bytes.value().bytes(), fetch.memory().begin());
             done(fetch, fetch.memory().first(bytes.value().size));
@@ -122,7 +123,7 @@ class Joined final : public OtherNodes {
     };
     {
       const std::lock_guard lock(network_.mutex);
-      asked_last_ = fetch.parcel;
+      asked_last_ = from.part;
       if (holds_) held_.emplace_back(ask);
       network_.changed.notify_all();
       if (holds_) return;

@@ -90,8 +90,6 @@ class Slice {
     const std::shared_ptr<BufferPool> pool = BufferPool::Make(room);
     std::vector<Fetch*> next;
     for (Fetch& fetch : fetches_) {
-      fetch.source = &source_;
-      fetch.extent.range.size = load_.bytes;
       std::optional<Buffer> buffer = pool->Acquire(load_.bytes);
       if (!buffer.has_value()) {
         return ResourceExhausted("measuring a link: no memory for {} samples of {} bytes",
@@ -137,8 +135,10 @@ class Slice {
 
   void Ask(const std::vector<Fetch*>& fetches) {
     for (Fetch* const fetch : fetches) {
-      fetch->node = nodes_[turn_++ % nodes_.size()];
-      fetch->sample = SampleId{FirstOf(size_) + random_.Below(kSamples[size_])};
+      fetch->from =
+          SampleAtNode{.nodes = {.first = nodes_[turn_++ % nodes_.size()]},
+                       .sample = SampleId{FirstOf(size_) + random_.Below(kSamples[size_])},
+                       .bytes = load_.bytes};
     }
     {
       MutexLock lock(mutex_);
@@ -170,8 +170,8 @@ class Slice {
     MutexLock lock(mutex_);
     --in_flight_;
     if (!data.ok() && error_.ok()) {
-      error_ = data.status().WithContext(
-          fmt::format("asking node {} for a sample of {} bytes", fetch.node, load_.bytes));
+      error_ = data.status().WithContext(fmt::format("asking node {} for a sample of {} bytes",
+                                                     fetch.node().value(), load_.bytes));
     }
     come_.push_back(&fetch);
     changed_.NotifyAll();

@@ -17,8 +17,10 @@ Status OtherWasFaster() { return Status(StatusCode::kCancelled, "the other node 
 // A part of a parcel that was asked for ahead is not late before a step waits for it: until then it
 // may be the other node's ranks that pause. False: no step does.
 bool MoveDeadline(AskedSamples::Asked& asked) {
-  if (asked.parcel.count == 0 || asked.fetch->wait == nullptr) return true;
-  const std::optional<std::int64_t> since_ns = asked.fetch->wait->SinceNs(asked.deadline);
+  if (!asked.parcel.has_value()) return true;
+  const StepWait* const wait = asked.fetch->Reads<PartAtNode>().wait;
+  if (wait == nullptr) return true;
+  const std::optional<std::int64_t> since_ns = wait->SinceNs(asked.deadline);
   if (!since_ns.has_value() || *since_ns <= asked.asked_ns) return since_ns.has_value();
   asked.due_ns += *since_ns - asked.asked_ns;
   asked.asked_ns = *since_ns;
@@ -27,7 +29,7 @@ bool MoveDeadline(AskedSamples::Asked& asked) {
 
 // The second node is to be asked, too.
 void HandOver(AskedSamples::Asked& asked, AskedSamples::Todo& todo) {
-  todo.handed.push_back({.node = std::exchange(asked.second, kNoNode),
+  todo.handed.push_back({.node = std::exchange(asked.second, std::nullopt).value(),
                          .fetch = asked.fetch,
                          .sample = asked.sample,
                          .bytes = asked.bytes,
@@ -82,7 +84,7 @@ std::optional<std::pair<std::uint64_t, const AskedSamples::Asked*>> AskedSamples
     to_send_.pop_front();
     open_bytes_ += asked.bytes;
     ++sent_;
-    if (asked.parcel.count > 0) ++parts_;
+    if (asked.parcel.has_value()) ++parts_;
     asked.sent = true;
     return std::pair(number, &asked);
   }
@@ -93,7 +95,7 @@ std::optional<std::pair<std::uint64_t, const AskedSamples::Asked*>> AskedSamples
 bool AskedSamples::HasRoom(const Asked& asked) const {
   const std::uint64_t times = asked.is_again ? 2 : 1;
   if (open_bytes_ > 0 && open_bytes_ + asked.bytes > times * kPeerWindowBytes) return false;
-  if (asked.parcel.count > 0 && parts_ >= times * kPartsOpenMax) return false;
+  if (asked.parcel.has_value() && parts_ >= times * kPartsOpenMax) return false;
   return sent_ + late_.size() < times * kPeerOpenMax;
 }
 
@@ -121,15 +123,15 @@ Status AskedSamples::Take(ReceivedAnswer& answer, std::vector<Arrived>& arrived,
 }
 
 std::string AskedSamples::NameOf(const Asked& asked) const {
-  if (asked.parcel.count == 0) return fmt::format("sample {} of {}", Raw(asked.sample), name_);
-  return fmt::format("parcel {} of {}, {} from {} on", asked.parcel.parcel, name_,
-                     Counted(asked.parcel.count, "sample"), asked.parcel.first);
+  if (!asked.parcel.has_value()) return fmt::format("sample {} of {}", Raw(asked.sample), name_);
+  return fmt::format("parcel {} of {}, {} from {} on", asked.parcel->parcel, name_,
+                     Counted(asked.parcel->count, "sample"), asked.parcel->first);
 }
 
 // The node does not give it, and says why. Of a parcel nobody else has the samples: whoever asks
 // has to know whether one of them is damaged, or the node has failed.
 Status AskedSamples::Refused(const Asked& asked, const ReceivedAnswer& answer) {
-  if (asked.parcel.count == 0) {
+  if (!asked.parcel.has_value()) {
     ++counters_.not_held;
     return NotFound("{}: {}", NameOf(asked), answer.reason);
   }
@@ -176,13 +178,13 @@ void AskedSamples::Finish(const Arrived& arrived, Todo& todo) {
     ++counters_.bad_messages;
     // Of a parcel the node has given them away: to ask for each alone would be in vain.
     const StatusCode code =
-        asked.parcel.count == 0 ? StatusCode::kDataLoss : StatusCode::kUnavailable;
+        !asked.parcel.has_value() ? StatusCode::kDataLoss : StatusCode::kUnavailable;
     return End(
         here,
         {code, fmt::format("{}: the bytes that came do not have its checksum", NameOf(asked))},
         todo);
   }
-  counters_.received_samples += std::max(asked.parcel.count, 1U);
+  counters_.received_samples += asked.parcel.has_value() ? asked.parcel->count : 1;
   counters_.received_bytes += asked.bytes;
   if (asked.is_second) ++counters_.second_gave;
   End(here, Status(), todo);
@@ -208,7 +210,7 @@ bool AskedSamples::Sweep(std::int64_t now_ns, Todo& todo) {
                                 asked.bytes,
                                 static_cast<double>(asked.due_ns - asked.asked_ns) / kNsPerSecond)),
              todo);
-    } else if (asked.second != kNoNode && asked.received == 0 && now_ns >= asked.hedge_ns &&
+    } else if (asked.second.has_value() && asked.received == 0 && now_ns >= asked.hedge_ns &&
                hands_over_ && (asked.sent || is_slow)) {
       asked.race = std::make_shared<Race>();
       HandOver(asked, todo);
@@ -234,7 +236,7 @@ void AskedSamples::EndAll(const Status& why, Todo& todo) {
 void AskedSamples::GiveUp(AllAsked::iterator here, Status status, Todo& todo) {
   const Asked& asked = here->second;
   if (asked.sent && asked.received < asked.bytes) {
-    const bool is_part = asked.parcel.count > 0;
+    const bool is_part = asked.parcel.has_value();
     late_.emplace(here->first, Late{.bytes = asked.bytes - asked.received, .is_part = is_part});
     open_bytes_ += asked.bytes - asked.received;
     if (is_part) ++parts_;
@@ -248,13 +250,13 @@ void AskedSamples::End(AllAsked::iterator here, Status status, Todo& todo) {
   if (asked.sent) {
     open_bytes_ -= std::min(open_bytes_, asked.bytes);
     --sent_;
-    if (asked.parcel.count > 0) --parts_;
+    if (asked.parcel.has_value()) --parts_;
   }
   const bool cancelled = status.code() == StatusCode::kCancelled;
   if (!status.ok() && status.code() != StatusCode::kNotFound && !cancelled) ++counters_.failed;
   if (asked.race != nullptr) {
     if (asked.race->End(this)) todo.ended.push_back({asked.fetch, asked.bytes, asked.done, status});
-  } else if (!status.ok() && !cancelled && asked.second != kNoNode && hands_over_ &&
+  } else if (!status.ok() && !cancelled && asked.second.has_value() && hands_over_ &&
              MonotonicClock().NowNanos() < asked.due_ns) {
     HandOver(asked, todo);
   } else {

@@ -49,12 +49,12 @@ class AskedSamples {
     std::int64_t hedge_ns = 0;  // when to ask the second node
     std::int64_t asked_ns = 0;
     std::int64_t due_ns = 0;
-    NodeNumber second = kNoNode;  // not asked yet
-    bool is_second = false;       // this node is
-    ParcelPart parcel;            // if it is a part of one
-    bool is_again = false;        // as Fetch::is_again
-    std::shared_ptr<Race> race;   // null: one node is asked
-    std::uint64_t received = 0;   // or on its way into memory
+    std::optional<NodeNumber> second;  // not asked yet
+    bool is_second = false;            // this node is
+    std::optional<ParcelPart> parcel;  // if it is a part of one
+    bool is_again = false;             // as PartAtNode::is_again
+    std::shared_ptr<Race> race;        // null: one node is asked
+    std::uint64_t received = 0;        // or on its way into memory
     std::uint64_t checksum = 0;
     bool sent = false;
     bool busy = false;   // bytes are being copied into its memory, without the lock

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ constexpr std::int64_t kAnswerNs = 5 * kNsPerSecond;
 class AskedSamplesTest : public ::testing::Test {
  protected:
   // A sample that is asked for at time `at_ns`.
-  void Add(std::uint64_t bytes, std::int64_t at_ns, NodeNumber second = kNoNode,
+  void Add(std::uint64_t bytes, std::int64_t at_ns, std::optional<NodeNumber> second = std::nullopt,
            std::shared_ptr<Race> race = nullptr) {
     Fetch& fetch = *fetches_.emplace_back(std::make_unique<Fetch>());
     asked_.Add({.fetch = &fetch,
@@ -39,7 +40,7 @@ class AskedSamplesTest : public ::testing::Test {
   Fetch& AddPart(std::uint64_t bytes, std::int64_t at_ns, std::uint64_t deadline = 0,
                  bool is_again = false) {
     Fetch& fetch = *fetches_.emplace_back(std::make_unique<Fetch>());
-    fetch.wait = &wait_;
+    fetch.from = PartAtNode{.wait = &wait_};
     asked_.Add({.fetch = &fetch,
                 .sample = SampleId{fetches_.size() - 1},
                 .bytes = bytes,
@@ -47,7 +48,7 @@ class AskedSamplesTest : public ::testing::Test {
                 .done = &done_,
                 .asked_ns = at_ns,
                 .due_ns = at_ns + kAnswerNs,
-                .parcel = {.parcel = fetches_.size() - 1, .first = 0, .count = 1},
+                .parcel = ParcelPart{.parcel = fetches_.size() - 1, .first = 0, .count = 1},
                 .is_again = is_again});
     return fetch;
   }
@@ -108,7 +109,7 @@ TEST_F(AskedSamplesTest, WhatWaitsBehindASilentNodesAnswersIsAskedOfTheSecondToo
 
 TEST_F(AskedSamplesTest, WhatAnotherNodeHasGivenIsNotAskedFor) {
   const auto race = std::make_shared<Race>();
-  Add(100, 0, kNoNode, race);
+  Add(100, 0, std::nullopt, race);
   Add(100, 0);
   EXPECT_TRUE(race->Claim(this));  // as the other node
   EXPECT_THAT(Send(), ElementsAre(1));
@@ -117,7 +118,7 @@ TEST_F(AskedSamplesTest, WhatAnotherNodeHasGivenIsNotAskedFor) {
 }
 
 TEST_F(AskedSamplesTest, ASecondNodeThatHadLittleTimeIsNotLate) {
-  Add(100, 0, kNoNode, std::make_shared<Race>());
+  Add(100, 0, std::nullopt, std::make_shared<Race>());
   EXPECT_THAT(Send(), ElementsAre(0));
   EXPECT_FALSE(asked_.Sweep(kAnswerNs, todo_));
 }

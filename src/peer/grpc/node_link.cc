@@ -101,10 +101,12 @@ Status NodeLink::DownError(const Asked& asked) const {
 }
 
 // The second node of a fetch, if it is another one of the job.
-NodeNumber NodeLink::SecondOf(const Fetch& fetch) const {
-  const NodeNumber second = fetch.second_node;
-  return second < options_.nodes && second != options_.own && second != options_.node ? second
-                                                                                      : kNoNode;
+std::optional<NodeNumber> NodeLink::SecondOf(const SampleAtNode& sample) const {
+  const std::optional<NodeNumber> second = sample.nodes.second;
+  const auto is_other = [this](NodeNumber node) {
+    return node < options_.nodes && node != options_.own && node != options_.node;
+  };
+  return second.has_value() && is_other(*second) ? second : std::nullopt;
 }
 
 void NodeLink::Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
@@ -114,20 +116,24 @@ void NodeLink::Read(std::span<Fetch* const> fetches, const std::stop_token& stop
     MutexLock lock(mutex_);
     const std::int64_t now_ns = Now();
     for (Fetch* const fetch : fetches) {
-      const bool is_parcel = fetch->parcel.count > 0;
-      Ask({.fetch = fetch,
-           .sample = fetch->sample,
-           .bytes = fetch->extent.range.size,
-           .deadline = fetch->deadline,
-           .done = &done,
-           .stop = stop,
-           .hedge_ns = now_ns + std::min(options_.hedge_ns, options_.answer_ns / 4),
-           .asked_ns = now_ns,
-           .due_ns = now_ns + (is_parcel ? options_.parcel_ns : options_.answer_ns),
-           .second = SecondOf(*fetch),
-           .parcel = fetch->parcel,
-           .is_again = fetch->is_again},
-          now_ns, todo);
+      Asked asked{.fetch = fetch,
+                  .bytes = fetch->bytes(),
+                  .deadline = fetch->deadline,
+                  .done = &done,
+                  .stop = stop,
+                  .hedge_ns = now_ns + std::min(options_.hedge_ns, options_.answer_ns / 4),
+                  .asked_ns = now_ns,
+                  .due_ns = now_ns + options_.answer_ns};
+      if (const auto* const part = std::get_if<PartAtNode>(&fetch->from)) {
+        asked.due_ns = now_ns + options_.parcel_ns;
+        asked.parcel = part->part;
+        asked.is_again = part->is_again;
+      } else {
+        const auto& sample = fetch->Reads<SampleAtNode>();
+        asked.sample = sample.sample;
+        asked.second = SecondOf(sample);
+      }
+      Ask(std::move(asked), now_ns, todo);
     }
     Send(todo);
   }
@@ -190,13 +196,13 @@ bool NodeLink::Send(Todo& todo) {
     request.set_sample(Raw(asked->sample));
     request.set_bytes(asked->bytes);
     request.set_deadline(asked->deadline);
-    if (asked->parcel.count == 0) continue;
+    if (!asked->parcel.has_value()) continue;
     peers::v1::ParcelPart& part = *request.mutable_parcel();
-    part.set_round(asked->parcel.round);
-    part.set_parcel(asked->parcel.parcel);
-    part.set_first(asked->parcel.first);
-    part.set_count(asked->parcel.count);
-    part.set_ids(asked->parcel.ids);
+    part.set_round(asked->parcel->round);
+    part.set_parcel(asked->parcel->parcel);
+    part.set_first(asked->parcel->first);
+    part.set_count(asked->parcel->count);
+    part.set_ids(asked->parcel->ids);
   }
   if (message.requests_size() == 0) return false;
   ++counters_.requests;

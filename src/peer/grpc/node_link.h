@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -81,7 +82,7 @@ class NodeLink {
   using Asked = AskedSamples::Asked;
   using Todo = AskedSamples::Todo;
 
-  [[nodiscard]] NodeNumber SecondOf(const Fetch& fetch) const;
+  [[nodiscard]] std::optional<NodeNumber> SecondOf(const SampleAtNode& sample) const;
   void Do(Todo& todo) const;
   static void Tell(std::vector<AskedSamples::Ended>& ended);
   void Ask(Asked asked, std::int64_t now_ns, Todo& todo) HEADRACE_LOCKS_REQUIRED(mutex_);

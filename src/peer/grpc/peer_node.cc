@@ -118,16 +118,16 @@ struct PeerNode::Impl {
    public:
     explicit Source(Impl& impl) : impl_(impl) {}
     [[nodiscard]] std::size_t BufferBytes(const Fetch& fetch) const override {
-      return fetch.extent.range.size;
+      return fetch.bytes();
     }
     void Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
               const Done& done) override {
       std::vector<Fetch*> sorted(fetches.begin(), fetches.end());
       std::ranges::stable_sort(sorted, {}, &Fetch::node);
       for (auto begin = sorted.begin(); begin != sorted.end();) {
-        const NodeNumber node = (*begin)->node;
+        const NodeNumber node = (*begin)->node().value();
         const auto end =
-            std::find_if(begin, sorted.end(), [node](const Fetch* f) { return f->node != node; });
+            std::find_if(begin, sorted.end(), [node](const Fetch* f) { return f->node() != node; });
         NodeLink* const link = impl_.LinkOf(node);
         if (link != nullptr) {
           link->Read({begin, end}, stop, done);

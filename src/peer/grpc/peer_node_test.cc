@@ -45,9 +45,8 @@ class PeerUnderTest final : public SourceUnderTest {
   ~PeerUnderTest() override { nodes_[1].Give(nullptr); }
   FetchSource& source() override { return nodes_[0].source(); }
   void Aim(Fetch& fetch, std::uint64_t number) override {
-    fetch.node = 1;
-    fetch.sample = SampleId{number};
-    fetch.extent.range.size = samples_[number].size();
+    fetch.from = SampleAtNode{
+        .nodes = {.first = 1}, .sample = SampleId{number}, .bytes = samples_[number].size()};
   }
   void Damage(std::uint64_t number) override { held_.tier->Erase(SampleId{number}); }
   void Pump() override { std::this_thread::yield(); }

@@ -63,10 +63,7 @@ class HeldParts final : public HeldSamples {
 Result<std::string> TakePart(PeerNode& from, NodeNumber node, const ParcelPart& part) {
   const auto pool = BufferPool::Make(4 << 20);
   Fetch fetch;
-  fetch.source = &from.source();
-  fetch.node = node;
-  fetch.parcel = part;
-  fetch.extent.range.size = HeldParts::kBytes;
+  fetch.from = PartAtNode{.part = part, .bytes = HeldParts::kBytes, .node = node};
   fetch.buffer = *pool->Acquire(HeldParts::kBytes);
   std::promise<Result<std::string>> ended;
   const FetchSource::Done done = [&ended](Fetch&, Result<std::span<std::byte>> data) {
@@ -134,10 +131,8 @@ TEST(PeerParcelsTest, WhatIsSentAheadLetsOthersPassEvenIfSomeOfItHasBeenWritten)
   std::vector<Fetch> fetches(2);
   std::vector<Fetch*> pointers;
   for (std::size_t i = 0; i < fetches.size(); ++i) {
-    fetches[i].source = &nodes[0].source();
-    fetches[i].node = 1;
-    fetches[i].parcel = {.parcel = i, .count = 1};
-    fetches[i].extent.range.size = HeldParts::kBytes;
+    fetches[i].from =
+        PartAtNode{.part = {.parcel = i, .count = 1}, .bytes = HeldParts::kBytes, .node = 1};
     fetches[i].buffer = *pool->Acquire(HeldParts::kBytes);
     pointers.push_back(&fetches[i]);
   }
@@ -147,7 +142,7 @@ TEST(PeerParcelsTest, WhatIsSentAheadLetsOthersPassEvenIfSomeOfItHasBeenWritten)
   const FetchSource::Done done = [&](Fetch& fetch, const Result<std::span<std::byte>>& data) {
     EXPECT_TRUE(data.ok()) << data.status().ToString();
     const std::lock_guard lock(mutex);
-    came.push_back(fetch.parcel.parcel);
+    came.push_back(fetch.Reads<PartAtNode>().part.parcel);
     if (came.size() == 2) all.set_value();
   };
   nodes[0].source().Read(pointers, {}, done);

@@ -28,7 +28,7 @@ TEST(PeerRequestsTest, ARequestSaysWhenTheSampleIsNeeded) {
   TierSamples held({"first", "second"});
   Nodes nodes(2);
   nodes[1].Give(&held);
-  ReadAll(nodes[0], 1, {{0, 5}, {1, 6}}, {}, kNoNode, /*deadline=*/65536UL * 77);
+  ReadAll(nodes[0], 1, {{0, 5}, {1, 6}}, {}, std::nullopt, /*deadline=*/65536UL * 77);
   nodes[1].Give(nullptr);
   EXPECT_THAT(held.deadlines, ElementsAre(65536 * 77, 65536 * 77));
 }
@@ -79,9 +79,7 @@ class Reads {
     std::vector<Fetch*> begun;
     for (std::size_t i = 0; i < count; ++i) {
       Fetch& fetch = fetches_.emplace_back();
-      fetch.source = &from.source();
-      fetch.node = node;
-      fetch.extent.range.size = kBytes;
+      fetch.from = SampleAtNode{.nodes = {.first = node}, .bytes = kBytes};
       fetch.buffer = *pool_->Acquire(kBytes);
       begun.push_back(&fetch);
     }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -96,17 +97,16 @@ class Nodes {
 inline std::vector<Result<std::string>> ReadAll(
     PeerNode& from, NodeNumber node,
     const std::vector<std::pair<std::uint64_t, std::uint64_t>>& samples_and_bytes,
-    const std::stop_token& stop = {}, NodeNumber second = kNoNode, std::uint64_t deadline = 0) {
+    const std::stop_token& stop = {}, std::optional<NodeNumber> second = std::nullopt,
+    std::uint64_t deadline = 0) {
   const auto pool = BufferPool::Make(256 << 20);
   std::vector<Fetch> fetches(samples_and_bytes.size());
   std::vector<Fetch*> pointers;
   for (std::size_t i = 0; i < fetches.size(); ++i) {
-    fetches[i].source = &from.source();
-    fetches[i].node = node;
-    fetches[i].second_node = second;
+    fetches[i].from = SampleAtNode{.nodes = {node, second},
+                                   .sample = SampleId{samples_and_bytes[i].first},
+                                   .bytes = samples_and_bytes[i].second};
     fetches[i].deadline = deadline;
-    fetches[i].sample = SampleId{samples_and_bytes[i].first};
-    fetches[i].extent.range.size = samples_and_bytes[i].second;
     fetches[i].buffer = *pool->Acquire(from.source().BufferBytes(fetches[i]));
     pointers.push_back(&fetches[i]);
   }
