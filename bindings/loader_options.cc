@@ -152,7 +152,7 @@ void BindOptions(nb::module_& module) {
             self.preprocess.push_back({transform, bytes, threads, count, seconds});
           },
           nb::arg("transform"), nb::arg("bytes"), nb::arg("threads"), nb::arg("count"),
-          nb::arg("seconds"), "One more mean of Loader.learned().")
+          nb::arg("seconds"), "One more mean of Loader.decode_times().")
       .def(
           "set_nodes",
           [](LoaderOptions& self, const Text& address, bool open_network, const Text& authority,

@@ -640,10 +640,10 @@ class LoaderOptions:
     def horizon_epochs(self, arg: int, /) -> None: ...
 
     @property
-    def asks_by_progress(self) -> bool: ...
+    def ask(self) -> str: ...
 
-    @asks_by_progress.setter
-    def asks_by_progress(self, arg: bool, /) -> None: ...
+    @ask.setter
+    def ask(self, arg: str | bytes, /) -> None: ...
 
     def add_field(self, name: str | bytes, image: ImageTransform | None = None, encoded: EncodedImages = EncodedImages.UNCHECKED, sound: SoundTransform | None = None) -> None: ...
 
@@ -663,7 +663,7 @@ class LoaderOptions:
         """What was measured of the machine, tiers in the order of add_tier()."""
 
     def add_preprocess(self, transform: int, bytes: float, threads: int, count: int, seconds: float) -> None:
-        """One more mean of Loader.learned()."""
+        """One more mean of Loader.decode_times()."""
 
     def set_nodes(self, address: str | bytes, open_network: bool, authority: str | bytes, certificate: str | bytes, key: str | bytes, name: str | bytes) -> None:
         """Where the node process listens for those of other nodes."""
@@ -754,7 +754,7 @@ class Loader:
     def tiers_in_trouble(self) -> list[tuple[str, str]]:
         """(name, reason) of the tiers that failed"""
 
-    def learned(self) -> list[tuple[int, float, int, int, float]]:
+    def decode_times(self) -> list[tuple[int, float, int, int, float]]:
         """
         What preprocessing was seen to take: (transform, bytes, threads, count, seconds)
         """

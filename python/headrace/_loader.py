@@ -66,7 +66,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         dataset: a path, or what ``headrace.open`` returned.
         batch_size: number of samples in a batch of one rank.
         shuffle: True: a new random order every epoch; False: the order of the dataset.
-        order: "exact", "batch", "epoch", "redox", or one of `headrace.orders` with parameters.
+        order: "exact", "batch", "epoch", or one of `headrace.orders` with parameters.
         seed: seed of the order and of random transforms.
         drop_last: drop the last batch if it is smaller.
         transform: one of `headrace.image` or `headrace.audio`, or a dict of them by field; or a

@@ -227,7 +227,7 @@ def set_nodes(options: _core.LoaderOptions, plan: NodePlan | None) -> None:
     if plan is None:
         return
     wanted = plan.given
-    options.asks_by_progress = wanted.ask == "progress"
+    options.ask = wanted.ask
     files = ("authority", "certificate", "key")
     given = [getattr(wanted, name) for name in files]
     if any(given) and not all(given):
