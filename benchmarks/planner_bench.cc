@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "papers/papers.h"
 #include "plan/order_factory.h"
 
 namespace {
@@ -132,6 +133,7 @@ Figures Measure(const Case& each, std::uint64_t samples) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  headrace::RegisterPapers();
   std::uint64_t samples = 10'000'000;
   std::string order;
   bool json = false;

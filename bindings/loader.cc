@@ -266,7 +266,7 @@ class PyLoader {
   nb::dict Stats() const;
   nb::dict StepTimes() const;
   nb::list TiersInTrouble() const;
-  nb::list Learned() const;
+  nb::list DecodeTimes() const;
 
  private:
   template <typename Start>
@@ -366,9 +366,9 @@ nb::list PyLoader::ExplainRows(const std::vector<std::uint64_t>& ids) const {
 }
 
 // (transform, bytes, threads, count, seconds) of each mean.
-nb::list PyLoader::Learned() const {
+nb::list PyLoader::DecodeTimes() const {
   nb::list list;
-  const auto rows = Asked([](BatchSource& loader) { return loader.learned(); });
+  const auto rows = Asked([](BatchSource& loader) { return loader.decode_times(); });
   for (const PreprocessModel::Row& row : rows) {
     list.append(nb::make_tuple(row.transform, row.bytes, row.threads, row.count, row.seconds));
   }
@@ -508,8 +508,8 @@ void BindPyLoader(nb::module_& module) {
       .def("tiers_in_trouble", &PyLoader::TiersInTrouble,
            nb::sig("def tiers_in_trouble(self) -> list[tuple[str, str]]"),
            "(name, reason) of the tiers that failed")
-      .def("learned", &PyLoader::Learned,
-           nb::sig("def learned(self) -> list[tuple[int, float, int, int, float]]"),
+      .def("decode_times", &PyLoader::DecodeTimes,
+           nb::sig("def decode_times(self) -> list[tuple[int, float, int, int, float]]"),
            "What preprocessing was seen to take: (transform, bytes, threads, count, seconds)")
       .def("stats", &PyLoader::Stats, nb::sig("def stats(self) -> dict[str, Any]"),
            "Once the loader is closed, the last ones.")

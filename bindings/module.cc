@@ -1,8 +1,11 @@
 #include "module.h"
 
+#include "papers/papers.h"
+
 NB_MODULE(_core, module) {
   module.doc() = "The C++ core of headrace. Private: use the package `headrace`.";
   module.attr("version") = HEADRACE_VERSION;
+  headrace::RegisterPapers();
   headrace::bindings::BindStatus(module);
   headrace::bindings::BindIndex(module);
   headrace::bindings::BindHomes(module);

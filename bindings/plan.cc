@@ -23,7 +23,7 @@
 #include "loader/config/resolved_order.h"
 #include "loader/planning/rank_batches.h"
 #include "loader/planning/reuse_distances.h"
-#include "loader/planning/schedule_plan.h"
+#include "loader/planning/schedules.h"
 #include "loader/session/lane_schedule.h"
 #include "module.h"
 #include "status.h"

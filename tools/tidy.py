@@ -356,6 +356,7 @@ class Ban(NamedTuple):
 CMAKE = frozenset({".cmake", ".txt"})
 PYTHON = frozenset({".py"})
 NOT_SHIPPED = r"^(?!python/headrace/)"
+NAMES_PAPERS = r"^(src/papers|benchmarks)/|^(bindings/module|src/node/main|.*_test)\.cc$"
 CPP_TEST = r"(_test|_stress_test)\.cc$|_conformance\.(h|cc)$"
 
 BANNED = [
@@ -434,6 +435,7 @@ BANNED = [
         NOT_SHIPPED + r"|^python/headrace/formats/_base/findings\.py$",  # callers_level()
         "a caller's frame: an object is the same to every caller",
     ),
+    Ban(r'^\s*#\s*include\s*["<]papers/', CPP, NAMES_PAPERS, "papers register: ask an interface"),
     Ban(r"(?<![\w.~}])/(home|root|Users|work)/\w", TEXT, "", "path of one machine"),
 ]
 

@@ -581,7 +581,7 @@ class LoaderOptions:
     def horizon_epochs(self) -> int: ...
 
     @property
-    def asks_by_progress(self) -> bool: ...
+    def ask(self) -> str: ...
 
     def replace(self, **members: Any) -> LoaderOptions:
         """
@@ -675,7 +675,7 @@ class Loader:
     def tiers_in_trouble(self) -> list[tuple[str, str]]:
         """(name, reason) of the tiers that failed"""
 
-    def learned(self) -> list[tuple[int, float, int, int, float]]:
+    def decode_times(self) -> list[tuple[int, float, int, int, float]]:
         """
         What preprocessing was seen to take: (transform, bytes, threads, count, seconds)
         """

@@ -50,9 +50,9 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         dataset: a path, or what ``headrace.open`` returned.
         batch_size: samples in a batch of one rank.
         shuffle: True: a new random order every epoch; False: the order of the dataset.
-        order: one of "exact", "batch", "epoch", "redox"; or of `headrace.orders`, with parameters.
-        seed: seed of the order; random transforms follow from it, too.
-        drop_last: drop the last, smaller batch.
+        order: "exact", "batch", "epoch", or one of `headrace.orders` with parameters.
+        seed: seed of the order and of random transforms.
+        drop_last: drop the last batch if it is smaller.
         transform: one of `headrace.image` or `headrace.audio`, or a dict of them by field; or a
             Python callable, which gets a `headrace.Sample`; or a pair. Default: nothing is decoded.
         decode: False: a Python callable gets encoded bytes; True: `collate_fn` gets decoded images.

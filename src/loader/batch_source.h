@@ -79,8 +79,8 @@ class BatchSource {
   [[nodiscard]] virtual std::vector<NamedTierStats> tier_stats() const = 0;
   // Times of the newest batches that all ranks of the node took: see SessionReports.
   [[nodiscard]] virtual Result<std::vector<StepTime>> step_times() const = 0;
-  // Measured preprocessing times: see SessionReports::learned().
-  [[nodiscard]] virtual Result<std::vector<PreprocessModel::Row>> learned() const = 0;
+  // Measured preprocessing times: see SessionReports::decode_times().
+  [[nodiscard]] virtual Result<std::vector<PreprocessModel::Row>> decode_times() const = 0;
 };
 
 }  // namespace headrace

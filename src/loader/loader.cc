@@ -125,8 +125,8 @@ std::vector<NamedTierStats> Loader::tier_stats() const { return session_->report
 Result<std::vector<StepTime>> Loader::step_times() const {
   return session_->reports().step_times();
 }
-Result<std::vector<PreprocessModel::Row>> Loader::learned() const {
-  return session_->reports().learned();
+Result<std::vector<PreprocessModel::Row>> Loader::decode_times() const {
+  return session_->reports().decode_times();
 }
 
 }  // namespace headrace

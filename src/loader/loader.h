@@ -66,7 +66,7 @@ class Loader final : public BatchSource {
   [[nodiscard]] Result<LoaderStats> stats() const override;
   [[nodiscard]] std::vector<NamedTierStats> tier_stats() const override;
   [[nodiscard]] Result<std::vector<StepTime>> step_times() const override;
-  [[nodiscard]] Result<std::vector<PreprocessModel::Row>> learned() const override;
+  [[nodiscard]] Result<std::vector<PreprocessModel::Row>> decode_times() const override;
 
  private:
   // A run, and the queue that it shares with its consumer; null: there is none.

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "node/links/link_commands.h"
 #include "node/server/serve_node.h"
+#include "papers/papers.h"
 #include "store/rowgroups/reader_command.h"
 
 namespace {
@@ -124,6 +125,7 @@ int main(int count, char** arguments) {
   if (count > 1 && std::strcmp(arguments[1], "--links") == 0) {
     return MeasureLinks(count, arguments);
   }
+  headrace::RegisterPapers();
   const Result<NodeServerOptions> options = Parse(count, arguments);
   if (!options.ok()) {
     Complain(options.status());

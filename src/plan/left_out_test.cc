@@ -11,6 +11,7 @@
 #include "base/prng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "papers/papers.h"
 #include "plan/testing/odd_blocks.h"
 #include "plan/testing/stream_ledger.h"
 
@@ -110,6 +111,7 @@ TEST(LeftOutTest, BlocksHaveTheOtherSamplesOfTheirOwnWithTheirSizes) {
 // Every order, on every rank: each epoch has each sample that is left once, and no other; what is
 // delivered is resident, in the memory that the order promises.
 TEST(LeftOutTest, EveryOrderGivesWhatIsLeftOnce) {
+  RegisterPapers();
   for (std::uint64_t seed = 0; seed < kLeftCases; ++seed) {
     const LeftCase each = RandomLeftCase(seed);
     for (const OrderFactory* const factory : Orders().rows()) {

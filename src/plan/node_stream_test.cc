@@ -13,6 +13,7 @@
 
 #include "base/prng.h"
 #include "gtest/gtest.h"
+#include "papers/papers.h"
 #include "plan/order_factory.h"
 #include "plan/testing/odd_blocks.h"
 #include "plan/testing/stream_ledger.h"
@@ -60,6 +61,7 @@ SampleTable DrawnTable(std::uint64_t samples, std::uint64_t below, std::uint64_t
 // Every order with these ranks, with several parameters; pools that divide the world size and that
 // do not.
 std::vector<Case> Cases(const OrderOptions& job) {
+  RegisterPapers();
   const std::uint64_t samples = job.sample_count;
   const auto number = [](std::int64_t value) { return OrderParameter(value); };
   std::vector<Case> cases;

@@ -22,9 +22,9 @@ std::string TextOf(const OrderParameter& value) {
 
 }  // namespace
 
-const Registry<OrderFactory>& Orders() {
-  static const Registry<OrderFactory> orders("order", {&ExactOrderFactory(), &BatchOrderFactory(),
-                                                       &EpochOrderFactory(), &RedoxOrderFactory()});
+Registry<OrderFactory>& Orders() {
+  static Registry<OrderFactory> orders(
+      "order", {&ExactOrderFactory(), &BatchOrderFactory(), &EpochOrderFactory()});
   return orders;
 }
 

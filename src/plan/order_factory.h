@@ -52,8 +52,8 @@ struct BatchSharing {
   double first = 0;  // while the rest of a run's partial first fill joins
 };
 
-// Makes one kind of order. A new order is one new file, with its factory, and one row in the table
-// of order_factory.cc. Stateless.
+// Makes one kind of order. A new order is one new file, with its factory, and one row of Orders().
+// Stateless.
 //
 // Thread safety: every method may be called from any thread.
 class OrderFactory {
@@ -121,13 +121,12 @@ std::uint32_t GivenCount(const OrderParameters& given, std::string_view name,
 // The value of ParameterReader::BijectionFrom() among the parameters that Resolve() returned.
 std::uint64_t BijectionFrom(const OrderParameters& resolved);
 
-// From the strictest on.
-const Registry<OrderFactory>& Orders();
+// From the strictest on; those that were added come last.
+Registry<OrderFactory>& Orders();
 
 const OrderFactory& ExactOrderFactory();
 const OrderFactory& BatchOrderFactory();
 const OrderFactory& EpochOrderFactory();
-const OrderFactory& RedoxOrderFactory();
 
 // What states keep of a table: XXH3-64 of its numbers, 4 bytes each, little-endian, as 16
 // hexadecimal digits; "none" without a table.

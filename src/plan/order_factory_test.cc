@@ -2,9 +2,11 @@
 
 #include <array>
 #include <set>
+#include <span>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "papers/papers.h"
 
 namespace headrace {
 namespace {
@@ -95,6 +97,7 @@ TEST(ParameterReaderTest, TheFirstMistakeCounts) {
 }
 
 TEST(OrderFactoryTest, EveryOrderIsFoundByItsNameAndNoOtherIs) {
+  RegisterPapers();
   std::set<std::string_view> names;
   for (const OrderFactory* order : Orders().rows()) {
     EXPECT_EQ(Orders().Find(order->name()), order);
@@ -208,7 +211,12 @@ TEST_P(EveryOrderTest, PermutationsAreKeyedBijectionsFromTheGivenSizeOn) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryOrderTest, ::testing::ValuesIn(Orders().rows()),
+std::span<const OrderFactory* const> AllOrders() {
+  RegisterPapers();
+  return Orders().rows();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryOrderTest, ::testing::ValuesIn(AllOrders()),
                          [](const auto& each) { return std::string(each.param->name()); });
 
 }  // namespace

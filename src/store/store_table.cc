@@ -19,8 +19,8 @@ Result<StoreParts> OpenWith(const StoreFactory& factory, const StoreRequest& req
 
 }  // namespace
 
-const Registry<StoreFactory>& Stores() {
-  static const Registry<StoreFactory> stores(
+Registry<StoreFactory>& Stores() {
+  static Registry<StoreFactory> stores(
       "io", {&UringStoreFactory(), &ThreadStoreFactory(), &DecodedStoreFactory(),
              &RowGroupStoreFactory(), &SyntheticStoreFactory()});
   return stores;

@@ -71,7 +71,7 @@ class StoreFactory {
 };
 
 // The first that suits and can be opened reads.
-const Registry<StoreFactory>& Stores();
+Registry<StoreFactory>& Stores();
 
 const StoreFactory& UringStoreFactory();
 const StoreFactory& ThreadStoreFactory();

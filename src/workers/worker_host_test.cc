@@ -42,7 +42,7 @@ class FakeLoader final : public BatchSource {
   [[nodiscard]] Result<std::vector<StepTime>> step_times() const override {
     return std::vector<StepTime>();
   }
-  [[nodiscard]] Result<std::vector<PreprocessModel::Row>> learned() const override {
+  [[nodiscard]] Result<std::vector<PreprocessModel::Row>> decode_times() const override {
     return std::vector<PreprocessModel::Row>();
   }
 

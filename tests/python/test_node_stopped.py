@@ -76,7 +76,7 @@ def stopped_service(source: Path) -> Iterator[tuple[str, int]]:
         hr.Loader.prometheus,
         lambda loader: loader.explain(0),
         lambda loader: loader._core.step_times(),
-        lambda loader: loader._core.learned(),
+        lambda loader: loader._core.decode_times(),
     ],
     ids=["stats", "prometheus", "explain", "trace", "save_profile"],
 )

@@ -1,7 +1,7 @@
 """Formats, stores, orders, placements and lane policies: each is one file and one row of a table.
 
 Here is such a file for a format. Those for the others, whose tables are C++, are in
-src/loader/session/registries_test.cc and src/loader/session/lane_schedule_test.cc.
+src/loader/session/registries_test.cc and src/papers/lobster/lane_schedule_test.cc.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ ROOT = Path(__file__).parent.parent.parent
 # Where the names of a table's entries may stand: their own files, the table, and the types that
 # users see, which `make stub` writes.
 TABLES = [
-    (_core.order_names(), r"^src/plan/(.*/)?\w+_(order|factory)\.cc$|/_names\.py$"),
+    (
+        _core.order_names(),
+        r"^src/(plan|papers/redox)/(.*/)?\w+_(order|factory)\.cc$|/_names\.py$",
+    ),
     (_core.placements(), r"^src/plan/placement/\w+\.cc$|/_names\.py$"),
     (
         _core.lane_policies(),
-        r"^src/engine/(lanes/lane_policies|papers/lobster/lobster_policy)\.cc$",
+        r"^src/(engine/lanes/lane_policies|papers/lobster/lobster_policy)\.cc$",
     ),
     (
         _core.stores()[1:],
@@ -142,7 +145,7 @@ def test_names_of_entries_stand_in_their_tables_only() -> None:
         ("src/runtime/a.h", '  std::string name = "exact";', True),
         ("src/runtime/a.cc", 'Open("io_uring");  // "redox"', True),
         ("src/runtime/a.cc", 'add("threads", 1);  // "redox"', False),
-        ("src/plan/papers/redox/redox_order.cc", 'return "redox";', False),
+        ("src/papers/redox/redox_order.cc", 'return "redox";', False),
         ("src/store/redox_store.cc", 'return "redox";', True),
     ],
 )

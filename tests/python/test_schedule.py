@@ -17,7 +17,7 @@ from headrace import _core, errors
 from headrace.cli.main import app
 from headrace.profile import Preprocess
 
-POLICIES = ("shared_deadline", "lobster", "lobster_search", "fixed")
+POLICIES = ("shared_deadline", "fixed", "lobster", "lobster_search")
 BATCH = 8
 EPOCHS = 3
 
@@ -150,7 +150,7 @@ def test_what_preprocessing_takes_is_learned_and_kept(numbered: Path, tmp_path: 
     assert all(row.seconds > 0 and row.threads >= 1 for row in kept.preprocess)
     assert "[[preprocess]]" in path.read_text()
     with make(numbered, engine=hr.Engine(profile=path)) as loader:  # And goes on from there.
-        before = [Preprocess(*row) for row in loader._core.learned()]
+        before = [Preprocess(*row) for row in loader._core.decode_times()]
         assert before == list(kept.preprocess)
 
 

@@ -351,7 +351,7 @@ def profile_learned(
             "saving a profile: the loader was made without Engine.profile, so there is none to add "
             "to; measure one with `headrace profile`"
         )
-    rows = tuple(machines.Preprocess(*row) for row in core.learned())
+    rows = tuple(machines.Preprocess(*row) for row in core.decode_times())
     return dataclasses.replace(_machine(profile), preprocess=rows)
 
 

@@ -242,7 +242,7 @@ def options_for_nodes(plan: NodePlan | None) -> dict[str, Any]:
         "open_network": flag("Nodes.open_network", wanted.open_network),
         "name": wanted.certificate_name or "",
     }
-    return {"nodes": nodes | secured, "tiers": {"asks_by_progress": wanted.ask == "progress"}}
+    return {"nodes": nodes | secured, "tiers": {"ask": wanted.ask}}
 
 
 def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> list[str]:

@@ -150,9 +150,8 @@ class Nodes(Group):
         certificate_name: the name in all certificates; default: each has its node's address.
         answer_timeout: seconds after which a sample is read from storage instead.
         ask: "plan": a node asks for what the plan says that another has, which reads it from
-            storage if it is not there yet. "progress": as in NoPFS, a node asks only for what it
-            guesses is there, as the other's tiers fill as fast as its own; the rest it reads from
-            storage itself. Give all nodes the same.
+            storage if it is not there yet. `headrace docs nodes` has another way, to compare; all
+            nodes must have the same.
         rate: bytes a second, as "2GB/s", that this node takes from all others together, and as many
             that it gives them: the rest of the network is left to training. Default: no limit.
     """
@@ -180,11 +179,9 @@ class Engine(Group):
         verify: check each sample against its checksum, if the dataset has checksums.
         prefetch: largest number of batches to prepare ahead; default: only the memory limits it.
         profile: result of `headrace profile`, or its file. The loader then takes each sample from
-            the fastest of those that have it: a tier, another node, storage. The order `redox` has
-            chunks that storage reads fast.
+            the fastest of those that have it: a tier, another node, storage.
         schedule: how the ranks of a node process share reads and decode threads:
-            "shared_deadline", "lobster", "lobster_search", "fixed", or a schedule file;
-            `headrace docs schedule`.
+            "shared_deadline" or "fixed"; `headrace docs schedule` has more, and schedule files.
         monitor: show this loader in ``headrace top``; default: only if HEADRACE_MONITOR=1 is set
             in the environment; `headrace docs observe`.
     """

@@ -3,18 +3,16 @@
 namespace headrace {
 namespace {
 
-std::unique_ptr<LanePolicy> MakeFixed(const LanePolicyRequest& request) {
-  return std::make_unique<FixedLanePolicy>(request.budget);
+LanePolicyFactory::MakePolicy OpenFixed(const LanePolicyRequest& request) {
+  return [budget = request.budget] { return std::make_unique<FixedLanePolicy>(budget); };
 }
 
 }  // namespace
 
-const Registry<LanePolicyFactory>& LanePolicies() {
+Registry<LanePolicyFactory>& LanePolicies() {
   static const LanePolicyFactory shared_deadline("shared_deadline", nullptr);
-  static const LanePolicyFactory fixed("fixed", &MakeFixed);
-  static const Registry<LanePolicyFactory> policies(
-      "schedule",
-      {&shared_deadline, &LobsterPolicyFactory(), &LobsterSearchPolicyFactory(), &fixed});
+  static const LanePolicyFactory fixed("fixed", &OpenFixed);
+  static Registry<LanePolicyFactory> policies("schedule", {&shared_deadline, &fixed});
   return policies;
 }
 

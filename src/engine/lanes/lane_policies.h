@@ -1,42 +1,43 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 
 #include "base/registry/registry.h"
+#include "engine/lanes/decode_times.h"
 #include "engine/lanes/lane_policy.h"
 
 namespace headrace {
 
-// What a policy is made from.
+// What the policies of a session are made from.
 struct LanePolicyRequest {
   LaneBudget budget;
-  DecodeThreads* decode_threads = nullptr;  // outlives the policy
+  DecodeTimes* decode_times = nullptr;  // measured by the session; outlives its policies
 };
 
-// Makes policies of one kind; a row of the table in lane_policies.cc.
+// Makes policies of one kind: a row of LanePolicies().
 class LanePolicyFactory {
  public:
-  using MakePolicy = std::unique_ptr<LanePolicy> (*)(const LanePolicyRequest&);
+  // Makes the policy of each run of a session, one after the other, and outlives them. What is to
+  // last from run to run is its own.
+  using MakePolicy = std::function<std::unique_ptr<LanePolicy>()>;
+  using OpenPolicies = MakePolicy (*)(const LanePolicyRequest&);
 
-  // `make` may be null: every lane has everything, earliest deadline first.
-  LanePolicyFactory(std::string_view name, MakePolicy make) : name_(name), make_(make) {}
+  // `open` may be null: every lane has everything, earliest deadline first.
+  LanePolicyFactory(std::string_view name, OpenPolicies open) : name_(name), open_(open) {}
 
   [[nodiscard]] std::string_view name() const { return name_; }
-  // For a run of several lanes. Null: every lane has everything.
-  [[nodiscard]] std::unique_ptr<LanePolicy> Make(const LanePolicyRequest& request) const {
-    return make_ == nullptr ? nullptr : make_(request);
+  // For a session of several lanes. Null: every lane has everything.
+  [[nodiscard]] MakePolicy Open(const LanePolicyRequest& request) const {
+    return open_ == nullptr ? nullptr : open_(request);
   }
 
  private:
   const std::string_view name_;
-  const MakePolicy make_;
+  const OpenPolicies open_;
 };
 
-const Registry<LanePolicyFactory>& LanePolicies();
-
-// Those of other folders lie in the files of their policies.
-const LanePolicyFactory& LobsterPolicyFactory();
-const LanePolicyFactory& LobsterSearchPolicyFactory();
+Registry<LanePolicyFactory>& LanePolicies();
 
 }  // namespace headrace

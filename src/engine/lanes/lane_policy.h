@@ -52,15 +52,6 @@ class LanePolicy {
   [[nodiscard]] virtual LaneCounts counts() const { return {}; }
 };
 
-// How many decode threads are of use: see engine/papers/lobster/decode_limit.h.
-class DecodeThreads {
- public:
-  virtual ~DecodeThreads() = default;
-
-  // Asked once a step, by a policy. At least 1.
-  virtual std::uint32_t Threads(std::span<const LaneWork> work) = 0;
-};
-
 // What may run at once on the node.
 struct LaneBudget {
   std::uint32_t reads = 64;

@@ -12,6 +12,7 @@
 #include "index/test_contents.h"
 #include "index/testing/table_index.h"
 #include "loader/planning/tier_room.h"
+#include "papers/papers.h"
 
 namespace headrace {
 namespace {
@@ -20,6 +21,7 @@ constexpr std::uint64_t kSamples = 960;
 constexpr std::uint64_t kSampleBytes = 1000;
 
 std::shared_ptr<const TableIndex> MakeIndexToOrder() {
+  RegisterPapers();
   auto index = std::make_shared<TableIndex>();
   index->samples = kSamples;
   index->objects.emplace_back(kSamples * kSampleBytes, '\0');
@@ -227,6 +229,7 @@ TEST(ResolvedOrderTest, AnExchangeOfOtherNodesThanThereAreIsRefused) {
 }
 
 TEST(ResolvedOrderTest, AnExchangeOfOtherNodesThanHomesIsRefused) {
+  RegisterPapers();
   const internal::TestFolder folder;
   IndexContents contents;
   contents.sample_count = 3;

@@ -6,6 +6,7 @@
 
 #include "base/members.h"
 #include "plan/placement/placement.h"
+#include "plan/placement/readers/ask_policy.h"
 
 namespace headrace {
 
@@ -21,10 +22,8 @@ HEADRACE_MEMBERS(TierSpec, path, capacity_bytes, threads)
 struct TiersSpec {
   std::vector<TierSpec> tiers;  // fastest first; empty: no tiers
   std::string placement = Placements().default_name();
-  std::uint64_t horizon_epochs = 16;  // how many epochs the plan looks ahead
-  // Other nodes are asked for what this node guesses by its own progress that they have
-  // (MakeByProgress), and give only that; otherwise for what the plan says, which they bring.
-  bool asks_by_progress = false;
+  std::uint64_t horizon_epochs = 16;               // how many epochs the plan looks ahead
+  std::string ask = AskPolicies().default_name();  // how this node decides which other one it asks
 
   // Total capacity of the tiers in memory.
   [[nodiscard]] std::uint64_t memory_bytes() const {
@@ -35,6 +34,6 @@ struct TiersSpec {
     return bytes;
   }
 };
-HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs, asks_by_progress)
+HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs, ask)
 
 }  // namespace headrace

@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "loader/testing/bytes_dataset.h"
+#include "papers/papers.h"
 
 namespace headrace {
 namespace {
@@ -28,6 +29,8 @@ LoaderOptions OptionsOf(const std::string& order, std::uint32_t rank) {
 
 class RankBatchesTest : public testing::Test {
  protected:
+  static void SetUpTestSuite() { RegisterPapers(); }
+
   // Every batch from `start` on: the step's number, then the samples.
   std::vector<std::vector<std::uint64_t>> All(const std::string& order, std::uint32_t rank,
                                               Lane lane, Position start) const {

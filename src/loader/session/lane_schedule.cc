@@ -4,14 +4,13 @@
 
 #include "base/format/errors.h"
 #include "engine/lanes/lane_policies.h"
-#include "engine/papers/lobster/lobster_policy.h"
-#include "engine/papers/lobster/schedule_policy.h"
 #include "index/index.h"
 
 namespace headrace {
 namespace {
 
 Result<std::shared_ptr<const MappedFile>> MapSchedule(const std::string& path) {
+  if (ScheduleFormats().rows().empty()) return LanePolicies().Get(path).status();
   constexpr std::string_view kWritten = "a file that `headrace plan --schedule` wrote";
   Result<std::shared_ptr<const MappedFile>> file = MappedFile::Open(path);
   if (file.ok() && !file.value()->bytes().empty()) return file;
@@ -30,45 +29,45 @@ Result<std::shared_ptr<const MappedFile>> MapSchedule(const std::string& path) {
 
 Result<std::unique_ptr<LaneSchedule>> LaneSchedule::Open(const Index& index,
                                                          const LoaderConfig& config) {
-  HEADRACE_ASSIGN_OR_RETURN(PreprocessModel learned,
+  HEADRACE_ASSIGN_OR_RETURN(PreprocessModel measured,
                             PreprocessModel::FromRows(config.options.preprocess, {}));
-  std::shared_ptr<const MappedFile> file;
-  Position start;
-  const std::string& name = config.options.schedule;
-  if (LanePolicies().Find(name) == nullptr) {
-    HEADRACE_ASSIGN_OR_RETURN(file, MapSchedule(name));
-    HEADRACE_ASSIGN_OR_RETURN(const ScheduleHeader header,
-                              VerifySchedule({.bytes = file->bytes(), .name = name}));
-    start = header.start;
-    const Status same = CheckScheduleIsFor(header, MakeScheduleHeader(index, config, header.start));
-    if (!same.ok()) return same.WithContext("schedule " + name);
+  std::unique_ptr<LaneSchedule> schedule(new LaneSchedule(config, std::move(measured)));
+  const LanePolicyRequest request{.budget = LaneBudgetOf(config),
+                                  .decode_times = &schedule->decode_times_};
+  if (const LanePolicyFactory* const policies = LanePolicies().Find(schedule->name_)) {
+    // One lane has all there is, by whatever policy.
+    if (config.options.job.ranks > 1) schedule->make_policy_ = policies->Open(request);
+    return schedule;
   }
-  return std::unique_ptr<LaneSchedule>(
-      new LaneSchedule(config, std::move(learned), std::move(file), start));
+  HEADRACE_RETURN_IF_ERROR(schedule->OpenFile(index, config, request));
+  return schedule;
 }
 
-LaneSchedule::LaneSchedule(const LoaderConfig& config, PreprocessModel learned,
-                           std::shared_ptr<const MappedFile> file, Position file_start)
+LaneSchedule::LaneSchedule(const LoaderConfig& config, PreprocessModel measured)
     : name_(config.options.schedule),
-      lanes_(config.options.job.ranks),
-      budget_(LaneBudgetOf(config)),
-      file_(std::move(file)),
-      file_start_(file_start),
-      limit_({.budget = budget_, .transform = TransformHash(config.options)}, std::move(learned)) {}
+      decode_times_(TransformHash(config.options), std::move(measured)) {}
+
+Status LaneSchedule::OpenFile(const Index& index, const LoaderConfig& config,
+                              const LanePolicyRequest& request) {
+  HEADRACE_ASSIGN_OR_RETURN(file_, MapSchedule(name_));
+  HEADRACE_ASSIGN_OR_RETURN(
+      schedule_, ScheduleFormats().rows().front()->Open({.bytes = file_->bytes(), .name = name_},
+                                                        index, config, request));
+  return Status();
+}
 
 Result<std::shared_ptr<LanePolicy>> LaneSchedule::Begin(Position start) {
   std::shared_ptr<LanePolicy> policy;
-  auto verdict = std::make_shared<ScheduleVerdict>();
-  const LanePolicyRequest request{.budget = budget_, .decode_threads = &limit_};
-  if (file_ != nullptr) {
+  ScheduledRun::Place place;
+  if (schedule_ != nullptr) {
     if (file_->has_lost()) {
       return DataLoss("schedule {}: the file was cut while it was in use; write it again", name_);
     }
-    HEADRACE_ASSIGN_OR_RETURN(
-        policy, SchedulePolicy::Open({.file = file(), .start = start, .verdict = verdict},
-                                     MakeLobsterPolicy(request)));
-  } else if (lanes_ > 1) {  // One lane has all there is, by whatever policy.
-    policy = LanePolicies().Find(name_)->Make(request);
+    HEADRACE_ASSIGN_OR_RETURN(ScheduledRun run, schedule_->Begin(start));
+    policy = std::move(run.policy);
+    place = std::move(run.place);
+  } else if (make_policy_ != nullptr) {
+    policy = make_policy_();
   }
   MutexLock lock(mutex_);
   if (policy_ != nullptr) {
@@ -78,26 +77,21 @@ Result<std::shared_ptr<LanePolicy>> LaneSchedule::Begin(Position start) {
     ended_.planned += counts.planned;
   }
   policy_ = policy;
-  verdict_ = std::move(verdict);
+  place_ = std::move(place);
   return policy;
 }
 
 Status LaneSchedule::BeginList() {
-  if (file_ == nullptr) return Status();
+  if (schedule_ == nullptr) return Status();
   return InvalidArgument(
       "schedule {}: a sampler says what comes when, and a schedule file is for the job's own "
       "order; leave one of them out",
       name_);
 }
 
-ScheduleFile LaneSchedule::file() const {
-  if (file_ == nullptr) return {};
-  return {.bytes = file_->bytes(), .name = name_};
-}
-
-std::shared_ptr<ScheduleVerdict> LaneSchedule::verdict() const {
+ScheduledRun::Place LaneSchedule::place() const {
   MutexLock lock(mutex_);
-  return verdict_;
+  return place_;
 }
 
 ScheduleStats LaneSchedule::stats() const {

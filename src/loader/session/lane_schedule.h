@@ -9,13 +9,13 @@
 #include "base/memory/mapped_file.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "engine/lanes/decode_times.h"
+#include "engine/lanes/lane_policies.h"
 #include "engine/lanes/lane_policy.h"
-#include "engine/papers/lobster/decode_limit.h"
 #include "loader/config/loader_config.h"
-#include "loader/planning/schedule_plan.h"
+#include "loader/planning/schedules.h"
 #include "model/preprocess_model.h"
 #include "observe/loader_stats.h"
-#include "plan/papers/lobster/scheduled_placement.h"
 
 namespace headrace {
 
@@ -29,46 +29,46 @@ class LaneSchedule {
  public:
   // Errors: InvalidArgument     neither a policy nor a file has that name; the message lists
   //                             the policies
-  //         FailedPrecondition  the schedule is for another job; the message says what differs
-  //         DataLoss            not a schedule, or damaged; the whole file is read once
+  //         those of ScheduleFormat::Open
   static Result<std::unique_ptr<LaneSchedule>> Open(const Index& index, const LoaderConfig& config);
 
   // Returns the policy for a run of the session's own order from `start` on. Null: lanes share
   // everything, earliest deadline first.
   //
   // Errors: DataLoss  the schedule file was cut since it was opened
-  //         those of SchedulePolicy::Open
+  //         those of Schedule::Begin
   Result<std::shared_ptr<LanePolicy>> Begin(Position start);
   // Checks that a run may follow a list that the caller ordered.
   //
   // Errors: InvalidArgument  there is a schedule file: it fits the session's own order only
   Status BeginList();
 
-  // The schedule file of the newest run, for its placement; empty if there is none.
-  [[nodiscard]] ScheduleFile file() const;
-  [[nodiscard]] Position file_start() const { return file_start_; }
-  [[nodiscard]] std::shared_ptr<ScheduleVerdict> verdict() const;
+  // The schedule that the runs follow; null: there is none.
+  [[nodiscard]] const Schedule* schedule() const { return schedule_.get(); }
+  // Of the newest run, for its placement. Only with a schedule.
+  [[nodiscard]] ScheduledRun::Place place() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  [[nodiscard]] DecodeObserver* observer() { return &limit_; }
+  [[nodiscard]] DecodeObserver* observer() { return &decode_times_; }
   [[nodiscard]] ScheduleStats stats() const;
   // The measured preprocessing times, in the form of a machine profile.
-  [[nodiscard]] std::vector<PreprocessModel::Row> learned() const { return limit_.rows(); }
+  [[nodiscard]] std::vector<PreprocessModel::Row> decode_times() const {
+    return decode_times_.rows();
+  }
 
  private:
-  LaneSchedule(const LoaderConfig& config, PreprocessModel learned,
-               std::shared_ptr<const MappedFile> file, Position file_start);
+  LaneSchedule(const LoaderConfig& config, PreprocessModel measured);
+  Status OpenFile(const Index& index, const LoaderConfig& config, const LanePolicyRequest& request);
 
   const std::string name_;  // of the policy, or the file's path
-  const std::uint32_t lanes_;
-  const LaneBudget budget_;
-  const std::shared_ptr<const MappedFile> file_;  // null: none
-  const Position file_start_;                     // of its header
-  DecodeLimit limit_;
+  DecodeTimes decode_times_;
+  std::shared_ptr<const MappedFile> file_;     // null: none
+  std::unique_ptr<Schedule> schedule_;         // of file_
+  LanePolicyFactory::MakePolicy make_policy_;  // null: every lane has everything
 
   mutable Mutex mutex_;
   std::shared_ptr<LanePolicy> policy_ HEADRACE_GUARDED_BY(mutex_);  // of the newest run
-  std::shared_ptr<ScheduleVerdict> verdict_ HEADRACE_GUARDED_BY(mutex_);
-  LaneCounts ended_ HEADRACE_GUARDED_BY(mutex_);  // of earlier runs
+  ScheduledRun::Place place_ HEADRACE_GUARDED_BY(mutex_);           // with it
+  LaneCounts ended_ HEADRACE_GUARDED_BY(mutex_);                    // of earlier runs
 };
 
 }  // namespace headrace

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "index/index_writer.h"
 #include "loader/loader.h"
+#include "loader/planning/schedules.h"
 #include "loader/testing/bytes_dataset.h"
 #include "plan/exact_order.h"
 #include "plan/placement/tiers.h"
@@ -159,6 +160,25 @@ TEST(RegistriesTest, APlacementOfATestDecidesWhatTiersKeep) {
   EXPECT_EQ(stats.tiers.at(0).stats.entries, 1u);
   EXPECT_EQ(stats.tiers.at(0).stats.inserts, 1u);
   EXPECT_EQ(stats.engine.tiers.uses.at(0).samples, 2u);  // In the second and the third epoch.
+}
+
+TEST(RegistriesTest, AWayToAskThatIsNoneListsThoseThereAre) {
+  const BytesDataset dataset({.samples = kRegistrySamples, .sample_bytes_max = 5000});
+  LoaderOptions options = Options();
+  options.tiers = {.tiers = {{.capacity_bytes = 100'000}}, .ask = "everybody"};
+  EXPECT_EQ(Loader::Open(dataset.index(), options).status().message(),
+            "ask: got 'everybody', must be one of 'plan'");
+}
+
+TEST(RegistriesTest, WithoutAFormatNoScheduleIsWrittenOrRead) {
+  const BytesDataset dataset({.samples = kRegistrySamples, .sample_bytes_max = 5000});
+  LoaderOptions options = Options();
+  EXPECT_EQ(WriteSchedule(dataset.index(), options, {.path = "a.schedule"}).status().ToString(),
+            "FailedPrecondition: writing schedule a.schedule: this program has no format of "
+            "schedules; add one to ScheduleFormats() first, as RegisterPapers() does");
+  options.schedule = "a.schedule";
+  EXPECT_EQ(Loader::Open(dataset.index(), options).status().message(),
+            "schedule: got 'a.schedule', must be one of 'shared_deadline', 'fixed'");
 }
 
 TEST(RegistriesTest, AStoreOfATestIsFoundByTheSchemeOfTheRoot) {

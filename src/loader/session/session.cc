@@ -310,10 +310,9 @@ Result<std::shared_ptr<SessionRun>> Session::Start(Position position,
   HEADRACE_CHECK(sinks.size() == config().options.job.ranks);
   return impl_->Begin([&] { return config().order->MakeOrder(position); }, sinks, position,
                       [&](SessionTiers& tiers) {
-                        const LaneSchedule& schedule = *impl_->schedule;
-                        if (schedule.file().bytes.empty()) return tiers.Begin(position);
-                        return tiers.Follow(position, schedule.file_start(), schedule.file(),
-                                            schedule.verdict());
+                        const LaneSchedule& lanes = *impl_->schedule;
+                        if (lanes.schedule() == nullptr) return tiers.Begin(position);
+                        return tiers.Follow(position, lanes.schedule()->start(), lanes.place());
                       },
                       turn);
 }

@@ -64,9 +64,9 @@ Result<std::vector<StepTime>> SessionReports::step_times() const {
   return totals_.step_times();
 }
 
-std::vector<PreprocessModel::Row> SessionReports::learned() const {
+std::vector<PreprocessModel::Row> SessionReports::decode_times() const {
   if (parts_.process->forked()) return {};
-  return parts_.schedule->learned();
+  return parts_.schedule->decode_times();
 }
 
 }  // namespace headrace

@@ -32,7 +32,7 @@ void SessionShelf::Take(SampleId sample, std::uint64_t deadline, TakenEntry done
       if (Tier::EntryRef entry = tier->Find(sample)) return done(std::move(entry));
     }
   }
-  if (tiers_ != nullptr && tiers_->asks_by_progress()) {
+  if (tiers_ != nullptr && tiers_->guesses()) {
     return done(NotFound("sample {} is not in a tier of this node yet", Raw(sample)));
   }
   std::shared_ptr<EngineRun> run;

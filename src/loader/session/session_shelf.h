@@ -17,7 +17,7 @@ class SessionTiers;
 
 // Gives the samples in a session's tiers to other nodes, and the parcels of its run. What the plan
 // keeps and the tiers lack yet is brought by the run, unless nodes guess what others have
-// (SessionTiers::asks_by_progress()). Between the agreement of the nodes and the start of the run
+// (SessionTiers::guesses()). Between the agreement of the nodes and the start of the run
 // here, requests wait: other nodes may start earlier.
 //
 // Thread safety: every method may be called from any thread.

@@ -5,12 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "base/registry/testing/scoped_entry.h"
 #include "base/units.h"
 #include "engine/testing/loop_harness.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "loader/config/resolved_order.h"
 #include "loader/session/session_tiers.h"
+#include "plan/placement/readers/ask_policy.h"
 
 namespace headrace {
 namespace {
@@ -65,8 +67,10 @@ TEST_F(SessionShelfTest, ARunThatHasEndedSaysSo) {
   EXPECT_THAT(ended_[0].ToString(), HasSubstr("this node has ended run 1"));
 }
 
-TEST(SessionShelfOfTiersTest, WhatNoTierHasIsNotReadForNodesThatAskByProgress) {
+TEST(SessionShelfOfTiersTest, WhatNoTierHasIsNotReadForNodesThatGuess) {
   const LoopHarness test;
+  const AskPolicy guess("guess", [](auto inner, auto /*node*/, auto /*filled*/) { return inner; });
+  const ScopedEntry<AskPolicy> added(AskPolicies(), guess);
   const auto index = std::make_shared<const TableIndex>(test.index);
   const auto order = std::make_shared<ResolvedOrder>(
       ResolvedOrder::Make(index, {.sample_count = 8, .batch_size = 1, .ranks = 1},
@@ -74,8 +78,8 @@ TEST(SessionShelfOfTiersTest, WhatNoTierHasIsNotReadForNodesThatAskByProgress) {
           .value());
   ASSERT_TRUE(order->Settle(0).ok());
   const auto tiers =
-      SessionTiers::Open(index, test.schema,
-                         {.tiers = {{.capacity_bytes = kMiB}}, .asks_by_progress = true}, order,
+      SessionTiers::Open(index, test.schema, {.tiers = {{.capacity_bytes = kMiB}}, .ask = "guess"},
+                         order,
                          /*verified=*/true, {})
           .value();
   SessionShelf shelf(tiers.get());

@@ -11,7 +11,6 @@
 #include "loader/machine/thread_executor.h"
 #include "loader/session/other_nodes.h"
 #include "loader/session/retained_tiers.h"
-#include "plan/papers/nopfs/by_progress.h"
 #include "plan/placement/readers/storage_readers.h"
 #include "plan/placement/step_sums.h"
 #include "tier/ram_tier.h"
@@ -33,13 +32,13 @@ std::string Fingerprint(const Index& index, std::span<const BatchField> schema, 
 
 }  // namespace
 
-SessionTiers::SessionTiers(const PlacementFactory* factory,
-                           std::shared_ptr<const ResolvedOrder> order, const TiersSpec& spec,
+SessionTiers::SessionTiers(const PlacementFactory* factory, const AskPolicy* policy,
+                           std::shared_ptr<const ResolvedOrder> order, std::uint64_t horizon_epochs,
                            const TierSharing& sharing)
     : factory_(factory),
       order_(std::move(order)),
-      horizon_epochs_(spec.horizon_epochs),
-      asks_by_progress_(spec.asks_by_progress),
+      horizon_epochs_(horizon_epochs),
+      ask_policy_(policy),
       nodes_(sharing.nodes),
       by_model_(sharing.by_model) {}
 
@@ -50,7 +49,9 @@ Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<c
                                                          bool verified, TierSharing sharing) {
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
                             Placements().Get(spec.placement));
-  std::unique_ptr<SessionTiers> node(new SessionTiers(factory, std::move(order), spec, sharing));
+  HEADRACE_ASSIGN_OR_RETURN(const AskPolicy* const policy, AskPolicies().Get(spec.ask));
+  std::unique_ptr<SessionTiers> node(
+      new SessionTiers(factory, policy, std::move(order), spec.horizon_epochs, sharing));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->order_));
   const std::string fingerprint = Fingerprint(*index, schema, verified);
   node->retained_ = std::move(sharing.retained);
@@ -130,7 +131,7 @@ Result<std::unique_ptr<TierCache>> SessionTiers::Begin(PlacementRequest request,
   const bool several = request.held.size() > 1;
   const bool shared = nodes_ != nullptr && several;
   if (shared) HEADRACE_RETURN_IF_ERROR(AddOthers(request, start));
-  request.numbers_inserts = shared && asks_by_progress_;
+  request.numbers_inserts = shared && ask_policy_->guesses();
   request.fastest_peer = shared && by_model_;
   Result<std::unique_ptr<Placement>> placement =
       shared ? MakeSummedPlacement(*factory_, request,
@@ -145,25 +146,19 @@ Result<std::unique_ptr<TierCache>> SessionTiers::Begin(PlacementRequest request,
     return MakeCache(std::move(request), start, std::move(placement).value(), held);
   }
   const auto progress = std::make_shared<FillProgress>(room_.blocks->sample_count());
-  std::unique_ptr<Placement> by_progress = MakeByProgress(
-      std::move(placement).value(), request.node, [progress] { return progress->filled(); });
-  std::unique_ptr<TierCache> cache =
-      MakeCache(std::move(request), start, std::move(by_progress), held);
+  std::unique_ptr<Placement> guess = ask_policy_->Guess(std::move(placement).value(), request.node,
+                                                        [progress] { return progress->filled(); });
+  std::unique_ptr<TierCache> cache = MakeCache(std::move(request), start, std::move(guess), held);
   cache->Report(progress);
   return cache;
 }
 
 Result<std::unique_ptr<TierCache>> SessionTiers::Follow(Position start, Position first,
-                                                        ScheduleFile file,
-                                                        std::shared_ptr<ScheduleVerdict> verdict) {
+                                                        const ScheduledRun::Place& place) {
   PlacementRequest request = MakePlacementRequest(order_, room_, horizon_epochs_, first);
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> inner, factory_->Make(request));
   const std::vector<std::vector<std::uint32_t>> held = TakeHeld();
-  HEADRACE_ASSIGN_OR_RETURN(
-      std::unique_ptr<Placement> placement,
-      MakeScheduledPlacement(
-          std::move(inner),
-          {.file = std::move(file), .start = start, .held = held, .verdict = std::move(verdict)}));
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Placement> placement, place(std::move(inner), held));
   return MakeCache(std::move(request), start, std::move(placement), held);
 }
 

@@ -15,11 +15,12 @@
 #include "engine/batch/batch.h"
 #include "engine/tiers/tier_cache.h"
 #include "loader/config/tiers_spec.h"
+#include "loader/planning/schedules.h"
 #include "loader/planning/tier_room.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
-#include "plan/papers/lobster/scheduled_placement.h"
 #include "plan/placement/placement.h"
+#include "plan/placement/readers/ask_policy.h"
 #include "tier/tier.h"
 
 namespace headrace {
@@ -48,7 +49,8 @@ class SessionTiers {
   // fields and `verified`. `verified`: whether the run compares samples with the index's checksums;
   // a sample stored without comparison would never be compared.
   //
-  // Errors: InvalidArgument     unknown placement, no tier or too many, a capacity of 0, an invalid
+  // Errors: InvalidArgument     unknown placement or way to ask, no tier or too many, a capacity of
+  // 0, an invalid
   //                             folder
   //         FailedPrecondition  the folder is in use
   //         ResourceExhausted   no memory; those of SsdTier::Open
@@ -66,12 +68,12 @@ class SessionTiers {
   //
   // Errors: those of PlacementFactory::Make and OtherNodes::Agree
   Result<std::unique_ptr<TierCache>> Begin(Position start);
-  // The same for a run that follows a schedule, which begins at `first`; `file` and `verdict` as in
-  // ScheduledPlacementOptions. The first step brings the tiers' contents to those of the schedule.
+  // The same for a run that follows a schedule, which begins at `first`. The first step brings the
+  // tiers' contents to those of the schedule.
   //
-  // Errors: those of PlacementFactory::Make and MakeScheduledPlacement
-  Result<std::unique_ptr<TierCache>> Follow(Position start, Position first, ScheduleFile file,
-                                            std::shared_ptr<ScheduleVerdict> verdict);
+  // Errors: those of PlacementFactory::Make and ScheduledRun::place
+  Result<std::unique_ptr<TierCache>> Follow(Position start, Position first,
+                                            const ScheduledRun::Place& place);
   Result<std::unique_ptr<TierCache>> Begin(const ListOrderOptions& list);
 
   // The planned source of each use of a step of the session's own order, by the plan of the newest
@@ -83,13 +85,14 @@ class SessionTiers {
 
   [[nodiscard]] std::span<const std::unique_ptr<Tier>> tiers() const { return tiers_; }
   // Whether nodes guess what others have, and no node reads storage for another.
-  [[nodiscard]] bool asks_by_progress() const { return asks_by_progress_; }
+  [[nodiscard]] bool guesses() const { return ask_policy_->guesses(); }
   // The folders that are locked until the tiers are destroyed.
   [[nodiscard]] const std::vector<std::string>& folders() const { return folders_; }
 
  private:
-  SessionTiers(const PlacementFactory* factory, std::shared_ptr<const ResolvedOrder> order,
-               const TiersSpec& spec, const TierSharing& sharing);
+  SessionTiers(const PlacementFactory* factory, const AskPolicy* policy,
+               std::shared_ptr<const ResolvedOrder> order, std::uint64_t horizon_epochs,
+               const TierSharing& sharing);
   Status OpenTiers(const TiersSpec& spec, const std::string& fingerprint);
   Result<std::unique_ptr<TierCache>> Begin(PlacementRequest request, Position start);
   [[nodiscard]] std::vector<std::vector<std::uint32_t>> TakeHeld() const;
@@ -101,7 +104,7 @@ class SessionTiers {
   const PlacementFactory* const factory_;
   const std::shared_ptr<const ResolvedOrder> order_;
   const std::uint64_t horizon_epochs_;
-  const bool asks_by_progress_;
+  const AskPolicy* const ask_policy_;
   OtherNodes* const nodes_;
   const bool by_model_;
   TierRoom room_;

@@ -374,10 +374,10 @@ Result<LoaderStats> RemoteLoader::stats() const {
   return std::move(reply.stats);
 }
 
-Result<std::vector<PreprocessModel::Row>> RemoteLoader::learned() const {
+Result<std::vector<PreprocessModel::Row>> RemoteLoader::decode_times() const {
   HEADRACE_ASSIGN_OR_RETURN(StatsReply reply,
                             Call<StatsReply>("save_profile()", AskStats{}, kCountsNs));
-  return std::move(reply.learned);
+  return std::move(reply.decode_times);
 }
 
 Result<std::vector<StepTime>> RemoteLoader::step_times() const {

@@ -112,7 +112,7 @@ class RemoteLoader final : public BatchSource {
   Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const override;
   [[nodiscard]] Result<LoaderStats> stats() const override;
   [[nodiscard]] Result<std::vector<StepTime>> step_times() const override;
-  [[nodiscard]] Result<std::vector<PreprocessModel::Row>> learned() const override;
+  [[nodiscard]] Result<std::vector<PreprocessModel::Row>> decode_times() const override;
   [[nodiscard]] std::vector<NamedTierStats> tier_stats() const override
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 

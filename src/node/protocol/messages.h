@@ -173,9 +173,9 @@ struct StatsReply {
   std::uint64_t call = 0;
   Status status;
   LoaderStats stats;
-  std::vector<PreprocessModel::Row> learned;
+  std::vector<PreprocessModel::Row> decode_times;
 };
-HEADRACE_MEMBERS(StatsReply, call, status, stats, learned)
+HEADRACE_MEMBERS(StatsReply, call, status, stats, decode_times)
 struct StepsReply {
   std::uint64_t call = 0;
   Status status;

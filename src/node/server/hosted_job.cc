@@ -190,7 +190,7 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
       MutexLock lock(mutex_);
       reply.stats.awaited = start_.Awaited();
     }
-    reply.learned = session_->reports().learned();
+    reply.decode_times = session_->reports().decode_times();
     client->Send(std::move(reply));
   } else if (const auto* steps = std::get_if<AskSteps>(&request)) {
     Result<std::vector<StepTime>> got = session_->reports().step_times();

@@ -135,7 +135,7 @@ struct PlacementRequest {
   std::function<Result<std::unique_ptr<UseStream>>()> uses;
 };
 
-// Makes one kind of placement. A new one is one new file and one row in placement_factory.cc.
+// Makes one kind of placement. A new one is one new file and one row of Placements().
 // Stateless.
 //
 // Thread safety: every method may be called from any thread.
@@ -155,6 +155,6 @@ class PlacementFactory {
   [[nodiscard]] virtual Result<std::unique_ptr<Placement>> Make(PlacementRequest request) const = 0;
 };
 
-const Registry<PlacementFactory>& Placements();
+Registry<PlacementFactory>& Placements();
 
 }  // namespace headrace

@@ -89,8 +89,8 @@ Status CheckRequest(const PlacementRequest& request, std::string_view policy) {
 
 }  // namespace placement
 
-const Registry<PlacementFactory>& Placements() {
-  static const Registry<PlacementFactory> placements(
+Registry<PlacementFactory>& Placements() {
+  static Registry<PlacementFactory> placements(
       "placement", {&placement::Coordinated(), &placement::Frequency(), &placement::Pinned(),
                     &placement::FirstTouch(), &placement::Reuse(), &placement::Belady(),
                     &placement::Lru(), &placement::None()});

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "gtest/gtest.h"
 #include "index/index.h"
+#include "papers/papers.h"
 #include "plan/quality/measures.h"
 #include "plan/quality/quality.h"
 
@@ -137,6 +138,7 @@ std::optional<double> ExpectedSharing(std::string_view order, const OrderRequest
 }
 
 TEST(LabelsTest, ExactAndBatchMixAllAndUnshuffledAndRedoxHaveNoClosedForm) {
+  RegisterPapers();
   OrderRequest request = Request(1000, 10);
   EXPECT_EQ(ExpectedSharing("exact", request), 0.0);
   EXPECT_EQ(ExpectedSharing("batch", request), 0.0);

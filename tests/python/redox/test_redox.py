@@ -109,7 +109,7 @@ def fnv1a(lines: list[str]) -> str:
     return f"{value:016x}"
 
 
-# Frozen: src/plan/papers/redox/redox_order_test.cc has the same.
+# Frozen: src/papers/redox/redox_order_test.cc has the same.
 def test_the_model_gives_the_frozen_orders() -> None:
     assert model.stream(SHORT, epochs=1) == SHORT_LINES
     assert model.stream(UNEVEN, epochs=2, start=(1, 1)) == UNEVEN_LINES

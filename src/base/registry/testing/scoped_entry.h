@@ -1,5 +1,8 @@
 #pragma once
 
+#include <atomic>
+
+#include "base/check.h"
 #include "base/registry/registry.h"
 
 namespace headrace {
@@ -9,15 +12,15 @@ namespace headrace {
 template <typename Entry>
 class ScopedEntry {
  public:
-  ScopedEntry(const Registry<Entry>& table, const Entry& entry) : table_(table) {
-    table_.rows_.push_back(&entry);
+  ScopedEntry(Registry<Entry>& table, const Entry& entry) : table_(table) {
+    HEADRACE_CHECK(table_.Add(entry).ok() && table_.rows().back() == &entry);
   }
-  ~ScopedEntry() { table_.rows_.pop_back(); }
+  ~ScopedEntry() { table_.count_.fetch_sub(1, std::memory_order_relaxed); }
   ScopedEntry(const ScopedEntry&) = delete;
   ScopedEntry& operator=(const ScopedEntry&) = delete;
 
  private:
-  const Registry<Entry>& table_;
+  Registry<Entry>& table_;
 };
 
 }  // namespace headrace

@@ -1,0 +1,199 @@
+#include "papers/lobster/lobster_policy.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "model/lane_load.h"
+#include "papers/lobster/decode_limit.h"
+
+namespace headrace {
+namespace {
+
+// Time of a byte for each lane. A lane without a measurement gets the average of the others, so
+// that a slow lane is not mistaken for a fast one; without any measurement, all are equal.
+std::vector<double> NsPerByte(std::span<const LaneWork> work, double LaneWork::*shown) {
+  double sum = 0;
+  int known = 0;
+  for (const LaneWork& lane : work) {
+    if (lane.*shown <= 0) continue;
+    sum += lane.*shown;
+    ++known;
+  }
+  std::vector<double> ns_per_byte;
+  ns_per_byte.reserve(work.size());
+  for (const LaneWork& lane : work) {
+    ns_per_byte.push_back(lane.*shown > 0 ? lane.*shown : known > 0 ? sum / known : 1);
+  }
+  return ns_per_byte;
+}
+
+// Seconds to decode each lane's step on one thread.
+std::vector<double> DecodeNs(std::span<const LaneWork> work) {
+  std::vector<double> ns = NsPerByte(work, &LaneWork::decode_ns_per_byte);
+  for (std::size_t i = 0; i < work.size(); ++i) ns[i] *= static_cast<double>(work[i].step_bytes);
+  return ns;
+}
+
+// The limit of decode threads lasts from run to run.
+LanePolicyFactory::MakePolicy OpenPolicies(const LanePolicyRequest& request,
+                                           LobsterOptions::Search search) {
+  const auto limit = std::make_shared<DecodeLimit>(DecodeLimit::Options{.budget = request.budget},
+                                                   *request.decode_times);
+  return [budget = request.budget, search, limit] {
+    return std::make_unique<LobsterLanePolicy>(LobsterLanePolicy::Options{
+        .budget = budget, .search = search, .decode_limit = limit.get()});
+  };
+}
+
+LanePolicyFactory::MakePolicy OpenLobster(const LanePolicyRequest& request) {
+  return OpenPolicies(request, LobsterOptions::Search::kMakespan);
+}
+
+LanePolicyFactory::MakePolicy OpenLobsterSearch(const LanePolicyRequest& request) {
+  return OpenPolicies(request, LobsterOptions::Search::kBinarySearch);
+}
+
+}  // namespace
+
+const LanePolicyFactory& LobsterPolicyFactory() {
+  static const LanePolicyFactory factory("lobster", &OpenLobster);
+  return factory;
+}
+
+const LanePolicyFactory& LobsterSearchPolicyFactory() {
+  static const LanePolicyFactory factory("lobster_search", &OpenLobsterSearch);
+  return factory;
+}
+
+LoadModel ModelOfReads(std::uint32_t reads) {
+  constexpr double kRate = kNsPerSecond;  // "bytes" are nanoseconds of reading
+  std::vector<Curve::Point> points = {{.users = 1, .rate = kRate}};
+  if (reads > 1) points.push_back({.users = double(reads), .rate = kRate * reads});
+  const Curve curve = Curve::Make(std::move(points)).value();
+  return {{.local = curve, .remote = curve, .storage = curve}, static_cast<int>(reads)};
+}
+
+std::vector<LaneLoad> LoadsOf(std::span<const LaneWork> work, std::span<const int> decodes) {
+  std::vector<LaneLoad> loads(work.size());
+  const std::vector<double> read_ns_per_byte = NsPerByte(work, &LaneWork::read_ns_per_byte);
+  const std::vector<double> decode_ns = DecodeNs(work);
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    loads[i].requests = work[i].queued_samples;
+    loads[i].storage_bytes = static_cast<double>(work[i].queued_bytes) * read_ns_per_byte[i];
+    loads[i].preprocess_seconds = decode_ns[i] / kNsPerSecond / std::max(decodes[i], 1);
+  }
+  return loads;
+}
+
+void FillShares(std::span<const LaneLoad> loads, const LoadModel& model, int budget,
+                LaneShares& shares) {
+  SpreadSpare(loads, model, budget, shares);
+  const int spare = budget - std::accumulate(shares.begin(), shares.end(), 0);
+  for (int i = 0; i < spare; ++i) ++shares[static_cast<std::size_t>(i) % shares.size()];
+}
+
+LobsterLanePolicy::LobsterLanePolicy(const Options& options)
+    : options_(options), model_(ModelOfReads(std::max(options.budget.reads, 1U))) {}
+
+Status LobsterLanePolicy::Split(Position /*at*/, std::span<const LaneWork> work,
+                                std::span<LaneShare> shares) {
+  SplitDecodes(work);
+  SplitReads(work);
+  ++steps_;
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    shares[i] = {.reads = static_cast<std::uint32_t>(std::max(1, reads_[i])),
+                 .decodes = static_cast<std::uint32_t>(std::max(1, decodes_[i]))};
+  }
+  return Status();
+}
+
+// Shares change when the budget changes, or when that makes the slowest lane faster.
+void LobsterLanePolicy::SplitDecodes(std::span<const LaneWork> work) {
+  std::uint32_t threads = options_.budget.decodes;
+  if (options_.decode_limit != nullptr) {
+    threads = std::min(threads, options_.decode_limit->Threads(work));
+    decode_threads_.store(threads, std::memory_order_relaxed);
+  }
+  const int budget = std::max(static_cast<int>(threads), static_cast<int>(work.size()));
+  std::vector<std::uint64_t> ns;
+  ns.reserve(work.size());
+  for (const double each : DecodeNs(work)) ns.push_back(static_cast<std::uint64_t>(each));
+  LaneShares wanted = Proportional(ns, budget);
+  const auto slowest = [&](const LaneShares& shares) {
+    double most = 0;
+    for (std::size_t i = 0; i < ns.size(); ++i) {
+      most = std::max(most, static_cast<double>(ns[i]) / shares[i]);
+    }
+    return most;
+  };
+  if (decodes_given_ == budget && decodes_.size() == wanted.size() &&
+      slowest(wanted) > slowest(decodes_) * (1 - options_.corrector.gain_min)) {
+    return;
+  }
+  decodes_ = std::move(wanted);
+  decodes_given_ = budget;
+}
+
+void LobsterLanePolicy::SplitReads(std::span<const LaneWork> work) {
+  const int budget = model_.threads_max();
+  if (budget < static_cast<int>(work.size())) {  // Fewer reads than lanes: one each.
+    reads_.assign(work.size(), 1);
+    return;
+  }
+  double train_ns = 0;
+  bool known = true;
+  for (const LaneWork& lane : work) {
+    train_ns = std::max(train_ns, static_cast<double>(lane.step_ns));
+    known = known && (lane.queued_bytes == 0 || lane.read_ns_per_byte > 0);
+  }
+  if (!known && !rates_known_) {
+    std::vector<std::uint64_t> bytes;
+    for (const LaneWork& lane : work) bytes.push_back(lane.queued_bytes);
+    reads_ = Proportional(bytes, budget);
+    return;
+  }
+  const bool begins = !std::exchange(rates_known_, true);
+  const std::vector<LaneLoad> loads = LoadsOf(work, decodes_);
+  const LobsterDecision decision = LobsterShares(loads, model_, budget,
+                                                 {.train_seconds = train_ns / kNsPerSecond,
+                                                  .theta = options_.theta,
+                                                  .search = options_.search});
+  if (decision.straggler) stragglers_.fetch_add(1, std::memory_order_relaxed);
+  const bool search = options_.search == LobsterOptions::Search::kBinarySearch;
+  const auto period = static_cast<std::uint64_t>(options_.corrector.period);
+  if (begins || (search && steps_ % period == 0)) Jump(loads, decision);
+  if (search) return;
+  if (begins) {
+    corrector_.emplace(options_.corrector, model_, reads_);
+    return;
+  }
+  // Loads are measurements already: the corrector needs no measured times to scale them.
+  const std::vector<double> not_known(loads.size());
+  if (corrector_->Observe(loads, not_known)) {
+    reads_ = corrector_->shares();
+    corrections_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+// Changes the shares if others are better by enough.
+void LobsterLanePolicy::Jump(std::span<const LaneLoad> loads, const LobsterDecision& decision) {
+  LaneShares shares = decision.shares;
+  FillShares(loads, model_, model_.threads_max(), shares);
+  if (!reads_.empty() && Makespan(loads, model_, shares) >
+                             Makespan(loads, model_, reads_) * (1 - options_.corrector.gain_min)) {
+    return;
+  }
+  if (!reads_.empty() && reads_ != shares) corrections_.fetch_add(1, std::memory_order_relaxed);
+  reads_ = std::move(shares);
+}
+
+LaneCounts LobsterLanePolicy::counts() const {
+  return {.stragglers = stragglers_.load(std::memory_order_relaxed),
+          .corrections = corrections_.load(std::memory_order_relaxed),
+          .decodes = decode_threads_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace headrace

@@ -1,0 +1,317 @@
+#include "papers/lobster/schedule_plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "base/format/errors.h"
+#include "base/hash.h"
+#include "index/atomic_file.h"
+#include "index/index.h"
+#include "loader/config/resolved_order.h"
+#include "loader/planning/tier_room.h"
+#include "model/lane_shares.h"
+#include "model/preprocess_model.h"
+#include "papers/lobster/lobster_policy.h"
+#include "papers/lobster/make_schedule.h"
+#include "papers/lobster/schedule_file.h"
+#include "papers/lobster/schedule_policy.h"
+#include "papers/lobster/scheduled_placement.h"
+#include "plan/placement/placement.h"
+
+namespace headrace {
+namespace {
+
+void AddTable(const SampleTable& table, Hasher128& hasher) {
+  hasher.AddNumber(table == nullptr ? 0 : table->size());
+  if (table != nullptr) hasher.Add(std::as_bytes(std::span(*table)));
+}
+
+std::uint64_t OrderDigest(const LoaderConfig& config) {
+  Hasher128 hasher;
+  hasher.AddText(config.options.order.name);
+  for (const auto& [name, value] : config.order->parameters()) {
+    hasher.AddText(name);
+    if (const auto* const number = std::get_if<std::int64_t>(&value)) {
+      hasher.AddNumber(static_cast<std::uint64_t>(*number));
+    } else {
+      hasher.AddText(std::get<std::string>(value));
+    }
+  }
+  AddTable(config.options.order.homes, hasher);
+  AddTable(config.options.order.costs, hasher);
+  if (config.options.order.left_out_count() != 0) AddTable(config.options.order.left_out, hasher);
+  hasher.AddNumber(config.options.job.batch_size);
+  hasher.AddNumber(config.options.job.shuffle ? 1 : 0);
+  hasher.AddNumber(config.options.job.drop_last ? 1 : 0);
+  return hasher.Digest()[0];
+}
+
+std::uint64_t PlacementDigest(const LoaderConfig& config) {
+  const TiersSpec& tiers = config.options.tiers;
+  if (tiers.tiers.empty()) return 0;
+  Hasher128 hasher;
+  hasher.AddText(tiers.placement);
+  hasher.AddNumber(tiers.horizon_epochs);
+  hasher.AddNumber(config.options.job.epochs);
+  for (const TierSpec& tier : tiers.tiers) {
+    hasher.AddNumber(tier.path.empty() ? 0 : 1);
+    hasher.AddNumber(tier.capacity_bytes);
+  }
+  return hasher.Digest()[0];
+}
+
+// Bytes a second by the reads that each of `lanes` lanes has in flight, as one lane sees it.
+Curve LaneCurve(const SizedRates& rates, double read_bytes, std::uint32_t lanes, int reads) {
+  std::vector<Curve::Point> points;
+  for (int users = 1; users <= reads; users *= 2) {
+    const double rate = rates.Rate(read_bytes, double(users) * lanes) / lanes;
+    if (rate == kUnlimited) return {};
+    points.push_back({.users = double(users), .rate = rate});
+  }
+  Result<Curve> curve = Curve::Make(std::move(points));
+  return curve.ok() ? std::move(curve).value() : Curve();
+}
+
+// Without a model all that counts is how much more one lane has than another.
+LoadModel LoadModelOf(const LoaderConfig& config, double read_bytes) {
+  const int reads = static_cast<int>(LaneBudgetOf(config).reads);
+  const std::optional<MachineModel>& model = config.options.model;
+  if (!model.has_value()) return ModelOfReads(static_cast<std::uint32_t>(reads));
+  const std::uint32_t lanes = config.options.job.ranks;
+  LoadRates rates;
+  rates.storage = LaneCurve(model->storage.rate, read_bytes, lanes, reads);
+  if (!model->tiers.empty()) {
+    rates.local = LaneCurve(model->tiers.front().read, read_bytes, lanes, reads);
+  }
+  if (model->link.has_value()) {
+    rates.remote = LaneCurve(model->link->rate, read_bytes, lanes, reads);
+  }
+  return {rates, reads};
+}
+
+// Decides the threads of a step.
+class Threads {
+ public:
+  Threads(const LoaderConfig& config, double read_bytes, double train_seconds)
+      : budget_(LaneBudgetOf(config)),
+        load_(LoadModelOf(config, read_bytes)),
+        train_seconds_(train_seconds),
+        transform_(TransformHash(config.options)) {
+    if (config.options.model.has_value()) decode_ = config.options.model->decode;
+    auto learned = PreprocessModel::FromRows(config.options.preprocess, {});
+    if (learned.ok()) preprocess_ = std::move(learned).value();
+  }
+
+  std::vector<LaneThreads> operator()(std::span<const LaneDemand> demand) {
+    std::vector<std::uint64_t> bytes;
+    for (const LaneDemand& lane : demand) {
+      bytes.push_back(static_cast<std::uint64_t>(Bytes(lane)));
+    }
+    const LaneShares decodes = Proportional(bytes, static_cast<int>(budget_.decodes));
+    std::vector<LaneLoad> loads;
+    for (std::size_t i = 0; i < demand.size(); ++i) {
+      loads.push_back({.requests = demand[i].samples,
+                       .local_bytes = demand[i].local_bytes,
+                       .remote_bytes = demand[i].peer_bytes,
+                       .storage_bytes = demand[i].storage_bytes,
+                       .preprocess_seconds = SecondsOnOne(demand[i]) / std::max(1, decodes[i])});
+    }
+    const int reads = load_.threads_max();
+    LaneShares shares =
+        LobsterShares(loads, load_, reads, {.train_seconds = train_seconds_}).shares;
+    FillShares(loads, load_, reads, shares);
+    std::vector<LaneThreads> threads;
+    for (std::size_t i = 0; i < demand.size(); ++i) {
+      threads.push_back({.loading = static_cast<std::uint32_t>(shares[i]),
+                         .decode = static_cast<std::uint32_t>(decodes[i])});
+    }
+    return threads;
+  }
+
+ private:
+  static double Bytes(const LaneDemand& lane) {
+    return lane.local_bytes + lane.peer_bytes + lane.storage_bytes;
+  }
+
+  // To preprocess on one thread while all run: as it was learned, or as `headrace profile` says.
+  [[nodiscard]] double SecondsOnOne(const LaneDemand& lane) const {
+    if (lane.samples == 0) return 0;
+    const auto samples = static_cast<double>(lane.samples);
+    const auto threads = static_cast<int>(budget_.decodes);
+    const std::optional<double> learned =
+        preprocess_.Seconds(transform_, Bytes(lane) / samples, threads);
+    if (learned.has_value()) return *learned * samples;
+    return decode_.points().empty() ? 0 : Bytes(lane) / decode_.RateEach(threads);
+  }
+
+  const LaneBudget budget_;
+  const LoadModel load_;
+  const double train_seconds_;
+  const std::uint64_t transform_;
+  Curve decode_;
+  PreprocessModel preprocess_;
+};
+
+Status CheckMayReplace(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return Status();
+  std::vector<char> head(4096);
+  std::ifstream file(path, std::ios::binary);
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(file.gcount()));
+  if (ScheduleReader::Open({.bytes = std::as_bytes(std::span(head)), .name = path}).ok())
+    return Status();
+  return {StatusCode::kInvalidArgument,
+          "writing schedule " + path +
+              ": the file exists and is no schedule, so it is not replaced; name another"};
+}
+
+// The header of a schedule for the job.
+ScheduleHeader MakeHeader(const Index& index, const LoaderConfig& config, Position start) {
+  Hasher128 dataset;
+  dataset.AddText(index.fingerprint());
+  const OrderOptions& options = config.options.job;
+  const LaneBudget budget = LaneBudgetOf(config);
+  return {.dataset = dataset.Digest(),
+          .plan = {OrderDigest(config), PlacementDigest(config)},
+          .seed = options.seed,
+          .world_size = options.world_size,
+          .first_rank = options.rank,
+          .lanes = options.ranks,
+          .loading_threads = budget.reads,
+          .decode_threads = budget.decodes,
+          .start = start};
+}
+
+// Whether a run of the job may follow a schedule. The number of threads and the start may differ.
+Status CheckIsFor(const ScheduleHeader& schedule, const ScheduleHeader& job) {
+  std::string differs;
+  const auto add = [&](const std::string& what, std::uint64_t planned, std::uint64_t here) {
+    differs +=
+        fmt::format("{}{} {}, the run has {}", differs.empty() ? "" : "; ", what, planned, here);
+  };
+  const auto number = [&](const std::string& what, std::uint64_t planned, std::uint64_t here) {
+    if (planned != here) add(what, planned, here);
+  };
+  if (schedule.dataset != job.dataset) {
+    add("another dataset, or one that changed since: digest", schedule.dataset[0], job.dataset[0]);
+  }
+  number("seed", schedule.seed, job.seed);
+  number("world size", schedule.world_size, job.world_size);
+  number("first rank", schedule.first_rank, job.first_rank);
+  number("ranks of the node", schedule.lanes, job.lanes);
+  number(
+      "another order (its name, parameters, batch size, shuffle, drop_last, or the memory that its "
+      "parameters come from): digest",
+      schedule.plan[0], job.plan[0]);
+  number("other tiers (their number and capacities, placement, horizon, epochs): digest",
+         schedule.plan[1], job.plan[1]);
+  if (differs.empty()) return Status();
+  return {StatusCode::kFailedPrecondition,
+          "it was planned for something else: " + differs +
+              "; plan again with `headrace plan --schedule`, or leave Engine.schedule out"};
+}
+
+Result<std::uint64_t> WriteLobsterSchedule(const std::shared_ptr<const Index>& index,
+                                           const LoaderOptions& options,
+                                           const SchedulePlanOptions& plan) {
+  HEADRACE_RETURN_IF_ERROR(CheckMayReplace(plan.path));
+  HEADRACE_ASSIGN_OR_RETURN(const LoaderConfig config, ResolveConfig(index, options));
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> order,
+                            config.order->MakeOrder(plan.start));
+  TierRoom room;
+  std::unique_ptr<Placement> placement;
+  const TiersSpec& tiers = config.options.tiers;
+  if (!tiers.tiers.empty()) {
+    HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
+                              Placements().Get(tiers.placement));
+    HEADRACE_ASSIGN_OR_RETURN(room, MakeTierRoom(index, tiers, *config.order));
+    HEADRACE_ASSIGN_OR_RETURN(
+        placement,
+        factory->Make(MakePlacementRequest(config.order, room, tiers.horizon_epochs, plan.start)));
+  }
+  const auto sample_bytes = [&index](SampleId sample) {
+    std::uint64_t bytes = 0;
+    index->SampleBytes(sample, {&bytes, 1});
+    return bytes;
+  };
+  const std::uint64_t middle = index->sample_count() / 2;
+  const auto read_bytes =
+      static_cast<double>(std::max<std::uint64_t>(1, sample_bytes(SampleId{middle})));
+  HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<internal::AtomicFile> file,
+                            internal::AtomicFile::Create(plan.path));
+  HEADRACE_ASSIGN_OR_RETURN(
+      const std::uint64_t steps,
+      MakeSchedule({.header = MakeHeader(*index, config, plan.start),
+                    .order = order.get(),
+                    .placement = placement.get(),
+                    .blocks = room.blocks.get(),
+                    .sample_bytes = sample_bytes,
+                    .threads = Threads(config, read_bytes, plan.train_seconds),
+                    .steps_max = plan.steps},
+                   [&](std::span<const std::byte> bytes) { return file->Append(bytes); }));
+  HEADRACE_RETURN_IF_ERROR(file->Publish());
+  return steps;
+}
+
+// A schedule file, followed by a session. After its end, lanes are shared by the paper's policy.
+class LobsterSchedule final : public Schedule {
+ public:
+  LobsterSchedule(ScheduleFile file, Position start, LanePolicyFactory::MakePolicy beyond)
+      : file_(std::move(file)), start_(start), beyond_(std::move(beyond)) {}
+
+  [[nodiscard]] Position start() const override { return start_; }
+
+  Result<ScheduledRun> Begin(Position start) override {
+    ScheduledRun run;
+    const auto verdict = std::make_shared<ScheduleVerdict>();
+    HEADRACE_ASSIGN_OR_RETURN(
+        run.policy,
+        SchedulePolicy::Open({.file = file_, .start = start, .verdict = verdict}, beyond_()));
+    run.place = [file = file_, start, verdict](
+                    std::unique_ptr<Placement> inner,
+                    const std::vector<std::vector<std::uint32_t>>& held) {
+      return MakeScheduledPlacement(
+          std::move(inner), {.file = file, .start = start, .held = held, .verdict = verdict});
+    };
+    return run;
+  }
+
+ private:
+  const ScheduleFile file_;
+  const Position start_;
+  const LanePolicyFactory::MakePolicy beyond_;
+};
+
+class LobsterSchedules final : public ScheduleFormat {
+ public:
+  [[nodiscard]] std::string_view name() const override { return LobsterPolicyFactory().name(); }
+
+  [[nodiscard]] Result<std::uint64_t> Write(const std::shared_ptr<const Index>& index,
+                                            const LoaderOptions& options,
+                                            const SchedulePlanOptions& plan) const override {
+    return WriteLobsterSchedule(index, options, plan);
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<Schedule>> Open(
+      ScheduleFile file, const Index& index, const LoaderConfig& config,
+      const LanePolicyRequest& request) const override {
+    HEADRACE_ASSIGN_OR_RETURN(const ScheduleHeader header, VerifySchedule(file));
+    const Status same = CheckIsFor(header, MakeHeader(index, config, header.start));
+    if (!same.ok()) return same.WithContext("schedule " + file.name);
+    return std::unique_ptr<Schedule>(std::make_unique<LobsterSchedule>(
+        std::move(file), header.start, LobsterPolicyFactory().Open(request)));
+  }
+};
+
+}  // namespace
+
+const ScheduleFormat& LobsterScheduleFormat() {
+  static const LobsterSchedules format;
+  return format;
+}
+
+}  // namespace headrace
