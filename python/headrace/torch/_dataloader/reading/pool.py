@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headrace._observe.waits import LoopWaits
+from headrace._workers import _serving
 from headrace.formats._base.findings import callers_level
 
 AUTO = "auto"
@@ -47,26 +48,26 @@ class Spent(NamedTuple):
         return max(1, min(limit, round(needed)))
 
 
-class Stopwatch:
+class Stopwatch(_serving.Stopwatch):
     """The time that this thread spends from now on."""
 
     def __init__(self) -> None:
-        self._began, self._processor = time.monotonic(), _processor_seconds()
+        super().__init__(_processor_ns)
 
     def spent(self, samples: int) -> Spent:
         """Until now, in reading so many samples."""
-        seconds = time.monotonic() - self._began
-        return Spent(samples, seconds, min(seconds, _processor_seconds() - self._processor))
+        busy = self.busy()
+        return Spent(samples, busy.busy_ns / 1e9, busy.ran_ns / 1e9)
 
 
-def _processor_seconds() -> float:
+def _processor_ns() -> int:
     """That this thread ran, and, where the kernel counts it, that it waited for a processor."""
     try:
-        with open("/proc/thread-self/schedstat", "rb") as file:
+        with open("/proc/thread-self/schedstat", "rb", 0) as file:
             ran, waited, _ = file.read().split()
     except (OSError, ValueError):
-        return time.thread_time()
-    return max(int(ran) / 1e9, time.thread_time()) + int(waited) / 1e9
+        return time.thread_time_ns()
+    return max(int(ran), time.thread_time_ns()) + int(waited)
 
 
 class Advice(NamedTuple):
