@@ -15,6 +15,9 @@ namespace {
 // The batch that a training loop works on, and the one before it.
 constexpr std::uint64_t kBatchesOfConsumer = 2;
 
+// Where a process may have few addresses.
+constexpr std::uint64_t kAddressesMin = 64 * kMiB;
+
 // The machine's memory: room for addresses, none of which takes a page before it is written.
 std::uint64_t PhysicalBytes() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
@@ -38,12 +41,22 @@ std::size_t ResultMemory::BatchesMax() const {
   return std::clamp<std::uint64_t>(batches, 1, options_.batches_max);
 }
 
+Result<std::shared_ptr<BufferPool>> ResultMemory::MakePool() const {
+  if (is_limited()) return BufferPool::MakeShared(std::max<std::uint64_t>(*options_.bytes, 1));
+  // Less where the process may not have as many addresses (ulimit -v, -f).
+  auto made = BufferPool::MakeShared(PhysicalBytes());
+  for (std::uint64_t bytes = PhysicalBytes() / 4; !made.ok() && bytes >= kAddressesMin;
+       bytes /= 4) {
+    made = BufferPool::MakeShared(bytes);
+  }
+  return made;
+}
+
 Result<bool> ResultMemory::Give(TransformedBatch& batch, bool beyond) {
   const std::uint64_t bytes = std::max<std::uint64_t>(batch.layout.bytes, 1);
   batch_bytes_ = std::max(batch_bytes_, BufferPool::ChargedBytes(bytes));
   if (pool_ == nullptr) {
-    const std::uint64_t capacity = options_.bytes.value_or(PhysicalBytes());
-    HEADRACE_ASSIGN_OR_RETURN(pool_, BufferPool::MakeShared(std::max<std::uint64_t>(capacity, 1)));
+    HEADRACE_ASSIGN_OR_RETURN(pool_, MakePool());
     pool_->SetReleaseHook(on_free_);
   }
   std::optional<Buffer> buffer = pool_->Acquire(bytes);

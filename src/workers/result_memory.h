@@ -45,6 +45,8 @@ class ResultMemory {
   [[nodiscard]] BufferPool::Stats stats() const;
 
  private:
+  [[nodiscard]] Result<std::shared_ptr<BufferPool>> MakePool() const;
+
   const Options options_;
   const std::function<void()> on_free_;
   std::shared_ptr<BufferPool> pool_;  // null until the first result

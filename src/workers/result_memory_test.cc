@@ -57,6 +57,17 @@ TEST_F(ResultMemoryTest, WithoutALimitTheMostBatchesAreThereAtOnce) {
   EXPECT_EQ(memory.BatchesMax(), 8U);
 }
 
+TEST_F(ResultMemoryTest, WithoutALimitFewAddressesMakeThePoolSmaller) {
+  ResultMemory memory({.bytes = std::nullopt, .batches_max = 8}, on_free_);
+  TransformedBatch batch = BatchOf(kBatchBytes);
+  {
+    const NoMemory beyond(kGiB);
+    EXPECT_TRUE(Give(memory, batch));
+  }
+  EXPECT_LE(memory.stats().capacity_bytes, kGiB);
+  EXPECT_GE(memory.stats().capacity_bytes, kMiB);
+}
+
 TEST_F(ResultMemoryTest, BatchesAreNoMoreThanTheMostAndNeverNone) {
   ResultMemory large({.bytes = 100 * kBatchBytes, .batches_max = 3}, on_free_);
   ResultMemory small({.bytes = kBatchBytes, .batches_max = 3}, on_free_);

@@ -4,16 +4,17 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <cstdint>
 
 namespace headrace {
 
-// While it lives, no shared memory can be made.
+// While it lives, no shared memory of more than `bytes_max` can be made.
 class NoMemory {
  public:
-  NoMemory() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+  explicit NoMemory(std::uint64_t bytes_max = 0) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
     EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
-    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+    const rlimit limit{.rlim_cur = bytes_max, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   }
   ~NoMemory() {
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0);

@@ -129,17 +129,19 @@ class ThreadReader(Reader):
 
     def _run(self) -> None:
         while (task := self._next_task()) is not None:
-            batch, slot = task
-            try:
-                samples = self._read(batch.drawn, slot)
-                if self._put(batch, slot, samples):
-                    value = self._fetcher.collate(batch.samples(), batch.drawn.number)
-                    self._complete(batch, self._finish(value), None)
-            except ReadError as error:
-                self._complete(batch, None, in_this_process(error))
-            except BaseException as error:  # A dataset that breaks its promises: wrong lengths.
-                self._complete(batch, None, error)
-            del task, batch
+            self._carry_out(*task)
+            del task  # Nothing here keeps a batch that the loop has let go.
+
+    def _carry_out(self, batch: _Batch, slot: int) -> None:
+        try:
+            samples = self._read(batch.drawn, slot)
+            if self._put(batch, slot, samples):
+                value = self._fetcher.collate(batch.samples(), batch.drawn.number)
+                self._complete(batch, self._finish(value), None)
+        except ReadError as error:
+            self._complete(batch, None, in_this_process(error))
+        except BaseException as error:  # A dataset that breaks its promises: wrong lengths.
+            self._complete(batch, None, error)
 
     def _next_task(self) -> tuple[_Batch, int] | None:
         """The oldest one; None if the reader is closed."""

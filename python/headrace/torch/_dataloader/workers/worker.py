@@ -128,7 +128,12 @@ class _Reads(Server):
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def take(self, task: Task) -> None:
-        job = self._job(task)
+        try:
+            job = self._job(task)
+        except BaseException as error:
+            read = ReadError(error, f"unpickling keys of batch {task.step}")
+            self.reply(self.failed(task.number, task.first_slot, read))
+            return
         pool = self._pool
         if pool is None:
             self.reply(self._computed(task, job))
