@@ -127,7 +127,9 @@ struct Fetch {
   [[nodiscard]] const Extent& extent() const { return Reads<Extent>(); }
   [[nodiscard]] const Tier::EntryRef& entry() const { return *Reads<const Tier::EntryRef*>(); }
   [[nodiscard]] bool in_storage() const { return std::holds_alternative<Extent>(from); }
-  [[nodiscard]] bool at_node() const { return node().has_value(); }
+  [[nodiscard]] bool at_node() const {
+    return std::holds_alternative<SampleAtNode>(from) || std::holds_alternative<PartAtNode>(from);
+  }
   // The other node that is asked for it.
   [[nodiscard]] std::optional<NodeNumber> node() const {
     if (const auto* const sample = std::get_if<SampleAtNode>(&from)) return sample->nodes.first;
@@ -136,7 +138,7 @@ struct Fetch {
   }
   // How many bytes are read.
   [[nodiscard]] std::uint64_t bytes() const {
-    if (in_storage()) return extent().range.size;
+    if (const auto* const of = std::get_if<Extent>(&from)) return of->range.size;
     if (const auto* const sample = std::get_if<SampleAtNode>(&from)) return sample->bytes;
     if (const auto* const part = std::get_if<PartAtNode>(&from)) return part->bytes;
     return entry().bytes();

@@ -83,12 +83,12 @@ void Fetcher::Flush() {
   std::vector<Fetch*> all;
   all.swap(lined_up_);  // A source that answers inside Read() may lead to a new read.
   for (std::span<Fetch*> rest = all; !rest.empty();) {
-    FetchSource* const source = &SourceOf(*rest.front());
-    const auto of_source = [&](const Fetch* each) { return &SourceOf(*each) == source; };
+    const std::size_t kind = rest.front()->from.index();
+    const auto of_source = [kind](const Fetch* each) { return each->from.index() == kind; };
     auto others = std::find_if_not(rest.begin(), rest.end(), of_source);
     if (others != rest.end()) others = std::stable_partition(others, rest.end(), of_source);
     const auto count = static_cast<std::size_t>(others - rest.begin());
-    source->Read(rest.first(count), options_.stop, options_.ended);
+    SourceOf(*rest.front()).Read(rest.first(count), options_.stop, options_.ended);
     rest = rest.subspan(count);
   }
   all.clear();

@@ -356,11 +356,6 @@ void RowFetcher::OnInserted(RowRef row) {
   client_.OnInserted(row);
 }
 
-void RowFetcher::Release(StepWork& work, std::uint32_t slot) const {
-  work.samples[slot].chain.Reset();
-  GiveBack(work, slot);
-}
-
 void RowFetcher::GiveBack(StepWork& work, std::uint32_t slot) const {
   SampleWork& row = work.samples[slot];
   if (row.cells != kNoCells) residents_->Release(std::exchange(row.cells, kNoCells));

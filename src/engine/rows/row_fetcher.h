@@ -67,7 +67,10 @@ class RowFetcher final : public RowReaderClient,
   void FinishInserts(DecodeTask& task);
   // A row is done: the staging memory of a read goes back with the last row that lies in it, cells
   // and the entry of a tier with theirs.
-  void Release(StepWork& work, std::uint32_t slot) const;
+  void Release(StepWork& work, std::uint32_t slot) const {
+    work.samples[slot].chain.Reset();
+    GiveBack(work, slot);
+  }
   void ReleaseCells(StepWork& work) const;
 
  private:
