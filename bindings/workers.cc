@@ -278,7 +278,7 @@ class PyReaderPool {
     if (ProcessId() == pid_) return;
     // In a forked child: the threads that the destructors would wait for are the parent's.
     // NOLINTNEXTLINE(bugprone-unused-return-value): left to the parent on purpose
-    static_cast<void>(new std::shared_ptr<WorkerPool>(std::move(pool_)));
+    (void)std::make_unique<std::shared_ptr<WorkerPool>>(std::move(pool_)).release();
   }
   PyReaderPool(const PyReaderPool&) = delete;
   PyReaderPool& operator=(const PyReaderPool&) = delete;
