@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "arrays.h"
+#include "base/clock.h"
 #include "base/memory/buffer_pool.h"
+#include "base/mutex.h"
 #include "base/process_id.h"
 #include "convert/plain.h"
 #include "convert/text.h"
@@ -264,19 +266,21 @@ class PyWorkerPool {
 class PyReaderPool {
  public:
   PyReaderPool(const std::vector<int>& sockets, bool whole_batches, bool in_order,
-               std::uint32_t batches_max) {
+               std::uint32_t batches_max, std::uint32_t threads) {
+    WorkerPool::Connections connections = ToConnections(sockets);
     WorkerPoolOptions options{.schema = KeySchema(),
                               .form = {.whole_batches = whole_batches,
                                        .ragged = RaggedRows::kWhole,
                                        .in_order = in_order},
                               .batches_max = batches_max,
-                              .memory_bytes = std::nullopt};
+                              .memory_bytes = std::nullopt,
+                              .threads = threads};
     keys_ = ValueOrThrow(BufferPool::MakeShared(kKeyBytes));
-    pool_ = ValueOrThrow(WorkerPool::Make(std::move(options), ToConnections(sockets)));
+    pool_ = ValueOrThrow(WorkerPool::Make(std::move(options), std::move(connections)));
   }
   ~PyReaderPool() {
     Close();
-    if (ProcessId() == pid_) return;
+    if (is_ours()) return;
     // In a forked child: the threads that the destructors would wait for are the parent's.
     // NOLINTNEXTLINE(bugprone-unused-return-value): left to the parent on purpose
     (void)std::make_unique<std::shared_ptr<WorkerPool>>(std::move(pool_)).release();
@@ -284,14 +288,21 @@ class PyReaderPool {
   PyReaderPool(const PyReaderPool&) = delete;
   PyReaderPool& operator=(const PyReaderPool&) = delete;
 
-  void Begin() {
-    const std::shared_ptr<WorkerPool> pool = PoolOrThrow();
-    queue_ = std::make_shared<BatchQueue>();
-    pool->Begin([queue = queue_](std::int64_t timeout_ns) { return queue->Take(timeout_ns); });
+  // Returns the number of the run, for Add().
+  std::uint64_t Begin() {
+    const std::shared_ptr<WorkerPool> pool = Now().pool;
+    const auto queue = std::make_shared<BatchQueue>();
+    pool->Begin([queue](std::int64_t timeout_ns) { return queue->Take(timeout_ns); });
+    MutexLock lock(mutex_);
+    queue_ = queue;
+    return ++run_;
   }
 
-  void Add(std::uint64_t epoch, std::uint64_t step, std::uint64_t first, const nb::list& keys) {
-    static_cast<void>(PoolOrThrow());
+  // Of a run that is over, nothing.
+  void Add(std::uint64_t run, std::uint64_t epoch, std::uint64_t step, std::uint64_t first,
+           const nb::list& keys) {
+    const Using now = Now();
+    if (now.run != run) return;
     KeyBatchHead head{.epoch = epoch, .step = step};
     std::vector<std::string_view> views;
     for (const nb::handle key : keys) {
@@ -299,71 +310,92 @@ class PyReaderPool {
       views.emplace_back(bytes.c_str(), bytes.size());
       head.samples.push_back(SampleId{first + head.samples.size()});
     }
-    queue_->OnBatch(ValueOrThrow(MakeKeyBatch(*keys_, std::move(head), views)));
+    now.queue->OnBatch(
+        ValueOrThrow(WithoutGil([&] { return MakeKeyBatch(*keys_, std::move(head), views); })));
   }
 
   // A batch, or why there is none; nothing after `timeout_ns` (negative: no limit).
   nb::object Next(std::int64_t timeout_ns) {
-    std::shared_ptr<WorkerPool> pool = PoolOrThrow();
-    for (std::int64_t left_ns = timeout_ns;;) {
-      const std::int64_t slice_ns =
-          left_ns < 0 ? kSignalsEveryNs : std::min<std::int64_t>(left_ns, kSignalsEveryNs);
-      Result<WorkerPool::Taken> taken =
-          WithoutGil([&] { return pool->Next(slice_ns); }, [&] { pool = nullptr; });
+    std::shared_ptr<WorkerPool> pool = Now().pool;
+    const MonotonicClock clock;
+    const std::int64_t end_ns = timeout_ns < 0 ? 0 : clock.NowNanos() + timeout_ns;
+    for (;;) {
+      const std::int64_t left_ns =
+          timeout_ns < 0 ? kSignalsEveryNs : std::max<std::int64_t>(end_ns - clock.NowNanos(), 0);
+      Result<WorkerPool::Taken> taken = WithoutGil(
+          [&] { return pool->Next(std::min(left_ns, kSignalsEveryNs)); }, [&] { pool = nullptr; });
       WorkerPool::Taken got = ValueOrThrow(std::move(taken));
       if (got.failure.has_value()) return FailureDict(*got.failure);
       if (got.batch != nullptr) return nb::cast(PyTransformedBatch{std::move(got.batch)});
       if (!SignalsPass()) throw nb::python_error();
-      if (timeout_ns >= 0 && (left_ns -= slice_ns) <= 0) return nb::none();
+      if (left_ns == 0) return nb::none();
     }
   }
 
   // Drops what was added and not taken. Returns whether no worker computes any more, within the
-  // time.
+  // time; then memory of results that nobody holds returns to the system.
   bool Halt(std::int64_t timeout_ns) {
-    const std::shared_ptr<WorkerPool> pool = is_ours() ? pool_ : nullptr;
-    if (pool == nullptr) return false;
-    const std::shared_ptr<BatchQueue> queue = queue_;
+    const Using now = Used();
+    if (now.pool == nullptr) return false;
     return WithoutGil([&] {
-      pool->Halt([&] {
-        if (queue != nullptr) queue->Close();
+      now.pool->Halt([&] {
+        if (now.queue != nullptr) now.queue->Close();
       });
-      return pool->AwaitIdle(timeout_ns);
+      if (!now.pool->AwaitIdle(timeout_ns)) return false;
+      now.pool->ReturnFreeMemory();
+      return true;
     });
   }
 
   // Ends the connections: workers end by themselves.
   void Close() {
-    if (!is_ours() || pool_ == nullptr) return;
+    if (!is_ours()) return;
     static_cast<void>(Halt(0));
-    WithoutGil([pool = std::move(pool_)]() mutable { pool = nullptr; });
+    std::shared_ptr<WorkerPool> pool;
+    {
+      MutexLock lock(mutex_);
+      pool = std::move(pool_);
+    }
+    WithoutGil([&] { pool = nullptr; });
   }
 
-  [[nodiscard]] bool broken() const { return !is_ours() || pool_ == nullptr || pool_->broken(); }
-
-  [[nodiscard]] nb::dict Stats() const {
-    return nb::borrow<nb::dict>(Plain(PoolOrThrow()->stats()));
-  }
+  [[nodiscard]] nb::dict Stats() const { return nb::borrow<nb::dict>(Plain(Now().pool->stats())); }
 
  private:
+  // What a call uses. Another thread may close the pool meanwhile.
+  struct Using {
+    std::shared_ptr<WorkerPool> pool;   // null: closed, or another process's
+    std::shared_ptr<BatchQueue> queue;  // null before Begin()
+    std::uint64_t run = 0;
+  };
+
   // Of keys that wait, or are read: with what files hold that were read ahead. More is allowed.
   static constexpr std::uint64_t kKeyBytes = 256U << 20;
 
   // Not in a forked child: the threads are its parent's.
   [[nodiscard]] bool is_ours() const { return ProcessId() == pid_; }
 
-  [[nodiscard]] std::shared_ptr<WorkerPool> PoolOrThrow() const {
+  [[nodiscard]] Using Used() const {
+    if (!is_ours()) return {};
+    MutexLock lock(mutex_);
+    return {.pool = pool_, .queue = queue_, .run = run_};
+  }
+
+  [[nodiscard]] Using Now() const {
     StopAtExit();
-    if (!is_ours() || pool_ == nullptr) {
+    Using now = Used();
+    if (now.pool == nullptr) {
       ThrowStatus(Status(StatusCode::kFailedPrecondition, "the workers have ended"));
     }
-    return pool_;
+    return now;
   }
 
   const pid_t pid_ = ProcessId();
   std::shared_ptr<BufferPool> keys_;
-  std::shared_ptr<BatchQueue> queue_;
-  std::shared_ptr<WorkerPool> pool_;
+  mutable Mutex mutex_;
+  std::shared_ptr<BatchQueue> queue_ HEADRACE_GUARDED_BY(mutex_);
+  std::uint64_t run_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<WorkerPool> pool_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 nb::object Received(WorkerChannel& channel) {
@@ -480,20 +512,21 @@ void BindWorkers(nb::module_& module) {
       .def_prop_ro("broken", &PyWorkerPool::broken)
       .def("stats", &PyWorkerPool::Stats, nb::sig("def stats(self) -> dict[str, Any]"));
   nb::class_<PyReaderPool>(module, "ReaderPool", "Hosts workers that read samples by keys.")
-      .def(nb::init<const std::vector<int>&, bool, bool, std::uint32_t>(), nb::arg("sockets"),
-           nb::arg("whole_batches"), nb::arg("in_order"), nb::arg("batches_max"),
+      .def(nb::init<const std::vector<int>&, bool, bool, std::uint32_t, std::uint32_t>(),
+           nb::arg("sockets"), nb::arg("whole_batches"), nb::arg("in_order"),
+           nb::arg("batches_max"), nb::arg("threads"),
            nb::sig("def __init__(self, sockets: Sequence[int], whole_batches: bool, "
-                   "in_order: bool, batches_max: int) -> None"))
+                   "in_order: bool, batches_max: int, threads: int) -> None"))
       .def("begin", &PyReaderPool::Begin)
-      .def("add", &PyReaderPool::Add, nb::arg("epoch"), nb::arg("step"), nb::arg("first"),
-           nb::arg("keys"),
-           nb::sig("def add(self, epoch: int, step: int, first: int, keys: list[bytes]) -> None"))
+      .def("add", &PyReaderPool::Add, nb::arg("run"), nb::arg("epoch"), nb::arg("step"),
+           nb::arg("first"), nb::arg("keys"),
+           nb::sig("def add(self, run: int, epoch: int, step: int, first: int, keys: list[bytes]) "
+                   "-> None"))
       .def("next", &PyReaderPool::Next, nb::arg("timeout_ns"),
            nb::sig("def next(self, timeout_ns: int) -> TransformedBatch | dict[str, typing.Any] | "
                    "None"))
       .def("halt", &PyReaderPool::Halt, nb::arg("timeout_ns"))
       .def("close", &PyReaderPool::Close)
-      .def_prop_ro("broken", &PyReaderPool::broken)
       .def("stats", &PyReaderPool::Stats, nb::sig("def stats(self) -> dict[str, Any]"));
 }
 

@@ -101,8 +101,14 @@ SharedMemory::~SharedMemory() { HEADRACE_CHECK(::munmap(bytes_.data(), bytes_.si
 bool SharedMemory::ReturnPages(std::uint64_t offset, std::uint64_t bytes) {
   HEADRACE_CHECK(offset % kMemoryPage == 0 && bytes % kMemoryPage == 0 && bytes > 0);
   HEADRACE_CHECK(offset <= bytes_.size() && bytes <= bytes_.size() - offset);
-  // As a hole punched through the descriptor, which may be closed.
-  return ::madvise(bytes_.data() + offset, bytes, MADV_REMOVE) == 0;
+  // The same without the descriptor; of pages that are locked in memory the system refuses it.
+  if (!fd_) return ::madvise(bytes_.data() + offset, bytes, MADV_REMOVE) == 0;
+  int result = -1;
+  do {
+    result = ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                         static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
 }
 
 }  // namespace headrace

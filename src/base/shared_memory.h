@@ -56,7 +56,7 @@ class SharedMemory {
   // pages then stay in memory.
   bool ReturnPages(std::uint64_t offset, std::uint64_t bytes);
 
-  // No other process is to map it from now on: fd() is -1. Not while another thread sends it.
+  // No other process is to map it from now on: fd() is -1. Not while another thread uses fd().
   void CloseDescriptor() { fd_ = UniqueFd(); }
 
  private:

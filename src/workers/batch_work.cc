@@ -92,6 +92,10 @@ BatchPhase BatchWork::Settle(RaggedRows ragged) {
   if (all_written || phase_ == Phase::kDropped || failure_.has_value()) return Phase::kComplete;
   const bool may_compute_again = ragged == RaggedRows::kWhole && !tasks_[0].whole;
   if (unlike_ && may_compute_again) return Phase::kComputing;
+  if (unlike_) {
+    Fail("a worker answered that its rows are unlike, where nothing else can be made of them", 0);
+    return Phase::kComplete;
+  }
   std::vector<TaskShapes> shapes;
   for (const Task& task : tasks_) {
     shapes.push_back(task.written ? ShapesOf(out_->layout, task.first, task.rows) : *task.buffered);

@@ -71,7 +71,7 @@ class BatchWork {
   // Returns the phase that follows: kComplete: call Finish(); kWaiting: the batch waits for memory;
   // kComputing: call ComputeWhole(), after TakeBuffered().
   BatchPhase Settle(RaggedRows ragged);
-  // Nothing has been computed: the batch is one task from now on.
+  // Drops what was computed: the batch becomes one task.
   void ComputeWhole();
 
   // The results form no batch, for a reason in that slot. Call Finish() next.

@@ -308,6 +308,13 @@ TEST_F(BatchWorkTest, AnErrorComesBeforeRowsThatAreUnlike) {
   EXPECT_EQ(work_.Take().failure.value().text, "bad");
 }
 
+TEST_F(BatchWorkTest, RowsThatAreUnlikeFailWhereABatchIsNotComputedAgain) {
+  for (Task* task : SendAll()) work_.OnReply(*task, {.kind = ReplyMessage::kUnlike});
+  EXPECT_EQ(work_.Settle(RaggedRows::kError), Phase::kComplete);
+  work_.Finish();
+  EXPECT_EQ(work_.Take().failure.value().kind, TransformFailure::Kind::kShape);
+}
+
 TEST(BatchWorkOfNoSamplesTest, IsOneTask) {
   BatchWork work(MakeBatch(0), 2);
   Task* const task = work.NextTask();

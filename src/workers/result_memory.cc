@@ -73,6 +73,10 @@ Result<bool> ResultMemory::Give(TransformedBatch& batch, bool beyond) {
   return true;
 }
 
+void ResultMemory::ReturnFree() {
+  if (pool_ != nullptr) pool_->ReturnFreePages();
+}
+
 BufferPool::Stats ResultMemory::stats() const {
   return pool_ == nullptr ? BufferPool::Stats() : pool_->stats();
 }

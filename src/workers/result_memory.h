@@ -42,6 +42,9 @@ class ResultMemory {
   //         those of BufferPool::MakeShared()
   Result<bool> Give(TransformedBatch& batch, bool beyond);
 
+  // Returns memory that no batch has to the system.
+  void ReturnFree();
+
   [[nodiscard]] BufferPool::Stats stats() const;
 
  private:

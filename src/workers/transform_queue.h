@@ -43,15 +43,15 @@ class TransformQueue {
     BufferPool::Stats memory;
   };
 
-  // `on_change` is called when has_room(), is_ready() or loss() may have changed, except by
-  // Clear().
+  // `threads`: of each worker, until it says how many. `on_change` is called when has_room(),
+  // is_ready() or loss() may have changed, except by Clear().
   TransformQueue(ResultForm form, std::size_t workers, ResultMemory& memory, TaskSink& sink,
-                 std::function<void()> on_change)
+                 std::function<void()> on_change, std::uint32_t threads = 1)
       : form_(form),
         memory_(memory),
         sink_(sink),
         on_change_(std::move(on_change)),
-        tasks_(workers) {}
+        tasks_(workers, threads) {}
 
   [[nodiscard]] bool has_room() const { return works_.size() < memory_.BatchesMax(); }
   void Add(std::shared_ptr<Batch> batch);

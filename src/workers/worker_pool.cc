@@ -42,7 +42,9 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, Connections connections, Uniqu
                .batches_max = options.batches_max,
                .twice = !options.form.is_uniform()},
               [this] { Wake(); }),
-      queue_(options.form, connections_.size(), memory_, sender_, [this] { changed_.NotifyAll(); }),
+      queue_(
+          options.form, connections_.size(), memory_, sender_, [this] { changed_.NotifyAll(); },
+          options.threads),
       feeder_([this] { Feed(); }),
       hearer_([this] { Hear(); }) {}
 
@@ -56,6 +58,8 @@ WorkerPool::~WorkerPool() {
   Wake();
   feeder_.join();
   hearer_.join();
+  // A child that the program forked may keep the sockets open: workers see their end all the same.
+  for (const auto& connection : connections_) connection->Shutdown();
 }
 
 // Wakes Hear(). May be called on any thread, with any lock held.
@@ -89,6 +93,8 @@ void WorkerPool::Halt(const std::function<void()>& stop_source) {
 }
 
 Result<WorkerPool::Taken> WorkerPool::Next(std::int64_t timeout_ns) {
+  const MonotonicClock clock;
+  const std::int64_t end_ns = timeout_ns < 0 ? 0 : clock.NowNanos() + timeout_ns;
   MutexLock lock(mutex_);
   while (!queue_.loss().has_value()) {
     if (queue_.is_ready()) return queue_.Take();
@@ -103,7 +109,8 @@ Result<WorkerPool::Taken> WorkerPool::Next(std::int64_t timeout_ns) {
     } else if (timeout_ns < 0) {
       changed_.Wait(mutex_);
     } else {
-      in_time = changed_.WaitFor(mutex_, timeout_ns);
+      const std::int64_t left_ns = end_ns - clock.NowNanos();
+      in_time = left_ns > 0 && changed_.WaitFor(mutex_, left_ns);
     }
     queue_.SetAwaited(false);
     if (!in_time) return Taken{};
@@ -121,6 +128,11 @@ bool WorkerPool::AwaitIdle(std::int64_t timeout_ns) {
     static_cast<void>(changed_.WaitFor(mutex_, left_ns));
   }
   return true;
+}
+
+void WorkerPool::ReturnFreeMemory() {
+  MutexLock lock(mutex_);
+  memory_.ReturnFree();
 }
 
 bool WorkerPool::broken() const {
@@ -201,6 +213,7 @@ void WorkerPool::HearWorker(std::size_t worker) {
     MutexLock lock(mutex_);
     if (!reply.ok()) {
       const bool gone = reply.status().code() == StatusCode::kUnavailable;
+      changed_.NotifyAll();  // Who waits until no worker is busy waits for this one no more.
       return queue_.Lose(worker, {.kind = TransformFailure::Kind::kWorkerLost,
                                   .text = gone ? "" : std::string(reply.status().message())});
     }

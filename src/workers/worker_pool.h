@@ -26,6 +26,7 @@ struct WorkerPoolOptions {
   ResultForm form;
   std::uint32_t batches_max = 4;  // taken from the source, not yet by the consumer; at least 1
   std::optional<std::uint64_t> memory_bytes = 64U << 20;  // for results; nothing: no limit
+  std::uint32_t threads = 1;                              // of each worker, until it says how many
 };
 
 // Runs a transform on the batches of a source, in worker processes to which it has connections.
@@ -34,7 +35,8 @@ struct WorkerPoolOptions {
 // and the consumer, call the TransformQueue, under one lock; so any thread may send a task.
 //
 // Memory: batches of the source must lie in shared memory; the pool holds them until they are
-// transformed. Results take at most memory_bytes, but for what the stats count (result_memory.h).
+// transformed. Results take at most memory_bytes, if set, but for what the stats count
+// (result_memory.h).
 //
 // Thread safety: Next() by one thread at a time, the other methods by any thread. Call Halt()
 // between two calls of Begin().
@@ -79,6 +81,9 @@ class WorkerPool {
   // Waits up to `timeout_ns` until no worker computes a task, also of batches that were dropped.
   // Returns whether that is so.
   bool AwaitIdle(std::int64_t timeout_ns);
+
+  // Returns memory of results that nobody holds to the system.
+  void ReturnFreeMemory();
 
   // True if a worker was lost: then no more batches can come.
   [[nodiscard]] bool broken() const;

@@ -17,7 +17,8 @@ std::uint64_t WorkerTasks::threads() const {
 }
 
 bool WorkerTasks::is_busy() const {
-  return std::ranges::any_of(workers_, [](const Worker& each) { return !each.computing.empty(); });
+  return std::ranges::any_of(
+      workers_, [](const Worker& each) { return !each.lost && !each.computing.empty(); });
 }
 
 std::optional<std::size_t> WorkerTasks::IdleWorker() const {
@@ -25,7 +26,7 @@ std::optional<std::size_t> WorkerTasks::IdleWorker() const {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const Worker& worker = workers_[i];
     if (!worker.ready || worker.lost) continue;
-    if (worker.computing.size() >= kTasksAThread * worker.threads) continue;
+    if (worker.computing.size() >= std::min(worker.threads + kTasksWaiting, kTasksMax)) continue;
     if (!best.has_value() || worker.computing.size() < workers_[*best].computing.size()) best = i;
   }
   return best;

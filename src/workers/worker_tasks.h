@@ -22,8 +22,10 @@ namespace headrace {
 // Thread safety: none.
 class WorkerTasks {
  public:
-  // A thread of a worker works on one, the next lies in its socket.
-  static constexpr std::size_t kTasksAThread = 2;
+  // Beyond one for each of its threads: they wait in the worker, or in its socket.
+  static constexpr std::size_t kTasksWaiting = 1;
+  // So many small messages find room in a socket whose worker does not receive.
+  static constexpr std::size_t kTasksMax = 128;
   // The approximate duration of a task.
   static constexpr std::uint64_t kTaskNs = 1'000'000;
 
@@ -33,13 +35,15 @@ class WorkerTasks {
     BatchWork::Task* task = nullptr;
   };
 
-  explicit WorkerTasks(std::size_t workers) : workers_(workers) {}
+  // `threads`: of each worker, until it says how many.
+  explicit WorkerTasks(std::size_t workers, std::uint32_t threads = 1)
+      : workers_(workers, Worker{.threads = threads}) {}
 
   // It works on so many tasks at a time from now on.
   void SetReady(std::size_t worker, std::uint32_t threads);
   // Tasks that all workers together work on at a time.
   [[nodiscard]] std::uint64_t threads() const;
-  // Whether a worker computes a task.
+  // Whether a worker that was not lost computes a task.
   [[nodiscard]] bool is_busy() const;
   // The worker with the fewest tasks, if one may have another.
   [[nodiscard]] std::optional<std::size_t> IdleWorker() const;

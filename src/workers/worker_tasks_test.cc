@@ -47,9 +47,9 @@ TEST_F(WorkerTasksTest, TheWorkerWithTheFewestTasksIsNextAndNoneHasMoreThanTwo) 
   EXPECT_EQ(order, (std::vector<std::size_t>{0, 1, 2, 0, 1, 2}));
 }
 
-TEST_F(WorkerTasksTest, AWorkerOfSeveralThreadsHasTwoTasksForEach) {
+TEST_F(WorkerTasksTest, AWorkerOfSeveralThreadsHasATaskForEachAndOneMore) {
   tasks_.SetReady(1, 3);
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 4; ++i) {
     ASSERT_EQ(tasks_.IdleWorker(), 1U);
     EXPECT_FALSE(i == 0 && tasks_.is_busy());
     Assign(1);
@@ -58,10 +58,27 @@ TEST_F(WorkerTasksTest, AWorkerOfSeveralThreadsHasTwoTasksForEach) {
   EXPECT_TRUE(tasks_.is_busy());
   EXPECT_EQ(tasks_.threads(), 5U);
   EXPECT_EQ(tasks_.TaskRows(20), 2U) << "two tasks for each thread";
-  for (std::uint64_t number = 1; number <= 6; ++number) {
+  for (std::uint64_t number = 1; number <= 3; ++number) {
     EXPECT_TRUE(tasks_.Answer(1, number).has_value());
   }
-  EXPECT_FALSE(tasks_.is_busy());
+  EXPECT_TRUE(tasks_.is_busy());
+  tasks_.Lose(1, {});
+  EXPECT_FALSE(tasks_.is_busy()) << "it will never answer";
+}
+
+TEST(WorkerTasksOfThreadsTest, BatchesAreDividedForThemBeforeTheySayTheyAreReady) {
+  const WorkerTasks tasks(2, 8);
+  EXPECT_EQ(tasks.threads(), 16U);
+  EXPECT_EQ(tasks.TaskRows(64), 2U);
+}
+
+TEST(WorkerTasksOfThreadsTest, AWorkerHasNoMoreTasksThanItsSocketTakes) {
+  WorkerTasks tasks(1, 1000);
+  tasks.SetReady(0, 1000);
+  const std::shared_ptr<BatchWork> work = WorkOf(500);
+  std::size_t count = 0;
+  for (; tasks.IdleWorker().has_value(); ++count) tasks.Assign(0, {work, work->NextTask()});
+  EXPECT_EQ(count, WorkerTasks::kTasksMax);
 }
 
 TEST_F(WorkerTasksTest, AWorkerThatHasAnsweredMayHaveAnother) {

@@ -72,7 +72,7 @@ class HostedProcesses:
 def _run(run: Callable[..., None], connection: Any, *arguments: Any) -> None:
     """Runs in the new process."""
     # A forked process has its host's ends, which only the host may keep.
-    for descriptor in _host_sockets:
+    for descriptor in _host_sockets - {connection.fileno()}:
         with contextlib.suppress(OSError):
             os.close(descriptor)
     _host_sockets.clear()

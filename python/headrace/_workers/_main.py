@@ -19,7 +19,13 @@ from headrace._workers import _protocol as protocol
 from headrace._workers._protocol import InputField, Task
 from headrace._workers._rows import Columns, ResultError
 from headrace._workers._sample import call_hint, make_samples, sample_hint, sample_type
-from headrace._workers._serving import REPLY_BYTES_MAX, Server, Stopwatch, open_channel
+from headrace._workers._serving import (
+    ERROR_TEXT_MAX,
+    REPLY_BYTES_MAX,
+    Server,
+    Stopwatch,
+    open_channel,
+)
 from headrace.errors import DataLossError
 from headrace.formats._files.nested import Nesting, RowError
 
@@ -141,7 +147,7 @@ class _Transforms(Server):
 
 
 def _error(task: int, slot: int, error: BaseException) -> bytes:
-    text = failure_text(error)[-_ERROR_TEXT_MAX:]
+    text = failure_text(error)[-ERROR_TEXT_MAX:]
     return protocol.error(task, slot, text, _pickled(cause_of(error)))
 
 
@@ -177,6 +183,3 @@ def _pickled(error: BaseException) -> bytes:
     except Exception:
         return b""
     return data if len(data) <= REPLY_BYTES_MAX // 2 else b""
-
-
-_ERROR_TEXT_MAX = 1 << 20  # characters

@@ -140,7 +140,7 @@ class Busy(NamedTuple):
 
     busy_ns: int
     ran_ns: int
-    """Of it: its thread ran, or waited for a processor."""
+    """Of it: its thread ran. Where it is measured so: or waited for a processor."""
 
 
 def ready(threads: int = 1) -> bytes:

@@ -19,6 +19,7 @@ from headrace._workers._protocol import Busy, InputField, Task
 from headrace._workers._rows import Columns, ResultError, storage_dtype
 
 REPLY_BYTES_MAX = _core.WorkerChannel.REPLY_BYTES_MAX
+ERROR_TEXT_MAX = 1 << 20  # characters
 
 
 def open_channel(connection: Any, host: int) -> _core.WorkerChannel:

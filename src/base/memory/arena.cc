@@ -144,7 +144,14 @@ void Arena::GiveBack(std::byte* piece, std::uint64_t bytes) {
 
 void Arena::ReturnFreePages() {
   ForgetRecent();
-  ReturnPages(filled_.bytes());
+  while (filled_.bytes() > 0) {
+    const auto [offset, size] = filled_.TakeLast(filled_.bytes());
+    if (memory_ != nullptr) {
+      (void)memory_->ReturnPages(offset, size);
+    } else {
+      (void)madvise(base_ + offset, size, MADV_DONTNEED);
+    }
+  }
 }
 
 void Arena::ReturnPages(std::uint64_t bytes) {

@@ -44,7 +44,7 @@ class Arena {
   std::optional<std::byte*> TakeReady(std::uint64_t bytes, std::uint64_t used_bytes);
 
   void GiveBack(std::byte* piece, std::uint64_t bytes);
-  // Returns all free pages to the system.
+  // Returns all free pages to the system, but for those that it refuses to take.
   void ReturnFreePages();
 
   [[nodiscard]] std::span<std::byte> mapping() const { return {base_, mapped_bytes_}; }

@@ -155,6 +155,11 @@ void BufferPool::SetReleaseHook(std::function<void()> hook) {
   hook_ = std::move(hook);
 }
 
+void BufferPool::ReturnFreePages() {
+  MutexLock lock(mutex_);
+  arena_->ReturnFreePages();
+}
+
 void BufferPool::Retire() {
   MutexLock lock(mutex_);
   retired_ = true;

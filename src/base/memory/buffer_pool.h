@@ -96,8 +96,10 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // has returned. At most one.
   void SetReleaseHook(std::function<void()> hook);
 
-  // No buffer is taken from now on, nor is its memory sent to other processes: free pages return to
-  // the system, those of buffers as they come back, and a shared pool closes its descriptor.
+  // Returns the memory of no buffer to the system.
+  void ReturnFreePages();
+  // No buffer is taken from now on, nor is memory sent to other processes: free pages return to the
+  // system, those of buffers as they come back, and the descriptor closes that buffers share.
   void Retire();
 
   [[nodiscard]] Stats stats() const;

@@ -11,7 +11,7 @@
 #include "engine/blocks/residency.h"
 #include "engine/lanes/lane_queues.h"
 #include "engine/loop/loop_context.h"
-#include "engine/rows/ragged_rows.h"
+#include "engine/rows/ragged_room.h"
 #include "engine/rows/row_reader.h"
 #include "engine/rows/warm_rows.h"
 #include "engine/step/step_work.h"
@@ -103,7 +103,7 @@ class RowFetcher final : public RowReaderClient,
   RowFetcherClient& client_;
   TierFiller* tiers_ = nullptr;
   Residency* blocks_ = nullptr;
-  const RaggedRows ragged_;
+  const RaggedRoom ragged_;
   WarmRows warm_;
   RowReader reader_;
 };

@@ -18,8 +18,7 @@ namespace headrace {
 class Index;
 class ResolvedOrder;
 
-// The options of all ranks of a node, which one engine serves. Numbers are of all of them together,
-// and none is left to be chosen.
+// The options of all ranks of a node, which one engine serves. None is left to be chosen.
 struct NodeOptions {
   std::vector<LoaderField> fields;
   OrderOptions job;

@@ -197,6 +197,13 @@ def test_views_of_one_memory_are_so_again_and_are_sent_once() -> None:
     assert first[1000] == second[0, 0] == -1.0
 
 
+def test_storages_of_several_sizes_that_begin_together_are_one_memory() -> None:
+    base = np.arange(10_000.0)
+    value = [torch.from_numpy(base[:4]), torch.from_numpy(base), torch.from_numpy(base[:2000])]
+    found = packing.unpack([part.copy() for part in packing.pack(value, parts_max=4096)])
+    assert [each.tolist() for each in found] == [each.tolist() for each in value]
+
+
 def test_only_what_a_tensor_spans_is_sent() -> None:
     base = torch.zeros(10_000_000)
     parts = packing.pack(base[5_000_000:5_001_000], parts_max=4096)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from headrace import _core
 from headrace._loader import Loader
 from headrace._loading.options import LoaderArguments
 from headrace._options.groups import described
@@ -30,7 +31,9 @@ def of_loader(name: str, *spellings: str, group: type = Loader) -> Any:
 class JobOptions:
     """A job, without its size."""
 
-    order: Annotated[str, of_loader("order")] = str(LoaderArguments.order)
+    order: Annotated[
+        str, typer.Option(help=f"One of {', '.join(_core.order_names())}.")
+    ] = str(LoaderArguments.order)
     seed: Annotated[int, of_loader("seed")] = LoaderArguments.seed
     drop_last: Annotated[bool, of_loader("drop_last", "--drop-last")] = LoaderArguments.drop_last
     no_shuffle: Annotated[

@@ -336,15 +336,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 measures=asked.measures,
             )
         processes = self._workers(fetcher, seed)
-        reader = ProcessReader(
-            processes,
-            supply,
-            seed,
-            self._waits,
-            measures=asked.measures,
-            persist=processes is self._processes,
-        )
-        return reader if finish is _unchanged else FinishedReader(reader, finish)
+        persist = processes is self._processes
+        try:
+            reader = ProcessReader(
+                processes, supply, seed, self._waits, measures=asked.measures, persist=persist
+            )
+            return reader if finish is _unchanged else FinishedReader(reader, finish)
+        except BaseException:
+            processes.close()
+            raise
 
     @property
     def _workers_matter(self) -> bool:

@@ -235,7 +235,7 @@ class _FolderSupply(Supply):
             return [found.pop(slot, None) for slot in range(first, first + count)]
 
     def forget(self, batch: int) -> None:
-        self._ready.pop(batch, None)  # Without the lock: a lane may have it, and wait for a file.
+        self._ready.pop(batch, None)  # Without the lock: a reader may have it, and wait.
 
     def _read(self, batch: int) -> None:
         """Takes a batch from the Loaders."""

@@ -197,10 +197,16 @@ class AheadIteration(Iteration):
             return
         try:
             drawn = self._supply.draw()
-            if drawn is not None:
-                self._reader.add(drawn)
-                self._drawn[drawn.number] = drawn
         except Exception as error:
+            self._error = error
+            return
+        if drawn is None:
+            return
+        self._drawn[drawn.number] = drawn
+        try:
+            self._reader.add(drawn)
+        except Exception as error:
+            del self._drawn[drawn.number]
             self._error = error
 
     def _next(self) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from queue import Empty, Queue
+from queue import Empty, Full, Queue
 from typing import Any, NamedTuple
 
 from headrace.torch._dataloader.epochs.drawing import Drawn
@@ -71,19 +72,28 @@ class FinishedReader(Reader):
         while not self._is_closed:
             try:
                 read = self._reader.next(None)
-                assert read is not None
-                if read.error is None:
-                    read = read._replace(value=self._finish(read.value))
             except BaseException as error:
                 self._finished.put(error)
                 return
-            self._finished.put(read)
+            assert read is not None
+            self._finished.put(self._finished_or_error(read))
+            del read  # It is the loop's now.
+
+    def _finished_or_error(self, read: Read) -> Read:
+        if read.error is not None:
+            return read
+        try:
+            return read._replace(value=self._finish(read.value))
+        except Exception as error:
+            return read._replace(value=None, error=error)
 
     def close(self) -> None:
         self._is_closed = True
         self._reader.close()
         while self._thread.is_alive() and self._thread is not threading.current_thread():
-            try:  # It may wait for room.
+            with contextlib.suppress(Empty):  # It may wait for room.
                 self._finished.get(timeout=0.01)
-            except Empty:
-                continue
+        with contextlib.suppress(Empty):
+            self._finished.get_nowait()
+        with contextlib.suppress(Full):
+            self._finished.put_nowait(StopIteration())  # For a thread that waits in `next`.

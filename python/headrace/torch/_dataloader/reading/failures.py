@@ -12,12 +12,10 @@ from headrace._arguments import shown
 class ReadError(Exception):
     """Carries an error of ``__getitem__`` with what it was reading. Users get the cause."""
 
-    def __init__(self, cause: BaseException, doing: str, *, in_collate: bool = False) -> None:
+    def __init__(self, cause: BaseException, doing: str) -> None:
         super().__init__(doing)
         self.cause = cause
         self.doing = doing
-        self.in_collate = in_collate
-        """Whether `collate_fn` raised."""
 
 
 def reading(key: Any, batch: int, slot: int) -> str:

@@ -103,7 +103,7 @@ class Fetcher:
         try:
             return self.collate_fn(samples if self.batched else samples[0])
         except BaseException as error:
-            raise ReadError(error, failures.collating(batch), in_collate=True) from error
+            raise ReadError(error, failures.collating(batch)) from error
 
 
 def _reads_batches(dataset: Any) -> bool:

@@ -73,7 +73,10 @@ class _Span:
         self.low = self.high = -1
         self._storage = storage
 
-    def add(self, low: int, high: int) -> None:
+    def add(self, storage: torch.UntypedStorage, low: int, high: int) -> None:
+        """What a tensor uses of `storage`, which begins where the others do that were added."""
+        if storage.nbytes() > self._storage.nbytes():
+            self._storage = storage
         low -= low % _ALIGNMENT
         self.low = low if self.low < 0 else min(self.low, low)
         self.high = max(self.high, high)
@@ -111,10 +114,9 @@ class _Pickler(pickle.Pickler):
             value = value.contiguous()
             elements = value.numel()
         storage = value.untyped_storage()
-        key = storage.data_ptr()
-        span = self.spans.setdefault(key, _Span(len(self.spans), storage))
+        span = self.spans.setdefault(storage.data_ptr(), _Span(len(self.spans), storage))
         low = value.storage_offset() * item
-        span.add(low, low + elements * item)
+        span.add(storage, low, low + elements * item)
         return _view, (span, value.dtype, tuple(value.shape), value.stride(), low)
 
 

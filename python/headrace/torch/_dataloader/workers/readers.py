@@ -97,7 +97,8 @@ class Processes:
                 name = f"dataloader-{number}"
                 self._processes.start(context, name, worker.run, setup, sent)
             sockets = self._processes.handed_over()
-            self.pool = _core.ReaderPool(sockets, self.whole, in_order, batches)
+            known = 1 if measures else threads
+            self.pool = _core.ReaderPool(sockets, self.whole, in_order, batches, known)
         except BaseException:
             self.close()
             raise
@@ -111,12 +112,12 @@ class Processes:
         """Not broken, nor those of the process from which this one was forked."""
         return not self.is_broken and self._processes.are_ours
 
-    def begin(self) -> _core.ReaderPool:
-        """Begins to serve an iteration."""
+    def begin(self) -> tuple[_core.ReaderPool, int]:
+        """Begins to serve an iteration: the pool, and the number of its run."""
         assert self.pool is not None
-        self.pool.begin()
+        run = self.pool.begin()
         self.is_busy = True
-        return self.pool
+        return self.pool, run
 
     def halt(self) -> None:
         """Ends it. They are broken if they still read after a second."""
@@ -137,6 +138,11 @@ class Processes:
         )
         self._read = total
         return newly, stats["threads"]
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether they have read enough to choose how many threads they need."""
+        return self._read.samples >= self.count and self._read.is_enough
 
     def lost(self, failure: dict[str, Any], batch: int) -> HeadraceError:
         """The error if a process is gone."""
@@ -182,8 +188,9 @@ class ProcessReader(Reader):
         self._measures = measures
         self._persist = persist
         self._output = Output(torch.from_numpy, False)
-        self._pool = processes.begin()
+        self._pool, self._run = processes.begin()
         self._open: set[int] = set()  # batches that were added and not given
+        self._is_closed = False
         self._feeder: _Feeder | None = None
         if supply.waits:
             self._feeder = _Feeder(self._send, self._pool)
@@ -204,15 +211,18 @@ class ProcessReader(Reader):
             of = contents or [None] * drawn.rows
             pairs = zip(drawn.keys, of, strict=True)
             keys = [pickle.dumps(pair, protocol=5) for pair in pairs]
-        self._pool.add(self._base_seed, drawn.number, drawn.place, keys[: drawn.rows])
+        place, keys = drawn.place, keys[: drawn.rows]
+        self._pool.add(self._run, self._base_seed, drawn.number, place, keys)
 
     def next(self, timeout: float | None) -> Read | None:
         try:
-            found = self._pool.next(-1 if timeout is None else int(timeout * 1e9))
-        except CancelledError:
+            found = None if self._is_closed else self._pool.next(_ns(timeout))
+        except (CancelledError, FailedPreconditionError):
             if self._feeder is not None and self._feeder.error is not None:
                 raise self._feeder.error from None
             raise StopIteration from None
+        if self._is_closed:
+            raise StopIteration
         if found is None:
             return None
         self._count()
@@ -239,12 +249,15 @@ class ProcessReader(Reader):
     def _count(self) -> None:
         newly, threads = self._processes.spent()
         if self._measures:
-            if threads > self._processes.count:
+            if threads > self._processes.count or self._processes.has_measured:
                 self._waits.chose(self._processes, threads)
         elif self._processes.advises and newly.samples:
             self._waits.read(newly, self._processes.count)
 
     def close(self) -> None:
+        self._is_closed = True
+        if self._feeder is not None:
+            self._feeder.is_closed = True
         try:
             if self._persist:
                 self._processes.halt()
@@ -263,7 +276,7 @@ class _Feeder:
         self._send = send
         self._pool = pool
         self._drawn: SimpleQueue[Drawn | None] = SimpleQueue()
-        self._is_closed = False
+        self.is_closed = False
         thread = threading.Thread(target=self._run, name="headrace-dataloader-feeder", daemon=True)
         self._thread = thread
         thread.start()
@@ -272,21 +285,26 @@ class _Feeder:
         self._drawn.put(drawn)
 
     def _run(self) -> None:
-        while (drawn := self._drawn.get()) is not None and not self._is_closed:
+        while (drawn := self._drawn.get()) is not None and not self.is_closed:
             try:
                 self._send(drawn)
             except BaseException as error:
-                if not self._is_closed:
+                if not self.is_closed:
                     self.error = error
                     self._pool.halt(0)
                 return
 
     def close(self) -> None:
         """Call it after the supply was closed, which wakes the thread."""
-        self._is_closed = True
+        self.is_closed = True
         self._drawn.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(1.0)
+
+
+def _ns(seconds: float | None) -> int:
+    """For the core; negative: no limit."""
+    return -1 if seconds is None else int(seconds * 1e9)
 
 
 def _error(failure: dict[str, Any], batch: int) -> BaseException:

@@ -31,7 +31,7 @@ def is_known() -> bool:
 
 
 def as_rows(samples: Sequence[Any]) -> Columns | None:
-    """What default_collate makes of a part of a batch, leaf by leaf; None: it is to be asked."""
+    """What default_collate makes of a part of a batch, leaf by leaf; None: call it to know."""
     if not all(map(_is_known, samples)):
         return None
     try:

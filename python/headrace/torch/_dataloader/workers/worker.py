@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import random
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -25,7 +27,7 @@ from headrace._process.pickling import Sent
 from headrace._workers import _protocol as protocol
 from headrace._workers._protocol import Busy, InputField, Task
 from headrace._workers._rows import Column, Columns
-from headrace._workers._serving import REPLY_BYTES_MAX, Server, open_channel
+from headrace._workers._serving import ERROR_TEXT_MAX, REPLY_BYTES_MAX, Server, open_channel
 from headrace._workers._tree import LEAF
 from headrace.torch._dataloader.reading.failures import ReadError, wrapped
 from headrace.torch._dataloader.reading.fetching import Fetcher, Job
@@ -57,7 +59,7 @@ class Setup:
     batched: bool
     """As in `Fetcher`."""
     whole: bool
-    """A key is those of a whole batch, with None for each of its other samples."""
+    """The first key holds all keys of a batch; the others are empty."""
 
 
 def run(connection: Any, setup: Setup, sent: Sent) -> None:
@@ -135,14 +137,25 @@ class _Reads(Server):
             self.reply(self.failed(task.number, task.first_slot, read))
             return
         pool = self._pool
-        if pool is None:
-            self.reply(self._computed(task, job))
+        if not task.whole and not self._may_be_rows:
+            self.reply(protocol.unlike(task.number))
+        elif pool is None:
+            self._answer(task, self._computed(task, job))
         elif not task.whole:
-            pool.submit(lambda: self.reply(self._computed(task, job)))
+            pool.submit(lambda: self._answer(task, self._computed(task, job)))
         else:
             jobs = self._fetcher.divided(job)
             samples = [pool.submit(self._fetcher.read, each, whole_process=False) for each in jobs]
             self._whole.put(_Waiting(task, time.monotonic(), samples))
+
+    def _answer(self, task: Task, reply: bytes) -> None:
+        """Sends the reply to a task. A process that cannot, as without descriptors, ends: its host
+        waits for the reply, and sees the end."""
+        try:
+            self.reply(self.bounded(task.number, task.first_slot, reply))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
 
     def failed(self, task: int, slot: int, error: BaseException) -> bytes:
         if not isinstance(error, ReadError):
@@ -165,7 +178,7 @@ class _Reads(Server):
         """The reply to a task whose samples this thread reads."""
         watch = Stopwatch()
         try:
-            samples = self._fetcher.read(job, whole_process=self._pool is None)
+            samples = self._fetcher.read(job, whole_process=self._setup.threads == 1)
             spent = watch.spent(len(samples))
             self._measured(spent)
             return self._made(task, samples, spent)
@@ -176,8 +189,6 @@ class _Reads(Server):
         busy = Busy(int(spent.seconds * 1e9), int(spent.processor * 1e9))
         if task.whole:
             return self.written(task, self._packed(task, samples), busy)
-        if not self._may_be_rows:
-            return protocol.unlike(task.number)
         if self.wrote_as_before(task, samples):
             return protocol.done(task.number, busy, [])
         made = rows.as_rows(samples)
@@ -210,7 +221,7 @@ class _Reads(Server):
                 reply = self._made(task, samples, spent)
             except BaseException as error:
                 reply = self.failed(task.number, task.first_slot, error)
-            self.reply(reply)
+            self._answer(task, reply)
 
     def _measured(self, spent: Spent) -> None:
         """Starts more threads once it is known how many such samples need."""
@@ -241,11 +252,12 @@ def _text_bytes(columns: Columns) -> int:
 
 def _sent(wrapper: ExceptionWrapper) -> tuple[str, bytes]:
     """The text of an error, and its pickle."""
+    wrapper = copy.copy(wrapper)
+    wrapper.exc_msg = wrapper.exc_msg[-ERROR_TEXT_MAX:]
     try:
         data = pickle.dumps(wrapper)
         pickle.loads(data)
     except Exception:  # Of a class that the other process cannot find: its text says which.
-        wrapper = copy.copy(wrapper)
         wrapper.exc_type = RuntimeError
         data = pickle.dumps(wrapper)
     return wrapper.exc_msg, data

@@ -16,9 +16,9 @@ namespace headrace {
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.
-class RaggedRows {
+class RaggedRoom {
  public:
-  RaggedRows(const LoopContext& loop, LaneQueues& queues) : loop_(loop), queues_(queues) {}
+  RaggedRoom(const LoopContext& loop, LaneQueues& queues) : loop_(loop), queues_(queues) {}
 
   // Makes the rows of `slot` as long as their sample needs. Not of rows that storage is read into:
   // their room is larger than they are.

@@ -1,4 +1,4 @@
-#include "engine/rows/ragged_rows.h"
+#include "engine/rows/ragged_room.h"
 
 #include <algorithm>
 #include <optional>
@@ -17,7 +17,7 @@ bool IsAligned(const std::byte* buffer) {
 
 }  // namespace
 
-void RaggedRows::Fit(StepWork& work, std::uint32_t slot) const {
+void RaggedRoom::Fit(StepWork& work, std::uint32_t slot) const {
   for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
     const BatchField& stored = loop_.fields[field];
     if (!stored.ragged) continue;
@@ -30,7 +30,7 @@ void RaggedRows::Fit(StepWork& work, std::uint32_t slot) const {
   }
 }
 
-Status RaggedRows::MakeRoom(StepWork& work, const RowReader::Piece& piece) const {
+Status RaggedRoom::MakeRoom(StepWork& work, const RowReader::Piece& piece) const {
   const auto& [extent, ref] = piece;
   const BatchField& out = loop_.fields[ref.field];
   if (!out.ragged) return Status();
@@ -48,7 +48,7 @@ Status RaggedRows::MakeRoom(StepWork& work, const RowReader::Piece& piece) const
   return fits ? Status() : TakeRoom(work, room.size, row);
 }
 
-Status RaggedRows::MakeInlineRoom(StepWork& work, std::uint32_t slot) const {
+Status RaggedRoom::MakeInlineRoom(StepWork& work, std::uint32_t slot) const {
   const std::span<const BatchField> schema = loop_.fields.schema();
   for (std::size_t position = 0; position < schema.size(); ++position) {
     const BatchField& field = schema[position];
@@ -67,7 +67,7 @@ Status RaggedRows::MakeInlineRoom(StepWork& work, std::uint32_t slot) const {
 }
 
 // Gives `row` memory beside that of its batch.
-Status RaggedRows::TakeRoom(StepWork& work, std::uint64_t bytes, std::span<std::byte>& row) const {
+Status RaggedRoom::TakeRoom(StepWork& work, std::uint64_t bytes, std::span<std::byte>& row) const {
   BufferPool& memory = *queues_.parts(work).batch_memory;
   std::optional<Buffer> extra = memory.Acquire(bytes);
   // Its step is the oldest: waiting for room may be in vain.
