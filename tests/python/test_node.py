@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import errors
 from headrace._nodes import process as node
-from headrace._workers._pool import WorkerProcesses
+from headrace._process.hosted import HostedProcesses
 from headrace.cli.main import app
 
 ORDERS = ("exact", "batch", "epoch", "redox")
@@ -490,7 +490,7 @@ def test_a_loader_that_can_not_be_made_leaves_no_node_process(
     def fail(*_: Any) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr(WorkerProcesses, "_start_one", fail)
+    monkeypatch.setattr(HostedProcesses, "start", fail)
     with pytest.raises(OSError, match="no more processes"):
         hr.Loader(source, 8, transform=label_of, node_process=NODE, workers=FORK)
     assert all(process.poll() is not None for process in node._started.values())

@@ -99,10 +99,10 @@ def test_a_worker_names_the_row_whose_lists_are_damaged() -> None:
     names = ("scans", "scans[lengths]")
     fields = tuple(InputField(name, "uint8", (), ragged=True) for name in names)
     functions = _main.Functions(count_scans, None, None)
-    worker = _main._Worker(None, cast("Any", SimpleNamespace(fields=fields, seed=1)), functions)
+    worker = _main._Transforms(None, cast("Any", SimpleNamespace(fields=fields, seed=1)), functions)
     rows = [np.zeros(2, np.uint8), np.zeros(3, np.uint8)], [np.array([2]), np.array([1])]
     task = SimpleNamespace(columns=rows, number=5, first_slot=8)
-    reply = worker._compute(cast("Task", task))
+    reply = worker._computed(cast("Task", task))
     assert (
         b"DataLossError: field scans: its inner lists have 1 entries, its values 3; make" in reply
     )
