@@ -347,6 +347,12 @@ class PyReaderPool {
     });
   }
 
+  // Call it before the process forks: the child's batches stay as they are.
+  void RenewMemory() {
+    const Using now = Used();
+    if (now.pool != nullptr) WithoutGil([&] { now.pool->RenewMemory(); });
+  }
+
   // Ends the connections: workers end by themselves.
   void Close() {
     if (!is_ours()) return;
@@ -370,7 +376,7 @@ class PyReaderPool {
   };
 
   // Of keys that wait, or are read: with what files hold that were read ahead. More is allowed.
-  static constexpr std::uint64_t kKeyBytes = 256U << 20;
+  static constexpr std::uint64_t kKeyBytes = 16U << 20;
 
   // Not in a forked child: the threads are its parent's.
   [[nodiscard]] bool is_ours() const { return ProcessId() == pid_; }
@@ -526,6 +532,7 @@ void BindWorkers(nb::module_& module) {
            nb::sig("def next(self, timeout_ns: int) -> TransformedBatch | dict[str, typing.Any] | "
                    "None"))
       .def("halt", &PyReaderPool::Halt, nb::arg("timeout_ns"))
+      .def("renew_memory", &PyReaderPool::RenewMemory)
       .def("close", &PyReaderPool::Close)
       .def("stats", &PyReaderPool::Stats, nb::sig("def stats(self) -> dict[str, Any]"));
 }

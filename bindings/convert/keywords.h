@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"
@@ -47,7 +48,7 @@ class Keywords {
   template <typename T>
   T Take(const char* name, T default_value) {
     const std::optional<nanobind::object> value = Find(name);
-    return value.has_value() ? CastArgument<T>(name, *value) : default_value;
+    return value.has_value() ? CastArgument<T>(name, *value) : std::move(default_value);
   }
 
   void Finish() const {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kBatchesOfConsumer = 2;
 
 // Where a process may have few addresses.
-constexpr std::uint64_t kAddressesMin = 64 * kMiB;
+constexpr std::uint64_t kAddressesMin = kMiB;
 
 // The machine's memory: room for addresses, none of which takes a page before it is written.
 std::uint64_t PhysicalBytes() {
@@ -71,6 +71,11 @@ Result<bool> ResultMemory::Give(TransformedBatch& batch, bool beyond) {
   }
   batch.memory = *std::move(buffer);
   return true;
+}
+
+void ResultMemory::Renew() {
+  if (pool_ != nullptr) pool_->SetReleaseHook(nullptr);
+  pool_ = nullptr;  // Its batches keep it.
 }
 
 void ResultMemory::ReturnFree() {

@@ -42,6 +42,8 @@ class ResultMemory {
   //         those of BufferPool::MakeShared()
   Result<bool> Give(TransformedBatch& batch, bool beyond);
 
+  // Later batches get other memory than those until now: a process that was forked may read these.
+  void Renew();
   // Returns memory that no batch has to the system.
   void ReturnFree();
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "base/units.h"
@@ -66,6 +68,22 @@ TEST_F(ResultMemoryTest, WithoutALimitFewAddressesMakeThePoolSmaller) {
   }
   EXPECT_LE(memory.stats().capacity_bytes, kGiB);
   EXPECT_GE(memory.stats().capacity_bytes, kMiB);
+}
+
+TEST_F(ResultMemoryTest, RenewedItGivesOtherMemoryAndLeavesThatOfBatchesAlone) {
+  ResultMemory memory({.bytes = std::nullopt, .batches_max = 8}, on_free_);
+  auto before = std::make_unique<TransformedBatch>(BatchOf(kBatchBytes));
+  EXPECT_TRUE(Give(memory, *before));
+  const std::shared_ptr<SharedMemory> shared = before->memory.place().memory;
+  const std::span<std::byte> bytes = before->memory.bytes();
+  bytes[0] = std::byte{7};
+  memory.Renew();
+  before.reset();
+  EXPECT_EQ(freed_, 0);
+  TransformedBatch after = BatchOf(kBatchBytes);
+  EXPECT_TRUE(Give(memory, after));
+  EXPECT_NE(after.memory.place().memory, shared);
+  EXPECT_EQ(shared->bytes()[0], std::byte{7}) << "as a forked child sees it";
 }
 
 TEST_F(ResultMemoryTest, BatchesAreNoMoreThanTheMostAndNeverNone) {

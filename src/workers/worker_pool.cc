@@ -130,6 +130,11 @@ bool WorkerPool::AwaitIdle(std::int64_t timeout_ns) {
   return true;
 }
 
+void WorkerPool::RenewMemory() {
+  MutexLock lock(mutex_);
+  memory_.Renew();
+}
+
 void WorkerPool::ReturnFreeMemory() {
   MutexLock lock(mutex_);
   memory_.ReturnFree();

@@ -82,6 +82,8 @@ class WorkerPool {
   // Returns whether that is so.
   bool AwaitIdle(std::int64_t timeout_ns);
 
+  // Results get other memory from now on: a child that is about to be forked may keep batches.
+  void RenewMemory();
   // Returns memory of results that nobody holds to the system.
   void ReturnFreeMemory();
 

@@ -98,7 +98,7 @@ TEST(BufferPoolTest, ARetiredPoolKeepsNoPagesButThoseOfItsBuffers) {
   const auto pool = BufferPool::MakeShared(1 << 20).value();
   Buffer kept = *pool->Acquire(4096);
   Buffer later = *pool->Acquire(4096);
-  Buffer freed = *pool->Acquire(16 * 4096);
+  Buffer freed = *pool->Acquire(std::uint64_t{16} * 4096);
   for (Buffer* const buffer : {&kept, &later, &freed}) {
     std::memset(buffer->bytes().data(), 1, buffer->bytes().size());
   }

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import collections
+import os
 import random
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.utils.data
+from map_data import WAYS
 from torch.utils.data import default_collate
 
 from headrace.torch import DataLoader
@@ -155,6 +158,81 @@ def nested() -> torch.Tensor:
         return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
 
 
+def test_a_function_for_a_container_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    functions = torch.utils.data._utils.collate.default_collate_fn_map
+    for kind in (Point, dict, bool, object):
+        with monkeypatch.context() as patch:
+            patch.setitem(functions, kind, lambda batch, **_: len(batch))
+            assert not rows.is_known()
+    monkeypatch.setitem(functions, random.Random, lambda batch, **_: len(batch))
+    assert rows.is_known()
+
+
+class GivesBatches(Listed):
+    def __getitems__(self, numbers: list[int]) -> Any:
+        return {"x": torch.tensor(numbers)}
+
+
+@pytest.mark.parametrize("way", [*WAYS])
+def test_what_getitems_gives_is_collated_as_it_is(way: str) -> None:
+    loader = DataLoader(GivesBatches([0] * 8), 4, collate_fn=same, **WAYS[way])
+    assert [batch["x"].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    loader.close()
+
+
+def same(batch: Any) -> Any:
+    return batch
+
+
+@pytest.mark.parametrize("collate", [None, torch.stack])
+def test_a_batch_of_a_forked_child_stays_as_it_was(collate: Any) -> None:
+    samples = [torch.full((1000,), float(n)) for n in range(160)]
+    loader = DataLoader(Listed(samples), 4, num_workers=2, collate_fn=collate)
+    children = []
+    for number, batch in enumerate(loader):
+        if number % 10 == 0:
+            goes, tells = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.close(tells)
+                os.read(goes, 1)  # Until the parent has read all other batches.
+                right = all(int(row[0]) == int(row[-1]) for row in batch)
+                first = [int(row[0]) for row in batch]
+                os._exit(0 if right and first == list(range(4 * number, 4 * number + 4)) else 1)
+            os.close(goes)
+            children.append((child, tells))
+    for child, tells in children:
+        os.close(tells)
+    assert [os.waitpid(child, 0)[1] for child, _ in children] == [0] * 4
+
+
+class GatesSecond(Listed):
+    """Its second batch waits until the first one was given."""
+
+    def __init__(self, gate: str) -> None:
+        super().__init__(list(range(4)))
+        self.gate = gate
+
+    def __getitem__(self, number: int) -> int:
+        if number >= 2:
+            with open(self.gate, "rb") as gate:
+                gate.read()
+        return number
+
+
+@pytest.mark.parametrize("collate", [None, torch.tensor])
+def test_a_batch_does_not_wait_for_the_next_one_of_its_worker(collate: Any, tmp_path: Path) -> None:
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+    loader = DataLoader(GatesSecond(gate), 2, num_workers=1, collate_fn=collate, timeout=60)
+    iterator = iter(loader)
+    assert next(iterator).tolist() == [0, 1]
+    for _ in range(2):
+        os.close(os.open(gate, os.O_WRONLY))
+    assert next(iterator).tolist() == [2, 3]
+    iterator.close()
+
+
 BASE = torch.arange(10_000.0)
 PACKED: dict[str, Any] = {
     "transposed": torch.arange(3000.0).reshape(30, 100).t(),
@@ -202,6 +280,15 @@ def test_storages_of_several_sizes_that_begin_together_are_one_memory() -> None:
     value = [torch.from_numpy(base[:4]), torch.from_numpy(base), torch.from_numpy(base[:2000])]
     found = packing.unpack([part.copy() for part in packing.pack(value, parts_max=4096)])
     assert [each.tolist() for each in found] == [each.tolist() for each in value]
+
+
+def test_tensors_that_lie_scattered_in_a_large_memory_are_sent_alone() -> None:
+    base = torch.arange(2_000_000.0).view(2000, 1000)
+    value = [base[7], base[1990], base[40, ::2]]
+    parts = packing.pack(value, parts_max=4096)
+    assert sum(part.nbytes for part in parts) < 20_000
+    found = packing.unpack([part.copy() for part in parts])
+    assert [leaves(each) for each in found] == [leaves(each) for each in value]
 
 
 def test_only_what_a_tensor_spans_is_sent() -> None:

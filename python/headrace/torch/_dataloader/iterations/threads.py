@@ -165,7 +165,7 @@ class ThreadReader(Reader):
             return self._fetcher.read(job, whole_process=False)
         watch = Stopwatch()
         samples = self._fetcher.read(job, whole_process=False)
-        self._measured(watch.spent(len(samples)))
+        self._measured(watch.spent(rows))
         return samples
 
     def _measured(self, spent: Spent) -> None:

@@ -67,7 +67,8 @@ class Fetcher:
         ]
 
     def read(self, job: Job, *, whole_process: bool) -> list[Any]:
-        """The samples of a job, with the seeds of each.
+        """The samples of a job, with the seeds of each; of a dataset that reads batches, what it
+        gives for the job, alone.
 
         Raises: ReadError.
         """
@@ -77,7 +78,7 @@ class Fetcher:
             return [self._one(key, job, i, whole_process) for i, key in enumerate(job.keys)]
         begin_sample(job.base_seed, job.place, whole_process=whole_process)
         try:
-            return list(self.dataset.__getitems__(job.keys))
+            return [self.dataset.__getitems__(job.keys)]
         except BaseException as error:
             keys = f"{len(job.keys)} samples from {job.keys[0]!r} on"
             raise ReadError(error, f"reading {keys} (batch {job.batch})") from error
@@ -101,7 +102,8 @@ class Fetcher:
         Raises: ReadError.
         """
         try:
-            return self.collate_fn(samples if self.batched else samples[0])
+            is_alone = not self.batched or self.reads_batches
+            return self.collate_fn(samples[0] if is_alone else samples)
         except BaseException as error:
             raise ReadError(error, failures.collating(batch)) from error
 

@@ -27,6 +27,11 @@ Bytes = NDArray[np.uint8]
 
 def pack(value: Any, parts_max: int) -> list[Bytes]:
     """At most so many parts: the pickle first. Raises: whatever pickling raises."""
+    return _pack(value, parts_max, frozenset())
+
+
+def _pack(value: Any, parts_max: int, apart: frozenset[int]) -> list[Bytes]:
+    """`apart`: addresses of memory of which each tensor's part is sent by itself."""
     buffers: list[pickle.PickleBuffer] = []
 
     def is_inline(buffer: pickle.PickleBuffer) -> bool:
@@ -37,7 +42,11 @@ def pack(value: Any, parts_max: int) -> list[Bytes]:
 
     target = io.BytesIO()
     pickler = _Pickler(target, protocol=5, buffer_callback=is_inline)
+    pickler.apart = apart
     pickler.dump(value)
+    spread = {key for key, span in pickler.spans.items() if span.is_spread and key not in apart}
+    if spread:
+        return _pack(value, parts_max, apart | {key for key in spread if isinstance(key, int)})
     arrays = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
     memories: list[Bytes] = []
     table: list[tuple[int, bytes | None]] = []
@@ -71,6 +80,7 @@ class _Span:
     def __init__(self, number: int, storage: torch.UntypedStorage) -> None:
         self.number = number
         self.low = self.high = -1
+        self._used = 0  # by all tensors
         self._storage = storage
 
     def add(self, storage: torch.UntypedStorage, low: int, high: int) -> None:
@@ -80,6 +90,12 @@ class _Span:
         low -= low % _ALIGNMENT
         self.low = low if self.low < 0 else min(self.low, low)
         self.high = max(self.high, high)
+        self._used += high - low
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether most of it is between the tensors."""
+        return self.high - self.low > _SPREAD_MAX * self._used
 
     def bytes(self) -> Bytes:
         whole: Bytes = torch.empty(0, dtype=torch.uint8).set_(self._storage).numpy()
@@ -97,7 +113,8 @@ class _Memory:
 class _Pickler(pickle.Pickler):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.spans: dict[int, _Span] = {}
+        self.spans: dict[Any, _Span] = {}
+        self.apart: frozenset[int] = frozenset()
 
     def persistent_id(self, value: Any) -> int | None:
         return value.number if type(value) is _Span else None
@@ -114,8 +131,11 @@ class _Pickler(pickle.Pickler):
             value = value.contiguous()
             elements = value.numel()
         storage = value.untyped_storage()
-        span = self.spans.setdefault(storage.data_ptr(), _Span(len(self.spans), storage))
         low = value.storage_offset() * item
+        key: Any = storage.data_ptr()
+        if key in self.apart:
+            key = key, low, elements
+        span = self.spans.setdefault(key, _Span(len(self.spans), storage))
         span.add(storage, low, low + elements * item)
         return _view, (span, value.dtype, tuple(value.shape), value.stride(), low)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
@@ -99,6 +100,7 @@ class Processes:
             sockets = self._processes.handed_over()
             known = 1 if measures else threads
             self.pool = _core.ReaderPool(sockets, self.whole, in_order, batches, known)
+            _hosts.add(self)
         except BaseException:
             self.close()
             raise
@@ -144,6 +146,11 @@ class Processes:
         """Whether they have read enough to choose how many threads they need."""
         return self._read.samples >= self.count and self._read.is_enough
 
+    def about_to_fork(self) -> None:
+        """The child's batches stay as they are: their memory is not used again."""
+        if self.pool is not None:
+            self.pool.renew_memory()
+
     def lost(self, failure: dict[str, Any], batch: int) -> HeadraceError:
         """The error if a process is gone."""
         _core.stop_at_exit()  # The interpreter ends its children: that is no loss.
@@ -166,6 +173,17 @@ class Processes:
         if pool is not None:
             pool.close()
         self._processes.end()
+
+
+_hosts: weakref.WeakSet[Processes] = weakref.WeakSet()
+
+
+def _about_to_fork() -> None:
+    for each in list(_hosts):
+        each.about_to_fork()
+
+
+os.register_at_fork(before=_about_to_fork)
 
 
 class ProcessReader(Reader):

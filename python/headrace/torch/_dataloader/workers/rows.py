@@ -20,13 +20,24 @@ from headrace._workers._tree import LEAF, Skeleton, listed
 
 _NUMBERS_AND_TEXTS = (bool, int, float, str, bytes)
 _KNOWN = (torch.Tensor, np.ndarray, float, int, str, bytes, (np.bool_, np.number, np.object_))
+_CONTAINERS = (dict, list, tuple)
 
 
 def is_known() -> bool:
     """Whether default_collate treats these types as torch wrote it, and no user changed it."""
     functions = torch_collate.default_collate_fn_map
-    return all(
-        getattr(functions.get(kind), "__module__", "") == torch_collate.__name__ for kind in _KNOWN
+    if any(getattr(functions.get(of), "__module__", "") != torch_collate.__name__ for of in _KNOWN):
+        return False
+    more = [of for of in functions if of not in _KNOWN]
+    kinds = [kind for of in more for kind in (of if isinstance(of, tuple) else (of,))]
+    return not any(map(_may_be_met, kinds))
+
+
+def _may_be_met(kind: type) -> bool:
+    """Whether a value that is written in rows, or has such values, may be of this type."""
+    of_rows = (*_CONTAINERS, *_NUMBERS_AND_TEXTS, torch.Tensor, np.ndarray, np.generic)
+    return issubclass(kind, (*_CONTAINERS, np.generic)) or any(
+        issubclass(each, kind) for each in of_rows
     )
 
 

@@ -78,7 +78,7 @@ def run(connection: Any, setup: Setup, sent: Sent) -> None:
         channel.receive()  # Until the host has received it.
         return
     reads = _Reads(channel, setup, Fetcher(dataset, collate_fn, setup.batched))
-    reads.serve()
+    reads.run()
     reads.close()
 
 
@@ -115,6 +115,8 @@ class _Reads(Server):
         self._spent = Spent() if setup.measures else None
         self._pool: ThreadPoolExecutor | None = None
         self._whole: SimpleQueue[_Waiting] = SimpleQueue()
+        self._received: SimpleQueue[Task | None] = SimpleQueue()
+        self._has_receiver = setup.threads == 1 or setup.measures
         if setup.threads > 1 and not setup.measures:
             self._start(setup.threads)
         else:
@@ -125,11 +127,34 @@ class _Reads(Server):
         threading.Thread(target=self._collate, daemon=True).start()
         self.reply(protocol.ready(threads))
 
+    def run(self) -> None:
+        """Serves until the host is gone. Where this thread reads samples, another one receives:
+        what was read is written as soon as the host says where."""
+        if not self._has_receiver:
+            self.serve()
+            return
+        threading.Thread(target=self._receive, daemon=True).start()
+        while (task := self._received.get()) is not None:
+            self._begin(task)
+
+    def _receive(self) -> None:
+        try:
+            self.serve()
+        finally:
+            self._received.put(None)
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def take(self, task: Task) -> None:
+        if self._has_receiver:
+            self._received.put(task)
+        else:
+            self._begin(task)
+
+    def _begin(self, task: Task) -> None:
+        """Reads the samples of a task, or has other threads read them."""
         try:
             job = self._job(task)
         except BaseException as error:
@@ -179,7 +204,7 @@ class _Reads(Server):
         watch = Stopwatch()
         try:
             samples = self._fetcher.read(job, whole_process=self._setup.threads == 1)
-            spent = watch.spent(len(samples))
+            spent = watch.spent(max(len(task.ids), 1))
             self._measured(spent)
             return self._made(task, samples, spent)
         except BaseException as error:
@@ -217,7 +242,7 @@ class _Reads(Server):
                 futures = waiting.samples
                 ready = as_completed(futures) if self._setup.arrival else futures
                 samples = [sample for future in ready for sample in future.result()]
-                spent = Spent(len(samples), time.monotonic() - waiting.began)
+                spent = Spent(len(task.ids), time.monotonic() - waiting.began)
                 reply = self._made(task, samples, spent)
             except BaseException as error:
                 reply = self.failed(task.number, task.first_slot, error)
