@@ -201,7 +201,7 @@ def test_a_batch_of_a_forked_child_stays_as_it_was(collate: Any) -> None:
                 os._exit(0 if right and first == list(range(4 * number, 4 * number + 4)) else 1)
             os.close(goes)
             children.append((child, tells))
-    for child, tells in children:
+    for _, tells in children:
         os.close(tells)
     assert [os.waitpid(child, 0)[1] for child, _ in children] == [0] * 4
 
