@@ -215,7 +215,7 @@ class GatesSecond(Listed):
 
     def __getitem__(self, number: int) -> int:
         if number >= 2:
-            with open(self.gate, "rb") as gate:
+            with open(f"{self.gate}{number}", "rb") as gate:
                 gate.read()
         return number
 
@@ -223,12 +223,13 @@ class GatesSecond(Listed):
 @pytest.mark.parametrize("collate", [None, torch.tensor])
 def test_a_batch_does_not_wait_for_the_next_one_of_its_worker(collate: Any, tmp_path: Path) -> None:
     gate = str(tmp_path / "gate")
-    os.mkfifo(gate)
+    for number in (2, 3):
+        os.mkfifo(f"{gate}{number}")
     loader = DataLoader(GatesSecond(gate), 2, num_workers=1, collate_fn=collate, timeout=60)
     iterator = iter(loader)
     assert next(iterator).tolist() == [0, 1]
-    for _ in range(2):
-        os.close(os.open(gate, os.O_WRONLY))
+    for number in (2, 3):
+        os.close(os.open(f"{gate}{number}", os.O_WRONLY))
     assert next(iterator).tolist() == [2, 3]
     iterator.close()
 
