@@ -69,8 +69,8 @@ TEST_F(SessionShelfTest, ARunThatHasEndedSaysSo) {
 
 TEST(SessionShelfOfTiersTest, WhatNoTierHasIsNotReadForNodesThatGuess) {
   const LoopHarness test;
-  const AskPolicy guess("guess",
-                        [](auto inner, auto /*node*/, const auto& /*filled*/) { return inner; });
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): the type of the pointer
+  const AskPolicy guess("guess", [](auto inner, auto /*node*/, auto /*filled*/) { return inner; });
   const ScopedEntry<AskPolicy> added(AskPolicies(), guess);
   const auto index = std::make_shared<const TableIndex>(test.index);
   const auto order = std::make_shared<ResolvedOrder>(
