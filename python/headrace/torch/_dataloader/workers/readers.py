@@ -62,6 +62,7 @@ class Processes:
         init_fn: Callable[[int], object] | None,
     ) -> None:
         """`batches`: on their way or ready, at most."""
+        _core.stop_at_exit()
         method = context.get_start_method()
         check_can_start(
             "starting workers", method, 'give DataLoader num_workers=0 or worker_method="thread"'
@@ -230,7 +231,11 @@ class ProcessReader(Reader):
             pairs = zip(drawn.keys, of, strict=True)
             keys = [pickle.dumps(pair, protocol=5) for pair in pairs]
         place, keys = drawn.place, keys[: drawn.rows]
-        self._pool.add(self._run, self._base_seed, drawn.number, place, keys)
+        try:
+            self._pool.add(self._run, self._base_seed, drawn.number, place, keys)
+        except FailedPreconditionError:
+            if not self._is_closed:  # As by the end of the interpreter, in another thread.
+                raise
 
     def next(self, timeout: float | None) -> Read | None:
         try:
