@@ -19,6 +19,7 @@ from tidy_classes import is_shipped
 
 ROOT = Path(__file__).resolve().parent.parent
 
+
 def texts(commit: str | None) -> Iterator[tuple[str, str]]:
     """(path, text) of every source that is shipped."""
     if commit is None:

@@ -86,9 +86,7 @@ class LargeRows(Dataset[Any]):
     def __getitem__(self, number: int) -> Any:
         image = torch.from_numpy(self._image).permute(2, 0, 1)
         crop = image[:, number % 100 : number % 100 + 300, :400].to(torch.float32)[None]
-        resized = torch.nn.functional.interpolate(
-            crop, (224, 224), mode="bilinear", antialias=True
-        )
+        resized = torch.nn.functional.interpolate(crop, (224, 224), mode="bilinear", antialias=True)
         return resized[0].div_(255).sub_(0.45).div_(0.22), number
 
 

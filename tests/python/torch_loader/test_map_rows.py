@@ -150,8 +150,6 @@ def test_rows_are_views_of_memory_that_is_used_again() -> None:
         batch += 1  # It is the loop's.
 
 
-
-
 def nested() -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of a prototype.
@@ -241,7 +239,7 @@ PACKED: dict[str, Any] = {
     "expanded": torch.ones(1, 600).expand(40, 600),
     "a part": BASE[5000:9000:2],
     "small": torch.arange(6).reshape(2, 3).t(),
-    "spread": torch.arange(1_000_000.0)[:: 100_000],
+    "spread": torch.arange(1_000_000.0)[::100_000],
     "scalar": torch.tensor(3.5),
     "empty": torch.empty(3, 0, 2),
     "nested": nested(),

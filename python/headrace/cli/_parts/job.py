@@ -31,9 +31,9 @@ def of_loader(name: str, *spellings: str, group: type = Loader) -> Any:
 class JobOptions:
     """A job, without its size."""
 
-    order: Annotated[
-        str, typer.Option(help=f"One of {', '.join(_core.order_names())}.")
-    ] = str(LoaderArguments.order)
+    order: Annotated[str, typer.Option(help=f"One of {', '.join(_core.order_names())}.")] = str(
+        LoaderArguments.order
+    )
     seed: Annotated[int, of_loader("seed")] = LoaderArguments.seed
     drop_last: Annotated[bool, of_loader("drop_last", "--drop-last")] = LoaderArguments.drop_last
     no_shuffle: Annotated[
