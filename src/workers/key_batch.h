@@ -27,7 +27,7 @@ struct KeyBatchHead {
 };
 
 // Copies the keys into memory of `pool`, which is shared with workers; beyond its capacity if it is
-// full.
+// full. Thread safety: any thread.
 //
 // Errors: ResourceExhausted  the system has no memory for them
 Result<std::shared_ptr<Batch>> MakeKeyBatch(BufferPool& pool, KeyBatchHead head,

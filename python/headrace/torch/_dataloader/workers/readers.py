@@ -270,11 +270,13 @@ class ProcessReader(Reader):
         return packing.unpack([batch.leaf(number)[3] for number in range(batch.leaf_count)])
 
     def _count(self) -> None:
+        if not self._measures and not self._processes.advises:
+            return
         newly, threads = self._processes.spent()
         if self._measures:
             if threads > self._processes.count or self._processes.has_measured:
                 self._waits.chose(self._processes, threads)
-        elif self._processes.advises and newly.samples:
+        elif newly.samples:
             self._waits.read(newly, self._processes.count)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Samples as rows of a batch, for what `torch.utils.data.default_collate` makes rows of.
 
-A batch's rows are written by several workers, each its own, where the batch lies. That is right
-for samples of which it is known what default_collate makes; all others are given to it.
+Several workers write the rows of a batch, each its own, where the batch lies. They do so for types
+of which this module knows what default_collate makes. All other samples go to default_collate.
 """
 
 from __future__ import annotations
