@@ -22,8 +22,11 @@ _EMPTY: Any = object()
 class _Batch:
     """A batch on its way: a slot for each task."""
 
-    def __init__(self, drawn: Drawn, tasks: int) -> None:
+    def __init__(self, drawn: Drawn, *, is_whole: bool) -> None:
+        """`is_whole`: one task reads all samples; else each one its own."""
+        tasks = 1 if is_whole else drawn.rows
         self.drawn = drawn
+        self.is_whole = is_whole
         self.read: Read | None = None
         """Once it is complete, or failed."""
         self._left = tasks
@@ -91,12 +94,12 @@ class ThreadReader(Reader):
 
     def add(self, drawn: Drawn) -> None:
         is_whole = not self._fetcher.batched or self._fetcher.reads_batches or not drawn.rows
-        tasks = 1 if is_whole else drawn.rows
-        batch = _Batch(drawn, tasks)
+        batch = _Batch(drawn, is_whole=is_whole)
+        tasks = [(batch, slot) for slot in range(1 if is_whole else drawn.rows)]
         with self._has_tasks:
             self._batches.append(batch)
-            self._tasks.extend((batch, slot) for slot in range(tasks))
-            self._has_tasks.notify(tasks)
+            self._tasks.extend(tasks)
+            self._has_tasks.notify(len(tasks))
 
     def next(self, timeout: float | None) -> Read | None:
         with self._has_batch:
@@ -134,7 +137,7 @@ class ThreadReader(Reader):
 
     def _carry_out(self, batch: _Batch, slot: int) -> None:
         try:
-            samples = self._read(batch.drawn, slot)
+            samples = self._read(batch, slot)
             if self._put(batch, slot, samples):
                 value = self._fetcher.collate(batch.samples(), batch.drawn.number)
                 self._complete(batch, self._finish(value), None)
@@ -154,13 +157,11 @@ class ThreadReader(Reader):
                 self._has_tasks.wait()
             return None
 
-    def _read(self, drawn: Drawn, slot: int) -> list[Any]:
-        keys = drawn.keys
-        is_part = self._fetcher.batched and not self._fetcher.reads_batches and drawn.rows
-        rows = 1 if is_part else drawn.rows
+    def _read(self, batch: _Batch, slot: int) -> list[Any]:
+        drawn = batch.drawn
+        keys, rows = (drawn.keys, drawn.rows) if batch.is_whole else ([drawn.keys[slot]], 1)
         contents = self._supply.contents(drawn.number, slot, rows)
-        of = [keys[slot]] if is_part else keys
-        job = Job(of, drawn.number, slot, drawn.place + slot, self._base_seed, contents)
+        job = Job(keys, drawn.number, slot, drawn.place + slot, self._base_seed, contents)
         if self._spent is None:
             return self._fetcher.read(job, whole_process=False)
         watch = Stopwatch()
