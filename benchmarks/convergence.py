@@ -177,7 +177,7 @@ def train(
             shuffle=case.shuffle,
             seed=seed,
             drop_last=True,
-            sharding=hr.Sharding(rank=rank, world_size=case.ranks),
+            job=hr.Job(rank=rank, world_size=case.ranks),
             epochs=experiment.epochs,
             output="numpy",
             threads=1,

@@ -74,9 +74,8 @@ def _read(
     sizes: list[int] = []
     boundaries: list[int] = []
     begin = time.perf_counter()
-    with hr.Loader(
-        pack, batch_size, output="numpy", fields=["image"], order=order, memory=memory
-    ) as loader:
+    output = hr.Output("numpy", fields=["image"])
+    with hr.Loader(pack, batch_size, output=output, order=order, memory=memory) as loader:
         while not times or times[-1] - times[first] < seconds:
             for (rows,) in loader:
                 times.append(time.perf_counter())
@@ -189,7 +188,8 @@ def _measure(
 def _first(dataset: Path, order: str, batch_size: int) -> dict[str, Any]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
-    with hr.Loader(dataset, batch_size, order=order, output="numpy", fields=["image"]) as loader:
+    output = hr.Output("numpy", fields=["image"])
+    with hr.Loader(dataset, batch_size, order=order, output=output) as loader:
         batches = iter(loader)
         next(batches)
         seconds = time.perf_counter() - begin

@@ -38,7 +38,7 @@ _STEAL_MAX = 0.02
 def _read(pack: Path, field: str, batch_size: int, seconds: float) -> dict[str, Any]:
     """Reads batches for about so long."""
     samples, size, waits = 0, 0, []
-    with hr.Loader(pack, batch_size, output="numpy", fields=[field]) as loader:
+    with hr.Loader(pack, batch_size, output=hr.Output("numpy", fields=[field])) as loader:
         begin = before = time.perf_counter()
         first = None
         while before - begin < seconds:

@@ -52,8 +52,8 @@ def measure(source: str, isolation: str, batch: int, batches: int) -> Cost:
     with hr.Loader(
         source,
         batch,
-        node_process=hr.NodeProcess() if isolation == "process" else None,
-        engine=hr.Engine(io="synthetic"),
+        job=hr.Job(node=hr.Node()) if isolation == "process" else None,
+        engine=hr.EngineOptions(io="synthetic"),
         output="numpy",
         memory="256MiB",
     ) as loader:

@@ -183,8 +183,9 @@ def _read(pack: Path, case: Case, plan: dict[str, Any], seed: int) -> dict[str, 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of labels, which lie in source order
         loader = hr.Loader(
-            pack, _READ_BATCH, output="numpy", fields=["image"], order=_order(case, plan),
-            seed=seed, epochs=3, memory=plan["peak"] + plan["largest_sample"] + _FLOW_BYTES,
+            pack, _READ_BATCH, output=hr.Output("numpy", fields=["image"]),
+            order=_order(case, plan), seed=seed, epochs=3,
+            memory=plan["peak"] + plan["largest_sample"] + _FLOW_BYTES,
         )  # fmt: skip
     with loader:
         for _ in range(3):

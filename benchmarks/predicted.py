@@ -147,7 +147,7 @@ def _run(facts: Facts, case: Case, seed: int, device: _harness.DeviceGroup) -> d
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of labels
         loader = hr.Loader(
-            facts.pack, _BATCH, output="numpy", fields=["image"], order=order, seed=seed,
+            facts.pack, _BATCH, output=hr.Output("numpy", fields=["image"]), order=order, seed=seed,
             epochs=_EPOCHS, memory=memory + tier_bytes,
             tiers=[hr.tiers.Ram(tier_bytes)] if tier_bytes else None,
         )  # fmt: skip

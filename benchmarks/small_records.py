@@ -34,7 +34,8 @@ _STEAL_MAX = 0.02
 def _load(pack: Path, order: str, batch_size: int, seconds: float) -> dict[str, Any]:
     """From the second epoch on: then nothing is made that is made once."""
     records = 0
-    with hr.Loader(pack, batch_size, order=order, output="numpy", fields=["record"]) as loader:
+    output = hr.Output("numpy", fields=["record"])
+    with hr.Loader(pack, batch_size, order=order, output=output) as loader:
         for (rows,) in loader:
             assert rows.shape[1] == _RECORD_BYTES
         begin = time.perf_counter()

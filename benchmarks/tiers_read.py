@@ -131,14 +131,14 @@ def _run_headrace(
     for group in groups:
         group.join()
     tier = hr.tiers.Ram(case.tier_bytes)
-    tiers = [tier if folder is None else hr.tiers.Ssd(folder, case.tier_bytes)]
+    kept = tier if folder is None else hr.tiers.Ssd(folder, case.tier_bytes)
     read: list[int] = []
     delivered = 0
     meter = _Meter(groups[1])
     with hr.Loader(
-        case.pack, _BATCH, output="numpy", fields=["image"], seed=case.seed, epochs=case.epochs,
-        memory=_FLOW_BYTES + (case.tier_bytes if folder is None else 0),
-        tiers=tiers, cache=hr.Cache(placement=placement),
+        case.pack, _BATCH, output=hr.Output("numpy", fields=["image"]), seed=case.seed,
+        epochs=case.epochs, memory=_FLOW_BYTES + (case.tier_bytes if folder is None else 0),
+        tiers=hr.Cache(kept, placement=placement),
     ) as loader:  # fmt: skip
         for _ in range(case.epochs):
             for (rows,) in loader:

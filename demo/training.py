@@ -90,8 +90,7 @@ class HeadraceSource:
             transform=hr.image.train(plan.image_side),
             epochs=epochs,
             seed=plan.seed,
-            output="torch",
-            ids=True,
+            output=hr.Output("torch", ids=True),
         )
 
     def epoch(self) -> Iterator[Batch]:

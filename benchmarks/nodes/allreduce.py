@@ -1,4 +1,4 @@
-"""What loading from other nodes costs training's own traffic, and what `Nodes.rate` saves.
+"""What loading from other nodes costs training's own traffic, and what `Node.rate` saves.
 
     python benchmarks/nodes/allreduce.py [--nodes 2] [--rounds 7] [--data FOLDER] [--quick]
 
@@ -8,7 +8,7 @@ the other, in three conditions, each once in a round, in random order:
 
 alone: nothing else.
 beside: each node takes batches as fast as it can, the samples from its own tier and the others'.
-with rate: the same with `Nodes(rate=)` of a quarter of the link.
+with rate: the same with `Node(rate=)` of a quarter of the link.
 
 The slow-down is the seconds of an allreduce over those of the same round alone: the median over the
 rounds, and its bootstrap 95 % interval. An allreduce needs the whole link, so with a share s of it

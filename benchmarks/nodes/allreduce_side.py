@@ -39,21 +39,24 @@ def make_loader(spec: dict[str, Any], number: int, rate: int | None) -> hr.Loade
     rank, world = dist.get_rank(), dist.get_world_size()
     hosts = [each.partition(":")[0] for each in os.environ["HEADRACE_CLUSTER_ADDRESSES"].split(",")]
     addresses = [f"{host}:{_PORT + number}" for host in hosts]
+    node = hr.Node(
+        local_rank=0,
+        local_world_size=1,
+        addresses=addresses,
+        open_network=True,
+        rate=rate,
+        answer_timeout=600,  # samples that a full link delays come late, and not from storage
+    )
     return hr.Loader(
         spec["pack"],
         spec["batch"],
         order="exact",
-        fields=["image"],
-        output="numpy",
+        output=hr.Output("numpy", fields=["image"]),
         drop_last=True,
-        engine=hr.Engine(prefetch=spec["ahead"]),
-        tiers=[hr.tiers.Ram(spec["tier_bytes"])],
+        engine=hr.EngineOptions(prefetch=spec["ahead"]),
         # One plan for all epochs: the next one moves samples between nodes, which storage gives.
-        cache=hr.Cache(horizon=1000),
-        sharding=hr.Sharding(rank=rank, world_size=world),
-        node_process=hr.NodeProcess(local_rank=0, local_world_size=1),
-        # What a full link delays comes late, and not from storage.
-        nodes=hr.Nodes(addresses=addresses, open_network=True, rate=rate, answer_timeout=600),
+        tiers=hr.Cache(hr.tiers.Ram(spec["tier_bytes"]), horizon=1000),
+        job=hr.Job(rank=rank, world_size=world, node=node),
     )
 
 

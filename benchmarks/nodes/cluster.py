@@ -15,7 +15,7 @@ cache, which nodes on one machine would share.
 `beside`: samples a second of `epoch` and of `exact`, each with a tier that the nodes share, and of
 torch's DataLoader, on 3 and 5 nodes. `scaling`: `exact` on 1 to 4 nodes. The first epoch, which
 fills the tiers, does not count. The rate of a job is that of its slowest node. `asks`: what
-`Nodes(ask="plan")` and `ask="progress"`, NoPFS's guess, cost in the epoch that fills the tiers and
+`Node(ask="plan")` and `ask="progress"`, NoPFS's guess, cost in the epoch that fills the tiers and
 in the next, by placement: `frequency` is NoPFS's.
 
 Goals: `epoch` at least 2 times torch's; `exact` on N nodes at least 0.9 of N times one node's.

@@ -15,26 +15,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sides import Meeting, cluster_nodes, cpu_s, torch_batches, used
+from sides import Meeting, cluster_node, cpu_s, torch_batches, used
 
 import headrace as hr
 
 
 def _loader(spec: dict[str, Any], node: int, nodes: int) -> hr.Loader[Any]:
+    this = cluster_node(nodes > 1, ask=spec.get("ask", "plan"))
     return hr.Loader(
         spec["pack"],
         spec["batch"],
         order=spec["kind"],
-        fields=[spec["field"]],
-        output="numpy",
+        output=hr.Output("numpy", fields=[spec["field"]]),
         drop_last=True,
         memory=spec["memory"],
-        engine=hr.Engine(prefetch=spec["ahead"]),
-        tiers=[hr.tiers.Ram(spec["tier_bytes"])],
-        placement=spec.get("placement", "coordinated"),
-        sharding=hr.Sharding(rank=node, world_size=nodes),
-        node_process=hr.NodeProcess(local_rank=0, local_world_size=1),
-        nodes=cluster_nodes(ask=spec.get("ask", "plan")) if nodes > 1 else None,
+        engine=hr.EngineOptions(prefetch=spec["ahead"]),
+        tiers=hr.Cache(
+            hr.tiers.Ram(spec["tier_bytes"]), placement=spec.get("placement", "coordinated")
+        ),
+        job=hr.Job(rank=node, world_size=nodes, node=this),
     )
 
 

@@ -49,11 +49,9 @@ def main(spec: dict[str, object]) -> None:
         int(str(spec["batch"])),
         order=order,
         memory=spec.get("memory"),  # type: ignore[arg-type]
-        ids=True,
-        output="numpy",
+        output=hr.Output("numpy", ids=True),
         epochs=1,
-        node_process=hr.NodeProcess(),
-        nodes=hr.Nodes(addresses=spec["addresses"], answer_timeout=600, rate=rate),  # type: ignore[arg-type]
+        job=hr.Job(node=hr.Node(addresses=spec["addresses"], answer_timeout=600, rate=rate)),  # type: ignore[arg-type]
     )
     begin = time.monotonic()
     samples, waits = _epoch(loader, float(str(spec.get("train", 0))))

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sides import Meeting, cluster_nodes, cpu_s, torch_batches, used
+from sides import Meeting, cluster_node, cpu_s, torch_batches, used
 
 import headrace as hr
 
@@ -38,15 +38,12 @@ def _loader(spec: dict[str, Any], node: int, nodes: int) -> hr.Loader[Any]:
         spec["pack"],
         spec["batch"],
         order=_order(spec, nodes),
-        fields=[spec["field"]],
-        output="numpy",
+        output=hr.Output("numpy", fields=[spec["field"]]),
         drop_last=True,
         memory=spec["memory"],
-        engine=hr.Engine(prefetch=spec["ahead"]),
+        engine=hr.EngineOptions(prefetch=spec["ahead"]),
         tiers=[hr.tiers.Ram(spec["tier_bytes"])] if spec["order"]["name"] in spec["tiered"] else [],
-        sharding=hr.Sharding(rank=node, world_size=nodes),
-        node_process=hr.NodeProcess(local_rank=0, local_world_size=1),
-        nodes=cluster_nodes() if spec["meet"] else None,
+        job=hr.Job(rank=node, world_size=nodes, node=cluster_node(spec["meet"])),
     )
 
 

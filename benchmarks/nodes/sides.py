@@ -104,9 +104,13 @@ class Shares:
         return iter(own)
 
 
-def cluster_nodes(**more: Any) -> hr.Nodes:
-    """As tools/cluster made them."""
-    return hr.Nodes(
+def cluster_node(meets: bool, **more: Any) -> hr.Node:
+    """A node of one rank; if it `meets` the others, at the addresses that tools/cluster chose."""
+    if not meets:
+        return hr.Node(local_rank=0, local_world_size=1)
+    return hr.Node(
+        local_rank=0,
+        local_world_size=1,
         addresses=os.environ["HEADRACE_CLUSTER_ADDRESSES"].split(","),
         listen=os.environ["HEADRACE_CLUSTER_LISTEN"],
         open_network=True,

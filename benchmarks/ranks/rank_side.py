@@ -18,20 +18,17 @@ import headrace as hr
 def _loader(spec: dict[str, Any]) -> hr.Loader[Any]:
     rank, ranks = spec["rank"], spec["ranks"]
     transform = hr.image.train(224, mean=None, std=None, dtype="uint8", layout="NHWC")
+    node = hr.Node(local_rank=rank, local_world_size=ranks) if spec["shared"] else None
     return hr.Loader(
         spec["pack"],
         spec["batch"],
         order=spec["order"],
         transform=transform if spec["images"] else None,
-        fields=["image"],
-        output="numpy",
+        output=hr.Output("numpy", fields=["image"]),
         epochs=spec["epochs"],
         memory=spec["memory"],
         tiers=[hr.tiers.Ram(spec["tier_bytes"])] if spec["tier_bytes"] else None,
-        sharding=hr.Sharding(rank=rank, world_size=ranks),
-        node_process=hr.NodeProcess(local_rank=rank, local_world_size=ranks)
-        if spec["shared"]
-        else None,
+        job=hr.Job(rank=rank, world_size=ranks, node=node),
     )
 
 

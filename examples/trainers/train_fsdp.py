@@ -17,7 +17,7 @@ loader = hr.Loader(
     "images",
     batch_size=16,
     transform=hr.image.train(64),
-    sharding=hr.Sharding(mesh=mesh["dp"]),  # ranks of a "tp" group get the same batches
+    job=hr.Job(mesh=mesh["dp"]),  # ranks of a "tp" group get the same batches
 )
 for _ in range(2):
     for images, labels in loader:

@@ -30,7 +30,7 @@ loader = hr.Loader(
     "images",
     batch_size=16,
     transform=hr.image.train(64),
-    fields={"images": "image", "labels": "label"},
+    output=hr.Output(fields={"images": "image", "labels": "label"}),
 )
 checkpoint = get_last_checkpoint("run") if Path("run").exists() else None
 LoaderTrainer(Model(), arguments).train(resume_from_checkpoint=checkpoint)

@@ -38,8 +38,7 @@ def epochs(task: common.Task) -> Iterator[Iterator[common.Batch]]:
         task.batch,
         order=task.settings["order"],
         transform=transform if task.images else None,
-        fields=["record" if records else "image"],
-        output="numpy",
+        output=hr.Output("numpy", fields=["record" if records else "image"]),
         epochs=task.settings["epochs"],
     ) as loader:
         while True:
