@@ -43,9 +43,11 @@ addresses = os.environ["ADDRESSES"].split(",")
 rank = int(os.environ["RANK"])
 with hr.Loader(
     sys.argv[1], 4, transform=hr.image.train(8), output="numpy", tiers=[hr.tiers.Ram("16MiB")],
-    sharding=hr.Sharding(rank=rank, world_size=2),
-    node_process=hr.NodeProcess(local_rank=0, local_world_size=1),
-    nodes=hr.Nodes(addresses=addresses),
+    job=hr.Job(
+        rank=rank,
+        world_size=2,
+        node=hr.Node(local_rank=0, local_world_size=1, addresses=addresses),
+    ),
 ) as loader:
     for _ in range(2):
         assert len(list(loader)) == len(loader)
@@ -79,7 +81,7 @@ class Trial:
         assert sorted(seen) == list(range(len(pixels))), seen
 
     def loader(self, source: Path, transform: Any, **options: Any) -> Any:
-        return hr.Loader(source, 7, transform=transform, ids=True, output="numpy", **options)
+        return hr.Loader(source, 7, transform=transform, output=hr.Output("numpy", ids=True), **options)
 
     def surroundings(self) -> str:
         assert Path(hr.__file__).is_relative_to(sys.prefix), hr.__file__
@@ -130,7 +132,7 @@ class Trial:
         return "2 processes ran a Python transform"
 
     def process(self) -> str:
-        with self.loader(self.images, self.decode, node_process=hr.NodeProcess()) as loader:
+        with self.loader(self.images, self.decode, job=hr.Job(node=hr.Node())) as loader:
             batches = iter(loader)
             first = next(batches)
             (node,) = children(NODE)

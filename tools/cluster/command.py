@@ -39,7 +39,7 @@ LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT), HEADRACE_TO
   HEADRACE_CLUSTER_ADDRESSES  where the nodes reach each other, by commas
   HEADRACE_CLUSTER_LISTEN     where this one listens
 
-for hr.Nodes(addresses=..., listen=..., open_network=True). If a rank fails, the others are ended.
+for hr.Node(addresses=..., listen=..., open_network=True). If a rank fails, the others are ended.
 Nothing is left at the end: processes, namespaces, control groups.
 
   python tools/cluster run -n 3 --link 1Gbit --storage 200MB/s -- python train.py
