@@ -107,7 +107,7 @@ nb::object TextOf(const PyBatch& self, const BatchField& field, std::size_t slot
   const nb::python_error error;
   ThrowStatus(
       DataLoss("epoch {} step {} sample {} field {}: its text is not UTF-8 ({}); write it "
-               "as UTF-8, or leave the field out with fields=",
+               "as UTF-8, or leave the field out with Output.fields",
                self.batch->epoch, self.batch->step, Raw(self.batch->samples[slot]), field.name,
                error.what()));
 }
@@ -257,7 +257,7 @@ class PyLoader {
       if (remote != nullptr) return remote->ConnectNodes(std::move(group));
       return Status(
           StatusCode::kFailedPrecondition,
-          "connecting nodes: there is no node process; make the loader with node_process=True");
+          "connecting nodes: there is no node process; give the loader job=hr.Job(node=hr.Node())");
     }));
   }
 

@@ -17,7 +17,7 @@ from typing import Any
 import headrace as hr
 from headrace._observe import stats
 from headrace._observe.figures import declared
-from headrace._options.groups import GROUPS, described
+from headrace._options.groups import described, group_forms
 
 DOCS = Path(__file__).parents[1] / "docs"
 SECTION = "## Reference\n"
@@ -93,9 +93,9 @@ def options() -> Iterator[str]:
     """Of docs/loader.md."""
     head = ("option", "default", "what it is")
     yield from _table(head, _options(hr.Loader, inspect.unwrap(hr.Loader.__init__)))
-    for argument, kind in GROUPS.items():
-        first = inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]
-        yield from (f"`{argument}=hr.{kind.__name__}(...)`: {first}", "")
+    for form, kind in group_forms():
+        first = _joined(inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0])
+        yield from (f"`{form.format('...')}`: {first}", "")
         yield from _table(head, _options(kind, kind))
 
 

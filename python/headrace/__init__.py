@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from headrace._dataset import Dataset
     from headrace._dataset import open_dataset as open
     from headrace._loader import Loader
-    from headrace._options.groups import Cache, Engine, NodeProcess, Nodes, Sharding, Workers
+    from headrace._options.groups import Cache, EngineOptions, Job, Node, Output, Workers
     from headrace._show.batch import show
-    from headrace._signature import Batch
+    from headrace._signature import Fields
     from headrace._workers import Padded, Sample
     from headrace.errors import HeadraceError
     from headrace.formats._base.findings import Finding
@@ -34,18 +34,18 @@ logging.getLogger("headrace").addHandler(logging.NullHandler())  # Silent unless
 __version__: str = _core.version
 
 __all__ = [
-    "Batch",
     "Cache",
     "Dataset",
-    "Engine",
+    "EngineOptions",
+    "Fields",
     "Finding",
     "HeadraceError",
+    "Job",
     "Loader",
-    "NodeProcess",
-    "Nodes",
+    "Node",
+    "Output",
     "Padded",
     "Sample",
-    "Sharding",
     "Workers",
     "__version__",
     "audio",
@@ -60,18 +60,18 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Batch": "._signature",
     "Cache": "._options.groups",
     "Dataset": "._dataset",
-    "Engine": "._options.groups",
+    "EngineOptions": "._options.groups",
+    "Fields": "._signature",
     "Finding": ".formats._base.findings",
     "HeadraceError": ".errors",
+    "Job": "._options.groups",
     "Loader": "._loader",
-    "NodeProcess": "._options.groups",
-    "Nodes": "._options.groups",
+    "Node": "._options.groups",
+    "Output": "._options.groups",
     "Padded": "._workers",
     "Sample": "._workers",
-    "Sharding": "._options.groups",
     "Workers": "._options.groups",
     "audio": "",
     "errors": "",

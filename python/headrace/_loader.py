@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, Literal, NoReturn, Self
+from typing import Any, Generic, NoReturn, Self
 
 from headrace import _signature as signature
 from headrace._dataset import Dataset, check_has_samples
@@ -20,10 +20,9 @@ from headrace._loading.session import Session
 from headrace._names import OrderName
 from headrace._options.groups import (
     Cache,
-    Engine,
-    NodeProcess,
-    Nodes,
-    Sharding,
+    EngineOptions,
+    Job,
+    Output,
     Workers,
     group,
     spellings,
@@ -32,7 +31,7 @@ from headrace._process.tracebacks import release
 from headrace._workers import Transform, Transformer
 from headrace.formats._files.nested import Nesting
 from headrace.orders import Order
-from headrace.tiers import Tier
+from headrace.tiers import Part, Tier
 
 
 class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signature.PublicHelp):
@@ -55,26 +54,21 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         drop_last: drop the last batch if it is smaller.
         transform: one of `headrace.image` or `headrace.audio`, or a dict of them by field; or a
             Python callable, which gets a `headrace.Sample`; or a pair. Default: nothing is decoded.
-        decode: False: a Python callable gets encoded bytes; True: `collate_fn` gets decoded images.
-        fields: names of the fields, in this order; default: all. {name: field} makes batches dicts.
         sampler, batch_sampler: as torch's: an iterable of sample numbers, or of batches of them.
         epochs: number of epochs of the run, if known: nothing is read ahead after the last.
-        memory: limit of the loader's memory: bytes, "4GiB", or "20%" of the machine's. Default: as
-            much as is useful, at most a quarter of the machine's.
+        memory: limit of the loader's memory: bytes, "4GiB", or "20%" of the machine's; or a part of
+            a `headrace.tiers.Budget`, with its tiers. Default: as much as is useful, at most a
+            quarter of the machine's.
         threads: number of threads that decode; default: one per usable core.
         tiers: where to keep samples between epochs: one of `headrace.tiers`, or a list, fastest
-            first.
+            first; or a `headrace.Cache`, which says, too, which samples they keep.
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
-        ragged: if rows differ in shape: "list" (default), "pad", "error" (a callable's default).
         on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
         output: "torch" tensors, "numpy" or "jax" arrays, or "dlpack" exporters; "auto": torch if
-            installed, otherwise NumPy.
-        ids: add the samples' numbers as a field, `sample_id`; a pack numbers its samples anew.
-        cache: `headrace.Cache`: which samples tiers keep.
-        sharding: `headrace.Sharding`: rank and world size; which ranks get the same batches.
-        node_process: `headrace.NodeProcess`: one engine for all ranks of this machine.
-        nodes: `headrace.Nodes`: how several machines give each other what their tiers hold.
-        engine: `headrace.Engine`: how it reads, verifies, prefetches, and is monitored.
+            installed, otherwise NumPy. Or a `headrace.Output`, which says, too, what batches hold:
+            which fields, decoded or not, with the samples' numbers or not.
+        job: `headrace.Job`: rank and world size; which ranks get the same batches; its machines.
+        engine: `headrace.EngineOptions`: how it reads, verifies, prefetches, and is monitored.
 
     Raises `InvalidArgumentError`, which names the invalid argument; and what `open` raises.
     """
@@ -93,24 +87,17 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         seed: int = 0,
         drop_last: bool = False,
         transform: Transform = None,
-        decode: bool | None = None,
-        fields: Iterable[str] | Mapping[str, str] | None = None,
         sampler: Iterable[Any] | None = None,
         batch_sampler: Iterable[Iterable[Any]] | None = None,
         epochs: int | None = None,
-        memory: int | str | None = None,
+        memory: int | str | Part | None = None,
         threads: int | None = None,
-        tiers: Tier | Iterable[Tier] | None = None,
+        tiers: Tier | Iterable[Tier] | Cache | None = None,
         workers: int | Workers | None = None,
-        ragged: signature.Ragged | None = None,
         on_error: signature.OnError = "raise",
-        output: signature.Output = "auto",
-        ids: bool = False,
-        cache: Cache | None = None,
-        sharding: Sharding | None = None,
-        node_process: NodeProcess | Literal[False] | None = None,
-        nodes: Nodes | None = None,
-        engine: Engine | None = None,
+        output: signature.Arrays | Output = "auto",
+        job: Job | None = None,
+        engine: EngineOptions | None = None,
     ) -> None:
         given = LoaderArguments(
             batch_size=batch_size,
@@ -119,8 +106,6 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
             seed=seed,
             drop_last=drop_last,
             transform=transform,
-            decode=decode,
-            fields=fields,
             sampler=sampler,
             batch_sampler=batch_sampler,
             epochs=epochs,
@@ -128,14 +113,9 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
             threads=threads,
             tiers=tiers,
             workers=workers,
-            ragged=ragged,
             on_error=on_error,
             output=output,
-            ids=ids,
-            cache=cache,
-            sharding=sharding,
-            node_process=node_process,
-            nodes=nodes,
+            job=job,
             engine=engine,
         )
         found = opened(dataset)
@@ -144,20 +124,20 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         options, python = resolved.options, resolved.python
         self._convert = converter(output)
         self._batch = resolved.batch
-        self._joined = joins(resolved.kinds, ragged) if python is None else {}
+        self._joined = joins(resolved.kinds, resolved.output.ragged) if python is None else {}
         self._transformer = (
-            Transformer(python, options.seed, self._convert, resolved.ids, self._batch)
+            Transformer(python, options.seed, self._convert, resolved.output.ids, self._batch)
             if python
             else None
         )
         session = Session(found, resolved, self._transformer)
         delivers = Delivered.by(session.core.schema, resolved)
         feed = EpochFeed(found, session, resolved, delivers)
-        engine = group("engine", engine, Engine)
+        engine = group("engine", engine, EngineOptions)
         super().__init__(feed, data_facts(found, resolved), engine.profile)
         self._nesting = Nesting([name for name, *_ in delivers.schema])
         try:
-            warn_of_data(found, feed.core, options, python, fields)
+            warn_of_data(found, feed.core, options, python, resolved.output.fields)
             self._monitor = watch(self, engine.monitor, session.job)
         except BaseException:  # Whoever keeps it keeps this frame.
             feed.close()

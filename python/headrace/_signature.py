@@ -14,7 +14,7 @@ from headrace._units import counted
 from headrace.errors import InvalidArgumentError
 
 OnError = Literal["raise", "substitute"]
-Output = Literal["auto", "torch", "numpy", "jax", "dlpack"]
+Arrays = Literal["auto", "torch", "numpy", "jax", "dlpack"]
 WorkerStart = Literal["spawn", "fork", "forkserver"]
 Ragged = Literal["error", "pad", "list"]
 
@@ -28,10 +28,10 @@ else:
     Field_co = TypeVar("Field_co", covariant=True)
 
 
-class Batch(Protocol[Field_co]):
+class Fields(Protocol[Field_co]):
     """A batch, as a type checker knows it: a tuple of fields, that may be named.
 
-    >>> loader: hr.Loader[hr.Batch[torch.Tensor]] = hr.Loader(path, transform=..., output="torch")
+    >>> loader: hr.Loader[hr.Fields[torch.Tensor]] = hr.Loader(path, transform=..., output="torch")
 
     Says what each field is: by default `Any`, as one may be a tensor, another a list of them.
     Where a Python transform makes something else of a batch, say what: ``hr.Loader[dict[str,
@@ -45,7 +45,7 @@ class Batch(Protocol[Field_co]):
 
 
 if TYPE_CHECKING:
-    Made = TypeVar("Made", default=Batch[Any])
+    Made = TypeVar("Made", default=Fields[Any])
 else:
     Made = TypeVar("Made")
 
@@ -75,14 +75,14 @@ OF_TORCH = {
     "pin_memory": _DEVICE,
     "pin_memory_device": _DEVICE,
     "prefetch_factor": (
-        "Engine.prefetch is how many batches are worked on ahead, in all and not for each worker; "
-        "by default only memory= limits it: leave it out, or write "
-        "engine=hr.Engine(prefetch={given})"
+        "EngineOptions.prefetch is how many batches are worked on ahead, in all and not for each "
+        "worker; by default only memory= limits it: leave it out, or write "
+        "engine=hr.EngineOptions(prefetch={given})"
     ),
     "persistent_workers": "workers always live as long as the loader; leave it out",
     "timeout": (
         "a worker or a node process that dies is an error at once, and Ctrl-C ends any wait; leave "
-        "it out (NodeProcess.start_timeout is for ranks of a node that never come)"
+        "it out (Node.start_timeout is for ranks of a node that never come)"
     ),
     "generator": (
         "seed= decides the order and the random transforms, the same for any number of workers; "
@@ -113,9 +113,11 @@ def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def named_fields(cls: C) -> C:
-    """The class, a dataclass for one, whose constructor does as `named_arguments` says."""
+    """The class, a dataclass for one, whose constructor does as `named_arguments` says; of names
+    that it had earlier it says what the class has as `_hints`."""
     constructed: Any = cls
-    constructed.__init__ = named_arguments(constructed.__init__)
+    hints: Mapping[str, str] = getattr(cls, "_hints", {})
+    constructed.__init__ = _checked(constructed.__init__, hints, {})
     return cls
 
 
@@ -177,9 +179,8 @@ def _advice(
     import difflib  # It takes long to import.
 
     near = difflib.get_close_matches(name, [*names, *spellings], n=1)
-    if near and near[0] in spellings:
-        return f"unexpected keyword {name!r}; did you mean {spellings[near[0]]}?"
     if near:
-        return f"unexpected keyword {name!r}; did you mean {near[0]!r}?"
+        meant = repr(near[0]) if near[0] in names else spellings[near[0]]
+        return f"unexpected keyword {name!r}; did you mean {meant}?"
     there = f"there are {', '.join(names)}" if names else _NO_ARGUMENTS
     return f"unexpected keyword {name!r}; {there}"

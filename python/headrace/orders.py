@@ -180,7 +180,7 @@ class Redox(Order):
             in the papers' own runs; by default rank by rank.
         fill_ahead: refused if true: an epoch would depend on all before.
         block_samples: samples in a chunk; by default the dataset's own blocks, or as many as make a
-            read that is fast by `Engine(profile=)`, or runs of about 1 MiB.
+            read that is fast by `EngineOptions(profile=)`, or runs of about 1 MiB.
     """
 
     added: ClassVar[Mapping[str, int | str]] = {

@@ -201,8 +201,8 @@ class Budget:
     """Memory and tiers shared by several loaders, such as training and validation.
 
     >>> budget = hr.tiers.Budget(memory="8GiB", tiers=[hr.tiers.Ram("4GiB")])
-    >>> train = hr.Loader(train_set, cache=hr.Cache(budget=budget.part("train", 0.9)))
-    >>> valid = hr.Loader(valid_set, cache=hr.Cache(budget=budget.part("valid", 0.1)))
+    >>> train = hr.Loader(train_set, memory=budget.part("train", 0.9))
+    >>> valid = hr.Loader(valid_set, memory=budget.part("valid", 0.1))
 
     Each part has its share of the memory and of every tier, in a subfolder of its name. The parts
     of all open loaders together never exceed the whole.

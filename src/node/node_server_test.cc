@@ -488,7 +488,7 @@ TEST_F(NodeServerTest, RanksThatNeverComeEndTheWaitOfAllThatAreThereAndAreNamed)
     EXPECT_EQ(told.message(),
               "starting epoch 0 step 0 of job 'job': rank 0 waited 601 s for local rank 1, 3 of 4, "
               "which made no loader: make the same loaders on every rank of the node, in the same "
-              "order, or raise NodeProcess.start_timeout");
+              "order, or raise Node.start_timeout");
   }
   EXPECT_EQ(waiting->stats().value().awaited, std::vector<std::uint32_t>());
   waiting.reset();

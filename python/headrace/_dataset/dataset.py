@@ -114,7 +114,7 @@ class Dataset:
         """The names of a sample's parts, in the order of batches and samples: ("image", "label").
 
         That is the order of the data's schema. Where they have none (tars, HDF5, ...), data come
-        before labels. `Loader(fields=)` has another.
+        before labels. `Output(fields=...)` has another.
         """
         return self._nesting.names
 

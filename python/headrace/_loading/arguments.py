@@ -60,8 +60,8 @@ def swapped_fields(dataset: Dataset) -> str | None:
     return (
         f"a batch of {dataset.path} has {first.name!r} first, then {second.name!r}, as the data "
         "have them: for the other order, as a loop over images and labels has it, give the loader "
-        f"fields=({second.name!r}, {first.name!r}); to keep this one, fields=({first.name!r}, "
-        f"{second.name!r})"
+        f"output=hr.Output(fields=({second.name!r}, {first.name!r})); to keep this one, "
+        f"output=hr.Output(fields=({first.name!r}, {second.name!r}))"
     )
 
 
@@ -194,15 +194,15 @@ def _of_python(dataset: Any) -> str:
 def field_names(dataset: Dataset, fields: Iterable[str] | None) -> list[str]:
     if fields is None:
         return list(dataset.fields)
-    names = items("fields", fields, "names of fields")
+    names = items("Output.fields", fields, "names of fields")
     for name in names:
         if name not in dataset.fields:
             raise InvalidArgumentError(
-                f"fields: got {name!r}; the dataset has {', '.join(dataset.fields)}"
+                f"Output.fields: got {name!r}; the dataset has {', '.join(dataset.fields)}"
             )
     if not names or len(set(names)) != len(names):
         raise InvalidArgumentError(
-            f"fields: got {names!r}, must be names, each once; leave it out for all"
+            f"Output.fields: got {names!r}, must be names, each once; leave it out for all"
         )
     return names
 
@@ -214,8 +214,8 @@ def wanted_fields(fields: Any, *, ids: bool) -> tuple[Iterable[str] | None, tupl
     keys = tuple(fields)
     if not all(isinstance(key, str) for key in keys) or (ids and SAMPLE_ID in keys):
         raise InvalidArgumentError(
-            f"fields: got {shown(fields)}, must be the field of each name that a batch is to have, "
-            "as fields={'pixel_values': 'image', 'labels': 'label'}"
+            f"Output.fields: got {shown(fields)}, must be the field of each name that a batch is "
+            "to have, as hr.Output(fields={'pixel_values': 'image', 'labels': 'label'})"
             + (f"; {SAMPLE_ID} is the name that ids=True gives" if ids else "")
         )
     return list(fields.values()), keys
@@ -225,9 +225,9 @@ def check_names_fields(keys: tuple[str, ...] | None, python: WorkerOptions | Non
     """Raises if a function of the user decides what batches hold, and so do names."""
     if keys is not None and python is not None and not python.are_fields:
         raise InvalidArgumentError(
-            "fields: got a dict, which names what batches hold, and a Python function, which "
-            "decides that, too: return a dict from the function, and write "
-            "fields=[...], or leave it out"
+            "Output.fields: got a dict, which names what batches hold, and a Python function, "
+            "which decides that, too: return a dict from the function, and write "
+            "hr.Output(fields=[...]), or leave it out"
         )
 
 
@@ -299,7 +299,10 @@ def _no_images(dataset: Dataset, names: list[str]) -> InvalidArgumentError:
     left_out = [each for each in dataset.fields if dataset.kind(each) == "image"]
     more = f"; {_BY_FUNCTION}"
     if left_out:
-        more = f": {left_out[0]!r} is one, which fields= leaves out; add it, or leave transform out"
+        more = (
+            f": {left_out[0]!r} is one, which Output.fields leaves out; add it, or leave transform "
+            "out"
+        )
     elif any(is_sound(each, dataset.kind(each)) for each in names):
         more += "; for sounds there is headrace.audio (`headrace docs audio`)"
     return InvalidArgumentError(
@@ -333,11 +336,12 @@ def _refuse_masks(dataset: Dataset, names: list[str], images: list[str]) -> None
     if not masks:
         return
     kept = tuple(each for each in names if each not in masks)
-    leave_out = f"leave it out with fields={kept!r}" if kept else "leave transform out"
+    leave_out = f"leave it out with hr.Output(fields={kept!r})" if kept else "leave transform out"
     raise InvalidArgumentError(
         f"transform of {masks[0]!r}: by its name the pixels of its images are numbers of classes, "
         f"which an image transform would mix, in three channels; {leave_out}, or transform images "
-        "and masks alike in a Python function, with decode=False (`headrace docs workers`)"
+        "and masks alike in a Python function, with hr.Output(decode=False) (`headrace docs "
+        "workers`)"
     )
 
 
@@ -402,6 +406,6 @@ def check_sampler_fits(order: Order, place: NodePlace | None) -> None:
         )
     if place is not None and place.local_world_size > 1:
         raise InvalidArgumentError(
-            f"sampler with node_process= and {place.local_world_size} ranks on this node: each has "
-            "a sampler of its own; leave one of them out"
+            f"sampler with a node process and {place.local_world_size} ranks on this node: each "
+            "has a sampler of its own; leave one of them out"
         )

@@ -58,7 +58,7 @@ class Delivered:
             resolved.kinds,
             schema,
             resolved.native,
-            resolved.ids,
+            resolved.output.ids,
             resolved.python is not None,
             resolved.options.seed,
             resolved.keys,

@@ -199,7 +199,7 @@ def watch(
     """
     if monitor is None:
         monitor = _asked_by_environment()
-    if not flag("Engine.monitor", monitor):
+    if not flag("EngineOptions.monitor", monitor):
         return None
     found = weakref.ref(loader)  # The monitor's thread must not keep the loader alive.
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from headrace import _core
 from headrace import _signature as signature
@@ -38,16 +38,16 @@ from headrace._nodes.plan import (
     options_for_nodes,
     what_nodes_share,
 )
-from headrace._nodes.process import NodePlace, chosen_process, node_place
+from headrace._nodes.process import NodePlace, chosen_node, node_place
 from headrace._nodes.ranks import Ranks
 from headrace._options.groups import (
     Cache,
-    Engine,
-    NodeProcess,
-    Nodes,
-    Sharding,
+    EngineOptions,
+    Job,
+    Output,
     Workers,
     group,
+    group_or_first,
 )
 from headrace._workers import (
     Transform,
@@ -64,6 +64,7 @@ from headrace.formats._base.outside import check_outside
 from headrace.orders import Order, as_order, core_order
 from headrace.tiers import (
     PLACEMENTS,
+    Budget,
     CoreTier,
     Part,
     Tier,
@@ -87,24 +88,17 @@ class LoaderArguments:
     seed: int = 0
     drop_last: bool = False
     transform: Transform = None
-    decode: bool | None = None
-    fields: Iterable[str] | Mapping[str, str] | None = None
     sampler: Iterable[Any] | None = None
     batch_sampler: Iterable[Iterable[Any]] | None = None
     epochs: int | None = None
-    memory: int | str | None = None
+    memory: int | str | Part | None = None
     threads: int | None = None
-    tiers: Tier | Iterable[Tier] | None = None
+    tiers: Tier | Iterable[Tier] | Cache | None = None
     workers: int | Workers | None = None
-    ragged: signature.Ragged | None = None
     on_error: signature.OnError = "raise"
-    output: signature.Output = "auto"
-    ids: bool = False
-    cache: Cache | None = None
-    sharding: Sharding | None = None
-    node_process: NodeProcess | Literal[False] | None = None
-    nodes: Nodes | None = None
-    engine: Engine | None = None
+    output: signature.Arrays | Output = "auto"
+    job: Job | None = None
+    engine: EngineOptions | None = None
 
     @property
     def is_sampled(self) -> bool:
@@ -133,12 +127,12 @@ class Resolved:
     """The part of the transform that the core applies."""
     python: WorkerOptions | None
     """The part that the user's functions apply."""
-    ids: bool
+    output: Output
 
     @property
     def batch(self) -> Callable[..., Any]:
         """Makes a batch of its fields, and of the numbers of its samples."""
-        names = [*(self.keys or self.kinds), *([SAMPLE_ID] if self.ids else [])]
+        names = [*(self.keys or self.kinds), *([SAMPLE_ID] if self.output.ids else [])]
         return batch_type(names) if self.keys is None else dict_type(names)
 
 
@@ -148,14 +142,14 @@ def resolve(dataset: Dataset, given: LoaderArguments) -> Resolved:
     Raises InvalidArgumentError, which names the invalid argument.
     """
     order = as_order(given.order)
-    ranks = Ranks(group("sharding", given.sharding, Sharding), with_sampler=given.is_sampled)
+    job = group("job", given.job, Job)
+    ranks = Ranks(job, with_sampler=given.is_sampled)
     check_samplers(given.sampler, given.batch_sampler, given.batch_size, given.drop_last)
-    ids = flag("ids", given.ids)
-    names, keys = wanted_fields(given.fields, ids=ids)
+    output = group_or_first(given.output, Output)
+    ids = flag("Output.ids", output.ids)
+    names, keys = wanted_fields(output.fields, ids=ids)
     kinds = batch_kinds(field_kinds(dataset, names), given.transform)
-    native, python = split_transform(
-        given.transform, kinds, decode=given.decode, workers=given.workers, ragged=given.ragged
-    )
+    native, python = split_transform(given.transform, kinds, workers=given.workers, output=output)
     check_names_fields(keys, python)
     options = core_options(
         dataset,
@@ -167,10 +161,10 @@ def resolve(dataset: Dataset, given: LoaderArguments) -> Resolved:
         order=core_order(order, dataset),
     )
     shared = what_nodes_share(options)
-    process = chosen_process(given.node_process, ranks, shared, given.is_sampled)
-    place = node_place(process, ranks)
+    node = chosen_node(job.node, ranks, shared, given.is_sampled)
+    place = node_place(node, ranks)
     check_order_nodes(options.order, ranks, place)
-    nodes = node_plan(given.nodes, ranks, place, shared)
+    nodes = node_plan(node, ranks, place, shared)
     source = None
     if given.is_sampled:
         check_sampler_fits(order, place)
@@ -184,13 +178,13 @@ def resolve(dataset: Dataset, given: LoaderArguments) -> Resolved:
         ranks=ranks,
         place=place,
         nodes=nodes,
-        part=group("cache", given.cache, Cache).budget,
+        part=given.memory if isinstance(given.memory, Part) else None,
         source=source,
         kinds=kinds,
         keys=keys,
         native=native,
         python=python,
-        ids=ids,
+        output=output,
     )
 
 
@@ -212,33 +206,30 @@ def core_options(
 
     Raises InvalidArgumentError, which names the invalid argument.
     """
-    cache, engine = group("cache", given.cache, Cache), group("engine", given.engine, Engine)
-    choice("Engine.io", engine.io, tuple(_core.stores()))
+    cache, engine = group_or_first(given.tiers, Cache), group("engine", given.engine, EngineOptions)
+    choice("EngineOptions.io", engine.io, tuple(_core.stores()))
     choice("on_error", given.on_error, signature.words(signature.OnError))
     kinds = _core_fields(dataset, given.on_error, fields, native, python)
-    job = _job(given, ranks or Ranks(given.sharding))
+    job = _job(given, ranks or Ranks(given.job))
     members: dict[str, Any] = {
-        "memory_bytes": memory_bytes(given.memory),
+        "memory_bytes": _memory_bytes(given.memory),
         "threads": 0 if given.threads is None else integer("threads", given.threads, 1, 1024),
         "io": engine.io,
         "on_error": _core.OnError[given.on_error.upper()],
-        "verify": flag("Engine.verify", engine.verify),
+        "verify": flag("EngineOptions.verify", engine.verify),
     }
     if engine.prefetch is not None:
-        members["prefetch"] = integer("Engine.prefetch", engine.prefetch, 1, 4096)
+        members["prefetch"] = integer("EngineOptions.prefetch", engine.prefetch, 1, 4096)
     if order is None:
         order = core_order(as_order(given.order), dataset)
-    if cache.budget is not None:
-        _check_part(cache.budget, given.memory, given.tiers)
-        members["memory_bytes"] = cache.budget.memory
     if tiers is None:
-        tiers = _loader_tiers(dataset, given.tiers, cache.budget)
+        tiers = _loader_tiers(dataset, cache, given.memory)
     members["tiers"] = _placed(tiers, cache, job["epochs"])
     if engine.profile is not None:
         members |= _measured(profile_with_tiers(_machine(engine.profile), list(tiers)))
     if not isinstance(engine.schedule, (str, os.PathLike)):
         raise InvalidArgumentError(
-            f"Engine.schedule: got {engine.schedule!r}, must be the name of a policy, or a "
+            f"EngineOptions.schedule: got {engine.schedule!r}, must be the name of a policy, or a "
             "file that `headrace plan --schedule` wrote"
         )
     return _core.LoaderOptions(
@@ -246,7 +237,8 @@ def core_options(
         job=job,
         order=order,
         remedies=dict(zip(_REMEDIES, remedies(dataset.format_row, dataset.index), strict=True)),
-        schedule=given_path("Engine.schedule", engine.schedule),  # The core checks the names.
+        # The core checks names.
+        schedule=given_path("EngineOptions.schedule", engine.schedule),
         **members,
         **options_for_workers(python),
     )
@@ -299,16 +291,21 @@ def _job(given: LoaderArguments, ranks: Ranks) -> dict[str, Any]:
 
 
 def _loader_tiers(
-    dataset: Dataset, tiers: Tier | Iterable[Tier] | None, budget: Part | None
+    dataset: Dataset, cache: Cache, memory: int | str | Part | None
 ) -> Sequence[CoreTier]:
     """The tiers of a loader, whose folders are made, or those of its part of a budget."""
     images = image_folder(dataset)
-    if budget is None:
-        return core_tiers(tiers, images=images)
-    for tier in budget.tiers:
+    if not isinstance(memory, Part):
+        return core_tiers(cache.tiers, images=images)
+    if cache.tiers is not None:
+        raise InvalidArgumentError(
+            f"memory: {memory} has the budget's tiers, too: leave tiers out, or give "
+            "tiers=hr.Cache(placement=...) without tiers"
+        )
+    for tier in memory.tiers:
         if tier.path:  # A budget made its tiers without this check.
             check_outside("tiers: folder", tier.path, images, is_folder=True)
-    return budget.tiers
+    return memory.tiers
 
 
 def _placed(tiers: Sequence[CoreTier], cache: Cache, epochs: int) -> dict[str, Any]:
@@ -317,12 +314,12 @@ def _placed(tiers: Sequence[CoreTier], cache: Cache, epochs: int) -> dict[str, A
     choice("Cache.placement", placement, PLACEMENTS)
     if not tiers and needs_tiers(placement):
         raise InvalidArgumentError(
-            f"Cache(placement={placement!r}) without tiers=: there is nothing to place; say what "
-            'may be used, as tiers=[headrace.tiers.Ram("4GiB")]'
+            f"Cache(placement={placement!r}) without tiers: there is nothing to place; say what "
+            f'may be used, as tiers=hr.Cache(hr.tiers.Ram("4GiB"), placement={placement!r})'
         )
     if not tiers and horizon is not None:
         raise InvalidArgumentError(
-            f"Cache(horizon={horizon!r}) without tiers=: only what is kept is planned ahead; leave "
+            f"Cache(horizon={horizon!r}) without tiers: only what is kept is planned ahead; leave "
             "it out"
         )
     placed: dict[str, Any] = {
@@ -348,8 +345,8 @@ def profile_learned(
     """The loader's profile, with the preprocessing times that the loader measured."""
     if profile is None:
         raise FailedPreconditionError(
-            "saving a profile: the loader was made without Engine.profile, so there is none to add "
-            "to; measure one with `headrace profile`"
+            "saving a profile: the loader was made without EngineOptions.profile, so there is none "
+            "to add to; measure one with `headrace profile`"
         )
     rows = tuple(machines.Preprocess(*row) for row in core.decode_times())
     return dataclasses.replace(_machine(profile), preprocess=rows)
@@ -360,18 +357,19 @@ def _machine(profile: Any) -> machines.MachineProfile:
         return profile
     if not isinstance(profile, (str, os.PathLike)):
         raise InvalidArgumentError(
-            f"Engine.profile: got {profile!r}, must be what headrace.profile.load() returns, or "
-            "a file"
+            f"EngineOptions.profile: got {profile!r}, must be what headrace.profile.load() "
+            "returns, or a file"
         )
     return machines.load(profile)
 
 
-def _check_part(
-    budget: Part, memory: int | str | None, tiers: Tier | Iterable[Tier] | None
-) -> None:
-    if not isinstance(budget, Part):
+def _memory_bytes(memory: int | str | Part | None) -> int:
+    """The limit of the loader's memory; 0: its default."""
+    if isinstance(memory, Part):
+        return memory.memory
+    if isinstance(memory, Budget):
         raise InvalidArgumentError(
-            f"Cache.budget: got {budget!r}, must be what headrace.tiers.Budget.part() returns"
+            "memory: got a headrace.tiers.Budget, which several loaders share: give a part of it, "
+            "as memory=budget.part('train', 0.9)"
         )
-    if memory is not None or tiers is not None:
-        raise InvalidArgumentError("Cache.budget decides memory and tiers: leave these two out")
+    return memory_bytes(memory)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._arguments import choice
-from headrace._signature import Output, Ragged, words
+from headrace._options.groups import Output
+from headrace._signature import Arrays, Ragged, words
 from headrace._workers._output import Convert, Padded
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._files.nested import NestedField, Nesting
@@ -20,30 +21,35 @@ from headrace.formats._files.nested import NestedField, Nesting
 Join = Callable[[Sequence[NDArray[Any]], _core.Batch, Convert], Any]
 
 
-def converter(output: str) -> Convert:
+def converter(output: Arrays | Output) -> Convert:
     """Returns the function that converts a view of a batch's memory to the requested type."""
-    choice("output", output, words(Output))
-    if output in ("auto", "torch"):
+    is_group = isinstance(output, Output)
+    arrays = output.arrays if is_group else output
+    choice("Output.arrays" if is_group else "output", arrays, words(Arrays))
+    form = "Output({!r})" if is_group else "output={!r}"
+    if arrays in ("auto", "torch"):
         try:
             import torch
         except ImportError:
-            if output == "torch":
-                raise InvalidArgumentError(
-                    "output='torch': torch is not installed; pip install torch, or use "
-                    "output='numpy'"
-                ) from None
+            if arrays == "torch":
+                raise _not_installed("torch", form) from None
         else:
             return torch.utils.dlpack.from_dlpack
-    if output == "jax":
+    if arrays == "jax":
         try:
             return cast(Convert, importlib.import_module("jax.dlpack").from_dlpack)
         except ImportError:
-            raise InvalidArgumentError(
-                "output='jax': jax is not installed; pip install jax, or use output='numpy'"
-            ) from None
-    if output == "dlpack":
+            raise _not_installed("jax", form) from None
+    if arrays == "dlpack":
         return lambda view: view
     return np.asarray
+
+
+def _not_installed(library: str, form: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{form.format(library)}: {library} is not installed; pip install {library}, or use "
+        f"{form.format('numpy')}"
+    )
 
 
 def joins(kinds: Mapping[str, str], ragged: Ragged | None) -> dict[int, Join]:
@@ -113,9 +119,10 @@ def _stack(name: str, rows: Sequence[NDArray[Any]], batch: _core.Batch, convert:
     for row, sample in zip(rows, batch.samples(), strict=True):
         if row.shape != rows[0].shape:
             raise InvalidArgumentError(
-                f"field {name!r} with ragged='error': sample {sample} has shape {row.shape}, the "
-                f"first of its batch, sample {batch.samples()[0]}, {rows[0].shape}; leave ragged "
-                "out for a list of arrays, or give ragged='pad'"
+                f"field {name!r} with Output(ragged='error'): sample {sample} has shape "
+                f"{row.shape}, the first of its batch, sample {batch.samples()[0]}, "
+                f"{rows[0].shape}; leave ragged out for a list of arrays, or give "
+                "output=hr.Output(ragged='pad')"
             )
     return convert(np.stack(rows))
 

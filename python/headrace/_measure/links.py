@@ -16,7 +16,7 @@ from headrace._descriptors import taking_descriptors
 from headrace._nodes.launch import NODES, Launch, find_launch
 from headrace._nodes.plan import TOKEN, NodePlan, meet, way_to_meet
 from headrace._nodes.process import executable
-from headrace._options.groups import Nodes
+from headrace._options.groups import Node
 from headrace.errors import HeadraceError, InvalidArgumentError, UnavailableError
 
 SAMPLE_BYTES = (4096, 100 * 2**10, 2**20)
@@ -73,7 +73,7 @@ class LinkProcess:
     As a context: at the end of the block the process ends.
     """
 
-    def __init__(self, launch: Launch, wanted: Nodes, seconds: float) -> None:
+    def __init__(self, launch: Launch, wanted: Node, seconds: float) -> None:
         """Starts it, and waits for those of the other nodes.
 
         `seconds`: how long all measurements take, about.
@@ -192,7 +192,7 @@ class LinkProcess:
         )
 
 
-def _plan(launch: Launch, wanted: Nodes) -> NodePlan:
+def _plan(launch: Launch, wanted: Node) -> NodePlan:
     nodes, node = launch.nodes, launch.node
     assert nodes is not None
     assert node is not None
@@ -216,7 +216,7 @@ def _plan(launch: Launch, wanted: Nodes) -> NodePlan:
 
 
 def _arguments(plan: NodePlan) -> list[str]:
-    given: Any = plan.given
+    given: Any = plan.wanted
     files = {name: getattr(given, name) for name in ("authority", "certificate", "key")}
     if any(files.values()) and not all(files.values()):
         raise InvalidArgumentError("--certificate, --key and --authority: give all three, or none")

@@ -63,7 +63,7 @@ def find_launch(environment: Mapping[str, str] = os.environ) -> Launch | None:
     if found is None and environment.get("PMIX_RANK", "0") != "0":  # PMIx alone tells no size.
         raise InvalidArgumentError(
             f"environment PMIX_RANK={environment['PMIX_RANK']}: this is one of several processes, "
-            "and the launcher does not say of how many; give sharding=hr.Sharding(rank=..., "
+            "and the launcher does not say of how many; give job=hr.Job(rank=..., "
             "world_size=...)"
         )
     return None if found is None else _checked(found)
@@ -173,7 +173,7 @@ def _numbers(environment: Mapping[str, str], names: tuple[str, ...]) -> list[int
         said = ", ".join(f"{name}={environment.get(name)!r}" for name in names)
         must = "must both be integers" if len(names) > 1 else "must be an integer"
         raise InvalidArgumentError(
-            f"environment {said}: {must}; or give sharding=hr.Sharding(rank=..., world_size=...)"
+            f"environment {said}: {must}; or give job=hr.Job(rank=..., world_size=...)"
         ) from None
 
 

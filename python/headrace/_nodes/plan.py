@@ -22,7 +22,7 @@ from headrace._nodes.launch import NODES, find_addresses, has_port
 from headrace._nodes.meeting import Meeting, Met, Store
 from headrace._nodes.process import NodePlace, Shared, tell_once
 from headrace._nodes.ranks import Ranks
-from headrace._options.groups import Ask, Nodes, group
+from headrace._options.groups import Ask, Node
 from headrace._units import counted, parse_bytes
 from headrace.errors import InvalidArgumentError
 
@@ -42,13 +42,19 @@ class NodePlan:
 
     node: int
     nodes: int
-    given: Nodes
+    wanted: Node
     store: Store | None  # None: addresses are given
     listen: str
     prefix: str  # of the keys of this loader
     rate: int  # bytes a second that may be asked for, and given; 0: no limit
     addresses: Sequence[str] = ()  # of all nodes of the group, if given
 
+
+_OF_OTHERS = (
+    *("addresses", "listen", "open_network", "certificate", "key", "authority"),
+    *("certificate_name", "answer_timeout", "ask", "rate"),
+)
+"""The options of `Node` that say how other nodes are asked for samples."""
 
 _ordinals: defaultdict[int, Iterator[int]] = defaultdict(itertools.count)  # by process
 
@@ -63,24 +69,27 @@ def what_nodes_share(options: _core.LoaderOptions) -> Shared | None:
 
 
 def node_plan(
-    nodes: Nodes | None, ranks: Ranks, place: NodePlace | None, shared: Shared | None
+    wanted: Node | None, ranks: Ranks, place: NodePlace | None, shared: Shared | None
 ) -> NodePlan | None:
     """How the job's nodes ask each other; None: they do not.
 
-    They do with a node process, several nodes, and something that these share. Without `nodes`, if
-    torch's store can be reached and all nodes are on this machine; otherwise a warning says, once,
-    what is missing.
+    They do with a node process, several nodes, and something that these share. If no option of
+    `wanted` says how, then only if torch's store can be reached and all nodes are on this machine;
+    otherwise a warning says, once, what is missing.
 
     Raises:
-        InvalidArgumentError: `nodes` is given and cannot be followed; or the order has each node
+        InvalidArgumentError: an option says how, and cannot be followed; or the order has each node
             read its own blocks only, and they cannot meet.
     """
-    wanted = group("nodes", nodes, Nodes)
-    choice("Nodes.ask", wanted.ask, get_args(Ask))
+    if wanted is None or place is None:
+        return None
+    choice("Node.ask", wanted.ask, get_args(Ask))
     rate = rate_bytes(wanted.rate)
-    if place is None or shared is None or len(place.seats.group) < 2:
-        if nodes is not None:
-            _refuse(ranks, place, shared)
+    default = Node()
+    chosen = [name for name in _OF_OTHERS if getattr(wanted, name) != getattr(default, name)]
+    if shared is None or len(place.seats.group) < 2:
+        if chosen:
+            _check_shared(chosen[0], ranks, place, shared)
         return None  # Nodes of unequal numbers of ranks: the core refuses tiers there.
     seats = place.seats
     node, count = seats.first // seats.positions, len(seats.group)
@@ -95,8 +104,10 @@ def node_plan(
     )
     if way.missing is None:
         return NodePlan(node, count, wanted, way.store, way.listen, prefix, rate, way.addresses)
-    if nodes is not None:
-        raise InvalidArgumentError(f"nodes: other nodes cannot be asked for samples: {way.missing}")
+    if chosen:
+        raise InvalidArgumentError(
+            f"Node.{chosen[0]}: other nodes cannot be asked for samples: {way.missing}"
+        )
     if shared.is_required:
         raise InvalidArgumentError(
             f"{shared.what} on {count} nodes: they must send each other samples, but {way.missing}"
@@ -121,9 +132,7 @@ class Way:
     """Why they cannot meet, and what to do; None: they can."""
 
 
-def way_to_meet(
-    wanted: Nodes, nodes: int, members: Sequence[int], node: int, timeout_s: int
-) -> Way:
+def way_to_meet(wanted: Node, nodes: int, members: Sequence[int], node: int, timeout_s: int) -> Way:
     """How a group of nodes meets.
 
     `members`: of the job's `nodes` nodes those of the group, `node` this one's place among them.
@@ -140,14 +149,14 @@ def way_to_meet(
     if store is None and not addresses:
         missing = (
             "torch's store cannot be reached: make the loader after init_process_group(), start "
-            "the ranks with torchrun, or give nodes=hr.Nodes(addresses=[...]) or the environment "
-            f"variable {NODES}"
+            "the ranks with torchrun, or give job=hr.Job(node=hr.Node(addresses=[...])) or the "
+            f"environment variable {NODES}"
         )
     elif not secured and not is_loopback(listen) and wanted.addresses is None:
         missing = (
-            "they are on other machines: give certificates, nodes=hr.Nodes(certificate=..., "
-            "key=..., authority=...), or say that their network is private, "
-            "nodes=hr.Nodes(open_network=True)"
+            "they are on other machines: give certificates, job=hr.Job(node=hr.Node("
+            "certificate=..., key=..., authority=...)), or say that their network is private, "
+            "job=hr.Job(node=hr.Node(open_network=True))"
         )
     return Way(store, addresses, listen, missing)
 
@@ -167,33 +176,29 @@ def check_order_nodes(order: _core.OrderSpec, ranks: Ranks, place: NodePlace | N
         return
     if named == "homes" and (given == 1 or nodes == 1):
         return  # Each node reads all that it delivers.
-    by = launch or f"{ranks.layout.world_size} ranks, as NodeProcess says how many a node has"
+    by = launch or f"{ranks.layout.world_size} ranks, as Node says how many a node has"
     raise InvalidArgumentError(
         f"order {order.name}: {named}={given}, but this job has {counted(nodes, 'node')} ({by}): "
         f"give the order {named}={nodes}, or start the job on {counted(given, 'node')}"
     )
 
 
-def _refuse(ranks: Ranks, place: NodePlace | None, shared: Shared | None) -> None:
-    if place is None:
-        raise InvalidArgumentError(
-            "nodes= without node_process=: samples travel between node processes; add "
-            "node_process=hr.NodeProcess()"
-        )
+def _check_shared(option: str, ranks: Ranks, place: NodePlace, shared: Shared | None) -> None:
+    """Raises if this option of other nodes is given, and nodes have nothing to give each other."""
     if shared is None:
         raise InvalidArgumentError(
-            "nodes= without tiers=: other nodes give what their tiers hold, or what lies on their "
-            'own disks; give tiers, as tiers=[hr.tiers.Ram("4GiB")], or the number of home disks, '
-            "as order=hr.orders.Epoch(homes=2)"
+            f"Node.{option} without tiers: other nodes give what their tiers hold, or what lies on "
+            'their own disks; give tiers, as tiers=[hr.tiers.Ram("4GiB")], or the number of home '
+            "disks, as order=hr.orders.Epoch(homes=2)"
         )
     if ranks.layout.world_size <= place.local_world_size:
-        _log.info("nodes=: all %d ranks are on this node", ranks.layout.world_size)
+        _log.info("Job.node: all %d ranks are on this node", ranks.layout.world_size)
 
 
-def _addresses(wanted: Nodes, count: int) -> list[str]:
+def _addresses(wanted: Node, count: int) -> list[str]:
     """Those of all nodes of the job, if they are given."""
     given: Any = wanted.addresses
-    name = "Nodes.addresses"
+    name = "Node.addresses"
     if given is None:
         given, name = find_addresses(), f"environment {NODES}"
         if given is None:
@@ -226,20 +231,20 @@ def options_for_nodes(plan: NodePlan | None) -> dict[str, Any]:
     """What the core's options say of other nodes: where this one listens, and what it asks."""
     if plan is None:
         return {}
-    wanted = plan.given
+    wanted = plan.wanted
     files = ("authority", "certificate", "key")
     given = [getattr(wanted, name) for name in files]
     if any(given) and not all(given):
         raise InvalidArgumentError(
-            "Nodes.certificate, key and authority: give all three files, or none"
+            "Node.certificate, key and authority: give all three files, or none"
         )
     secured = {
-        name: given_path(f"Nodes.{name}", file) if file else ""
+        name: given_path(f"Node.{name}", file) if file else ""
         for name, file in zip(files, given, strict=True)
     }
     nodes = {
         "address": plan.listen,
-        "open_network": flag("Nodes.open_network", wanted.open_network),
+        "open_network": flag("Node.open_network", wanted.open_network),
         "name": wanted.certificate_name or "",
     }
     return {"nodes": nodes | secured, "tiers": {"ask": wanted.ask}}
@@ -255,7 +260,7 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
     """
     if plan is None or place is None or place.local_rank != 0:
         return []
-    answer = integer("Nodes.answer_timeout", plan.given.answer_timeout, 1, 3600)
+    answer = integer("Node.answer_timeout", plan.wanted.answer_timeout, 1, 3600)
     if plan.store is None:
         addresses, token = list(plan.addresses), os.environ[TOKEN]
     else:
@@ -281,8 +286,8 @@ def rate_bytes(value: int | str | None) -> int:
     if value is None:
         return 0
     if isinstance(value, str):
-        value = parse_bytes(value.strip().removesuffix("/s"), "Nodes.rate")
-    return integer("Nodes.rate", value, _RATE_MIN, 2**62)
+        value = parse_bytes(value.strip().removesuffix("/s"), "Node.rate")
+    return integer("Node.rate", value, _RATE_MIN, 2**62)
 
 
 def _machine() -> str:
@@ -298,9 +303,9 @@ def _check_reachable(own: int, met: Met) -> None:
     for node, (address, machine) in enumerate(zip(met.addresses, met.machines, strict=True)):
         if machine != met.machines[own] and is_loopback(address):
             raise InvalidArgumentError(
-                f"nodes: node {node} listens at {address}, and node {own} is another machine, "
+                f"Job.node: node {node} listens at {address}, and node {own} is another machine, "
                 "which cannot reach it there: set MASTER_ADDR to a host that all nodes reach, or "
-                "give each node its own nodes=hr.Nodes(listen=...)"
+                "give each node its own job=hr.Job(node=hr.Node(listen=...))"
             )
 
 

@@ -33,7 +33,7 @@ class Layout:
             )
 
     def __str__(self) -> str:
-        return f"Sharding(tensor={self.tensor}, pipeline={self.pipeline})"
+        return f"Job(tensor={self.tensor}, pipeline={self.pipeline})"
 
     @property
     def positions(self) -> int:
@@ -90,7 +90,7 @@ def seats(layout: Layout, node: int, local_world_size: int) -> Seats:
         whole = sorted(here) == list(range(first, first + of_each)) and first % of_each == 0
         if not whole or len(set(here.values())) > 1:
             raise InvalidArgumentError(
-                f"{layout} with node_process= and {local_world_size} ranks on each node: node "
+                f"{layout} with a node process and {local_world_size} ranks on each node: node "
                 f"{each} has the positions {_shown(here)} of {layout.positions}, in part or beside "
                 "others than another node has them; let tensor divide the ranks of a node, or the "
                 "reverse, and let no stage begin inside a node and end inside another"

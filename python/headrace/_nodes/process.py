@@ -22,7 +22,7 @@ from headrace._descriptors import taking_descriptors
 from headrace._nodes.launch import Launch
 from headrace._nodes.positions import Seats, seats
 from headrace._nodes.ranks import Ranks
-from headrace._options.groups import NodeProcess, group
+from headrace._options.groups import Node, group
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from headrace.formats._base.findings import callers_level
 from headrace.formats._rowgroups.command import node_arguments
@@ -96,20 +96,19 @@ def executable() -> str:
     raise NotFoundError(f"starting a node process: no {EXECUTABLE} in {looked}; install headrace")
 
 
-def node_place(given: NodeProcess | None, ranks: Ranks) -> NodePlace | None:
-    """The place that the argument `node_process` of `Loader` asks for; None without it.
+def node_place(node: Node | None, ranks: Ranks) -> NodePlace | None:
+    """The place at the node process that `node` describes; None without it.
 
     Raises:
-        InvalidArgumentError: the argument cannot be followed, or the ranks of a node are not known.
+        InvalidArgumentError: `node` cannot be followed, or the ranks of a node are not known.
     """
-    if given is None:
+    if node is None:
         return None
-    wanted = group("node_process", given, NodeProcess)
-    start_timeout = integer("NodeProcess.start_timeout", wanted.start_timeout, 1, 10**6)
-    rank, local = _local_ranks(wanted.local_rank, wanted.local_world_size, ranks.here)
+    start_timeout = integer("Node.start_timeout", node.start_timeout, 1, 10**6)
+    rank, local = _local_ranks(node.local_rank, node.local_world_size, ranks.here)
     here = _seats(rank, local, ranks)
     job = _group(local, ranks.here)
-    name = wanted.name
+    name = node.name
     socket = service_socket(name) if name is not None else f"headrace-{os.geteuid()}-{job}"
     lane = ranks.rank - here.first
     return NodePlace(socket, job, rank, local, name, start_timeout, here, lane, ranks.process)
@@ -124,24 +123,23 @@ class Shared(NamedTuple):
     """Whether a node has no other way to what it lacks."""
 
 
-def chosen_process(
-    given: NodeProcess | Literal[False] | None, ranks: Ranks, shared: Shared | None, sampled: bool
-) -> NodeProcess | None:
-    """The argument `node_process`, or its default: on several nodes there is one if these share
-    something.
+def chosen_node(
+    node: Node | Literal[False] | None, ranks: Ranks, shared: Shared | None, sampled: bool
+) -> Node | None:
+    """The job's `node`, or its default: on several nodes there is one if these share something.
 
     `shared`: None: nothing. `sampled`: a sampler decides what this rank reads, so it can share no
     engine. With False on several nodes a warning says, once, what is lost.
     """
-    if given is not None and given is not False:
-        return given
+    if node is not None and node is not False:
+        return group("Job.node", node, Node)
     launch = ranks.launch
     if shared is None or launch is None or (launch.nodes or 1) == 1:
         return None
-    if given is False:
+    if node is False:
         tell_once(
-            f"{shared.what} on {launch.nodes} nodes with node_process=False: other nodes are not "
-            "asked for samples, each rank reads storage itself; leave node_process= out"
+            f"{shared.what} on {launch.nodes} nodes with Job(node=False): other nodes are not "
+            "asked for samples, each rank reads storage itself; leave node=False out"
         )
         return None
     if launch.local_world_size is None or (sampled and launch.local_world_size > 1):
@@ -152,7 +150,7 @@ def chosen_process(
             f"{launch.local_world_size} of {launch.world_size} ranks, so another has more or fewer"
         )
         return None
-    default = NodeProcess()
+    default = Node()
     try:
         place = node_place(default, ranks)
     except InvalidArgumentError as error:  # Nobody asked for it.
@@ -174,7 +172,7 @@ def tell_once(warning: str) -> None:
 def _local_ranks(rank: int | None, ranks: int | None, here: Launch | None) -> tuple[int, int]:
     if (rank is None) != (ranks is None):
         raise InvalidArgumentError(
-            f"NodeProcess(local_rank={rank}, local_world_size={ranks}): give both, or neither to "
+            f"Node(local_rank={rank}, local_world_size={ranks}): give both, or neither to "
             "use torchrun's"
         )
     if rank is None or ranks is None:
@@ -186,10 +184,10 @@ def _local_ranks(rank: int | None, ranks: int | None, here: Launch | None) -> tu
         except ValueError:
             raise InvalidArgumentError(
                 f"environment LOCAL_RANK={found[0]!r}, LOCAL_WORLD_SIZE={found[1]!r}: must both be "
-                "integers; or give hr.NodeProcess(local_rank=..., local_world_size=...)"
+                "integers; or give hr.Node(local_rank=..., local_world_size=...)"
             ) from None
-    ranks = integer("NodeProcess.local_world_size", ranks, 1, 1024)
-    return integer("NodeProcess.local_rank", rank, 0, ranks - 1), ranks
+    ranks = integer("Node.local_world_size", ranks, 1, 1024)
+    return integer("Node.local_rank", rank, 0, ranks - 1), ranks
 
 
 def _seats(local_rank: int, local: int, ranks: Ranks) -> Seats:
@@ -205,13 +203,13 @@ def _seats(local_rank: int, local: int, ranks: Ranks) -> Seats:
     at = f"rank {ranks.process} of {layout.world_size} is local rank {local_rank} of {local}"
     if even and ranks.launch is not None:
         raise InvalidArgumentError(
-            f"node_process=: {at}, by {ranks.launch.by}: the ranks of a node must be neighbours, "
+            f"Job.node: {at}, by {ranks.launch.by}: the ranks of a node must be neighbours, "
             "in the order of their local ranks: start them with srun --distribution=block or "
             "mpirun --map-by slot"
         )
     if layout.positions < layout.world_size:
         raise InvalidArgumentError(
-            f"{layout} with node_process=: {at}: all nodes must have equal numbers of ranks, each "
+            f"{layout} with a node process: {at}: all nodes must have equal numbers of ranks, each "
             "node neighbours in the order of their local ranks"
         )
     return Seats(ranks.process - local_rank, local, (), 0)
@@ -229,7 +227,7 @@ def _group(local: int, here: Launch | None) -> str:
         raise InvalidArgumentError(
             f"{local} ranks on this node share a node process: cannot determine which "
             f"processes belong together: none of {', '.join(_TELLING)} is set, and "
-            "NodeProcess.local_rank does not identify a job; start them with torchrun or srun, or "
+            "Node.local_rank does not identify a job; start them with torchrun or srun, or "
             "set MASTER_PORT to the same number on all of them, one that no other job here uses"
         )
     import hashlib  # It takes long to import: OpenSSL.
@@ -297,7 +295,7 @@ def _waited(place: NodePlace, waited_s: float) -> str:
         return f"{who} for the node process that it started, and could not open a loader with it"
     return (
         f"{who} for the node process, which local rank 0 starts when it makes its loader: see that "
-        "it does, in the same launch and with node_process= too, or raise NodeProcess.start_timeout"
+        "it does, in the same launch and with job=hr.Job(node=...) too, or raise Node.start_timeout"
     )
 
 

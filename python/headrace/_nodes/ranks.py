@@ -11,7 +11,7 @@ from typing import Any
 from headrace._arguments import integer, shown
 from headrace._nodes.launch import NODES, Launch, find_addresses, find_launch
 from headrace._nodes.positions import Layout, layout_among
-from headrace._options.groups import Sharding
+from headrace._options.groups import Job
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 _WORLD_MAX = 2**20
@@ -22,7 +22,7 @@ _SAME_BATCHES = frozenset(
 )
 _WAY_OUT = (
     "make the loader after init_process_group() (with Lightning: in train_dataloader()), or give "
-    "sharding=hr.Sharding(rank=..., world_size=...)"
+    "job=hr.Job(rank=..., world_size=...)"
 )
 
 
@@ -38,14 +38,14 @@ class Ranks:
             environment is none.
     """
 
-    def __init__(self, sharding: Sharding | None = None, *, with_sampler: bool = False) -> None:
-        given = sharding or Sharding()
-        if given.mesh is not None:
-            given = _of_mesh(given)
-        rank, world_size = given.rank, given.world_size
+    def __init__(self, job: Job | None = None, *, with_sampler: bool = False) -> None:
+        job = job or Job()
+        if job.mesh is not None:
+            job = _of_mesh(job)
+        rank, world_size = job.rank, job.world_size
         if (rank is None) != (world_size is None):
             raise InvalidArgumentError(
-                f"Sharding(rank={rank}, world_size={world_size}): give both, or neither to use "
+                f"Job(rank={rank}, world_size={world_size}): give both, or neither to use "
                 "those of torch or torchrun"
             )
         self._checked = rank is None and not with_sampler
@@ -58,8 +58,8 @@ class Ranks:
         self._found = found if rank is None else None
         if rank is None or world_size is None:
             rank, world_size = (found.rank, found.world_size) if found is not None else (0, 1)
-        world_size = integer("Sharding.world_size", world_size, 1, _WORLD_MAX)
-        self.process = integer("Sharding.rank", rank, 0, world_size - 1)
+        world_size = integer("Job.world_size", world_size, 1, _WORLD_MAX)
+        self.process = integer("Job.rank", rank, 0, world_size - 1)
         """The number of this process in the job."""
         self.here = found
         """This process as torch or its launcher counts it, whatever rank was given."""
@@ -69,8 +69,8 @@ class Ranks:
         one than the launch's."""
         self.layout = Layout(
             world_size,
-            integer("Sharding.tensor", given.tensor, 1, _WORLD_MAX),
-            integer("Sharding.pipeline", given.pipeline, 1, _WORLD_MAX),
+            integer("Job.tensor", job.tensor, 1, _WORLD_MAX),
+            integer("Job.pipeline", job.pipeline, 1, _WORLD_MAX),
         )
 
     @property
@@ -108,21 +108,23 @@ class Ranks:
         )
 
 
-def _of_mesh(given: Sharding) -> Sharding:
-    """The sharding over the ranks of a mesh, without it."""
-    if replace(given, mesh=None) != Sharding():
-        raise InvalidArgumentError(f"{given}: mesh has all of it; leave the others out")
-    mesh: Any = given.mesh
+def _of_mesh(job: Job) -> Job:
+    """The ranks of a mesh, without it."""
+    if replace(job, mesh=None, node=None) != Job():
+        raise InvalidArgumentError(
+            f"{replace(job, node=None)}: mesh has all of it; leave the others out"
+        )
+    mesh: Any = job.mesh
     names = getattr(mesh, "mesh_dim_names", None) or ()
     ranks: Any = getattr(mesh, "mesh", None)
     if not hasattr(ranks, "flatten"):
         raise InvalidArgumentError(
-            f"Sharding.mesh: got {shown(mesh)}, must be a torch.distributed DeviceMesh"
+            f"Job.mesh: got {shown(mesh)}, must be a torch.distributed DeviceMesh"
         )
     same = [name for name in names if not _SAME_BATCHES.isdisjoint(name.lower().split("_"))]
     if same:
         raise InvalidArgumentError(
-            f"Sharding.mesh: its dimensions are {', '.join(names)}, but ranks along {same[0]!r} "
+            f"Job.mesh: its dimensions are {', '.join(names)}, but ranks along {same[0]!r} "
             "get the same batches: give the dimensions over which samples are divided, as "
             "mesh['dp'] or mesh['dp_replicate', 'dp_shard']"
         )
@@ -132,11 +134,11 @@ def _of_mesh(given: Sharding) -> Sharding:
     if found is None or layout is None or found.rank not in numbers:
         where = f"rank {found.rank} of {found.world_size}" if found is not None else "no rank"
         raise InvalidArgumentError(
-            f"Sharding.mesh: this is {where}, and the mesh has the ranks {shown(numbers)}: they "
+            f"Job.mesh: this is {where}, and the mesh has the ranks {shown(numbers)}: they "
             "must have one distance, with this rank among them; otherwise give the place in the "
             "mesh and its size as rank= and world_size="
         )
-    return Sharding(tensor=layout.tensor, pipeline=layout.pipeline)
+    return Job(tensor=layout.tensor, pipeline=layout.pipeline)
 
 
 def _found() -> Launch | None:

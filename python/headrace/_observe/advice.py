@@ -55,7 +55,7 @@ def decode_advice(core: Core, data: DataFacts) -> str:
         return f"all {cores} cores decode already: {smaller}, or use more cores"
     if threads < cores:
         return f"raise threads= ({threads} of {cores} cores copy rows)"
-    fewer = ", or leave out what is not needed: fields=" if data.fields > 1 else ""
+    fewer = ", or leave out what is not needed: hr.Output(fields=...)" if data.fields > 1 else ""
     size = _mean_size(core) if data.stored else None
     what = f"samples ({size} each)" if size else "rows"
     return f"all {cores} cores already copy {what}; nothing is decoded: use more cores{fewer}"

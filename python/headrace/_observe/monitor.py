@@ -83,7 +83,7 @@ class Monitor:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._pid = os.getpid()
-        with taking_descriptors("Engine.monitor: answering 'headrace top'"):
+        with taking_descriptors("EngineOptions.monitor: answering 'headrace top'"):
             self._listener, self.ordinal = _listen()
             self._wake, self._woken = socket.socketpair()
         self._closing = False
@@ -203,8 +203,8 @@ def _listen() -> tuple[socket.socket, int]:
         return listener, ordinal
     listener.close()
     raise UnavailableError(
-        f"Engine.monitor: all {_ORDINALS_MAX} names of sockets for this process are taken; leave "
-        "monitor= out"
+        f"EngineOptions.monitor: all {_ORDINALS_MAX} names of sockets for this process are taken; "
+        "leave monitor= out"
     )
 
 

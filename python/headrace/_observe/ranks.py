@@ -116,6 +116,6 @@ def _advice(cause: str, core: Core, ranks: list[Rank], worst: Rank, data: DataFa
         held = max(others, key=lambda rank: rank["held_up"], default=worst)
         return (
             f"rank {held['rank']} held the others up for {held['held_up']:.1f} s: look at what its "
-            "training loop does, or raise Engine.prefetch"
+            "training loop does, or raise EngineOptions.prefetch"
         )
     return "it holds batches for which there is no other memory: let go of them, or raise memory="

@@ -271,9 +271,10 @@ class Sources(TypedDict):
     brought: Annotated[int, F()]
     """samples read into a tier because another node asked for them"""
     tiers_passed: Annotated[int, F()]
-    """samples that a tier has and a faster source gave, by `Engine.profile`"""
+    """samples that a tier has and a faster source gave, by `EngineOptions.profile`"""
     nodes_passed: Annotated[int, F()]
-    """samples that the plan has another node give and storage gave, faster by `Engine.profile`"""
+    """samples that the plan has another node give and storage gave, faster by
+    `EngineOptions.profile`"""
 
 
 class NodesReport(TypedDict):

@@ -6,15 +6,15 @@ import dataclasses
 import inspect
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from headrace._arguments import shown
 from headrace._names import Io, Placement
-from headrace._signature import WorkerStart, named_fields
+from headrace._signature import Arrays, Ragged, WorkerStart, named_fields
 from headrace.errors import InvalidArgumentError
-from headrace.tiers import Part
+from headrace.tiers import Tier
 
 if TYPE_CHECKING:
     from headrace.profile import MachineProfile
@@ -27,12 +27,12 @@ class Group:
 
     def __repr__(self) -> str:
         kind: Any = self
-        given = (
-            f"{each.name}={getattr(self, each.name)!r}"
-            for each in dataclasses.fields(kind)
-            if getattr(self, each.name) != each.default
+        changed = (
+            f"{option.name}={getattr(self, option.name)!r}"
+            for option in dataclasses.fields(kind)
+            if getattr(self, option.name) != option.default
         )
-        return f"{type(self).__name__}({', '.join(given)})"
+        return f"{type(self).__name__}({', '.join(changed)})"
 
 
 @named_fields
@@ -57,62 +57,62 @@ class Workers(Group):
 
 
 @named_fields
-@dataclass(frozen=True, repr=False, kw_only=True)
-class Cache(Group):
-    """What the loader's `tiers` keep between epochs; `headrace docs tiers`.
+@dataclass(frozen=True, repr=False)
+class Output(Group):
+    """What batches hold, and as which arrays; `headrace docs loader`.
 
-    >>> hr.Loader(path, 256, tiers=[hr.tiers.Ram("8GiB")], cache=hr.Cache(placement="pinned"))
+    >>> hr.Loader(path, 256, output=hr.Output("torch", fields=["image", "label"], ids=True))
 
     Args:
+        arrays: "torch" tensors, "numpy" or "jax" arrays, or "dlpack" exporters; "auto": torch if
+            installed, otherwise NumPy.
+        fields: names of the fields, in this order; default: all. {name: field} makes batches dicts.
+        decode: False: a Python callable gets encoded bytes; True: `collate_fn` gets decoded images.
+        ragged: if rows differ in shape: "list" (default), "pad", "error" (a callable's default).
+        ids: add the samples' numbers as a field, `sample_id`; a pack numbers its samples anew.
+    """
+
+    arrays: Arrays = "auto"
+    _: KW_ONLY
+    fields: Iterable[str] | Mapping[str, str] | None = None
+    decode: bool | None = None
+    ragged: Ragged | None = None
+    ids: bool = False
+
+
+@named_fields
+@dataclass(frozen=True, repr=False)
+class Cache(Group):
+    """Which samples tiers keep between epochs; `headrace docs tiers`.
+
+    >>> hr.Loader(path, 256, tiers=hr.Cache(hr.tiers.Ram("8GiB"), placement="pinned"))
+
+    Args:
+        tiers: one of `headrace.tiers`, or a list, fastest first. Default: none, or those of a part
+            of a budget that is the loader's `memory`.
         placement: the policy that fills tiers: "coordinated", "frequency", "pinned", "first_touch",
             "reuse", "belady", "lru" or "none"; `headrace docs placements`.
         horizon: number of epochs to plan ahead; default: `epochs=` of the loader, otherwise 16.
-        budget: a part of a `headrace.tiers.Budget` that several loaders share. It replaces the
-            loader's `memory` and `tiers`.
     """
 
+    _hints: ClassVar[Mapping[str, str]] = {
+        "budget": "it is the loader's memory; write memory=budget.part(name, share)"
+    }
+
+    tiers: Tier | Iterable[Tier] | None = None
+    _: KW_ONLY
     placement: Placement = "coordinated"
     horizon: int | None = None
-    budget: Part | None = None
 
 
 @named_fields
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Sharding(Group):
-    """The rank whose share of the samples a loader delivers; `headrace docs trainers`.
+class Node(Group):
+    """A machine of the job: its node process, one engine for all ranks there, and how it gives the
+    job's other machines what its tiers hold; `headrace docs node`, `headrace docs nodes`.
 
-    Default, when the loader is made: those of torch.distributed if it is initialized; otherwise
-    those of the launch, by torchrun, Slurm, MPI or Kubernetes; otherwise rank 0 of 1. Give both or
-    none.
-
-    >>> hr.Loader(path, 32, sharding=hr.Sharding(tensor=4, pipeline=2))  # 4 x 2 ranks a position
-    >>> hr.Loader(path, 32, sharding=hr.Sharding(mesh=mesh["dp"]))  # the same from a DeviceMesh
-
-    Args:
-        rank: rank of this process, from 0.
-        world_size: number of ranks.
-        tensor: number of neighbouring ranks that get the same batches: tensor parallel times
-            context parallel.
-        pipeline: number of pipeline stages; each gets all batches.
-        mesh: the dimensions of a torch.distributed DeviceMesh over which the samples are divided,
-            instead of all others: ranks at one place of it get the same batches.
-    """
-
-    rank: int | None = None
-    world_size: int | None = None
-    tensor: int = 1
-    pipeline: int = 1
-    mesh: Any = None
-
-
-@named_fields
-@dataclass(frozen=True, repr=False, kw_only=True)
-class NodeProcess(Group):
-    """One engine, in a process of its own, for all ranks on this machine; `headrace docs node`.
-
-    >>> hr.Loader(path, 256, node_process=hr.NodeProcess())  # on each rank
-
-    With tiers on several machines it is the default; ``node_process=False`` has none.
+    >>> hr.Loader(path, 256, job=hr.Job(node=hr.Node()))  # on each rank
+    >>> hr.Loader(path, 256, tiers=tiers, job=hr.Job(node=hr.Node(open_network=True)))
 
     Args:
         name: name of a running ``headrace node``. Default: local rank 0 starts the process.
@@ -122,24 +122,6 @@ class NodeProcess(Group):
         start_timeout: seconds to wait for the process, for ranks that have not made a loader, and
             for what another node sends; so long a node gives others what only it has after its loop
             has ended.
-    """
-
-    name: str | None = None
-    local_rank: int | None = None
-    local_world_size: int | None = None
-    start_timeout: int = 600
-
-
-@named_fields
-@dataclass(frozen=True, repr=False, kw_only=True)
-class Nodes(Group):
-    """How the node processes of several machines give each other what their tiers hold;
-    `headrace docs nodes`.
-
-    >>> hr.Loader(path, 256, tiers=tiers, node_process=hr.NodeProcess(),
-    ...           nodes=hr.Nodes(open_network=True))
-
-    Args:
         addresses: "host:port" of every node, in the order of ranks; the environment variable
             HEADRACE_TOKEN then holds the job's secret. Default: those of the environment variable
             HEADRACE_NODES, if it is set; otherwise exchanged through torch's store.
@@ -156,6 +138,10 @@ class Nodes(Group):
             that it gives them: the rest of the network is left to training. Default: no limit.
     """
 
+    name: str | None = None
+    local_rank: int | None = None
+    local_world_size: int | None = None
+    start_timeout: int = 600
     addresses: Sequence[str] | None = None
     listen: str | None = None
     open_network: bool = False
@@ -170,7 +156,41 @@ class Nodes(Group):
 
 @named_fields
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Engine(Group):
+class Job(Group):
+    """The ranks of the job that share the samples, and which of them this is; its machines;
+    `headrace docs trainers`.
+
+    Default rank and world size, when the loader is made: those of torch.distributed if it is
+    initialized; otherwise those of the launch, by torchrun, Slurm, MPI or Kubernetes; otherwise
+    rank 0 of 1. Give both or none.
+
+    >>> hr.Loader(path, 32, job=hr.Job(tensor=4, pipeline=2))  # 4 x 2 ranks a position
+    >>> hr.Loader(path, 32, job=hr.Job(mesh=mesh["dp"]))  # the same from a DeviceMesh
+
+    Args:
+        rank: rank of this process, from 0.
+        world_size: number of ranks.
+        tensor: number of neighbouring ranks that get the same batches: tensor parallel times
+            context parallel.
+        pipeline: number of pipeline stages; each gets all batches.
+        mesh: the dimensions of a torch.distributed DeviceMesh over which the samples are divided,
+            instead of rank, world_size, tensor and pipeline: ranks at one place of it get the same
+            batches.
+        node: `headrace.Node`: one engine, in a process of its own, for all ranks of this machine.
+            Default: only with tiers on several machines. False: none.
+    """
+
+    rank: int | None = None
+    world_size: int | None = None
+    tensor: int = 1
+    pipeline: int = 1
+    mesh: Any = None
+    node: Node | Literal[False] | None = field(default=None, metadata={"group": Node})
+
+
+@named_fields
+@dataclass(frozen=True, repr=False, kw_only=True)
+class EngineOptions(Group):
     """How the engine of a loader reads, verifies and shares work; whether it can be monitored.
 
     Args:
@@ -198,31 +218,45 @@ def described(kind: type) -> dict[str, str]:
     """What the docstring of a class says of each argument, below "Args:"."""
     _, _, listed = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
     listed = re.split(r"\n\n|\n(?=\S)", listed)[0]
-    found = {}
+    texts = {}
     for names, text in re.findall(r"^    ([\w, ]+): ((?:.|\n(?!    \w))+)", listed, re.MULTILINE):
-        found.update(dict.fromkeys(names.split(", "), " ".join(text.split())))
-    return found
-
-
-Kind = TypeVar("Kind", bound=Group)
+        texts.update(dict.fromkeys(names.split(", "), " ".join(text.split())))
+    return texts
 
 
 GROUPS: dict[str, type[Group]] = {
+    "tiers": Cache,
     "workers": Workers,
-    "cache": Cache,
-    "sharding": Sharding,
-    "node_process": NodeProcess,
-    "nodes": Nodes,
-    "engine": Engine,
+    "output": Output,
+    "job": Job,
+    "engine": EngineOptions,
 }
 """By the loader's argument."""
 
 
+def group_forms() -> Iterator[tuple[str, type[Group]]]:
+    """Each group, after how a loader is given one, as ``job=hr.Job(node=hr.Node({}))``."""
+    for argument, kind in GROUPS.items():
+        yield from _forms(f"{argument}=hr.{kind.__name__}({{}})", kind)
+
+
+def _forms(form: str, kind: type[Group]) -> Iterator[tuple[str, type[Group]]]:
+    yield form, kind
+    for option in dataclasses.fields(cast(Any, kind)):
+        inner = option.metadata.get("group")
+        if inner is not None:
+            yield from _forms(form.format(f"{option.name}=hr.{inner.__name__}({{}})"), inner)
+
+
 _RENAMED = {
-    "isolation": "node_process=False, or node_process=hr.NodeProcess()",
-    "node": "node_process=hr.NodeProcess(name=...)",
-    "worker_start": "workers=hr.Workers(start=...)",
+    "budget": "memory=budget.part(name, share)",
+    "cache": "tiers=hr.Cache(tiers, placement=...)",
+    "isolation": "job=hr.Job(node=False), or job=hr.Job(node=hr.Node())",
+    "node_process": "job=hr.Job(node=hr.Node(...)), or job=hr.Job(node=False)",
+    "nodes": "job=hr.Job(node=hr.Node(...))",
+    "sharding": "job=hr.Job(rank=..., world_size=...)",
     "worker_init_fn": "workers=hr.Workers(init_fn=...)",
+    "worker_start": "workers=hr.Workers(start=...)",
 }
 
 
@@ -230,19 +264,29 @@ def spellings() -> dict[str, str]:
     """How a loader takes each option of a group, by the option's name; and options that had other
     names."""
     return _RENAMED | {
-        option.name: f"{argument}=hr.{kind.__name__}({option.name}=...)"
-        for argument, kind in GROUPS.items()
+        option.name: form.format(f"{option.name}=...")
+        for form, kind in group_forms()
         for option in dataclasses.fields(cast(Any, kind))
+        if option.name not in GROUPS
     }
 
 
-def group(name: str, given: Any, kind: type[Kind]) -> Kind:
-    """The group that was `given` as the argument `name` of a loader; its defaults for None."""
-    if given is None:
+Kind = TypeVar("Kind", bound=Group)
+
+
+def group(name: str, value: Any, kind: type[Kind]) -> Kind:
+    """The group that is the argument, or the option of a group, `name`; its defaults for None."""
+    if value is None:
         return kind()
-    if isinstance(given, kind):
-        return given
+    if isinstance(value, kind):
+        return value
+    argument = name.rpartition(".")[2]
     raise InvalidArgumentError(
-        f"{name}: got {shown(given)}, must be a headrace.{kind.__name__}, as "
-        f"{name}=headrace.{kind.__name__}(...)"
+        f"{name}: got {shown(value)}, must be a headrace.{kind.__name__}, as "
+        f"{argument}=headrace.{kind.__name__}(...)"
     )
+
+
+def group_or_first(value: Any, kind: Callable[[Any], Kind]) -> Kind:
+    """The group `value`, or that of this first option: 4 means `Workers(4)`."""
+    return value if isinstance(value, cast(Any, kind)) else kind(value)

@@ -40,8 +40,8 @@ def transform_failure(
 def ragged_options() -> str:
     """The remedy for samples that differ in shape."""
     return (
-        'samples of a batch have one shape; or give ragged="pad" (zeros, and the shapes), '
-        'ragged="list" (a list of arrays), or a collate_fn'
+        'samples of a batch have one shape; or give output=hr.Output(ragged="pad") (zeros, and '
+        'the shapes), ragged="list" (a list of arrays), or a collate_fn'
     )
 
 

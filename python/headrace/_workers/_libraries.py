@@ -128,7 +128,8 @@ def of_library(
         has = f"these are {len(names)}: {', '.join(names)}" if names else "there is none"
         raise InvalidArgumentError(
             f"transform: {type(transform).__name__} of {name} takes one image a sample, and of the "
-            f"fields wanted {has}; choose with fields=, or call it in a function of a Sample"
+            f"fields wanted {has}; choose with hr.Output(fields=...), or call it in a function of "
+            "a Sample"
         )
     native = images[names[0]]
     if native is not None and native.dtype != "uint8" and "Pillow" in library:

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace import audio
 from headrace._arguments import choice, flag, integer
-from headrace._options.groups import Workers
+from headrace._options.groups import Output, Workers, group_or_first
 from headrace._signature import Ragged, WorkerStart, words
 from headrace._workers._libraries import LibraryTransform, Rows, innermost, of_library
 from headrace.audio import AudioTransform
@@ -45,20 +45,19 @@ def split_transform(
     transform: Any,
     fields: Mapping[str, str],
     *,
-    decode: bool | None = None,
     workers: Workers | int | None,
-    ragged: Ragged | None,
+    output: Output,
 ) -> tuple[Any, WorkerOptions | None]:
     """Splits `transform` into its native part and its Python part, if there is one.
 
     `fields`: the requested fields in their order, each with its kind.
     """
     name = "Workers.count" if isinstance(workers, Workers) else "workers"
-    pool = workers if isinstance(workers, Workers) else Workers(workers)
+    pool, decode, ragged = group_or_first(workers, Workers), output.decode, output.ragged
     collate_fn = pool.collate_fn
     choice("Workers.start", pool.start, words(WorkerStart))
     if ragged is not None:
-        choice("ragged", ragged, words(Ragged))
+        choice("Output.ragged", ragged, words(Ragged))
     for each in transform if isinstance(transform, tuple) else (transform,):
         check_was_made("transform", each)
     native, function = transform, None
@@ -81,7 +80,7 @@ def split_transform(
             for option, given in (
                 ("workers", pool.count is not None),
                 ("Workers.init_fn", pool.init_fn is not None),
-                ("decode", decode is not None),
+                ("Output.decode", decode is not None),
             )
             if given
         ]
@@ -92,18 +91,18 @@ def split_transform(
             )
         if ragged not in (None, "error") and "list" not in fields.values():
             raise InvalidArgumentError(
-                f"ragged={ragged!r}: no field has arrays of different lengths (batches hold text, "
-                "bytes and encoded images as lists anyway), and there is no Python callable whose "
-                "results could differ in shape; leave it out"
+                f"Output(ragged={ragged!r}): no field has arrays of different lengths (batches "
+                "hold text, bytes and encoded images as lists anyway), and there is no Python "
+                "callable whose results could differ in shape; leave it out"
             )
         return native, None
     if collate_fn is not None and ragged is not None:
         raise InvalidArgumentError(
-            f"ragged={ragged!r} with Workers.collate_fn, which makes the batches: leave one "
-            "of them out"
+            f"Output(ragged={ragged!r}) with Workers.collate_fn, which makes the batches: leave "
+            "one of them out"
         )
     count = 1 if pool.count is None else integer(name, pool.count, 0, _WORKERS_MAX)
-    wanted = flag("decode", function is not None if decode is None else decode)
+    wanted = flag("Output.decode", function is not None if decode is None else decode)
     library, decoded = for_function(function, native, fields, wanted)
     return native, WorkerOptions(
         library or function,
@@ -164,7 +163,7 @@ def for_function(
 ) -> tuple[LibraryTransform | None, tuple[str, ...]]:
     """A function that calls `function` if it is a library's, and the fields decoded for it.
 
-    `fields` as in `split_transform`; `decode`: as the argument of the loader.
+    `fields` as in `split_transform`; `decode`: as `Output.decode`.
     """
     images = {name: _rows(native, name) for name, kind in fields.items() if kind == "image"}
     library = of_library(function, list(fields), images)

@@ -21,17 +21,17 @@ Convert = Callable[[Any], Any]
 
 
 SAMPLE_ID = "sample_id"
-"""The name of the samples' numbers in a batch, with `ids=True`."""
+"""The name of the samples' numbers in a batch, with `Output(ids=True)`."""
 
 
 def check_ids(path: str, fields: Collection[str]) -> None:
     """Raises if a batch has a field of the name that the samples' numbers have."""
     if SAMPLE_ID in fields:
         others = tuple(each for each in fields if each != SAMPLE_ID)
-        leave_out = f"leave it out, fields={others!r}, or " if others else ""
+        leave_out = f"leave it out, Output(fields={others!r}, ids=True), or " if others else ""
         raise InvalidArgumentError(
-            f"ids=True: {path} has a field {SAMPLE_ID!r}, which is the name of the samples' "
-            f"numbers in a batch; {leave_out}give ids=False"
+            f"Output(ids=True): {path} has a field {SAMPLE_ID!r}, which is the name of the "
+            f"samples' numbers in a batch; {leave_out}leave ids out"
         )
 
 
@@ -77,7 +77,7 @@ def _make_named_tuple(names: tuple[str, ...], fields: tuple[Any, ...]) -> Any:
 
 
 class Padded(NamedTuple):
-    """A leaf of samples that differ in shape, with ragged="pad"."""
+    """A leaf of samples that differ in shape, with `Output(ragged="pad")`."""
 
     data: Any
     """Of shape (samples, *largest shape); zero beyond the end of a sample."""
@@ -118,8 +118,9 @@ class Output:
         if isinstance(batch, dict):
             if SAMPLE_ID in batch:
                 raise InvalidArgumentError(
-                    f"ids=True: the transform's dict has {SAMPLE_ID!r}, which is the name of the "
-                    "samples' numbers in a batch; rename it in the transform, or give ids=False"
+                    f"Output(ids=True): the transform's dict has {SAMPLE_ID!r}, which is the name "
+                    "of the samples' numbers in a batch; rename it in the transform, or leave ids "
+                    "out"
                 )
             return batch | {SAMPLE_ID: ids}
         if type(batch) is tuple:

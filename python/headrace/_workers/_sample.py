@@ -92,7 +92,7 @@ class Sample:
         except TypeError:  # A name, which is slower than a number.
             if field not in self.fields:
                 raise KeyError(
-                    f"{field!r}: the sample has {', '.join(self.fields)}; see Loader(fields=)"
+                    f"{field!r}: the sample has {', '.join(self.fields)}; see hr.Output(fields=...)"
                 ) from None
             return self._values[self.fields.index(field)]
 

@@ -74,7 +74,7 @@ def clip(seconds: float, rate: int, *, channels: int = 1, random: bool = False) 
 def whole(rate: int, *, channels: int = 1) -> AudioTransform:
     """All of each sound, at a rate of `rate` Hz: batches have lists of [frames, channels].
 
-    `Loader(ragged="pad")` makes one array of them. For formats whose index knows the lengths.
+    `Output(ragged="pad")` makes one array of them. For formats whose index knows the lengths.
     """
     return AudioTransform(seconds=None, rate=rate, channels=channels)
 

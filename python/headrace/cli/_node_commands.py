@@ -16,7 +16,7 @@ from headrace.formats._rowgroups.command import node_arguments
 
 
 def node(
-    name: Annotated[str, typer.Option(help="The name for loaders: NodeProcess(name=NAME).")],
+    name: Annotated[str, typer.Option(help="The name for loaders: Node(name=NAME).")],
     memory: Annotated[
         str | None,
         typer.Option(help="Limit of all jobs together, such as 64GiB or 50%; default: no limit."),
@@ -42,7 +42,7 @@ def node(
             )
         arguments += ["--memory", str(parsed)]
     print(
-        f"starting to serve NodeProcess(name={name!r}) as process {os.getpid()}",
+        f"starting to serve Node(name={name!r}) as process {os.getpid()}",
         file=sys.stderr,
         flush=True,
     )

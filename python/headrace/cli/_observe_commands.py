@@ -40,8 +40,8 @@ def top(
 ) -> None:
     """Show this user's running loaders: rates, waits by cause, and advice.
 
-    Shows loaders made with Engine(monitor=True), or with HEADRACE_MONITOR=1 in their environment.
-    In a terminal it runs until Ctrl-C; rates are those since the last update.
+    Shows loaders made with EngineOptions(monitor=True), or with HEADRACE_MONITOR=1 in their
+    environment. In a terminal it runs until Ctrl-C; rates are those since the last update.
 
     With --node or --job also those of other machines, which it asks by ssh.
 
@@ -107,7 +107,7 @@ def report(
 ) -> None:
     """Draw a loader's recent steps: times of batches, waits, imbalance, reuse, bytes.
 
-    The loader must be made with Engine(monitor=True), or with HEADRACE_MONITOR=1 in its
+    The loader must be made with EngineOptions(monitor=True), or with HEADRACE_MONITOR=1 in its
     environment. In the program itself: loader.report("chart.png").
 
     Example: [bold]headrace report 4242 -o loader.png[/bold]
@@ -125,7 +125,7 @@ def report(
         )
     if not found:
         raise NotFoundError(
-            "no loader of yours is monitored: make it with Engine(monitor=True), or set "
+            "no loader of yours is monitored: make it with EngineOptions(monitor=True), or set "
             "HEADRACE_MONITOR=1"
         )
     if len(found) > 1:

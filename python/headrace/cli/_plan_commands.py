@@ -20,7 +20,7 @@ from headrace._arguments import integer
 from headrace._loading.arguments import alike_labels
 from headrace._loading.options import LoaderArguments, core_options
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
-from headrace._options.groups import Cache, Engine, Sharding
+from headrace._options.groups import Cache, EngineOptions, Job
 from headrace._units import counted, format_bytes
 from headrace.cli._commands import find_dataset, format_row
 from headrace.cli._parts import orders as _orders
@@ -111,9 +111,9 @@ def plan(
         drop_last=job.drop_last,
         epochs=job_epochs,
         memory=memory,
-        sharding=Sharding(rank=rank, world_size=ranks),
-        cache=Cache(placement=placement, horizon=horizon),  # type: ignore[arg-type]  # Checked.
-        engine=Engine(profile=machine),
+        tiers=Cache(placement=placement, horizon=horizon),  # type: ignore[arg-type]  # Checked.
+        job=Job(rank=rank, world_size=ranks),
+        engine=EngineOptions(profile=machine),
     )
     spec = orders.core_order(orders.as_order(job.order), source)
     spec = spec.with_parameters(_orders.order_values(parameters))

@@ -19,7 +19,7 @@ from headrace._arguments import given_path
 from headrace._measure.links import LinkProcess, links_launch
 from headrace._measure.machine import SECONDS_DEFAULT, measure
 from headrace._nodes.launch import Launch
-from headrace._options.groups import Nodes
+from headrace._options.groups import Node
 from headrace._units import counted, format_bytes
 from headrace.cli._commands import _open
 from headrace.cli._parts import orders as _orders
@@ -89,13 +89,13 @@ def profile(
 
     Example: [bold]headrace profile /data/images.pack --output machine.toml --demand 1200[/bold]
     """
-    nodes = Nodes(open_network=open_network, certificate=certificate, key=key, authority=authority)
+    node = Node(open_network=open_network, certificate=certificate, key=key, authority=authority)
     launch = links_launch() if links else None
-    if launch is None and nodes != Nodes():
+    if launch is None and node != Node():
         raise InvalidArgumentError(
             "--open-network, --certificate, --key and --authority are of --links: add it"
         )
-    if launch is not None and not _measures(launch, nodes, seconds):
+    if launch is not None and not _measures(launch, node, seconds):
         return
     dataset = _open(path, None, format, options, split)
     images = _dataset.image_folder(dataset)
@@ -112,7 +112,7 @@ def profile(
     with contextlib.ExitStack() as stack:
         others = None
         if launch is not None:
-            others = stack.enter_context(LinkProcess(launch, nodes, seconds))
+            others = stack.enter_context(LinkProcess(launch, node, seconds))
         progress = stack.enter_context(bar(f"measuring {path}", in_bytes=False))
         machine = measure(
             dataset, tiers=tiers, raw=raw, seconds=seconds, links=others, progress=progress
@@ -130,13 +130,13 @@ def profile(
         _print(machine, advice, output, _notes(machine, dataset))
 
 
-def _measures(launch: Launch, nodes: Nodes, seconds: float) -> bool:
+def _measures(launch: Launch, node: Node, seconds: float) -> bool:
     """Whether this process measures: the first of node 0 does. Those of other nodes answer it."""
     if launch.local_rank not in (None, 0):
         return False
     if launch.node == 0:
         return True
-    with LinkProcess(launch, nodes, seconds) as process:
+    with LinkProcess(launch, node, seconds) as process:
         process.meet()
     return False
 

@@ -24,7 +24,7 @@ from headrace._dataset import Dataset, epoch_samples, open_dataset
 from headrace._dataset.decoding import decode_image
 from headrace._loader import Loader
 from headrace._nodes.ranks import Ranks
-from headrace._options.groups import Cache, Workers
+from headrace._options.groups import Cache, Output, Workers, group
 from headrace._signature import named_arguments
 from headrace._workers import Sample
 from headrace._workers._libraries import library_of
@@ -33,7 +33,7 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 __all__ = ["Job", "NoPFSDataLoader", "NoPFSImageFolder"]
 
 _SCHEME, _LABEL = "uniform", "label"
-_OWN = ("batch_size", "drop_last", "epochs", "seed", "transform", "shuffle", "output")
+_OWN = ("batch_size", "drop_last", "epochs", "seed", "transform", "shuffle")
 """Options of a Loader that a job decides."""
 
 
@@ -52,9 +52,10 @@ class Job:
             encoded images, and a data loader decodes them for its dataset's `transform`.
         seed: by default 0: all ranks must have the same.
         config_path: refused: `tiers` says what NoPFS's file calls storage classes.
-        options: any others of a `headrace.Loader`: `tiers`, `memory`, `sharding`, `nodes`, ... With
-            `tiers` the placement is NoPFS's, if `cache` does not name another. Python transforms
-            run in the training loop's process, as in NoPFS, unless `workers` is given.
+        options: any others of a `headrace.Loader`: `tiers`, `memory`, `job`, ... With `tiers` the
+            placement is NoPFS's, if they are no `headrace.Cache`. Of `output` the job chooses the
+            arrays. Python transforms run in the training loop's process, as in NoPFS, unless
+            `workers` is given.
 
     Thread safety: none.
     """
@@ -89,7 +90,13 @@ class Job:
                 f"{own[0]}={shown(options[own[0]])}: a job decides this option of a loader; leave "
                 "it out"
             )
-        self._ranks = Ranks(options.get("sharding"))
+        self._ranks = Ranks(options.get("job"))
+        self._output = group("output", options.pop("output", None), Output)
+        if self._output.arrays != Output.arrays:
+            raise InvalidArgumentError(
+                f"Output.arrays: got {shown(self._output.arrays)}: a job decides this option of a "
+                "loader; leave it out"
+            )
         if self._batch_size % self._ranks.world_size:
             raise InvalidArgumentError(
                 f"batch_size: got {self._batch_size}, of all {self._ranks.world_size} ranks "
@@ -104,16 +111,24 @@ class Job:
         self._samples: Iterator[tuple[Any, Any]] | None = None
         self._newest: Any = None
 
-    def loader(self, transform: Any = None, **more: Any) -> Loader[Any]:
-        """The loader of the job, made with these options, too. It is made once."""
+    def loader(
+        self, transform: Any = None, workers: Workers | None = None, **output: Any
+    ) -> Loader[Any]:
+        """The loader of the job, made with these options, too. It is made once.
+
+        `workers`: in place of the job's; `output`: options of `Output`.
+        """
         if self._loader is not None:
             raise FailedPreconditionError(
                 "this job's samples are taken already: by get() or by one NoPFSDataLoader; make "
                 "another Job to take them twice"
             )
-        options = self._options | more
-        if options.get("tiers") is not None:
-            options.setdefault("cache", Cache(placement="frequency"))
+        options = dict(self._options)
+        tiers = options.get("tiers")
+        if tiers is not None and not isinstance(tiers, Cache):
+            options["tiers"] = Cache(tiers, placement="frequency")
+        if workers is not None:
+            options["workers"] = workers
         self._loader = Loader(
             self.dataset,
             self._batch_size // self._ranks.world_size,
@@ -121,6 +136,7 @@ class Job:
             drop_last=self._drop_last,
             seed=self._seed,
             transform=transform,
+            output=dataclasses.replace(self._output, **output),
             **options,
         )
         return self._loader
@@ -140,7 +156,7 @@ class Job:
     def setup(self) -> None:
         """Opens the job for `get`, which does it otherwise."""
         if self._samples is None:
-            loader = self.loader(self._transforms, output="numpy")
+            loader = self.loader(self._transforms, arrays="numpy")
             self._samples = _each_sample(loader, self._epochs, self.dataset)
 
     @named_arguments
@@ -277,19 +293,20 @@ class NoPFSImageFolder:
     def loader(self, collate_fn: Callable[[list[Any]], Any] | None) -> Loader[Any]:
         """The job's loader with this dataset's transforms."""
         native = self._job.get_transforms()
-        more: dict[str, Any] = {"fields": self._fields}
+        output: dict[str, Any] = {"fields": self._fields}
+        workers = None
         function: Any = None
         if native is None or self.target_transform is not None:
             function = _Made(self.transform, self.target_transform)
             if self.target_transform is None and library_of(self.transform) is not None:
                 function = self.transform
             if self.transform is None and native is None and collate_fn is None:
-                more["ragged"] = "list"  # Images as they are stored differ in size.
+                output["ragged"] = "list"  # Images as they are stored differ in size.
         if function is not None or collate_fn is not None:
-            more["workers"] = self._job.workers(collate_fn)
+            workers = self._job.workers(collate_fn)
         if native is not None and function is not None:
-            return self._job.loader((native, function), **more)
-        return self._job.loader(native if function is None else function, **more)
+            return self._job.loader((native, function), workers, **output)
+        return self._job.loader(native if function is None else function, workers, **output)
 
 
 class NoPFSDataLoader:

@@ -198,8 +198,8 @@ class RedoxFetcher(Dataset[Any]):
             What it draws from ``sample.rng`` is fixed by seed, epoch and sample. Images are
             decoded; or it is a transform of torchvision or Albumentations: as the Loader's,
             `headrace docs workers`. Default: a sample is a named tuple of the loader's fields,
-            tensors and numbers, with `sample_id` if it has ``ids=True``; a dict if its `fields` are
-            one.
+            tensors and numbers, with `sample_id` if it has ``Output(ids=True)``; a dict if its
+            `fields` are one.
         decode: False: `transform` gets encoded bytes.
 
     Raises:

@@ -3,7 +3,7 @@
 
 >>> import headrace.ray
 >>> nodes = headrace.ray.start_nodes()  # in the driver
->>> loader = hr.Loader(path, 32, node_process=headrace.ray.node_process())  # in a worker
+>>> loader = hr.Loader(path, 32, job=hr.Job(node=headrace.ray.node_process()))  # in a worker
 
 `headrace pack --on ray` and `headrace index --on ray` work on all nodes of a cluster.
 """

@@ -20,7 +20,7 @@ from headrace import _core
 from headrace._arguments import flag, integer
 from headrace._descriptors import taking_descriptors
 from headrace._nodes.process import executable, service_socket
-from headrace._options.groups import NodeProcess
+from headrace._options.groups import Node
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import (
     DeadlineExceededError,
@@ -189,8 +189,9 @@ def node_process(
     local_rank: int | None = None,
     local_world_size: int | None = None,
     start_timeout: int = 600,
-) -> NodeProcess:
-    """The node process of the Ray node that this worker runs on, for `Loader(node_process=...)`.
+) -> Node:
+    """The node process of the Ray node that this worker runs on, for
+    `Job(node=...)`.
 
     Call it in a worker: an actor, a task, or the training function of Ray Train. If the process is
     being started again, it waits.
@@ -230,7 +231,7 @@ def node_process(
         service = ray.get(actor.attach.remote(), timeout=start_timeout)
     except (ray.exceptions.RayError, ValueError) as error:
         raise _failed(ray, doing, error, start_timeout) from error
-    return NodeProcess(
+    return Node(
         name=service,
         local_rank=local_rank,
         local_world_size=local_world_size,

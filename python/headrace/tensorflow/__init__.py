@@ -24,9 +24,9 @@ def dataset(loader: Loader[Any], *, signature: Any = None) -> Any:
     """A `tf.data.Dataset` whose elements are the batches of a loader.
 
     Each iteration of it is the loader's next epoch. A batch is a tuple of tensors, or a dict if the
-    loader's `fields` are one; encoded images, bytes and texts are tensors of strings. The loader
-    reads ahead itself: do not call `prefetch`, and ``loader.state_dict()`` is the place of the
-    loop.
+    loader's `Output.fields` are one; encoded images, bytes and texts are tensors of strings. The
+    loader reads ahead itself: do not call `prefetch`, and ``loader.state_dict()`` is the place of
+    the loop.
 
     Args:
         loader: a `headrace.Loader`, best with ``output="numpy"``. The dataset keeps it.
@@ -69,7 +69,7 @@ def _signature(loader: Loader[Any], tf: Any) -> tuple[Any, ...] | dict[str, Any]
         else:
             raise InvalidArgumentError(
                 f"loader: samples differ in the shape of field {name!r}, which no tensor of a "
-                "tf.data.Dataset holds: leave it out by fields=, or give the loader a Python "
+                "tf.data.Dataset holds: leave it out by Output.fields, or give the loader a Python "
                 "transform that makes one shape, and signature="
             )
     if delivers.ids:

@@ -20,7 +20,7 @@ Status NodeState::Check(const RemoteLink& node, std::int64_t now_ns, std::int64_
       StatusCode::kDeadlineExceeded,
       fmt::format(
           "waiting for a batch of {}: it has been stopped for {} s, as by SIGSTOP: continue "
-          "it (kill -CONT {}) and start again, or raise NodeProcess.start_timeout",
+          "it (kill -CONT {}) and start again, or raise Node.start_timeout",
           node.Node(), stopped_ns / kNsPerSecond, node.node_pid()));
 }
 

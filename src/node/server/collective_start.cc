@@ -118,7 +118,7 @@ Status CollectiveStart::GiveUp(std::uint32_t seat, std::uint64_t start,
       StatusCode::kDeadlineExceeded,
       fmt::format("starting {} of job '{}': {} waited {} s for local rank {} of {}, which "
                   "made no loader: make the same loaders on every rank of the node, in "
-                  "the same order, or raise NodeProcess.start_timeout",
+                  "the same order, or raise Node.start_timeout",
                   Shown(wish->position), job_, Named(seat), waited_ns / 1'000'000'000, missing,
                   seats_.size()));
 }

@@ -69,7 +69,7 @@ TEST_F(CollectiveStartTest, OneThatIsGoneIsNotAwaitedAndOneThatNeverCameIs) {
   EXPECT_EQ(over.message(),
             "starting epoch 0 step 0 of job 'train': rank 4 waited 9 s for local rank 1 of 2, "
             "which made no loader: make the same loaders on every rank of the node, in the same "
-            "order, or raise NodeProcess.start_timeout");
+            "order, or raise Node.start_timeout");
   fresh.Join(1);
   EXPECT_TRUE(fresh.GiveUp(0, 7, 9'000'000'000).ok()) << "it is there and may take its time";
 }

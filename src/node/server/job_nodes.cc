@@ -128,7 +128,7 @@ Result<std::vector<NodeFacts>> JobNodes::Agree(const NodeFacts& own) {
     if (other.parameters != says.parameters) {
       return FailedPrecondition(
           "{}: their orders have other parameters ({}), as their memory or their profiles differ; "
-          "give both the same memory= and Engine.profile, or the order's parameters",
+          "give both the same memory= and EngineOptions.profile, or the order's parameters",
           doing, FirstDifference(says.parameters, other.parameters));
     }
     if (other.facts.start != own.start) {

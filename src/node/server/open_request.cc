@@ -34,7 +34,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kKnownAs
      {"batches_behind", "Python workers"},
      {"shared_batches", "Python workers"},
      {"horizon_epochs", "horizon"},
-     {"ask", "Nodes.ask"},
+     {"ask", "Node.ask"},
      {"rank", ""},
      {"local_rank", ""},
      {"process", ""},

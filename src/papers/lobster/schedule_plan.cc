@@ -212,7 +212,7 @@ Status CheckIsFor(const ScheduleHeader& schedule, const ScheduleHeader& job) {
   if (differs.empty()) return Status();
   return {StatusCode::kFailedPrecondition,
           "it was planned for something else: " + differs +
-              "; plan again with `headrace plan --schedule`, or leave Engine.schedule out"};
+              "; plan again with `headrace plan --schedule`, or leave EngineOptions.schedule out"};
 }
 
 Result<std::uint64_t> WriteLobsterSchedule(const std::shared_ptr<const Index>& index,

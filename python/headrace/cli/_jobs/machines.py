@@ -50,6 +50,6 @@ def addresses_of(pids: list[int] | None) -> list[Address]:
             )
         raise NotFoundError(
             f"process {pid}: no loader of yours is monitored there now; if it was not closed, make "
-            "it with Engine(monitor=True), or set HEADRACE_MONITOR=1"
+            "it with EngineOptions(monitor=True), or set HEADRACE_MONITOR=1"
         )
     return [address for address in found if address.pid in pids]

@@ -145,8 +145,8 @@ class Board:
         """The table, and under it a verdict of each loader."""
         if not self._now and not self._silent:
             nothing = (
-                "no loader of this user is monitored now: none was made with Engine(monitor=True) "
-                "or HEADRACE_MONITOR=1, or each was closed"
+                "no loader of this user is monitored now: none was made with "
+                "EngineOptions(monitor=True) or HEADRACE_MONITOR=1, or each was closed"
             )
             return Text("\n".join([nothing, *self._unheard_lines()]))
         rows = self._rows()

@@ -202,7 +202,7 @@ def _warn_of_named_tuples(loader: Loader[Any]) -> None:
     warnings.warn(
         "making a TrainerLoader of a headrace.Loader of named tuples: Hugging Face's Trainer "
         "passes batches to the model by name: make them dicts of the names that the model takes, "
-        f"as fields={named}, or by a Python function that returns dicts "
+        f"as output=hr.Output(fields={named}), or by a Python function that returns dicts "
         "(`headrace docs trainers`)",
         RuntimeWarning,
         stacklevel=callers_level(),

@@ -132,9 +132,9 @@ def _check_shares(feed: BatchFeed, state: Any) -> None:
         "give a sampler that divides them, as torch's DistributedSampler"
         if feed.source is not None
         else "make the loader after Accelerator(), without rank= and world_size=, and with "
-        f"hr.Sharding(tensor={same}) for its tensor and context parallel ranks"
+        f"hr.Job(tensor={same}) for its tensor and context parallel ranks"
         if same > 1
-        else "make the loader after Accelerator(), and leave out sharding="
+        else "make the loader after Accelerator(), and leave rank= and world_size= out of job="
     )
     raise InvalidArgumentError(
         f"making a TrainerLoader: this headrace.Loader divides the samples by {feed.shares}, but "

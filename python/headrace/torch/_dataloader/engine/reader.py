@@ -9,6 +9,7 @@ from typing import Any
 from headrace._dataset import Dataset
 from headrace._loader import Loader, feed_of
 from headrace._observe.stats import Stats
+from headrace._options.groups import Output
 
 
 class _Given:
@@ -37,7 +38,7 @@ class ListReader:
         self._given = _Given()
         self._names = tuple(base.fields if fields is None else fields)
         self._loader: Loader[Any] = Loader(
-            base, batch_sampler=self._given, fields=fields, output="torch"
+            base, batch_sampler=self._given, output=Output("torch", fields=fields)
         )
         self._end = weakref.finalize(self, self._loader.close)
 
