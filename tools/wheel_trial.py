@@ -81,7 +81,9 @@ class Trial:
         assert sorted(seen) == list(range(len(pixels))), seen
 
     def loader(self, source: Path, transform: Any, **options: Any) -> Any:
-        return hr.Loader(source, 7, transform=transform, output=hr.Output("numpy", ids=True), **options)
+        return hr.Loader(
+            source, 7, transform=transform, output=hr.Output("numpy", ids=True), **options
+        )
 
     def surroundings(self) -> str:
         assert Path(hr.__file__).is_relative_to(sys.prefix), hr.__file__
