@@ -170,12 +170,9 @@ def _lengths(sample: hr.Sample) -> dict[str, Any]:
 @pytest.mark.parametrize("ragged", ["list", "pad"])
 def test_transforms_get_str_and_arrays(samples: hr.Dataset, workers: int, ragged: Any) -> None:
     seen = []
+    output = hr.Output("numpy", ragged=ragged)
     with hr.Loader(
-        samples,
-        batch_size=8,
-        transform=_lengths,
-        workers=workers,
-        output=hr.Output("numpy", ragged=ragged),
+        samples, batch_size=8, transform=_lengths, workers=workers, output=output
     ) as loader:
         for batch in loader:
             numbers = [int(number) for number in batch["label"]]
@@ -216,8 +213,8 @@ def test_an_error_on_request_names_the_sample_whose_shape_differs(samples: hr.Da
         hr.Loader(samples, batch_size=8, shuffle=False, output=hr.Output(ragged="error")) as loader,
         pytest.raises(
             errors.InvalidArgumentError,
-            match=r"field 'boxes' with Output\(ragged='error'\): sample \d has shape \(\d, 4\), the "
-            r"first of its batch, sample 0, \(\d, 4\); leave ragged out",
+            match=r"field 'boxes' with Output\(ragged='error'\): sample \d has shape \(\d, 4\), "
+            r"the first of its batch, sample 0, \(\d, 4\); leave ragged out",
         ),
     ):
         list(loader)

@@ -195,11 +195,8 @@ def test_another_dataset_finds_nothing(numbered: Path, folder: Path, tmp_path: P
     tier = Ssd(tmp_path / "tier", room(2))
     with make(numbered, tiers=[tier]) as loader:
         epoch_ids(loader)
-    plain_options: dict[str, Any] = {
-        "batch_size": 7,
-        "output": hr.Output(fields=["image"]),
-        "shuffle": False,
-    }
+    images = hr.Output(fields=["image"])
+    plain_options: dict[str, Any] = {"batch_size": 7, "output": images, "shuffle": False}
     with hr.Loader(folder, **plain_options) as loader:
         wanted = [as_bytes(batch) for batch in loader]
     with hr.Loader(folder, tiers=[tier], **plain_options) as loader:
@@ -212,9 +209,8 @@ def test_other_fields_find_nothing(source_pack: Path, tmp_path: Path) -> None:
     dataset = hr.open(source_pack)
     with hr.Loader(dataset, batch_size=5, tiers=[tier]) as loader:
         wanted = [as_bytes(batch) for batch in loader]
-    with hr.Loader(
-        dataset, batch_size=5, tiers=[tier], output=hr.Output(fields=["label"])
-    ) as loader:
+    labels = hr.Output(fields=["label"])
+    with hr.Loader(dataset, batch_size=5, tiers=[tier], output=labels) as loader:
         assert sum(1 for _ in loader) == len(wanted)
 
 
@@ -436,10 +432,7 @@ def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> Non
         ({"tiers": [Ram("1MB")] * 9}, "tiers: got 9"),
         ({"tiers": [Ram("100MiB")], "memory": "50MiB"}, "tiers= take 100.0 MiB"),
         ({"memory": Budget("1GiB")}, "memory: got a headrace.tiers.Budget, which several"),
-        (
-            {"engine": hr.EngineOptions(profile=3)},
-            "profile: got 3, must be what headrace.profile.load",
-        ),
+        ({"engine": hr.EngineOptions(profile=3)}, "profile: got 3, must be what headrace.profile"),
         ({"engine": hr.EngineOptions(profile=".")}, r"profile \.: this is a folder"),
     ],
 )

@@ -17,7 +17,7 @@ TIERS = [hr.tiers.Ram("1MiB")]
 @pytest.fixture(autouse=True)
 def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     launch(monkeypatch, world_size=2, local=1)
-    monkeypatch.setattr(node, "_told", set())
+    monkeypatch.setattr(node, "_warned", set())
 
 
 def launch(monkeypatch: pytest.MonkeyPatch, world_size: int, local: int) -> None:
