@@ -44,7 +44,8 @@ rank = int(os.environ["RANK"])
 with hr.Loader(
     sys.argv[1], 4, transform=hr.image.train(8), output="numpy", tiers=[hr.tiers.Ram("16MiB")],
     job=hr.Job(
-        rank=rank, world_size=2,
+        rank=rank,
+        world_size=2,
         node=hr.Node(local_rank=0, local_world_size=1, addresses=addresses),
     ),
 ) as loader:
@@ -80,8 +81,9 @@ class Trial:
         assert sorted(seen) == list(range(len(pixels))), seen
 
     def loader(self, source: Path, transform: Any, **options: Any) -> Any:
-        output = hr.Output("numpy", ids=True)
-        return hr.Loader(source, 7, transform=transform, output=output, **options)
+        return hr.Loader(
+            source, 7, transform=transform, output=hr.Output("numpy", ids=True), **options
+        )
 
     def surroundings(self) -> str:
         assert Path(hr.__file__).is_relative_to(sys.prefix), hr.__file__

@@ -73,7 +73,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
     Raises `InvalidArgumentError`, which names the invalid argument; and what `open` raises.
     """
 
-    _told = False  # that batches have images as stored
+    _warned = False  # that batches have images as stored
     _is_wrapped = False  # in what puts batches on a device; or a warning said that it is not
 
     @signature.helped(signature.OF_OTHERS, spellings())
@@ -99,7 +99,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         job: Job | None = None,
         engine: EngineOptions | None = None,
     ) -> None:
-        given = LoaderArguments(
+        arguments = LoaderArguments(
             batch_size=batch_size,
             shuffle=shuffle,
             order=order,
@@ -118,9 +118,9 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
             job=job,
             engine=engine,
         )
-        found = opened(dataset)
-        check_has_samples("loading dataset", found)
-        resolved = resolve(found, given)
+        dataset = opened(dataset)
+        check_has_samples("loading dataset", dataset)
+        resolved = resolve(dataset, arguments)
         options, python = resolved.options, resolved.python
         self._convert = converter(output)
         self._batch = resolved.batch
@@ -130,14 +130,14 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
             if python
             else None
         )
-        session = Session(found, resolved, self._transformer)
+        session = Session(dataset, resolved, self._transformer)
         delivers = Delivered.by(session.core.schema, resolved)
-        feed = EpochFeed(found, session, resolved, delivers)
+        feed = EpochFeed(dataset, session, resolved, delivers)
         engine = group("engine", engine, EngineOptions)
-        super().__init__(feed, data_facts(found, resolved), engine.profile)
+        super().__init__(feed, data_facts(dataset, resolved), engine.profile)
         self._nesting = Nesting([name for name, *_ in delivers.schema])
         try:
-            warn_of_data(found, feed.core, options, python, resolved.output.fields)
+            warn_of_data(dataset, feed.core, options, python, resolved.output.fields)
             self._monitor = watch(self, engine.monitor, session.job)
         except BaseException:  # Whoever keeps it keeps this frame.
             feed.close()
@@ -184,8 +184,8 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         if self._transformer is not None:
             return self._transformer.present(batch)
         delivers = self._feed.delivers
-        if delivers.native is None and not self._told:
-            self._told = True
+        if delivers.native is None and not self._warned:
+            self._warned = True
             tell_of_encoded(self._feed.dataset, delivers.kinds)
         return self._batch(
             *to_user(batch, self._nesting, delivers.ids, self._convert, self._joined)

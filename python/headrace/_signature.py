@@ -70,14 +70,14 @@ OF_TORCH = {
     "num_workers": (
         "reading and decoding take threads of this process, one per usable core or threads=; "
         "processes that run a Python transform are workers=: leave it out, or write "
-        "workers={given} beside transform=function"
+        "workers={value} beside transform=function"
     ),
     "pin_memory": _DEVICE,
     "pin_memory_device": _DEVICE,
     "prefetch_factor": (
         "EngineOptions.prefetch is how many batches are worked on ahead, in all and not for each "
         "worker; by default only memory= limits it: leave it out, or write "
-        "engine=hr.EngineOptions(prefetch={given})"
+        "engine=hr.EngineOptions(prefetch={value})"
     ),
     "persistent_workers": "workers always live as long as the loader; leave it out",
     "timeout": (
@@ -88,14 +88,14 @@ OF_TORCH = {
         "seed= decides the order and the random transforms, the same for any number of workers; "
         "write seed=generator.initial_seed()"
     ),
-    "multiprocessing_context": "use workers=hr.Workers(start={given})",
+    "multiprocessing_context": "use workers=hr.Workers(start={value})",
     "in_order": "batches always come in order, whichever is ready first; leave it out",
 }
 
 OF_OTHERS = {
     name: f"an argument of torch's DataLoader; here {advice}" for name, advice in OF_TORCH.items()
 } | {
-    name: f"an argument of headrace.open; write hr.Loader(hr.open(path, {name}={{given}}), ...)"
+    name: f"an argument of headrace.open; write hr.Loader(hr.open(path, {name}={{value}}), ...)"
     for name in ("index", "format", "split", "skip", "progress")
 }
 """The advice about arguments of others that a Loader is given, by name."""
@@ -134,25 +134,27 @@ def _checked(
 ) -> Callable[P, R]:
     parameters = list(inspect.signature(function).parameters.values())
     bound = int(parameters[0].name == "self") if parameters else 0
-    names = [each.name for each in parameters[bound:]]
-    positional = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters[bound:])
+    names = [parameter.name for parameter in parameters[bound:]]
+    positional = sum(
+        parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters[bound:]
+    )
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if len(args) - bound > positional:
             raise _too_many(len(args) - bound, names[:positional], names[positional:])
-        for name, given in kwargs.items():
+        for name, value in kwargs.items():
             if name not in names:
                 raise InvalidArgumentError(
-                    f"{name}={shown(given)}: {_advice(name, given, names, hints, spellings)}"
+                    f"{name}={shown(value)}: {_advice(name, value, names, hints, spellings)}"
                 )
         return function(*args, **kwargs)
 
     return call
 
 
-def _too_many(given: int, placed: list[str], named: list[str]) -> InvalidArgumentError:
-    text = f"{counted(given, 'argument')} without a name: "
+def _too_many(count: int, placed: list[str], named: list[str]) -> InvalidArgumentError:
+    text = f"{counted(count, 'argument')} without a name: "
     if not named:
         only = f"there are only {', '.join(placed)}" if placed else _NO_ARGUMENTS
         return InvalidArgumentError(f"{text}{only}")
@@ -166,14 +168,14 @@ def _too_many(given: int, placed: list[str], named: list[str]) -> InvalidArgumen
 
 def _advice(
     name: str,
-    given: Any,
+    value: Any,
     names: list[str],
     hints: Mapping[str, str],
     spellings: Mapping[str, str],
 ) -> str:
     if name in hints:
-        shows = given.get_start_method() if hasattr(given, "get_start_method") else given
-        return hints[name].format(given=shown(shows))
+        shows = value.get_start_method() if hasattr(value, "get_start_method") else value
+        return hints[name].format(value=shown(shows))
     if name in spellings:
         return f"an option of a group; write {spellings[name]}"
     import difflib  # It takes long to import.

@@ -248,7 +248,7 @@ class _Plain(Order):
         return _core.OrderSpec(self.name, {})
 
 
-_NAMED: dict[str, type[Order]] = {each.name: each for each in (Exact, Batch, Epoch, Redox)}
+_NAMED: dict[str, type[Order]] = {kind.name: kind for kind in (Exact, Batch, Epoch, Redox)}
 
 
 def order_class(order: str) -> type[Order] | None:
@@ -264,7 +264,7 @@ def added_parameters(order: str) -> dict[str, int | str]:
 def parameters_now(order: str, saved: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a state of any age: with today's names, and those added since."""
     renamed = _NAMED[order].renamed if order in _NAMED else {}
-    return added_parameters(order) | {renamed.get(key, key): each for key, each in saved.items()}
+    return added_parameters(order) | {renamed.get(key, key): value for key, value in saved.items()}
 
 
 def dealt_homes(samples: int, nodes: int, copies: int = 1, *, seed: int = 0) -> NDArray[np.uint32]:
@@ -315,11 +315,11 @@ def as_order(order: Order | str) -> Order:
     )
 
 
-def _integers(**given: tuple[int | None, int, int]) -> dict[str, int | str]:
+def _integers(**parameters: tuple[int | None, int, int]) -> dict[str, int | str]:
     """The given ones of parameters, as (value, least, most) by name; checked."""
     return {
         name: integer(name, value, least, most)
-        for name, (value, least, most) in given.items()
+        for name, (value, least, most) in parameters.items()
         if value is not None
     }
 

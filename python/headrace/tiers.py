@@ -91,13 +91,13 @@ def core_tiers(
         return []
     if isinstance(tiers, (Ram, Ssd)):
         tiers = [tiers]
-    given = items("tiers", tiers, "headrace.tiers.Ram and Ssd, fastest first")
+    tiers = items("tiers", tiers, "headrace.tiers.Ram and Ssd, fastest first")
     if images is not None:
-        for each in given:
-            if isinstance(each, Ssd):
-                check_outside("tiers: folder", each.path, images, is_folder=True)
-    made = [_core_tier(number, each, make) for number, each in enumerate(given)]
-    folders = [os.path.realpath(each.path) for each in made if each.path]
+        for tier in tiers:
+            if isinstance(tier, Ssd):
+                check_outside("tiers: folder", tier.path, images, is_folder=True)
+    made = [_core_tier(number, tier, make) for number, tier in enumerate(tiers)]
+    folders = [os.path.realpath(tier.path) for tier in made if tier.path]
     for folder in folders:
         if folders.count(folder) > 1:
             raise InvalidArgumentError(
@@ -146,9 +146,9 @@ def _check_capacity(capacity: Any, name: str) -> None:
         raise InvalidArgumentError(f'{name}: got {capacity!r}, must be bytes, or "4GiB", or "20%"')
 
 
-def _folder(number: int, given: Any) -> str:
+def _folder(number: int, folder: Any) -> str:
     """The absolute path of a tier's folder, which may not exist yet."""
-    path = os.path.abspath(written_path(f"tiers[{number}]: folder", given))
+    path = os.path.abspath(written_path(f"tiers[{number}]: folder", folder))
     for there in (path, _there(path)):
         if os.path.lexists(there) and not os.path.isdir(there):
             is_link = os.path.islink(there)
@@ -174,7 +174,7 @@ def profile_with_tiers(
     Raises:
         InvalidArgumentError: a folder on a file system of which the profile has no folder.
     """
-    return dataclasses.replace(profile, tiers=tuple(_profile_tier(profile, each) for each in tiers))
+    return dataclasses.replace(profile, tiers=tuple(_profile_tier(profile, tier) for tier in tiers))
 
 
 def _profile_tier(profile: machines.MachineProfile, tier: CoreTier) -> machines.Tier:
@@ -233,7 +233,7 @@ class Budget:
             raise InvalidArgumentError(f"part {name!r}: the budget has one of that name")
         left = 1.0 - sum(self._parts.values())
         if not _is_number(share) or not 0 < share <= left + 1e-9:
-            taken = ", ".join(f"{each!r} {part:.0%}" for each, part in self._parts.items())
+            taken = ", ".join(f"{other!r} {part:.0%}" for other, part in self._parts.items())
             raise InvalidArgumentError(
                 f"part {name!r}: got share {share!r}, must be above 0 and at most {left:.4g}: "
                 f"taken are {taken or 'none'}"

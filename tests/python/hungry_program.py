@@ -90,7 +90,7 @@ def many(dataset: str) -> None:
     """A loader answers where descriptors are more than select() can name."""
     with (
         descriptors(1100, 2048) as taken,
-        hr.Loader(dataset, 10, output="numpy", engine=hr.Engine(monitor=True)) as loader,
+        hr.Loader(dataset, 10, output="numpy", engine=hr.EngineOptions(monitor=True)) as loader,
     ):
         assert len(taken) == 1100
         assert loader._monitor is not None
@@ -103,7 +103,7 @@ def asked(dataset: str) -> None:
     """Who asks a loader is answered when a descriptor is free."""
     server = WithoutRoom(monitor.Monitor)
     with (
-        hr.Loader(dataset, 10, output="numpy", engine=hr.Engine(monitor=True)) as loader,
+        hr.Loader(dataset, 10, output="numpy", engine=hr.EngineOptions(monitor=True)) as loader,
         socket.socket(socket.AF_UNIX) as client,
     ):
         assert loader._monitor is not None
@@ -140,12 +140,12 @@ def _none_left(*_: object, **__: object) -> None:
 
 def refused_monitor(dataset: str) -> None:
     monitor._listen = _none_left  # type: ignore[assignment]
-    _refused(dataset, "Engine.monitor", engine=hr.Engine(monitor=True))
+    _refused(dataset, "EngineOptions.monitor", engine=hr.EngineOptions(monitor=True))
 
 
 def refused_node(dataset: str) -> None:
     node._Process = _none_left  # type: ignore[assignment,misc]
-    _refused(dataset, "starting a node process", node_process=hr.NodeProcess())
+    _refused(dataset, "starting a node process", job=hr.Job(node=hr.Node()))
 
 
 PROGRAMS: dict[str, Callable[[str], None]] = {

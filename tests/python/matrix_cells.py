@@ -150,8 +150,8 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         {"placement": ("belady", "lru"), "tiers": ("none",)},
-        "Cache(placement='{placement}') without tiers=: there is nothing to place; say what may be "
-        'used, as tiers=[headrace.tiers.Ram("4GiB")]',
+        "Cache(placement='{placement}') without tiers: there is nothing to place; say what may be "
+        "used, as tiers=hr.Cache(hr.tiers.Ram(\"4GiB\"), placement='{placement}')",
     ),
     Refusal(
         {"draw": _SAMPLERS, "order": _RELAXED},
@@ -160,8 +160,8 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         {"draw": _SAMPLERS, "isolation": ("shared",), "ranks": ("2",)},
-        "sampler with node_process= and 2 ranks on this node: each has a sampler of its own; leave "
-        "one of them out",
+        "sampler with a node process and 2 ranks on this node: each has a sampler of its own; "
+        "leave one of them out",
     ),
     Refusal(
         {"format": ("zipped",), "io": ("threads",)},
@@ -188,8 +188,9 @@ REFUSALS: tuple[Refusal, ...] = (
 EXTRA_REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         {"names": ("dict",), "transform": ("python", "image+python", "collate")},
-        "fields: got a dict, which names what batches hold, and a Python function, which decides "
-        "that, too: return a dict from the function, and write fields=[...], or leave it out",
+        "Output.fields: got a dict, which names what batches hold, and a Python function, which "
+        "decides that, too: return a dict from the function, and write hr.Output(fields=[...]), or "
+        "leave it out",
     ),
 )
 
@@ -199,7 +200,7 @@ NODE_REFUSALS: tuple[Refusal, ...] = (
     *(row for row in REFUSALS if not row.when.keys() - NODE_FACTORS.keys()),
     Refusal(
         {"order": EXCHANGING, "isolation": ("process",), "ranks": ("2",)},
-        "order {order}: {nodes_argument}=2, but this job has 4 nodes (4 ranks, as NodeProcess says "
+        "order {order}: {nodes_argument}=2, but this job has 4 nodes (4 ranks, as Node says "
         "how many a node has): give the order {nodes_argument}=4, or start the job on 2 nodes",
     ),
     Refusal(

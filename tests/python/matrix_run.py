@@ -153,16 +153,11 @@ def make(
     given: dict[str, Any] = {
         "order": order_of(cell),
         "seed": SEED,
-        "fields": names_of(cell),
-        "sharding": hr.Sharding(rank=rank, world_size=ranks),
-        "tiers": tiers_of(cell, folder),
-        "cache": hr.Cache(placement=cell["placement"]),
+        "tiers": hr.Cache(tiers_of(cell, folder), placement=cell["placement"]),
         "drop_last": cell["drop_last"] == "yes",
-        "ids": cell["ids"] == "yes",
-        "output": cell["output"],
         "epochs": epochs_of(cell) if cell["epochs"] == "known" else None,
         "on_error": cell["on_error"],
-        "engine": hr.Engine(
+        "engine": hr.EngineOptions(
             prefetch=1 if cell["prefetch"] == "1" else None,
             io=cell["io"],
             verify=cell["verify"] == "yes",
@@ -186,27 +181,32 @@ def make(
         "collate": both,
         "library": (FLAT, Brighter()) if has_images else None,
     }[cell["transform"]]
-    if cell["transform"] == "python":
-        given["decode"] = False
     is_filled = cell.get("opened") == "filled"
-    if (is_filled or cell["fields"] in ("ragged", "nested")) and cell["transform"] in (
-        "python",
-        "image+python",
-    ):
-        given["ragged"] = "list"
+    is_ragged = is_filled or cell["fields"] in ("ragged", "nested")
+    given["output"] = hr.Output(
+        cell["output"],
+        fields=names_of(cell),
+        decode=False if cell["transform"] == "python" else None,
+        ragged="list" if is_ragged and cell["transform"] in ("python", "image+python") else None,
+        ids=cell["ids"] == "yes",
+    )
     given["workers"] = hr.Workers(
         None if cell["workers"] == "default" else int(cell["workers"]),
         start="fork",
         collate_fn=stacked if cell["transform"] == "collate" else None,
     )
     here = int(cell["ranks"])  # ranks of the node
-    if cell["isolation"] == "process":
-        given["node_process"] = hr.NodeProcess()
+    options: dict[str, Any] = {}  # of the node
     if cell["isolation"] == "shared":
-        given["node_process"] = hr.NodeProcess(local_rank=rank % here, local_world_size=here)
+        options = {"local_rank": rank % here, "local_world_size": here}
     asks = is_of_nodes(cell) and cell["isolation"] == "shared" and cell["tiers"] != "none"
     if exchanges(cell) or asks:
-        given["nodes"] = hr.Nodes(addresses=job.addresses[again])
+        options["addresses"] = job.addresses[again]
+    given["job"] = hr.Job(
+        rank=rank,
+        world_size=ranks,
+        node=hr.Node(**options) if cell["isolation"] in ("process", "shared") else None,
+    )
     node = rank // here if exchanges(cell) else None
     if again and "restored" in cell:
         data = data.elsewhere

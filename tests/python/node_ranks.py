@@ -30,8 +30,8 @@ from loader_data import FLAT, batch_digests, payload_ids
 
 loader, batches, held = None, None, []
 
-def open_(root, ssd=None, ram=None, process=None, engine=None, nodes=None, placement=None,
-          sharding=None, order=None, raw=False, **arguments):
+def open_(root, ssd=None, ram=None, node=None, engine=None, placement=None, job=None, order=None,
+          raw=False, **arguments):
     global loader
     if order is not None:  # A name; or that of a class, and its arguments.
         named = isinstance(order, str)
@@ -39,24 +39,18 @@ def open_(root, ssd=None, ram=None, process=None, engine=None, nodes=None, place
     tiers = [] if ram is None else [hr.tiers.Ram(ram)]
     if ssd is not None:
         tiers.append(hr.tiers.Ssd(ssd, "16MiB"))
-    if tiers:
-        arguments["tiers"] = tiers
-    if nodes is not None:
-        arguments["nodes"] = hr.Nodes(**nodes)
-    if placement is not None:
-        arguments["cache"] = hr.Cache(placement=placement)
-    if sharding is not None:
-        arguments["sharding"] = hr.Sharding(**sharding)
-    loader = hr.Loader(root, transform=None if raw else FLAT, ids=True, output="numpy",
-                       node_process=hr.NodeProcess(**process or {}),
-                       engine=hr.Engine(**engine or {}), **arguments)
+    if tiers or placement is not None:
+        arguments["tiers"] = hr.Cache(tiers, placement=placement or hr.Cache.placement)
+    loader = hr.Loader(root, transform=None if raw else FLAT, output=hr.Output("numpy", ids=True),
+                       job=hr.Job(node=hr.Node(**node or {}), **job or {}),
+                       engine=hr.EngineOptions(**engine or {}), **arguments)
     return len(loader)
 
 def labels(root, epochs, **arguments):
     # Of tests of little memory, where it is right or not as time has it.
     warnings.filterwarnings("ignore", ".* of memory for batches are not enough")
-    with hr.Loader(root, fields=["label"], ids=True, output="numpy",
-                   node_process=hr.NodeProcess(), **arguments) as loader:
+    with hr.Loader(root, output=hr.Output("numpy", fields=["label"], ids=True),
+                   job=hr.Job(node=hr.Node()), **arguments) as loader:
         return [[[int(number) for number in batch.sample_id] for batch in loader]
                 for _ in range(epochs)]
 

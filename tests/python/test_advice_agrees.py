@@ -62,7 +62,11 @@ def loader_of(path: Path, **options: Any) -> Iterator[tuple[hr.Loader, list[str]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with hr.Loader(
-            path, BATCH, fields=["label"], sharding=hr.Sharding(rank=0, world_size=1), **options
+            path,
+            BATCH,
+            output=hr.Output(fields=["label"]),
+            job=hr.Job(rank=0, world_size=1),
+            **options,
         ) as loader:
             yield loader, [str(each.message) for each in caught if WARNING in str(each.message)]
 
@@ -100,14 +104,14 @@ def test_all_take_the_same_parameters_by_default(
 def test_all_give_the_same_samples(sorts: dict[str, Sort], sort: str, order: Any) -> None:
     """Of the second of two ranks, whose share of a batch `batch` chooses."""
     path = sorts[sort].path
-    options: dict[str, Any] = {"order": order, "seed": 3, "ids": True, "output": "numpy"}
     with hr.Loader(
         path,
         BATCH // 2,
-        fields=["label"],
-        sharding=hr.Sharding(rank=1, world_size=2),
+        order=order,
+        seed=3,
+        output=hr.Output("numpy", fields=["label"], ids=True),
+        job=hr.Job(rank=1, world_size=2),
         epochs=1,
-        **options,
     ) as loader:
         ids = [int(i) for batch in loader for i in batch.sample_id]
     job = ("--order", order, "--batch", BATCH, "--ranks", 2, "--rank", 1, "--seed", 3)
@@ -118,7 +122,7 @@ def test_all_give_the_same_samples(sorts: dict[str, Sort], sort: str, order: Any
 def test_memory_that_is_too_little_is_refused_in_the_same_words(
     sorts: dict[str, Sort], sort: str
 ) -> None:
-    options = {"order": "epoch", "memory": "64KiB", "sharding": hr.Sharding(rank=0, world_size=1)}
+    options = {"order": "epoch", "memory": "64KiB", "job": hr.Job(rank=0, world_size=1)}
     with pytest.raises(errors.InvalidArgumentError) as raised:
         hr.Loader(sorts[sort].path, BATCH, **options)
     job = ("--order", "epoch", "--batch", BATCH, "--memory", "64KiB")
@@ -134,7 +138,7 @@ def test_memory_limits_the_pool_of_a_loader_as_of_a_plan(
     given = () if memory is None else ("--memory", memory)
     planned = run_json("plan", path, "--order", "epoch", "--batch", BATCH, "--epochs", 1, *given)
     with hr.Loader(
-        path, BATCH, order="epoch", memory=memory, sharding=hr.Sharding(rank=0, world_size=1)
+        path, BATCH, order="epoch", memory=memory, job=hr.Job(rank=0, world_size=1)
     ) as loader:
         assert planned["parameters"] == values_of(loader)
         assert planned["expected"] == loader.expected_inflation
@@ -205,7 +209,7 @@ def test_profile_expects_of_the_labels_what_the_loader_does(sorts: dict[str, Sor
                 assert each["label_inflation"] is None
                 continue
             order = hr.orders.Epoch(block_samples=each["block_samples"])
-            batch = {"fields": ["label"], "sharding": hr.Sharding(rank=0, world_size=1)}
+            batch = {"output": hr.Output(fields=["label"]), "job": hr.Job(rank=0, world_size=1)}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 with hr.Loader(path, 256, order=order, **batch) as loader:

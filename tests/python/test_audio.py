@@ -10,7 +10,7 @@ import sys
 import tarfile
 import wave
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -173,7 +173,7 @@ def test_every_order_gives_each_sound_once_with_tiers_and_after_a_resume(
 def test_a_node_process_gives_the_same_batches(tar: Path) -> None:
     with loader_of(tar) as loader:
         steps = check_epoch(loader)
-    with loader_of(tar, node_process=hr.NodeProcess()) as loader:
+    with loader_of(tar, job=hr.Job(node=hr.Node())) as loader:
         assert check_epoch(loader) == steps
 
 
@@ -198,7 +198,7 @@ def test_a_random_cut_is_a_part_of_the_sound_another_one_each_epoch(tar: Path) -
 
     first = cuts(threads=1)
     assert first == cuts(threads=3)
-    assert first == cuts(order="epoch", node_process=hr.NodeProcess())
+    assert first == cuts(order="epoch", job=hr.Job(node=hr.Node()))
     assert first[0] != first[1]
     assert len(set(first[0].values())) > COUNT // 2
     assert first != cuts(seed=4)
@@ -224,7 +224,7 @@ def test_sounds_of_any_length_are_lists_in_every_order_and_after_a_resume(
     for more in (
         {"tiers": [Ram("1MiB")]},
         {"tiers": [Ssd(tmp_path / "tier", "4MiB")]},
-        {"node_process": hr.NodeProcess()},
+        {"job": hr.Job(node=hr.Node())},
     ):
         with loader_of(tar, **options, **more) as loader:
             assert [check_whole(batch) for batch in loader] == steps
@@ -239,13 +239,15 @@ def test_sounds_of_any_length_are_lists_in_every_order_and_after_a_resume(
 
 def test_sounds_of_any_length_are_padded_and_go_to_workers(tar: Path) -> None:
     transform = {"wav": hr.audio.whole(RATE)}
-    with loader_of(tar, transform=transform, ragged="pad") as loader:
+    with loader_of(tar, transform=transform, output=hr.Output(ragged="pad")) as loader:
         batch = next(iter(loader))
     lengths = [frames_of(number) for number in batch.label.tolist()]
     assert batch.wav.data.shape == (5, max(lengths), 1)
     assert batch.wav.shape.tolist() == [[length, 1] for length in lengths]
     pool = hr.Workers(2, start="fork")
-    with loader_of(tar, transform=(transform, halved), ragged="list", workers=pool) as loader:
+    with loader_of(
+        tar, transform=(transform, halved), output=hr.Output(ragged="list"), workers=pool
+    ) as loader:
         for rows, labels in loader:
             for number, row in zip(labels.tolist(), rows, strict=True):
                 np.testing.assert_array_equal(row, whole(number) / 2)
@@ -312,10 +314,12 @@ def arrow_of(path: Path, sounds: list[bytes | None], paths: list[str | None]) ->
 
 def check_sounds(dataset: hr.Dataset, field: str, count: int) -> None:
     """All sounds, whole; also of a pack."""
-    options: dict[str, Any] = {"transform": {field: hr.audio.whole(RATE)}, "output": "numpy"}
-    for ragged in ("list", "pad"):
+    transform = {field: hr.audio.whole(RATE)}
+    ways: tuple[Literal["list", "pad"], ...] = ("list", "pad")
+    for ragged in ways:
         seen = []
-        with hr.Loader(dataset, 4, ragged=ragged, **options) as loader:
+        output = hr.Output("numpy", ragged=ragged)
+        with hr.Loader(dataset, 4, transform=transform, output=output) as loader:
             for batch in loader:
                 for i, number in enumerate(batch.label.tolist()):
                     rows = batch[field].data[i] if ragged == "pad" else batch[field][i]
@@ -395,7 +399,7 @@ def test_workers_get_rows_or_the_bytes(tar: Path, workers: int) -> None:
         for rows, labels in loader:
             for number, row in zip(labels.tolist(), rows, strict=True):
                 np.testing.assert_array_equal(row, expected_row(number, 800) / 2)
-    with loader_of(tar, transform=decoded, ragged="list", workers=pool) as loader:
+    with loader_of(tar, transform=decoded, output=hr.Output(ragged="list"), workers=pool) as loader:
         for rows, labels in loader:
             for number, row in zip(labels.tolist(), rows, strict=True):
                 np.testing.assert_array_equal(row, whole(number - RATE))
@@ -426,7 +430,7 @@ def test_a_damaged_sound_is_replaced_where_that_is_asked_for(tar: Path, tmp_path
     at = data.index(b"data", data.index(b"0007.wav"))
     data[at : at + 4] = b"dada"
     tar.write_bytes(data)
-    with loader_of(tar, on_error="substitute", ids=True) as loader:
+    with loader_of(tar, on_error="substitute", output=hr.Output(ids=True)) as loader:
         ids = [number for batch in loader for number in batch.sample_id.tolist()]
         stats = loader.stats()
     assert len(ids) == COUNT

@@ -141,7 +141,7 @@ def test_a_loader_takes_several_homes_a_sample_and_minus_one_for_none(numbered: 
             transform=FLAT,
             seed=2,
             order=order,
-            sharding=hr.Sharding(rank=rank, world_size=3),
+            job=hr.Job(rank=rank, world_size=3),
         ) as loader:
             expected = model.batch_epoch(COUNT, 4, world_size=3, homes=homes.tolist(), seed=2)
             assert epoch_ids(loader) == expected[rank]

@@ -35,7 +35,7 @@ def test_a_new_cursor_starts_before_the_first_step_and_the_core_has_to_be_starte
     cursor = new()
     assert cursor.at == cursor.start() == cursor.saved() == Place(0, 0)
     assert not cursor.continues(0, 0)
-    assert cursor.told is None
+    assert cursor.decided is None
 
 
 def test_an_epoch_that_was_given_whole_is_followed_by_the_next_which_the_core_gives_by_itself() -> (
@@ -62,7 +62,7 @@ def test_an_epoch_that_was_left_early_is_over_and_the_core_has_to_be_started_ane
     assert cursor.saved() == Place(0, 1)
     assert cursor.start() == Place(1, 0)
     assert not cursor.continues(0, 1)
-    assert cursor.told is None
+    assert cursor.decided is None
 
 
 def test_an_iteration_that_gave_nothing_is_repeated_with_its_plan() -> None:
@@ -71,7 +71,7 @@ def test_an_iteration_that_gave_nothing_is_repeated_with_its_plan() -> None:
     number = begun(cursor)
     assert cursor.leave(number)
     assert cursor.start() == cursor.saved() == Place(0, 0, PLAN)
-    assert cursor.told is None  # Nobody said so.
+    assert cursor.decided is None  # Nobody said so.
     assert not cursor.continues(0, 0)
     begun(cursor)
     give(cursor, 1)
@@ -122,9 +122,9 @@ def test_a_restored_place_is_where_the_next_iteration_starts_with_no_plan_yet() 
     assert not cursor.leave(number)
     assert cursor.start() == cursor.saved() == Place(7, 2)
     assert cursor.at == Place(7, 0)
-    assert cursor.told == (7, 2)
+    assert cursor.decided == (7, 2)
     begun(cursor, 7, 2)
-    assert cursor.told is None
+    assert cursor.decided is None
     give(cursor, 1)
     assert cursor.is_over()
 
@@ -133,7 +133,7 @@ def test_a_restored_place_that_was_left_before_its_first_batch_is_still_told() -
     cursor = new()
     cursor.restore(7, 2)
     cursor.leave(begun(cursor, 7, 2))
-    assert cursor.told == (7, 2)
+    assert cursor.decided == (7, 2)
     assert cursor.start() == Place(7, 2)
 
 
@@ -146,7 +146,7 @@ def test_going_to_an_epoch_counts_from_the_next_iteration_on() -> None:
     give(cursor, 1)
     cursor.end_epoch()
     assert cursor.saved() == cursor.start() == Place(5, 0)
-    assert cursor.told == (5, 0)
+    assert cursor.decided == (5, 0)
 
 
 def test_leaving_an_iteration_keeps_the_epoch_that_was_gone_to_meanwhile() -> None:

@@ -110,7 +110,7 @@ def test_a_node_process_s_name_is_not_taken_for_a_loader_s(
     monkeypatch.setattr("headrace._nodes.process._alone", {})
     monkeypatch.setattr(os, "urandom", lambda count: b"\x12" * count)
     with hr.Loader(
-        numbered, 10, node_process=hr.NodeProcess(), engine=hr.Engine(monitor=True)
+        numbered, 10, job=hr.Job(node=hr.Node()), engine=hr.EngineOptions(monitor=True)
     ) as loader:
         assert loader._monitor is not None
         found = [each for each in find_loaders() if each.pid == os.getpid()]

@@ -26,7 +26,11 @@ DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
 
 
 def make(root: Path, **arguments: Any) -> hr.Loader:
-    given: dict[str, Any] = {"transform": FLAT, "ids": True, "seed": 3} | arguments
+    given: dict[str, Any] = {
+        "transform": FLAT,
+        "output": hr.Output(ids=True),
+        "seed": 3,
+    } | arguments
     return hr.Loader(root, 7, **given)
 
 

@@ -100,8 +100,8 @@ def test_a_state_of_two_ranks_goes_on_with_others_through_loaders(numbered: Path
     batch, taken = 12, 3
 
     def loader(ranks: int, rank: int) -> hr.Loader:
-        sharding = hr.Sharding(rank=rank, world_size=ranks)
-        return hr.Loader(numbered, batch // ranks, transform=FLAT, sharding=sharding, seed=3)
+        job = hr.Job(rank=rank, world_size=ranks)
+        return hr.Loader(numbered, batch // ranks, transform=FLAT, job=job, seed=3)
 
     def ids(one: hr.Loader) -> list[list[int]]:
         return [payload_ids(each) for each in one]

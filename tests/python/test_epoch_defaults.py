@@ -25,10 +25,8 @@ def alone(root: Path, rank: int, ranks: int, **arguments: Any) -> Ids:
     with hr.Loader(
         root,
         GLOBAL // ranks,
-        fields=["label"],
-        ids=True,
-        output="numpy",
-        sharding=hr.Sharding(rank=rank, world_size=ranks),
+        output=hr.Output("numpy", fields=["label"], ids=True),
+        job=hr.Job(rank=rank, world_size=ranks),
         **arguments,
     ) as loader:
         return [[batch.sample_id.tolist() for batch in loader] for _ in range(EPOCHS)]
@@ -76,7 +74,11 @@ def test_explain_says_where_each_parameter_comes_from(pack: Path) -> None:
     def origins(loader: hr.Loader) -> dict[str, str]:
         return {name: each.origin for name, each in loader.explain(0).parameters.items()}
 
-    options: dict[str, Any] = {"batch_size": GLOBAL, "fields": ["label"], "seed": 3}
+    options: dict[str, Any] = {
+        "batch_size": GLOBAL,
+        "output": hr.Output(fields=["label"]),
+        "seed": 3,
+    }
     order = hr.orders.Epoch(pools=2)
     with hr.Loader(pack, **options, order=order) as loader:
         assert origins(loader) == {
@@ -117,8 +119,8 @@ def test_the_command_line_has_the_defaults_of_a_loader(pack: Path) -> None:
             pack,
             batch // ranks,
             order="epoch",
-            fields=["label"],
-            sharding=hr.Sharding(rank=0, world_size=ranks),
+            output=hr.Output(fields=["label"]),
+            job=hr.Job(rank=0, world_size=ranks),
         ) as loader:
             parameters = loader.state_dict()["order_parameters"]
         del parameters["block_samples"]  # Which blocks there are: no parameter of their order.
@@ -128,14 +130,18 @@ def test_the_command_line_has_the_defaults_of_a_loader(pack: Path) -> None:
 @pytest.mark.parametrize("first_fill", [1000, 100])
 def test_a_state_without_a_first_join_means_what_it_meant(pack: Path, first_fill: int) -> None:
     """As states were before there was that parameter."""
-    options: dict[str, Any] = {"batch_size": GLOBAL, "ids": True, "output": "numpy", "seed": 9}
+    options: dict[str, Any] = {
+        "batch_size": GLOBAL,
+        "output": hr.Output("numpy", fields=["label"], ids=True),
+        "seed": 9,
+    }
     order = hr.orders.Epoch(pools=2, pool="60%", first_fill=first_fill / 1000)
-    with hr.Loader(pack, order=order, fields=["label"], **options) as loader:
+    with hr.Loader(pack, order=order, **options) as loader:
         state = loader.state_dict()
         whole = [batch.sample_id.tolist() for batch in loader]
     assert state["order_parameters"].pop("first_join_permille") == 0
     assert state["order_parameters"]["first_fill_permille"] == first_fill
-    with hr.Loader(pack, order="epoch", fields=["label"], **options) as loader:
+    with hr.Loader(pack, order="epoch", **options) as loader:
         loader.load_state_dict(state)
         assert [batch.sample_id.tolist() for batch in loader] == whole
         assert loader.state_dict()["order_parameters"]["first_join_permille"] == 0

@@ -106,9 +106,8 @@ def test_bad_files_are_substituted_and_good_ones_are_given(
         shuffle=order != "exact",
         order=order,
         on_error="substitute",
-        ids=True,
-        output="numpy",
-        engine=hr.Engine(io=io),
+        output=hr.Output("numpy", ids=True),
+        engine=hr.EngineOptions(io=io),
     ) as loader:
         pairs = [
             (int(number), int(image[0, 0, 0]))

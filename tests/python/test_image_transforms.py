@@ -31,7 +31,7 @@ WAYS: list[dict[str, Any]] = [
     {"workers": 0},
     {"workers": hr.Workers(2, start="fork")},
     {"workers": hr.Workers(1, start="spawn")},
-    {"workers": hr.Workers(1, start="fork"), "node_process": hr.NodeProcess()},
+    {"workers": hr.Workers(1, start="fork"), "job": hr.Job(node=hr.Node())},
 ]
 
 
@@ -95,7 +95,9 @@ def whole(sample: hr.Sample) -> Any:
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_images_are_decoded_for_a_callable(numbered: Path, way: dict[str, Any]) -> None:
-    with hr.Loader(numbered, 10, transform=functions.corner, ids=True, **way) as loader:
+    with hr.Loader(
+        numbered, 10, transform=functions.corner, output=hr.Output(ids=True), **way
+    ) as loader:
         batches = list(loader)
     ids = torch.cat([batch[-1] for batch in batches]).tolist()
     assert sorted(ids) == list(range(COUNT))
@@ -179,19 +181,25 @@ def test_decode_says_whether(numbered: Path) -> None:
     dataset = hr.open(numbered)
     lengths = [[len(dataset.read(i)["image"])] for i in range(10)]
     given: dict[str, Any] = {"shuffle": False, "workers": 0}
-    with hr.Loader(dataset, 10, transform=functions.shape_and_label, decode=False, **given) as raw:
+    with hr.Loader(
+        dataset, 10, transform=functions.shape_and_label, output=hr.Output(decode=False), **given
+    ) as raw:
         assert next(iter(raw))[0].tolist() == lengths
     given["workers"] = hr.Workers(0, collate_fn=functions.collate_shapes)
     with hr.Loader(dataset, 10, **given) as raw:
         assert next(iter(raw)) == [(length,) for (length,) in lengths]
-    with hr.Loader(dataset, 10, decode=True, **given) as made:
+    with hr.Loader(dataset, 10, output=hr.Output(decode=True), **given) as made:
         assert next(iter(made)) == [(16 + i % 5, 16 + i % 7, 3) for i in range(10)]
     with hr.Loader(dataset, 10, shuffle=False) as plain:
         assert [[len(image)] for image in next(iter(plain)).image] == lengths
-    with pytest.raises(errors.InvalidArgumentError, match="decode: there is no Python callable"):
-        hr.Loader(dataset, decode=True)
-    with pytest.raises(errors.InvalidArgumentError, match="decode: got 1, must be True or False"):
-        hr.Loader(dataset, transform=whole, decode=1)  # type: ignore[arg-type]
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"^Output\.decode: there is no Python callable"
+    ):
+        hr.Loader(dataset, output=hr.Output(decode=True))
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"^Output\.decode: got 1, must be True or False"
+    ):
+        hr.Loader(dataset, transform=whole, output=hr.Output(decode=1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -204,7 +212,11 @@ def test_what_cannot_be_decoded_is_substituted_for_a_callable(
         sample_file(root, number).write_bytes(data)
     with pytest.warns(RuntimeWarning, match="zero bytes"):
         dataset = hr.open(root)
-    options: dict[str, Any] = {"transform": functions.corner, "ids": True, "shuffle": False} | way
+    options: dict[str, Any] = {
+        "transform": functions.corner,
+        "output": hr.Output(ids=True),
+        "shuffle": False,
+    } | way
     with hr.Loader(dataset, 4, on_error="substitute", **options) as loader:
         batches = list(loader)
         stats = loader.stats()
@@ -232,7 +244,7 @@ def test_a_transform_of_v2_gets_its_image_and_the_label_stays_beside(
 ) -> None:
     v2 = torchvision.transforms.v2
     transform = v2.Compose([v2.CenterCrop(8), v2.ToDtype(torch.float32, scale=True)])
-    with hr.Loader(numbered, 10, transform=transform, ids=True, **way) as loader:
+    with hr.Loader(numbered, 10, transform=transform, output=hr.Output(ids=True), **way) as loader:
         batches = list(loader)
     assert batches[0]._fields == ("image", "label", "sample_id")
     image = torch.cat([batch.image for batch in batches])
@@ -264,7 +276,9 @@ def test_each_transform_gets_the_type_that_it_takes(numbered: Path, torchvision:
     says = {"tv": r"tv_tensors\.(_image\.)?Image", "pil": r"PIL\.Image\.Image", "sample": "Sample"}
     for kind, transforms in given.items():
         for transform in transforms:
-            with hr.Loader(numbered, 2, transform=transform, workers=0, decode=None) as loader:
+            with hr.Loader(
+                numbered, 2, transform=transform, workers=0, output=hr.Output(decode=None)
+            ) as loader:
                 batch = next(iter(loader))
             row = batch[0] if kind == "sample" else batch.image[0]
             assert re.search(says[kind], functions.text_of(row)), (kind, functions.text_of(row))
@@ -280,7 +294,10 @@ class Described(torch.nn.Module):
 def test_version_1_makes_tensors_of_pillow_images(numbered: Path, torchvision: Any) -> None:
     v1 = torchvision.transforms
     transform = v1.Compose([v1.RandomHorizontalFlip(), v1.ToTensor()])
-    given: dict[str, Any] = {"ragged": "list", "ids": True, "workers": hr.Workers(start="fork")}
+    given: dict[str, Any] = {
+        "output": hr.Output(ragged="list", ids=True),
+        "workers": hr.Workers(start="fork"),
+    }
     with hr.Loader(numbered, 10, transform=transform, **given) as loader:
         batch = next(iter(loader))
     for image, number in zip(batch.image, batch.sample_id.tolist(), strict=True):
@@ -302,7 +319,9 @@ def test_what_was_decoded_natively_comes_as_its_image(
             with pytest.raises(errors.InvalidArgumentError, match=r'image transform .*"uint8"'):
                 hr.Loader(numbered, transform=(native, transform))
             continue
-        with hr.Loader(numbered, 10, transform=(native, transform), workers=0, ids=True) as loader:
+        with hr.Loader(
+            numbered, 10, transform=(native, transform), workers=0, output=hr.Output(ids=True)
+        ) as loader:
             batch = next(iter(loader))
         assert batch.image.shape == (10, 3, 6, 9)
         expected = (batch.sample_id.float() / 255)[:, None, None, None].expand(batch.image.shape)
@@ -329,7 +348,9 @@ def test_draws_are_fixed_by_the_sample_and_leave_the_loop_s_generator(
     assert torch.equal(torch.rand(3), expected)
     for workers in (1, 3):
         assert batches(workers=hr.Workers(workers, start="fork")) == alone
-    with hr.Loader(folder.parent, 24, transform=transform, workers=0, ids=True) as loader:
+    with hr.Loader(
+        folder.parent, 24, transform=transform, workers=0, output=hr.Output(ids=True)
+    ) as loader:
         (batch,) = loader
     flipped = [
         np.array_equal(image.numpy(), texture(number)[:, ::-1].transpose(2, 0, 1))
@@ -360,12 +381,16 @@ def test_a_library_s_transform_wants_one_image(
     both = two_images(tmp_path)
     for data, given, says in (
         (both, {}, "takes one image a sample, and of the fields wanted these are 2: left, right"),
-        (numbered, {"fields": ["label"]}, "of the fields wanted there is none"),
-        (numbered, {"decode": False}, "decode=False with RandomHorizontalFlip, which takes"),
+        (numbered, {"output": hr.Output(fields=["label"])}, "of the fields wanted there is none"),
+        (
+            numbered,
+            {"output": hr.Output(decode=False)},
+            "decode=False with RandomHorizontalFlip, which takes",
+        ),
     ):
         with pytest.raises(errors.InvalidArgumentError, match=says):
             hr.Loader(data, transform=flip, **given)  # type: ignore[arg-type]
-    with hr.Loader(both, fields=["right"], transform=flip, workers=0) as loader:
+    with hr.Loader(both, output=hr.Output(fields=["right"]), transform=flip, workers=0) as loader:
         (batch,) = loader
     assert batch._fields == ("right",)
     assert batch.right.shape == (1, 3, 11, 13)

@@ -32,7 +32,11 @@ def dataset(request: pytest.FixtureRequest, numbered: Path, tmp_path: Path) -> P
 
 def make(dataset: Path, order: str, **options: Any) -> hr.Loader:
     """A loader of labels, with their numbers."""
-    defaults: dict[str, Any] = {"batch_size": 12, "fields": ["label"], "ids": True, "seed": 6}
+    defaults: dict[str, Any] = {
+        "batch_size": 12,
+        "output": hr.Output(fields=["label"], ids=True),
+        "seed": 6,
+    }
     return hr.Loader(dataset, order=order, **defaults | options)
 
 
@@ -50,7 +54,7 @@ def label_ids(batches: Any, count: int | None = None) -> list[list[int]]:
 
 def whole(dataset: Path, order: str, epochs: int = 2, **options: Any) -> list[list[list[int]]]:
     """The same samples as with their images, which are read."""
-    with make(dataset, order, fields=None, **options) as loader:
+    with make(dataset, order, output=hr.Output(ids=True), **options) as loader:
         return [label_ids(loader) for _ in range(epochs)]
 
 
@@ -75,7 +79,7 @@ def test_labels_alone_on_several_ranks_come_as_on_one(
         for rank in range(world_size):
             options: dict[str, Any] = {
                 "batch_size": 12 // world_size,
-                "sharding": hr.Sharding(rank=rank, world_size=world_size),
+                "job": hr.Job(rank=rank, world_size=world_size),
                 "drop_last": drop_last,
             }
             with make(dataset, order, **options) as loader:
@@ -108,4 +112,4 @@ def test_labels_alone_come_from_a_node_process(numbered: Path, order: str) -> No
     job: dict[str, Any] = {"batch_size": 6, "order": order, "seed": 6}
     with Ranks(2) as ranks:
         for rank, epochs in enumerate(ranks.ask("labels", str(numbered), 2, **job)):
-            assert epochs == whole(numbered, sharding=hr.Sharding(rank=rank, world_size=2), **job)
+            assert epochs == whole(numbered, job=hr.Job(rank=rank, world_size=2), **job)

@@ -85,7 +85,7 @@ def closed(path: Path) -> Any:
 def refused(path: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return hr.Loader(path, 3, engine=hr.Engine(monitor="x"))  # type: ignore[arg-type]
+        return hr.Loader(path, 3, engine=hr.EngineOptions(monitor="x"))  # type: ignore[arg-type]
 
 
 CASES: dict[str, tuple[type[BaseException], Callable[[Path, Path], Any]]] = {
@@ -111,7 +111,7 @@ CASES: dict[str, tuple[type[BaseException], Callable[[Path, Path], Any]]] = {
     ),
     "a closed loader": (hr.errors.FailedPreconditionError, lambda path, _: closed(path)),
     "a loader that was not made": (ValueError, lambda path, _: refused(path)),
-    "an option": (ValueError, lambda path, _: hr.Loader(path, 3, ragged="pad")),
+    "an option": (ValueError, lambda path, _: hr.Loader(path, 3, output=hr.Output(ragged="pad"))),
     "DataLoader": (ValueError, lambda *_: DataLoader(Dataset(raises), 2)),
     "DataLoader with threads": (
         ValueError,

@@ -83,10 +83,12 @@ from headrace.torch import DataLoader
 )
 def test_a_wrong_argument_is_named(numbered: Path, argument: str, value: Any) -> None:
     options: dict[str, Any] = {argument: value}
+    if argument == "ids":
+        options = {"output": hr.Output(**options)}
     if argument in ("rank", "world_size"):
-        options = {"sharding": hr.Sharding(**options)}
+        options = {"job": hr.Job(**options)}
     if argument in ("io", "verify", "prefetch", "profile"):
-        options = {"engine": hr.Engine(**options)}
+        options = {"engine": hr.EngineOptions(**options)}
     with pytest.raises(errors.InvalidArgumentError) as caught:
         hr.Loader(**{"dataset": numbered} | options)
     assert argument in str(caught.value)
@@ -99,11 +101,11 @@ def test_a_wrong_argument_is_named(numbered: Path, argument: str, value: Any) ->
         lambda data: hr.Loader(data, batch_size=True),
         lambda data: hr.Loader(data, seed=True),
         lambda data: hr.Loader(data, epochs=True),
-        lambda data: hr.Loader(data, sharding=hr.Sharding(rank=True, world_size=2)),
+        lambda data: hr.Loader(data, job=hr.Job(rank=True, world_size=2)),
         lambda data: hr.Loader(data, memory=True),
         lambda data: hr.Loader(data, threads=True),
-        lambda data: hr.Loader(data, engine=hr.Engine(prefetch=True)),
-        lambda data: hr.Loader(data, node_process=hr.NodeProcess(start_timeout=True)),
+        lambda data: hr.Loader(data, engine=hr.EngineOptions(prefetch=True)),
+        lambda data: hr.Loader(data, job=hr.Job(node=hr.Node(start_timeout=True))),
         lambda data: hr.Loader(data, workers=True, transform=len),
         lambda data: hr.Loader(data, tiers=[hr.tiers.Ram(True)]),
         lambda data: hr.Loader(data, order=hr.orders.Epoch(block_samples=True)),
@@ -129,7 +131,7 @@ def test_sizes_of_images_are_integers_of_any_sort_but_bools() -> None:
 @pytest.mark.parametrize("rank", [2, -1, "0", 0.0])
 def test_a_rank_outside_the_world_is_named(numbered: Path, rank: Any) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="rank"):
-        hr.Loader(numbered, sharding=hr.Sharding(rank=rank, world_size=2))
+        hr.Loader(numbered, job=hr.Job(rank=rank, world_size=2))
 
 
 def test_a_batch_sampler_of_numbers_is_named(numbered: Path) -> None:

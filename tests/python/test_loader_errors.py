@@ -194,7 +194,7 @@ def test_a_flipped_byte_in_a_pack_is_found_by_its_checksum(
         pytest.raises(errors.DataLossError, match=rf"sample {bad} .*\.arrow.*checksum"),
     ):
         list(loader)
-    with hr.Loader(dataset, batch_size=10, engine=hr.Engine(verify=False)) as loader:
+    with hr.Loader(dataset, batch_size=10, engine=hr.EngineOptions(verify=False)) as loader:
         assert len(list(loader)) == 6
     with hr.Loader(dataset, batch_size=10, on_error="substitute") as loader:
         assert len(list(loader)) == 6
@@ -233,7 +233,7 @@ def test_stand_ins_are_those_that_the_page_says_counted_and_listed(
         seed=2,
         threads=threads,
         on_error="substitute",
-        ids=True,
+        output=hr.Output(ids=True),
     ) as loader:
         listed = []
         for epoch in range(2):
@@ -286,9 +286,7 @@ def test_ranks_with_bad_samples_give_equally_many_batches_of_equal_size(
     shapes = []
     given: list[int] = []
     for rank in range(3):
-        batches = drain(
-            dataset, sharding=hr.Sharding(rank=rank, world_size=3), on_error="substitute"
-        )
+        batches = drain(dataset, job=hr.Job(rank=rank, world_size=3), on_error="substitute")
         shapes.append([len(batch) for batch in batches])
         given += flat(batches)
     assert shapes[0] == shapes[1] == shapes[2]
@@ -303,7 +301,7 @@ def test_a_dataset_most_of_whose_samples_are_broken_trains(numbered_copy: Path, 
         sample_file(numbered_copy, number).write_bytes(b"no image")
     dataset = hr.open(numbered_copy)
     options: dict[str, Any] = {"transform": FLAT, "seed": 2, "on_error": "substitute"}
-    with hr.Loader(dataset, batch_size=10, ids=True, **options) as loader:
+    with hr.Loader(dataset, batch_size=10, output=hr.Output(ids=True), **options) as loader:
         found = [epoch_ids(loader) for _ in range(2)]
         replaced = loader.stats()["substituted"]
     for epoch, ids in enumerate(found):

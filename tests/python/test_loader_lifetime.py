@@ -77,7 +77,7 @@ def test_a_with_block_leaves_nothing(dataset: hr.Dataset) -> None:
 @pytest.mark.parametrize("io", ["threads", "auto"])
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_break_in_a_with_block_leaves_nothing(source_pack: Path, io: str) -> None:
-    with hr.Loader(source_pack, batch_size=4, engine=hr.Engine(io=io)) as loader:
+    with hr.Loader(source_pack, batch_size=4, engine=hr.EngineOptions(io=io)) as loader:
         for _ in loader:
             break
 
@@ -105,7 +105,12 @@ def test_a_loader_that_is_dropped_leaves_nothing(dataset: hr.Dataset) -> None:
 
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_loader_that_can_not_be_made_leaves_nothing(dataset: hr.Dataset) -> None:
-    for options in ({"memory": 1}, {"fields": ["x"]}, {"batch_size": 0}, {"drop_last": 3}):
+    for options in (
+        {"memory": 1},
+        {"output": hr.Output(fields=["x"])},
+        {"batch_size": 0},
+        {"drop_last": 3},
+    ):
         with pytest.raises(errors.InvalidArgumentError):
             hr.Loader(dataset, **{"batch_size": 1} | options)
 
@@ -203,7 +208,7 @@ import headrace as hr
 
 warnings.simplefilter("ignore")  # Python warns of forks of a process with threads.
 loader = hr.Loader(sys.argv[1], batch_size=4, output="numpy", transform=hr.image.train(8),
-                   engine=hr.Engine(monitor=sys.argv[2] == "monitored"))
+                   engine=hr.EngineOptions(monitor=sys.argv[2] == "monitored"))
 iteration = iter(loader)
 held = next(iteration)
 taken, over = threading.Event(), threading.Event()
@@ -279,7 +284,7 @@ class ByHeadrace(torch.utils.data.IterableDataset[int]):
             self.path,
             batch_size=8,
             transform=FLAT,
-            sharding=hr.Sharding(rank=info.id, world_size=self.workers),
+            job=hr.Job(rank=info.id, world_size=self.workers),
         ) as loader:
             yield from flat(epoch_ids(loader))
 
@@ -340,7 +345,7 @@ loader = hr.Loader(
     batch_size=4000,
     sampler=[0] * 4000,
     transform=hr.image.resize(8, exact=True),
-    engine=hr.Engine(io=sys.argv[2]),
+    engine=hr.EngineOptions(io=sys.argv[2]),
     output="numpy",
 )
 iteration = iter(loader)

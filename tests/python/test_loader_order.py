@@ -28,7 +28,7 @@ def test_every_sample_comes_once_an_epoch_with_its_own_label(
     dataset: hr.Dataset, shuffle: bool
 ) -> None:
     with hr.Loader(
-        dataset, batch_size=8, transform=FLAT, shuffle=shuffle, seed=1, ids=True
+        dataset, batch_size=8, transform=FLAT, shuffle=shuffle, seed=1, output=hr.Output(ids=True)
     ) as loader:
         epochs = [epoch_ids(loader) for _ in range(3)]
     for batches in epochs:
@@ -44,7 +44,7 @@ def test_without_a_transform_images_are_the_bytes_of_their_files(
     dataset: hr.Dataset, numbered: Path
 ) -> None:
     seen = []
-    with hr.Loader(dataset, batch_size=10, seed=2, ids=True) as loader:
+    with hr.Loader(dataset, batch_size=10, seed=2, output=hr.Output(ids=True)) as loader:
         for batch in loader:
             for row, label, number in zip(batch.image, batch.label, batch.sample_id, strict=True):
                 stored = sample_file(numbered, int(number)).read_bytes()
@@ -66,7 +66,7 @@ def test_ranks_together_deliver_each_sample_once_and_the_declared_pad_set(
             batch_size=5,
             transform=FLAT,
             seed=4,
-            sharding=hr.Sharding(rank=rank, world_size=world_size),
+            job=hr.Job(rank=rank, world_size=world_size),
         ) as loader:
             batches = epoch_ids(loader)
             assert len(batches) == len(loader)
@@ -87,7 +87,7 @@ def test_drop_last_drops_the_declared_samples_and_no_other(
             batch_size=10,
             transform=FLAT,
             seed=4,
-            sharding=hr.Sharding(rank=rank, world_size=world_size),
+            job=hr.Job(rank=rank, world_size=world_size),
             drop_last=True,
         ) as loader:
             delivered += flat(epoch_ids(loader))
@@ -96,7 +96,9 @@ def test_drop_last_drops_the_declared_samples_and_no_other(
 
 
 def test_fields_come_in_the_order_asked_for(dataset: hr.Dataset) -> None:
-    with hr.Loader(dataset, batch_size=4, fields=["label", "image"], transform=FLAT) as loader:
+    with hr.Loader(
+        dataset, batch_size=4, output=hr.Output(fields=["label", "image"]), transform=FLAT
+    ) as loader:
         batch = next(iter(loader))
         assert batch._fields == ("label", "image")
         assert np.asarray(batch[1]).shape == (4, 3, 8, 8)
@@ -202,7 +204,7 @@ def test_explain_says_where_each_row_of_a_step_comes_from(
     dataset: hr.Dataset, numbered: Path
 ) -> None:
     with hr.Loader(
-        dataset, batch_size=7, transform=FLAT, seed=3, sharding=hr.Sharding(world_size=2, rank=1)
+        dataset, batch_size=7, transform=FLAT, seed=3, job=hr.Job(world_size=2, rank=1)
     ) as loader:
         expected = model.exact_epoch(COUNT, 7, seed=3, epoch=4, rank=1, world_size=2)
         explanation = loader.explain(2, epoch=4)
@@ -263,12 +265,14 @@ def test_whatever_the_sizes_ranks_deliver_each_sample_once(
     steps = set()
     for rank in range(world_size):
         options = {"seed": seed, "drop_last": drop_last}
-        share = hr.Sharding(rank=rank, world_size=world_size)
+        share = hr.Job(rank=rank, world_size=world_size)
         if drop_last and count < batch_size * world_size:
             with pytest.raises(errors.InvalidArgumentError, match=f"dataset has {count} sample"):
-                hr.Loader(index, batch_size, sharding=share, **options)
+                hr.Loader(index, batch_size, job=share, **options)
             return
-        with hr.Loader(index, batch_size, threads=1, ids=True, sharding=share, **options) as loader:
+        with hr.Loader(
+            index, batch_size, threads=1, output=hr.Output(ids=True), job=share, **options
+        ) as loader:
             loader.set_epoch(epoch)
             batches = []
             for label, sample_id in loader:

@@ -78,7 +78,7 @@ def test_each_sample_once_on_disjoint_ranks_with_equal_steps(
             name,
             batch_size=batch,
             drop_last=drop_last,
-            sharding=hr.Sharding(rank=rank, world_size=world_size),
+            job=hr.Job(rank=rank, world_size=world_size),
             epochs=2,
         ) as loader:
             epochs = [epoch_ids(loader) for _ in range(2)]
@@ -100,7 +100,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(numbered: Path, nam
                 numbered,
                 name,
                 batch_size=12 // world_size,
-                sharding=hr.Sharding(rank=rank, world_size=world_size),
+                job=hr.Job(rank=rank, world_size=world_size),
             ) as loader:
                 shares.append(epoch_ids(loader))
         # Position g is rank g mod W's.
@@ -128,8 +128,8 @@ def test_batch_sets_and_data_are_the_same_from_folder_pack_threads_and_stores(
     for options in (
         {"threads": 1},
         {"threads": 8},
-        {"engine": hr.Engine(io="threads")},
-        {"engine": hr.Engine(prefetch=1)},
+        {"engine": hr.EngineOptions(io="threads")},
+        {"engine": hr.EngineOptions(prefetch=1)},
     ):
         with make(numbered, name, **options) as loader:
             assert [epoch_ids(loader) for _ in range(2)] == plain, options
@@ -202,7 +202,7 @@ def test_world_sizes_8_3_16_continue_one_global_sequence(numbered: Path, pools: 
                 transform=FLAT,
                 seed=2,
                 order=order,
-                sharding=hr.Sharding(rank=rank, world_size=world_size),
+                job=hr.Job(rank=rank, world_size=world_size),
                 drop_last=True,
             ) as loader:
                 if state is not None:
@@ -436,7 +436,9 @@ def test_blocks_pinned_in_spare_memory_are_not_read_again(tmp_path: Path, memory
         hr.Loader(dataset, 8, order=order, memory="2MiB")
 
     def epochs(**options: Any) -> tuple[list[list[int]], int, dict[str, Any]]:
-        with hr.Loader(dataset, 8, seed=3, order=order, ids=True, epochs=3, **options) as loader:
+        with hr.Loader(
+            dataset, 8, seed=3, order=order, output=hr.Output(ids=True), epochs=3, **options
+        ) as loader:
             ids = [[int(i) for batch in loader for i in batch.sample_id] for _ in range(3)]
             stats = loader.stats()
             return ids, stats["bytes"]["read"], dict(stats["memory"])
@@ -487,7 +489,7 @@ def test_without_shuffle_samples_come_in_sequence_or_that_is_refused(
         return
     of_ranks = []
     for rank in range(2):
-        options = {"sharding": hr.Sharding(rank=rank, world_size=2), "drop_last": True}
+        options = {"job": hr.Job(rank=rank, world_size=2), "drop_last": True}
         with hr.Loader(numbered, 6, transform=FLAT, order=order, shuffle=False, **options) as one:
             of_ranks.append(epoch_ids(one))
     for step, parts in enumerate(zip(*of_ranks, strict=True)):

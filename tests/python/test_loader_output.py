@@ -32,7 +32,7 @@ def first(loader: hr.Loader) -> Any:
 
 
 def test_torch_tensors_by_default_where_torch_is_installed(dataset: hr.Dataset) -> None:
-    with hr.Loader(dataset, batch_size=6, transform=AUGMENT, ids=True) as loader:
+    with hr.Loader(dataset, batch_size=6, transform=AUGMENT, output=hr.Output(ids=True)) as loader:
         batch = first(loader)
     assert [type(field) for field in batch] == [torch.Tensor] * 3
     assert batch._fields == ("image", "label", "sample_id")
@@ -76,7 +76,7 @@ def test_all_outputs_hold_the_same_bits(dataset: hr.Dataset) -> None:
     found = []
     for output in ("torch", "numpy", "dlpack"):
         with hr.Loader(
-            dataset, batch_size=30, transform=AUGMENT, seed=3, output=output, ids=True
+            dataset, batch_size=30, transform=AUGMENT, seed=3, output=hr.Output(output, ids=True)
         ) as loader:
             found.append([as_bytes(batch) for batch in loader])
     assert found[0] == found[1] == found[2]
@@ -107,7 +107,7 @@ for output in ("auto", "numpy"):
     with hr.Loader(sys.argv[1], batch_size=8, output=output, transform=hr.image.train(8)) as loader:
         for image, label in loader:
             assert type(image) is np.ndarray and type(label) is np.ndarray
-with hr.Loader(sys.argv[1], batch_size=8, output="dlpack", ids=True) as loader:
+with hr.Loader(sys.argv[1], batch_size=8, output=hr.Output("dlpack", ids=True)) as loader:
     for image, label, sample_id in loader:
         assert np.from_dlpack(label).shape == sample_id.shape
 try:
@@ -132,7 +132,7 @@ def test_memory_is_held_until_the_last_view_dies_and_then_used_again(dataset: hr
         batch_size=8,
         transform=AUGMENT,
         threads=1,
-        engine=hr.Engine(prefetch=1),
+        engine=hr.EngineOptions(prefetch=1),
         output="numpy",
     ) as loader:
         iteration = iter(loader)
@@ -236,7 +236,9 @@ def test_names_that_are_no_attributes_are_taken_in_brackets(tmp_path: Path) -> N
         for place, name in enumerate(names):
             builder.add_field(name, "array", "int64", inline=True)
             builder.add_values(name, np.arange(4) + 10 * place)
-    with hr.Loader(tmp_path / "a.hri", 4, shuffle=False, ids=True, output="numpy") as loader:
+    with hr.Loader(
+        tmp_path / "a.hri", 4, shuffle=False, output=hr.Output("numpy", ids=True)
+    ) as loader:
         batch = first(loader)
     for place, name in enumerate(names):
         assert batch[name].tolist() == batch[place].tolist() == [10 * place + i for i in range(4)]
@@ -262,5 +264,7 @@ def test_fields_of_the_index_alone_are_read_without_any_file(tmp_path: Path) -> 
 
 def test_image_transforms_do_not_change_which_sample_it_is(dataset: hr.Dataset) -> None:
     for transform in (FLAT, hr.image.evaluate(8, dtype="uint8"), hr.image.resize(5, dtype="uint8")):
-        with hr.Loader(dataset, batch_size=50, transform=transform, ids=True) as loader:
+        with hr.Loader(
+            dataset, batch_size=50, transform=transform, output=hr.Output(ids=True)
+        ) as loader:
             assert sorted(i for batch in loader for i in payload_ids(batch)) == list(range(COUNT))

@@ -30,8 +30,8 @@ def main(rank, data, port):
     loaders = {"before": hr.Loader(data, batch_size=10, transform=FLAT)}
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     loaders["after"] = hr.Loader(data, batch_size=10, transform=FLAT)
-    loaders["given"] = hr.Loader(data, batch_size=10, transform=FLAT,
-                                 sharding=hr.Sharding(rank=0, world_size=1))
+    job = hr.Job(rank=0, world_size=1)
+    loaders["given"] = hr.Loader(data, batch_size=10, transform=FLAT, job=job)
     told = {}
     for made, loader in loaders.items():
         with loader:
@@ -65,7 +65,7 @@ def test_a_loader_made_before_the_process_group_is_refused(spawned: list[dict[st
             "iterating: the loader was made for rank 0 of 1, because no other ranks were "
             f"known; torch.distributed now says rank {rank} of 2: samples would be lost or "
             "repeated; make the loader after init_process_group() (with Lightning: in "
-            "train_dataloader()), or give sharding=hr.Sharding(rank=..., world_size=...); "
+            "train_dataloader()), or give job=hr.Job(rank=..., world_size=...); "
             "load_state_dict() takes a place over to another loader"
         )
 
@@ -158,7 +158,7 @@ def test_a_child_of_lightning_s_launcher_is_told_what_is_missing(
     assert str(caught.value) == (
         "environment WORLD_SIZE='2', LOCAL_RANK='1', but no RANK: cannot determine which of "
         "several processes this is; make the loader after init_process_group() (with Lightning: "
-        "in train_dataloader()), or give sharding=hr.Sharding(rank=..., world_size=...)"
+        "in train_dataloader()), or give job=hr.Job(rank=..., world_size=...)"
     )
 
 
@@ -182,8 +182,8 @@ def test_several_processes_of_a_launcher_each_get_their_share(
             shares.append(flat(epoch_ids(loader)))
     assert [len(share) for share in shares] == [COUNT // 2 + 1] * 2  # One is repeated.
     assert set(flat(shares)) == set(range(COUNT))
-    everything = hr.Sharding(rank=0, world_size=1)
-    with hr.Loader(numbered, batch_size=10, transform=FLAT, sharding=everything) as loader:
+    everything = hr.Job(rank=0, world_size=1)
+    with hr.Loader(numbered, batch_size=10, transform=FLAT, job=everything) as loader:
         assert sorted(flat(epoch_ids(loader))) == list(range(COUNT))
     no_ranks.setenv("RANK", "0")  # As torchrun does below srun.
     no_ranks.setenv("WORLD_SIZE", "1")

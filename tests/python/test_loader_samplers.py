@@ -321,7 +321,7 @@ def test_the_budget_is_divided_for_the_batches_that_a_batch_sampler_gives(
 def test_a_state_can_be_saved_after_close_and_inside_an_iteration_that_set_epoch_does_not_touch(
     dataset: hr.Dataset,
 ) -> None:
-    with hr.Loader(dataset, 8, fields=["label"]) as loader:
+    with hr.Loader(dataset, 8, output=hr.Output(fields=["label"])) as loader:
         iteration = iter(loader)
         next(iteration)
         loader.set_epoch(7)

@@ -89,16 +89,14 @@ def test_set_epoch_of_the_epoch_restored_keeps_the_place_in_it(dataset: hr.Datas
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6])
 def test_a_state_continues_on_another_number_of_ranks(dataset: hr.Dataset, world_size: int) -> None:
     permutation = model.permutation(COUNT, 6, 0)
-    with make(dataset, batch_size=2, sharding=hr.Sharding(rank=0, world_size=6)) as loader:
+    with make(dataset, batch_size=2, job=hr.Job(rank=0, world_size=6)) as loader:
         for _, _ in zip(range(5), loader, strict=False):
             pass
         state = loader.state_dict()
     shares = []
     for rank in range(world_size):
         with make(
-            dataset,
-            batch_size=12 // world_size,
-            sharding=hr.Sharding(rank=rank, world_size=world_size),
+            dataset, batch_size=12 // world_size, job=hr.Job(rank=rank, world_size=world_size)
         ) as loader:
             loader.load_state_dict(state)
             shares.append(flat(epoch_ids(loader)))
@@ -125,7 +123,7 @@ def test_a_state_continues_on_another_number_of_ranks(dataset: hr.Dataset, world
             "global_batch 18, restored in a loader with 5; choose batch_size .* ranks is 18$",
         ),
         (
-            {"sharding": hr.Sharding(rank=0, world_size=2)},
+            {"job": hr.Job(rank=0, world_size=2)},
             "global_batch 18, restored in a loader with 36",
         ),
         (
@@ -256,7 +254,12 @@ def test_every_part_of_a_state_is_needed(dataset: hr.Dataset, sampler: Any) -> N
 
 def bits(path: Path, resume_at: int | None = None, **options: Any) -> list[list[bytes]]:
     """Two epochs of randomly augmented images, every bit; in two parts if `resume_at` is given."""
-    options = {"batch_size": 8, "transform": AUGMENT, "seed": 12, "ids": True} | options
+    options = {
+        "batch_size": 8,
+        "transform": AUGMENT,
+        "seed": 12,
+        "output": hr.Output(ids=True),
+    } | options
     batches: list[list[bytes]] = []
     state = None
     with hr.Loader(path, **options) as loader:
@@ -278,7 +281,7 @@ def bits(path: Path, resume_at: int | None = None, **options: Any) -> list[list[
 def reference(original: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[bytes]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        batches = bits(original, threads=1, engine=hr.Engine(io="threads"))
+        batches = bits(original, threads=1, engine=hr.EngineOptions(io="threads"))
     assert len(batches) == 2 * 8
     assert len({tuple(batch) for batch in batches}) == 16
     return batches
@@ -287,7 +290,9 @@ def reference(original: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
 def io_or_skip(io: str, pack: Path) -> str:
     if io == "io_uring":
         try:
-            hr.Loader(pack, fields=["label"], engine=hr.Engine(io=io)).close()
+            hr.Loader(
+                pack, output=hr.Output(fields=["label"]), engine=hr.EngineOptions(io=io)
+            ).close()
         except errors.HeadraceError as error:
             pytest.skip(f"io_uring cannot be used here: {error}")
     return io
@@ -306,7 +311,8 @@ def test_batches_are_the_same_bit_for_bit_however_they_are_read(
 ) -> None:
     path = original if layout == "folder" else source_pack
     assert (
-        bits(path, threads=threads, engine=hr.Engine(io=io_or_skip(io, source_pack))) == reference
+        bits(path, threads=threads, engine=hr.EngineOptions(io=io_or_skip(io, source_pack)))
+        == reference
     )
 
 
@@ -325,7 +331,11 @@ def test_batches_are_the_same_bit_for_bit_after_a_resume(
 
 @pytest.mark.parametrize(
     "options",
-    [{"engine": hr.Engine(prefetch=1)}, {"memory": "1MiB"}, {"engine": hr.Engine(verify=False)}],
+    [
+        {"engine": hr.EngineOptions(prefetch=1)},
+        {"memory": "1MiB"},
+        {"engine": hr.EngineOptions(verify=False)},
+    ],
     ids=str,
 )
 def test_batches_do_not_depend_on_budgets(
@@ -342,7 +352,7 @@ def test_another_seed_is_other_bits(original: Path, reference: list[list[bytes]]
     "options",
     [
         {"batch_size": 7},
-        {"batch_size": 5, "sharding": hr.Sharding(rank=1, world_size=2)},
+        {"batch_size": 5, "job": hr.Job(rank=1, world_size=2)},
         {"shuffle": False},
     ],
     ids=str,
@@ -352,7 +362,9 @@ def test_an_image_is_augmented_the_same_in_whatever_batch_it_comes(
 ) -> None:
     dataset = hr.open(original)
     core = AUGMENT.to_core()
-    with hr.Loader(dataset, transform=AUGMENT, seed=12, ids=True, **options) as loader:
+    with hr.Loader(
+        dataset, transform=AUGMENT, seed=12, output=hr.Output(ids=True), **options
+    ) as loader:
         for epoch in range(2):
             for image, _, sample_id in loader:
                 for row, number in zip(image.numpy(), sample_id.tolist(), strict=True):

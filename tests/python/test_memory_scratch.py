@@ -78,7 +78,7 @@ def test_by_default_there_is_room_for_it(images: Path) -> None:
 
 
 def test_a_node_process_counts_what_its_decoders_take(images: Path) -> None:
-    with make(images, None, node_process=hr.NodeProcess()) as loader:
+    with make(images, None, job=hr.Job(node=hr.Node())) as loader:
         assert colours(loader) == list(range(COUNT))
         assert loader.stats()["memory"]["scratch_peak"] > 11 * 2**20
 

@@ -47,8 +47,8 @@ def watched(numbered: Path) -> Iterator[hr.Loader]:
     with hr.Loader(
         numbered,
         batch_size=10,
-        sharding=hr.Sharding(rank=1, world_size=2),
-        engine=hr.Engine(monitor=True),
+        job=hr.Job(rank=1, world_size=2),
+        engine=hr.EngineOptions(monitor=True),
     ) as loader:
         assert len(list(loader)) == len(loader)
         yield loader
@@ -91,17 +91,17 @@ def test_it_is_asked_for_by_argument_or_environment(
         monkeypatch.setenv("HEADRACE_MONITOR", value)
         with pytest.raises(InvalidArgumentError, match=f"HEADRACE_MONITOR='{value}': must be 1, "):
             hr.Loader(numbered)
-    with hr.Loader(numbered, engine=hr.Engine(monitor=False)):
+    with hr.Loader(numbered, engine=hr.EngineOptions(monitor=False)):
         pass  # The argument decides: the environment is not asked.
     monkeypatch.setenv("HEADRACE_MONITOR", "1")
-    with hr.Loader(numbered, engine=hr.Engine(monitor=False)) as loader:
+    with hr.Loader(numbered, engine=hr.EngineOptions(monitor=False)) as loader:
         assert loader._monitor is None
     with pytest.raises(InvalidArgumentError, match="monitor: got 3"):
-        hr.Loader(numbered, engine=hr.Engine(monitor=3))  # type: ignore[arg-type]
+        hr.Loader(numbered, engine=hr.EngineOptions(monitor=3))  # type: ignore[arg-type]
 
 
 def test_a_loader_that_is_dropped_leaves_no_thread_and_no_name(numbered: Path) -> None:
-    loader = hr.Loader(numbered, engine=hr.Engine(monitor=True))
+    loader = hr.Loader(numbered, engine=hr.EngineOptions(monitor=True))
     address = here(loader)
     assert address.ask() is not None
     del loader
@@ -111,8 +111,8 @@ def test_a_loader_that_is_dropped_leaves_no_thread_and_no_name(numbered: Path) -
 
 def test_loaders_of_a_process_have_names_of_their_own(numbered: Path) -> None:
     with (
-        hr.Loader(numbered, engine=hr.Engine(monitor=True)) as one,
-        hr.Loader(numbered, engine=hr.Engine(monitor=True)) as other,
+        hr.Loader(numbered, engine=hr.EngineOptions(monitor=True)) as one,
+        hr.Loader(numbered, engine=hr.EngineOptions(monitor=True)) as other,
     ):
         assert here(one) != here(other)
         assert {here(one), here(other)} <= set(find_loaders())
@@ -232,7 +232,7 @@ def test_it_keeps_answering_while_another_user_floods_its_socket(watched: hr.Loa
 
 
 def test_a_forked_child_does_not_keep_the_name(numbered: Path) -> None:
-    loader = hr.Loader(numbered, engine=hr.Engine(monitor=True))
+    loader = hr.Loader(numbered, engine=hr.EngineOptions(monitor=True))
     address = here(loader)
     wait, go = os.pipe()
     hear, say = os.pipe()
@@ -337,7 +337,7 @@ def test_top_goes_on_in_a_terminal_past_the_end_of_a_loader_until_it_is_interrup
 def test_report_draws_the_loader_of_another_process(watched: hr.Loader, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     chart = tmp_path / "chart.png"
-    with hr.Loader(watched.dataset, engine=hr.Engine(monitor=True)):
+    with hr.Loader(watched.dataset, engine=hr.EngineOptions(monitor=True)):
         assert "2 loaders are monitored" in run("report", os.getpid(), code=2).stderr
         said = run("report", os.getpid(), "--loader", here(watched).ordinal, "-o", chart).stdout
     assert watched.stats()["verdict"] in said

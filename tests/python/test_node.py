@@ -27,7 +27,7 @@ from headrace.cli.main import app
 ORDERS = ("exact", "batch", "epoch", "redox")
 GONE_S = 20.0  # within which a death is known: at once, but on a busy machine; no poll is so slow
 
-NODE = hr.NodeProcess()
+JOB = hr.Job(node=hr.Node())
 FORK = hr.Workers(start="fork")
 
 
@@ -39,9 +39,9 @@ def source(numbered: Path) -> str:
 
 def alone(source: str, state: dict[str, Any], rank: int, ranks: int, **arguments: Any) -> hr.Loader:
     """What a rank would have without a node process, from `state` on."""
-    share = hr.Sharding(rank=rank, world_size=ranks)
+    share = hr.Job(rank=rank, world_size=ranks)
     loader = hr.Loader(
-        source, transform=FLAT, sharding=share, ids=True, output="numpy", **arguments
+        source, transform=FLAT, job=share, output=hr.Output("numpy", ids=True), **arguments
     )
     loader.load_state_dict(state)
     return loader
@@ -326,7 +326,7 @@ def test_a_rank_asks_for_statistics_and_rows_while_it_iterates(source: str) -> N
 
 def tree(source: str, **arguments: Any) -> hr.Loader:
     return hr.Loader(
-        source, 4, transform=FLAT, ids=True, output="numpy", node_process=NODE, **arguments
+        source, 4, transform=FLAT, output=hr.Output("numpy", ids=True), job=JOB, **arguments
     )
 
 
@@ -354,7 +354,7 @@ def test_a_loader_leaves_no_process_descriptor_or_memory(source: str) -> None:
 def test_a_sampler_s_batches_come_from_the_node_process(source: str) -> None:
     wanted = [[5, 3], [96, 0], [7]]
     with hr.Loader(
-        source, batch_sampler=wanted, transform=FLAT, ids=True, output="numpy", node_process=NODE
+        source, batch_sampler=wanted, transform=FLAT, output=hr.Output("numpy", ids=True), job=JOB
     ) as loader:
         assert epoch_ids(loader) == wanted
 
@@ -363,7 +363,7 @@ def test_a_sampler_s_batches_come_from_the_node_process(source: str) -> None:
 def test_ragged_fields_and_corrupt_samples_come_as_they_would_without(source: str) -> None:
     with (
         hr.Loader(source, 7, output="numpy") as here,
-        hr.Loader(source, 7, output="numpy", node_process=NODE) as there,
+        hr.Loader(source, 7, output="numpy", job=JOB) as there,
     ):
         for expected, got in zip(here, there, strict=True):
             assert [bytes(row) for row in expected.image] == [bytes(row) for row in got.image]
@@ -385,7 +385,7 @@ def test_between_processes_nothing_is_copied_but_messages(source: str) -> None:
         }
         with (
             hr.Loader(source, 8, **arguments) as here,
-            hr.Loader(source, 8, node_process=NODE, **arguments) as there,
+            hr.Loader(source, 8, job=JOB, **arguments) as there,
         ):
             assert payload_bytes(here) == payload_bytes(there) == COUNT * (side * side * 3 + 8)
             expected, got = here.stats()["bytes"], there.stats()["bytes"]
@@ -418,7 +418,7 @@ def test_what_the_training_loop_gets_lies_in_memory_of_the_node_process(
 ) -> None:
     if output == "torch":
         pytest.importorskip("torch")
-    with hr.Loader(source, 8, transform=transform, output=output, node_process=NODE) as loader:
+    with hr.Loader(source, 8, transform=transform, output=output, job=JOB) as loader:
         batches = iter(loader)
         held = [next(batches), next(batches)]
         node_process = node_pid(loader)
@@ -456,7 +456,7 @@ def label_of(sample: Any) -> Any:
 
 
 def test_with_python_workers_too_the_node_process_ends_with_its_loader(source: str) -> None:
-    with hr.Loader(source, 8, transform=label_of, node_process=NODE, workers=FORK) as loader:
+    with hr.Loader(source, 8, transform=label_of, job=JOB, workers=FORK) as loader:
         next(iter(loader))
     assert all(process.poll() is not None for process in node._started.values())
 
@@ -477,7 +477,7 @@ def test_with_python_workers_a_loader_that_opens_anew_lets_go_of_its_process(
     monkeypatch.setattr(node._Process, "wait", waited)
     batches = [[0], list(range(1, 9))]  # The second is larger than was known: memory anew.
     with hr.Loader(
-        source, transform=label_of, batch_sampler=batches, node_process=NODE, workers=FORK
+        source, transform=label_of, batch_sampler=batches, job=JOB, workers=FORK
     ) as loader:
         assert [len(batch) for batch in loader] == [1, 8]
     assert outlived == []
@@ -492,6 +492,6 @@ def test_a_loader_that_can_not_be_made_leaves_no_node_process(
 
     monkeypatch.setattr(HostedProcesses, "start", fail)
     with pytest.raises(OSError, match="no more processes"):
-        hr.Loader(source, 8, transform=label_of, node_process=NODE, workers=FORK)
+        hr.Loader(source, 8, transform=label_of, job=JOB, workers=FORK)
     assert all(process.poll() is not None for process in node._started.values())
     assert not any(node._open.values())

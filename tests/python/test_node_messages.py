@@ -125,7 +125,7 @@ def test_changed_messages_end_their_sender_at_most(
             assert client.recv(1 << 16)
         idle = descriptors_once(pid, serves_nobody)
         assert serves_nobody(idle)
-        ranks.ask("open_", str(numbered), process={"name": name}, batch_size=8)
+        ranks.ask("open_", str(numbered), node={"name": name}, batch_size=8)
         ids = ranks[0].ask("steps", 2)  # It is in the middle of an epoch all the while.
         before = of_clients(descriptors(pid))
         for session in range(SESSIONS):

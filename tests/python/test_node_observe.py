@@ -18,7 +18,7 @@ import headrace as hr
 @pytest.fixture
 def alone(numbered: Path) -> Iterator[hr.Loader]:
     """The only rank of its node process."""
-    with hr.Loader(numbered, 1, node_process=hr.NodeProcess(), epochs=1) as loader:
+    with hr.Loader(numbered, 1, job=hr.Job(node=hr.Node()), epochs=1) as loader:
         yield loader
 
 

@@ -89,10 +89,9 @@ def tried(source: Path, name: str, start_timeout: int = 600, **arguments: object
         source,
         8,
         transform=FLAT,
-        ids=True,
-        output="numpy",
-        node_process=hr.NodeProcess(name=name, start_timeout=start_timeout),
-        **arguments,  # type: ignore[arg-type]
+        output=hr.Output("numpy", ids=True),
+        job=hr.Job(node=hr.Node(name=name, start_timeout=start_timeout)),
+        **arguments,
     )
 
 
@@ -195,7 +194,7 @@ def test_a_service_keeps_tiers_in_memory_for_the_next_job(numbered: Path) -> Non
             first = loader.stats()
         with tried(numbered, name, tiers=tiers, seed=2) as loader:
             with hr.Loader(
-                numbered, 8, transform=FLAT, ids=True, output="numpy", seed=2
+                numbered, 8, transform=FLAT, output=hr.Output("numpy", ids=True), seed=2
             ) as expected:
                 assert epoch_ids(loader) == epoch_ids(expected)
             second = loader.stats()

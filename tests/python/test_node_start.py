@@ -25,7 +25,7 @@ def test_a_rank_that_never_makes_its_loader_is_named(source: str) -> None:
     with Ranks(3) as ranks:
         for rank in (0, 1):
             ranks[rank].ask(
-                "open_", source, batch_size=4, process={"start_timeout": 5}
+                "open_", source, batch_size=4, node={"start_timeout": 5}
             )  # also to open it
         for rank in (0, 1):
             ranks[rank].say("steps", 1)
@@ -47,7 +47,7 @@ def test_a_local_rank_given_twice_is_an_error_that_the_next_launch_hears_nothing
             wrong[0].ask("steps", 1)
     with Ranks(2, port=wrong.port) as ranks:
         for rank in (1, 0):
-            ranks[rank].say("open_", source, batch_size=4, process={"start_timeout": 30})
+            ranks[rank].say("open_", source, batch_size=4, node={"start_timeout": 30})
         for rank in (1, 0):
             ranks[rank].answer()
         state = ranks[0].ask("state")
@@ -56,13 +56,13 @@ def test_a_local_rank_given_twice_is_an_error_that_the_next_launch_hears_nothing
 
 def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments, what in (
-        ({"node_process": "fork"}, "node_process: got 'fork'"),
-        ({"node_process": hr.NodeProcess(name=5)}, "node"),
-        ({"node_process": hr.NodeProcess(local_rank=0)}, "local_world_size"),
-        ({"node_process": hr.NodeProcess(local_rank=2, local_world_size=2)}, "local_rank"),
-        ({"node_process": hr.NodeProcess(name="a/b\n")}, "node"),
-        ({"node_process": hr.NodeProcess(name="../x")}, "got '../x', must have no '/': it is a na"),
-        ({"node_process": hr.NodeProcess(start_timeout=0)}, "start_timeout"),
+        ({"job": hr.Job(node="fork")}, "Job.node: got 'fork'"),
+        ({"job": hr.Job(node=hr.Node(name=5))}, "node"),
+        ({"job": hr.Job(node=hr.Node(local_rank=0))}, "local_world_size"),
+        ({"job": hr.Job(node=hr.Node(local_rank=2, local_world_size=2))}, "local_rank"),
+        ({"job": hr.Job(node=hr.Node(name="a/b\n"))}, "node"),
+        ({"job": hr.Job(node=hr.Node(name="../x"))}, "got '../x', must have no '/': it is a na"),
+        ({"job": hr.Job(node=hr.Node(start_timeout=0))}, "start_timeout"),
     ):
         with pytest.raises(errors.InvalidArgumentError, match=what):
             hr.Loader(source, **arguments)
@@ -70,9 +70,9 @@ def test_arguments_that_can_not_be_are_named(source: str, monkeypatch: pytest.Mo
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(
         errors.InvalidArgumentError,
-        match=r"belong together.*NodeProcess.local_rank does not.*set MASTER_PORT",
+        match=r"belong together.*Node.local_rank does not.*set MASTER_PORT",
     ):
-        hr.Loader(source, node_process=hr.NodeProcess(local_rank=0, local_world_size=2))
+        hr.Loader(source, job=hr.Job(node=hr.Node(local_rank=0, local_world_size=2)))
 
 
 class SetTime:
@@ -92,22 +92,22 @@ class SetTime:
     ("arguments", "seconds", "told"),
     [
         (
-            {"node_process": hr.NodeProcess(name="nobody")},
+            {"job": hr.Job(node=hr.Node(name="nobody"))},
             2,
             "for the node service 'nobody'.*headrace node --name nobody",
         ),
         (
-            {"node_process": hr.NodeProcess(name="a b", start_timeout=1)},
+            {"job": hr.Job(node=hr.Node(name="a b", start_timeout=1))},
             1,
             "for .*headrace node --name 'a b'",
         ),
         (
-            {"node_process": hr.NodeProcess(local_rank=1, local_world_size=2, start_timeout=7)},
+            {"job": hr.Job(node=hr.Node(local_rank=1, local_world_size=2, start_timeout=7))},
             7,
-            "for .*local rank 0 starts.*raise NodeProcess.start_timeout",
+            "for .*local rank 0 starts.*raise Node.start_timeout",
         ),
         (
-            {"node_process": hr.NodeProcess(local_rank=1, local_world_size=2)},
+            {"job": hr.Job(node=hr.Node(local_rank=1, local_world_size=2))},
             600,
             "for .*local rank 0 starts.*nobody serves it",
         ),

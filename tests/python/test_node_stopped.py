@@ -53,7 +53,7 @@ def stopped(pid: int) -> Iterator[None]:
 @pytest.fixture
 def loader(numbered: Path) -> Iterator[hr.Loader]:
     with hr.Loader(
-        numbered, 10, node_process=hr.NodeProcess(), engine=hr.Engine(monitor=True)
+        numbered, 10, job=hr.Job(node=hr.Node()), engine=hr.EngineOptions(monitor=True)
     ) as loader:
         yield loader
 
@@ -62,10 +62,10 @@ def loader(numbered: Path) -> Iterator[hr.Loader]:
 def stopped_service(source: Path) -> Iterator[tuple[str, int]]:
     """That serves its name."""
     with service() as (name, pid):
-        hr.Loader(source, 10, node_process=hr.NodeProcess(name=name)).close()
+        hr.Loader(source, 10, job=hr.Job(node=hr.Node(name=name))).close()
         with stopped(pid):
             yield name, pid
-        with hr.Loader(source, 10, node_process=hr.NodeProcess(name=name)) as loader:
+        with hr.Loader(source, 10, job=hr.Job(node=hr.Node(name=name))) as loader:
             assert len(list(loader)) == len(loader)
 
 
@@ -90,19 +90,19 @@ def test_a_signal_ends_the_wait_for_an_answer_with_what_its_handler_raises(
 
 def test_a_signal_ends_an_opening_with_what_its_handler_raises(numbered: Path) -> None:
     with stopped_service(numbered) as (name, _), pytest.raises(AlarmError), alarm():
-        hr.Loader(numbered, 10, node_process=hr.NodeProcess(name=name))
+        hr.Loader(numbered, 10, job=hr.Job(node=hr.Node(name=name)))
 
 
 def test_an_opening_that_is_not_answered_ends_and_names_the_process(numbered: Path) -> None:
     with stopped_service(numbered) as (name, pid):
         message = rf"opening a loader by the node process \(pid {pid}\) .*no answer in 1 s"
         with pytest.raises(errors.DeadlineExceededError, match=message):
-            hr.Loader(numbered, 10, node_process=hr.NodeProcess(name=name, start_timeout=1))
+            hr.Loader(numbered, 10, job=hr.Job(node=hr.Node(name=name, start_timeout=1)))
 
 
 def test_a_wait_for_a_batch_ends_and_names_the_process(numbered: Path) -> None:
     with hr.Loader(
-        numbered, 10, node_process=hr.NodeProcess(start_timeout=1), engine=hr.Engine(prefetch=1)
+        numbered, 10, job=hr.Job(node=hr.Node(start_timeout=1)), engine=hr.EngineOptions(prefetch=1)
     ) as loader:
         assert len(list(loader)) == len(loader)
         pid = node_pid(loader)

@@ -63,7 +63,7 @@ def test_the_verdict_names_the_rank_that_held_others_up() -> None:
     lanes = [lane({"ranks": 30}), lane(held_up_ns=12_340_000_000), lane(held_up_ns=1)]
     assert verdict(lanes) == (
         "rank 0 waited 30 % of the time: 30 % other ranks; rank 1 held the others up for 12.3 s: "
-        "look at what its training loop does, or raise Engine.prefetch"
+        "look at what its training loop does, or raise EngineOptions.prefetch"
     )
 
 
@@ -85,9 +85,7 @@ def test_the_verdict_says_so_where_nobody_waits_or_nothing_is_known() -> None:
 
 
 def test_stats_tell_of_each_rank(numbered: Path) -> None:
-    with hr.Loader(
-        numbered, batch_size=8, seed=2, sharding=hr.Sharding(rank=1, world_size=2)
-    ) as loader:
+    with hr.Loader(numbered, batch_size=8, seed=2, job=hr.Job(rank=1, world_size=2)) as loader:
         assert loader.stats()["verdict"].startswith("no step was timed")
         taken = sum(1 for _ in range(2) for _ in loader)
         stats = loader.stats()
@@ -181,7 +179,7 @@ def test_a_trace_has_tracks_of_each_rank_that_viewers_can_draw(lanes: int) -> No
 
 
 def test_a_loader_writes_its_trace(numbered: Path, tmp_path: Path) -> None:
-    with hr.Loader(numbered, batch_size=10, sharding=hr.Sharding(rank=3, world_size=4)) as loader:
+    with hr.Loader(numbered, batch_size=10, job=hr.Job(rank=3, world_size=4)) as loader:
         assert len(list(loader)) == len(loader)
         loader.trace(tmp_path / "trace.json")
         counted = check_trace(json.loads((tmp_path / "trace.json").read_text()))
@@ -229,7 +227,7 @@ def parse(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 def test_metrics_are_in_the_text_format_and_those_of_stats(numbered: Path, tmp_path: Path) -> None:
     tiers = [hr.tiers.Ram("1MiB")]
     with hr.Loader(
-        numbered, batch_size=10, sharding=hr.Sharding(rank=1, world_size=2), tiers=tiers
+        numbered, batch_size=10, job=hr.Job(rank=1, world_size=2), tiers=tiers
     ) as loader:
         assert len(list(loader)) == len(loader)
         samples = parse(loader.prometheus())

@@ -21,7 +21,8 @@ from headrace._options import groups
 from headrace.tiers import Ram
 
 HELP_LINES_MAX = 110
-GROUPS = [hr.Workers, hr.Cache, hr.Sharding, hr.NodeProcess, hr.Nodes, hr.Engine]
+GROUPS = [hr.Cache, hr.Workers, hr.Output, hr.Job, hr.Node, hr.EngineOptions]
+ARGUMENTS_MAX = 18  # of a Loader
 
 
 def doubled(sample: hr.Sample) -> Any:
@@ -39,23 +40,41 @@ def begin(number: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"prefetch": 2}, "prefetch=2: an option of a group; write engine=hr.Engine(prefetch=...)"),
+        (
+            {"prefetch": 2},
+            "prefetch=2: an option of a group; write engine=hr.EngineOptions(prefetch=...)",
+        ),
         ({"collate_fn": summed}, "write workers=hr.Workers(collate_fn=...)"),
-        ({"rank": 1, "world_size": 2}, "write sharding=hr.Sharding(rank=...)"),
-        ({"placement": "reuse"}, "write cache=hr.Cache(placement=...)"),
-        ({"local_rank": 0}, "write node_process=hr.NodeProcess(local_rank=...)"),
+        ({"rank": 1, "world_size": 2}, "write job=hr.Job(rank=...)"),
+        ({"placement": "reuse"}, "write tiers=hr.Cache(placement=...)"),
+        ({"local_rank": 0}, "write job=hr.Job(node=hr.Node(local_rank=...))"),
+        ({"open_network": True}, "write job=hr.Job(node=hr.Node(open_network=...))"),
+        ({"node": "train"}, "node='train': an option of a group; write job=hr.Job(node=...)"),
         (
             {"isolation": "thread"},
-            "isolation='thread': an option of a group; write node_process=False, or "
-            "node_process=hr.NodeProcess()",
-        ),
-        (
-            {"node": "train"},
-            "node='train': an option of a group; write node_process=hr.NodeProcess(name=...)",
+            "isolation='thread': an option of a group; write job=hr.Job(node=False), or "
+            "job=hr.Job(node=hr.Node())",
         ),
         ({"worker_start": "fork"}, "write workers=hr.Workers(start=...)"),
         ({"worker_init_fn": begin}, "write workers=hr.Workers(init_fn=...)"),
-        ({"prefech": 2}, "did you mean engine=hr.Engine(prefetch=...)?"),
+        ({"prefech": 2}, "did you mean engine=hr.EngineOptions(prefetch=...)?"),
+        ({"tier": 2}, "unexpected keyword 'tier'; did you mean 'tiers'?"),
+        # As they were written until there were 18 arguments.
+        (
+            {"fields": ["label"]},
+            "fields=['label']: an option of a group; write output=hr.Output(fields=...)",
+        ),
+        ({"decode": False}, "write output=hr.Output(decode=...)"),
+        ({"ragged": "pad"}, "write output=hr.Output(ragged=...)"),
+        ({"ids": True}, "write output=hr.Output(ids=...)"),
+        ({"sharding": 3}, "write job=hr.Job(rank=..., world_size=...)"),
+        (
+            {"node_process": False},
+            "write job=hr.Job(node=hr.Node(...)), or job=hr.Job(node=False)",
+        ),
+        ({"nodes": 3}, "write job=hr.Job(node=hr.Node(...))"),
+        ({"cache": 3}, "write tiers=hr.Cache(tiers, placement=...)"),
+        ({"budget": 3}, "write memory=budget.part(name, share)"),
     ],
 )
 def test_an_option_of_a_group_is_refused_with_how_it_is_written(
@@ -66,7 +85,26 @@ def test_an_option_of_a_group_is_refused_with_how_it_is_written(
     assert str(raised.value).endswith(says)
 
 
-@pytest.mark.parametrize("name", ["cache", "sharding", "node_process", "engine"])
+def test_a_part_of_a_budget_is_the_memory_of_a_loader() -> None:
+    with pytest.raises(errors.InvalidArgumentError) as raised:
+        hr.Cache(**cast(Any, {"budget": 3}))
+    assert str(raised.value) == (
+        "budget=3: it is the loader's memory; write memory=budget.part(name, share)"
+    )
+
+
+def test_how_each_option_is_written_makes_its_group() -> None:
+    for name, form in groups.spellings().items():
+        if form.count("...") == 1 and form.endswith(f"{name}=...{')' * form.count('(')}"):
+            argument, _, call = form.replace("...", "None").partition("=")
+            assert type(eval(call)) is groups.GROUPS[argument]
+
+
+def test_a_loader_has_few_arguments() -> None:
+    assert len(inspect.signature(hr.Loader).parameters) <= ARGUMENTS_MAX
+
+
+@pytest.mark.parametrize("name", ["job", "engine"])
 def test_a_group_of_another_kind_is_told_what_is_expected(numbered: Path, name: str) -> None:
     kind = groups.GROUPS[name].__name__
     for wrong in ({"rank": 0}, 3, hr.Workers(), groups.GROUPS[name]):
@@ -76,6 +114,15 @@ def test_a_group_of_another_kind_is_told_what_is_expected(numbered: Path, name: 
         assert str(raised.value).endswith(
             f", must be a headrace.{kind}, as {name}=headrace.{kind}(...)"
         )
+
+
+@pytest.mark.parametrize("wrong", [0, True, "train", {"name": "train"}, hr.Job()])
+def test_a_node_of_another_kind_is_told_what_is_expected(numbered: Path, wrong: Any) -> None:
+    with pytest.raises(errors.InvalidArgumentError) as raised:
+        hr.Loader(numbered, job=hr.Job(node=wrong))
+    assert str(raised.value) == (
+        f"Job.node: got {wrong!r}, must be a headrace.Node, as node=headrace.Node(...)"
+    )
 
 
 @pytest.mark.parametrize("kind", GROUPS)
@@ -129,7 +176,7 @@ def test_the_arguments_as_one_value_have_the_defaults_of_the_loader_and_are_froz
 
 
 def test_nothing_changes_the_options_of_the_core(numbered: Path) -> None:
-    with hr.Loader(numbered, 10, engine=hr.Engine(prefetch=2)) as loader:
+    with hr.Loader(numbered, 10, engine=hr.EngineOptions(prefetch=2)) as loader:
         options = loader._feed.options
         with pytest.raises(AttributeError):
             options.batch_size = 20  # type: ignore[misc]
@@ -145,16 +192,16 @@ def test_nothing_changes_the_options_of_the_core(numbered: Path) -> None:
 
 
 def test_the_groups_of_the_package_are_those_of_the_loader() -> None:
-    assert set(GROUPS) == set(groups.GROUPS.values())
+    assert [kind for _, kind in groups.group_forms()] == GROUPS
     for kind in GROUPS:
         assert kind.__name__ in hr.__all__
         assert getattr(hr, kind.__name__) is kind
 
 
 def test_groups_can_be_shared_between_loaders(numbered: Path) -> None:
-    engine, share = hr.Engine(prefetch=2), hr.Sharding(rank=1, world_size=2)
+    engine, share = hr.EngineOptions(prefetch=2), hr.Job(rank=1, world_size=2)
     for seed in (1, 2):
-        arguments: dict[str, Any] = {"engine": engine, "sharding": share, "seed": seed}
+        arguments: dict[str, Any] = {"engine": engine, "job": share, "seed": seed}
         with hr.Loader(numbered, 10, transform=FLAT, **arguments) as loader:
             assert epoch_ids(loader) == exact_epoch(97, 10, seed=seed, rank=1, world_size=2)
             assert loader._feed.options.prefetch == 2
@@ -163,24 +210,67 @@ def test_groups_can_be_shared_between_loaders(numbered: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"engine": hr.Engine(io=cast(Any, "x"))}, "Engine.io: got 'x', must be one of 'auto'"),
-        ({"engine": hr.Engine(prefetch=0)}, "Engine.prefetch: got 0, must be in [1, 4096]"),
-        ({"engine": hr.Engine(verify=cast(Any, 1))}, "Engine.verify: got 1, must be True or False"),
-        ({"engine": hr.Engine(schedule=cast(Any, 3))}, "Engine.schedule: got 3, must be the name"),
-        ({"engine": hr.Engine(profile=cast(Any, 3))}, "Engine.profile: got 3, must be what"),
-        ({"engine": hr.Engine(monitor=cast(Any, 3))}, "Engine.monitor: got 3, must be True or"),
-        ({"cache": hr.Cache(placement=cast(Any, "x"))}, "Cache.placement: got 'x', must be one of"),
-        ({"cache": hr.Cache(placement="lru")}, "Cache(placement='lru') without tiers=: there is"),
-        ({"cache": hr.Cache(horizon=2)}, "Cache(horizon=2) without tiers=: only what is kept"),
-        ({"cache": hr.Cache(horizon=0), "tiers": [Ram(1000)]}, "Cache.horizon: got 0, must be in"),
-        ({"cache": hr.Cache(budget=cast(Any, 3))}, "Cache.budget: got 3, must be what headrace"),
-        ({"sharding": hr.Sharding(rank=1)}, "Sharding(rank=1, world_size=None): give both, or"),
         (
-            {"sharding": hr.Sharding(rank=2, world_size=2)},
-            "Sharding.rank: got 2, must be in [0, 1]",
+            {"engine": hr.EngineOptions(io=cast(Any, "x"))},
+            "EngineOptions.io: got 'x', must be one of 'auto'",
         ),
-        ({"node_process": hr.NodeProcess(start_timeout=0)}, "NodeProcess.start_timeout: got 0,"),
-        ({"node_process": hr.NodeProcess(local_rank=1)}, "NodeProcess(local_rank=1, local_world_"),
+        (
+            {"engine": hr.EngineOptions(prefetch=0)},
+            "EngineOptions.prefetch: got 0, must be in [1, 4096]",
+        ),
+        (
+            {"engine": hr.EngineOptions(verify=cast(Any, 1))},
+            "EngineOptions.verify: got 1, must be True or False",
+        ),
+        (
+            {"engine": hr.EngineOptions(schedule=cast(Any, 3))},
+            "EngineOptions.schedule: got 3, must be the name",
+        ),
+        (
+            {"engine": hr.EngineOptions(profile=cast(Any, 3))},
+            "EngineOptions.profile: got 3, must be what",
+        ),
+        (
+            {"engine": hr.EngineOptions(monitor=cast(Any, 3))},
+            "EngineOptions.monitor: got 3, must be True or",
+        ),
+        ({"tiers": hr.Cache(placement=cast(Any, "x"))}, "Cache.placement: got 'x', must be one of"),
+        ({"tiers": hr.Cache(placement="lru")}, "Cache(placement='lru') without tiers: there is"),
+        ({"tiers": hr.Cache(horizon=2)}, "Cache(horizon=2) without tiers: only what is kept"),
+        ({"tiers": hr.Cache([Ram(1000)], horizon=0)}, "Cache.horizon: got 0, must be in"),
+        (
+            {"memory": cast(Any, hr.tiers.Budget("1GiB"))},
+            "memory: got a headrace.tiers.Budget, which several loaders share: give a part of it",
+        ),
+        (
+            {"memory": hr.tiers.Budget("1GiB").part("a", 0.5), "tiers": Ram(1000)},
+            "memory: <part 'a' of a budget: 512.0 MiB> has the budget's tiers, too: leave tiers",
+        ),
+        (
+            {"memory": hr.tiers.Budget("1GiB").part("a", 0.5), "tiers": hr.Cache(Ram(1000))},
+            "memory: <part 'a' of a budget: 512.0 MiB> has the budget's tiers, too: leave tiers",
+        ),
+        ({"output": cast(Any, "tensor")}, "output: got 'tensor', must be one of 'auto', 'torch'"),
+        ({"output": cast(Any, None)}, "output: got None, must be one of 'auto', 'torch'"),
+        (
+            {"output": hr.Output(cast(Any, "tensor"))},
+            "Output.arrays: got 'tensor', must be one of 'auto', 'torch'",
+        ),
+        ({"output": hr.Output(fields=["x"])}, "Output.fields: got 'x'; the dataset has image, la"),
+        ({"output": hr.Output(ids=cast(Any, 1))}, "Output.ids: got 1, must be True or False"),
+        ({"output": hr.Output(decode=True)}, "Output.decode: there is no Python callable to run"),
+        (
+            {"output": hr.Output(ragged=cast(Any, "x"))},
+            "Output.ragged: got 'x', must be one of 'error', 'pad', 'list'",
+        ),
+        ({"output": hr.Output(ragged="pad")}, "Output(ragged='pad'): no field has arrays of"),
+        ({"job": hr.Job(rank=1)}, "Job(rank=1, world_size=None): give both, or"),
+        (
+            {"job": hr.Job(rank=2, world_size=2)},
+            "Job.rank: got 2, must be in [0, 1]",
+        ),
+        ({"job": hr.Job(node=hr.Node(start_timeout=0))}, "Node.start_timeout: got 0,"),
+        ({"job": hr.Job(node=hr.Node(local_rank=1))}, "Node(local_rank=1, local_world_"),
         ({"workers": hr.Workers(-1), "transform": doubled}, "Workers.count: got -1, must be in"),
         ({"workers": -1, "transform": doubled}, "workers: got -1, must be in [0, 1024]"),
         ({"workers": hr.Workers(start=cast(Any, "x"))}, "Workers.start: got 'x', must be one of"),
@@ -197,3 +287,32 @@ def test_errors_name_an_option_in_its_group(
     with pytest.raises(errors.InvalidArgumentError) as raised:
         hr.Loader(numbered, **arguments)
     assert str(raised.value).startswith(says)
+
+
+def epochs(numbered: Path, **options: Any) -> tuple[list[list[int]], Any]:
+    """Two epochs, and what is kept in tiers: their capacity, placement and horizon."""
+    with hr.Loader(numbered, 10, transform=FLAT, seed=3, **options) as loader:
+        ids = [epoch_ids(loader) for _ in range(2)]
+        tiers = [tier["capacity"] for tier in loader.stats()["tiers"]]
+        return ids, (tiers, loader._feed.options.placement, loader._feed.options.horizon_epochs)
+
+
+def test_short_forms_mean_their_groups(numbered: Path) -> None:
+    for short, long in (
+        ({"tiers": Ram("1MiB")}, {"tiers": hr.Cache(Ram("1MiB"))}),
+        ({"tiers": [Ram("1MiB")]}, {"tiers": hr.Cache([Ram("1MiB")], placement="coordinated")}),
+        ({"output": "numpy"}, {"output": hr.Output("numpy")}),
+        ({}, {"output": hr.Output(), "tiers": hr.Cache(), "job": hr.Job()}),
+    ):
+        assert epochs(numbered, **short) == epochs(numbered, **long)  # type: ignore[arg-type]
+
+
+def test_a_part_of_a_budget_brings_its_tiers_and_takes_a_placement(numbered: Path) -> None:
+    budget = hr.tiers.Budget("64MiB", [Ram("2MiB")])
+    plain, placed = budget.part("plain", 0.5), budget.part("placed", 0.5)
+    ids, (tiers, placement, horizon) = epochs(numbered, memory=plain)
+    assert (tiers, placement, horizon) == ([2**20], "coordinated", 16)
+    cache = hr.Cache(placement="frequency", horizon=4)
+    again, (tiers, placement, horizon) = epochs(numbered, memory=placed, tiers=cache)
+    assert (tiers, placement, horizon) == ([2**20], "frequency", 4)
+    assert ids == again == epochs(numbered)[0]

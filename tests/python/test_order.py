@@ -97,18 +97,22 @@ def test_the_keyed_bijection_replaces_the_table_from_2_to_the_24_on(size: int) -
 
 @pytest.mark.parametrize("order", _core.order_names())
 def test_a_state_without_the_threshold_means_the_one_of_old(numbered: Path, order: str) -> None:
-    with hr.Loader(numbered, 5, order=order, ids=True, transform=FLAT, seed=4) as loader:
+    with hr.Loader(
+        numbered, 5, order=order, output=hr.Output(ids=True), transform=FLAT, seed=4
+    ) as loader:
         whole = epoch_ids(loader)
         state = loader.state_dict()
     assert state["order_parameters"].pop("bijection_from") == 2**24
-    with hr.Loader(numbered, 5, order=order, ids=True, transform=FLAT, seed=4) as loader:
+    with hr.Loader(
+        numbered, 5, order=order, output=hr.Output(ids=True), transform=FLAT, seed=4
+    ) as loader:
         loader.load_state_dict(state | {"epoch": 0})
         assert epoch_ids(loader) == whole
         assert loader.state_dict()["order_parameters"]["bijection_from"] == 2**27 + 1
 
 
 def test_a_loader_continues_with_the_threshold_of_its_state(numbered: Path) -> None:
-    options = {"ids": True, "transform": FLAT, "seed": 4}
+    options = {"output": hr.Output(ids=True), "transform": FLAT, "seed": 4}
     with hr.Loader(numbered, 5, order="exact", **options) as loader:
         state = loader.state_dict()
         state["order_parameters"]["bijection_from"] = COUNT
@@ -137,9 +141,9 @@ def test_the_loader_delivers_what_the_page_says(
             batch_size=5,
             transform=FLAT,
             seed=LARGE_SEED,
-            sharding=hr.Sharding(rank=rank, world_size=world_size),
+            job=hr.Job(rank=rank, world_size=world_size),
             drop_last=drop_last,
-            ids=True,
+            output=hr.Output(ids=True),
         ) as loader:
             for epoch in range(2):
                 expected = model.exact_epoch(
@@ -205,7 +209,7 @@ def test_a_loader_of_each_rank_gives_what_torch_s_loader_of_that_rank_gives(
             batch_size=4,
             transform=FLAT,
             seed=9,
-            sharding=hr.Sharding(rank=rank, world_size=world_size),
+            job=hr.Job(rank=rank, world_size=world_size),
             drop_last=drop_last,
         ) as loader:
             assert epoch_ids(loader) == [batch.tolist() for batch in theirs]

@@ -38,9 +38,8 @@ def test_the_loader_reads_what_was_planned(
     tiers = [Ram(20 * ROOM), Ssd(tmp_path / "tier", 20 * ROOM)]
     options: dict[str, Any] = {"batch_size": 8, "seed": 3, "epochs": 3, "transform": FLAT}
     options |= {
-        "tiers": tiers,
-        "cache": hr.Cache(placement=placement),
-        "engine": hr.Engine(prefetch=prefetch),
+        "tiers": hr.Cache(tiers, placement=placement),
+        "engine": hr.EngineOptions(prefetch=prefetch),
     }
     dataset = hr.open(numbered)
     planned = planned_by(dataset, core_options(dataset, LoaderArguments(**options), native=FLAT))
@@ -66,9 +65,8 @@ def test_the_loader_reads_what_was_planned(
 def test_without_moves_nothing_is_lost(numbered: Path, placement: str) -> None:
     options: dict[str, Any] = {"batch_size": 8, "seed": 3, "epochs": 3, "transform": FLAT}
     options |= {
-        "tiers": [Ram(10 * ROOM)],
-        "cache": hr.Cache(placement=placement),
-        "engine": hr.Engine(prefetch=1),
+        "tiers": hr.Cache([Ram(10 * ROOM)], placement=placement),
+        "engine": hr.EngineOptions(prefetch=1),
     }
     dataset = hr.open(numbered)
     planned = planned_by(dataset, core_options(dataset, LoaderArguments(**options), native=FLAT))
@@ -86,7 +84,7 @@ def test_each_epoch_is_the_whole_dataset_once(numbered: Path) -> None:
     options = core_options(
         dataset,
         LoaderArguments(
-            batch_size=8, epochs=4, tiers=[Ram(whole // 2)], cache=hr.Cache(placement="pinned")
+            batch_size=8, epochs=4, tiers=hr.Cache([Ram(whole // 2)], placement="pinned")
         ),
     )
     for epoch in planned_by(dataset, options):

@@ -58,13 +58,12 @@ def count_scans(sample: hr.Sample) -> int:
 
 def test_groups_of_ranks_need_nodes_of_equal_size(numbered: Path) -> None:
     def of_node(size: int) -> hr.Loader:
-        return hr.Loader(
-            numbered, 2, transform=FLAT, sharding=hr.Sharding(rank=0, world_size=4, tensor=2),
-            node_process=hr.NodeProcess(local_rank=0, local_world_size=size),
-        )  # fmt: skip
+        node = hr.Node(local_rank=0, local_world_size=size)
+        job = hr.Job(rank=0, world_size=4, tensor=2, node=node)
+        return hr.Loader(numbered, 2, transform=FLAT, job=job)
 
     assert message(lambda: of_node(3), errors.InvalidArgumentError).endswith(
-        "with node_process=: rank 0 of 4 is local rank 0 of 3: all nodes must have equal numbers "
+        "with a node process: rank 0 of 4 is local rank 0 of 3: all nodes must have equal numbers "
         "of ranks, each node neighbours in the order of their local ranks"
     )
 
@@ -73,9 +72,10 @@ def test_no_name_of_a_socket_is_left_for_a_monitor(
     numbered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitor, "_ORDINALS_MAX", 0)
-    make = lambda: hr.Loader(numbered, engine=hr.Engine(monitor=True))  # noqa: E731
+    make = lambda: hr.Loader(numbered, engine=hr.EngineOptions(monitor=True))  # noqa: E731
     assert message(make, errors.UnavailableError) == (
-        "Engine.monitor: all 0 names of sockets for this process are taken; leave monitor= out"
+        "EngineOptions.monitor: all 0 names of sockets for this process are taken; leave monitor= "
+        "out"
     )
     hr.Loader(numbered).close()
 
@@ -118,7 +118,7 @@ def test_a_worker_names_the_row_whose_lists_are_damaged() -> None:
         ),
         (
             lambda sample: sample["pixels"],
-            "'pixels': the sample has image, label; see Loader(fields=)",
+            "'pixels': the sample has image, label; see hr.Output(fields=...)",
         ),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_profile_without_the_disk_of_a_tier_says_how_to_measure_it(
 
     def loader() -> hr.Loader:
         tiers = [hr.tiers.Ssd(tmp_path / "tier", "1MB")]
-        return hr.Loader(numbered, engine=hr.Engine(profile=profile), tiers=tiers)
+        return hr.Loader(numbered, engine=hr.EngineOptions(profile=profile), tiers=tiers)
 
     folder = tmp_path / "tier"
     assert message(loader, errors.InvalidArgumentError) == (
@@ -178,10 +178,10 @@ def test_a_dataset_of_tensorflow_has_fields_of_one_shape(
     with Builder(tmp_path / "boxes.hri", tmp_path) as builder:
         builder.add_field("boxes", "array", "float32", (None, 4), inline=True)
         builder.add_ragged("boxes", np.ones((3, 4), np.float32), [1, 2])
-    with hr.Loader(tmp_path / "boxes.hri", 2, output="numpy", ragged="list") as loader:
+    with hr.Loader(tmp_path / "boxes.hri", 2, output=hr.Output("numpy", ragged="list")) as loader:
         says = message(lambda: headrace.tensorflow.dataset(loader), errors.InvalidArgumentError)
     assert says == (
         "loader: samples differ in the shape of field 'boxes', which no tensor of a "
-        "tf.data.Dataset holds: leave it out by fields=, or give the loader a Python transform "
-        "that makes one shape, and signature="
+        "tf.data.Dataset holds: leave it out by Output.fields, or give the loader a Python "
+        "transform that makes one shape, and signature="
     )

@@ -150,7 +150,7 @@ def test_tiers_keep_them(samples: hr.Dataset) -> None:
 
 
 def test_a_node_process_delivers_them(samples: hr.Dataset) -> None:
-    with hr.Loader(samples.path, batch_size=4, node_process=hr.NodeProcess()) as loader:
+    with hr.Loader(samples.path, batch_size=4, job=hr.Job(node=hr.Node())) as loader:
         for _ in range(2):
             assert flat(check(batch) for batch in loader) == list(range(COUNT))
 
@@ -170,8 +170,9 @@ def _lengths(sample: hr.Sample) -> dict[str, Any]:
 @pytest.mark.parametrize("ragged", ["list", "pad"])
 def test_transforms_get_str_and_arrays(samples: hr.Dataset, workers: int, ragged: Any) -> None:
     seen = []
+    output = hr.Output("numpy", ragged=ragged)
     with hr.Loader(
-        samples, batch_size=8, transform=_lengths, workers=workers, ragged=ragged, output="numpy"
+        samples, batch_size=8, transform=_lengths, workers=workers, output=output
     ) as loader:
         for batch in loader:
             numbers = [int(number) for number in batch["label"]]
@@ -185,7 +186,7 @@ def test_transforms_get_str_and_arrays(samples: hr.Dataset, workers: int, ragged
 
 
 def test_lists_are_padded_on_request(samples: hr.Dataset) -> None:
-    with hr.Loader(samples, batch_size=8, ragged="pad") as loader:
+    with hr.Loader(samples, batch_size=8, output=hr.Output(ragged="pad")) as loader:
         for batch in loader:
             for slot, number in enumerate(int(each) for each in batch.label):
                 expected = boxes(number)
@@ -209,27 +210,27 @@ def test_by_default_lists_of_the_dataset_are_lists_and_of_a_callable_an_error(
 
 def test_an_error_on_request_names_the_sample_whose_shape_differs(samples: hr.Dataset) -> None:
     with (
-        hr.Loader(samples, batch_size=8, shuffle=False, ragged="error") as loader,
+        hr.Loader(samples, batch_size=8, shuffle=False, output=hr.Output(ragged="error")) as loader,
         pytest.raises(
             errors.InvalidArgumentError,
-            match=r"field 'boxes' with ragged='error': sample \d has shape \(\d, 4\), the first of "
-            r"its batch, sample 0, \(\d, 4\); leave ragged out",
+            match=r"field 'boxes' with Output\(ragged='error'\): sample \d has shape \(\d, 4\), "
+            r"the first of its batch, sample 0, \(\d, 4\); leave ragged out",
         ),
     ):
         list(loader)
-    with hr.Loader(samples, batch_size=1, ragged="error", output="numpy") as loader:
+    with hr.Loader(samples, batch_size=1, output=hr.Output("numpy", ragged="error")) as loader:
         for batch in loader:
             assert np.array_equal(batch.boxes, boxes(int(batch.label[0]))[None])
 
 
 def test_without_lists_ragged_needs_a_callable(samples: hr.Dataset) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match="ragged='pad': no field has arrays of"):
-        hr.Loader(samples, fields=["caption", "label"], ragged="pad")
+    with pytest.raises(errors.InvalidArgumentError, match="ragged='pad'\\): no field has arrays"):
+        hr.Loader(samples, output=hr.Output(fields=["caption", "label"], ragged="pad"))
 
 
 def test_fields_of_the_index_alone_need_no_read(samples: hr.Dataset) -> None:
     names = ["caption", "boxes", "label"]
-    with hr.Loader(samples, batch_size=8, fields=names) as loader:
+    with hr.Loader(samples, batch_size=8, output=hr.Output(fields=names)) as loader:
         for batch in loader:
             for slot, number in enumerate(int(each) for each in batch.label):
                 assert batch.caption[slot] == caption(number)
@@ -375,9 +376,9 @@ def test_lists_of_a_file_are_aligned_as_their_type_wants(tmp_path: Path) -> None
         file = builder.add_file(tmp_path / "a.bin")
         builder.add_extents("n", file, np.cumsum([1, *sizes[:-1]]), sizes)
     for io in ("io_uring", "threads"):
-        engine = hr.Engine(io=io)
+        engine = hr.EngineOptions(io=io)
         with hr.Loader(
-            tmp_path / "a.hri", 2, shuffle=False, ids=True, output="numpy", engine=engine
+            tmp_path / "a.hri", 2, shuffle=False, output=hr.Output("numpy", ids=True), engine=engine
         ) as loader:
             for batch in loader:
                 for number, row in zip(batch.sample_id.tolist(), batch.n, strict=True):
@@ -429,7 +430,7 @@ def test_packs_of_blocks_without_a_byte_of_a_field(
     pack = hr.open(tmp_path / "pack")
     assert [each["text"] for each in pack] == texts
     for order in ORDERS:
-        with hr.Loader(pack, 5, order=order, ids=True, output="numpy") as loader:
+        with hr.Loader(pack, 5, order=order, output=hr.Output("numpy", ids=True)) as loader:
             for _ in range(2):
                 seen = []
                 for batch in loader:
@@ -480,9 +481,9 @@ def length(sample: hr.Sample) -> int:
     return len(sample.said) + 10 * len(sample.frames)
 
 
-@pytest.mark.parametrize("process", [None, hr.NodeProcess()])
+@pytest.mark.parametrize("process", [None, hr.Node()])
 def test_a_batch_whose_samples_have_no_bytes_reaches_workers(
-    tmp_path: Path, process: hr.NodeProcess | None
+    tmp_path: Path, process: hr.Node | None
 ) -> None:
     (tmp_path / "said.bin").write_bytes(b"abc")
     with Builder(tmp_path / "said.hri", tmp_path) as builder:
@@ -493,6 +494,6 @@ def test_a_batch_whose_samples_have_no_bytes_reaches_workers(
         builder.add_extents("frames", file, [0] * 4, [0, 0, 2, 0])
     with hr.Loader(
         tmp_path / "said.hri", 2, transform=length, workers=hr.Workers(1, start="fork"),
-        shuffle=False, node_process=process,
+        shuffle=False, job=hr.Job(node=process),
     ) as loader:  # fmt: skip
         assert [batch.tolist() for batch in loader] == [[0, 0], [10, 3]]

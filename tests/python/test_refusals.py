@@ -56,9 +56,9 @@ def a_part_twice(_: hr.Dataset) -> None:
         (image(mean=(0.5, 0.5)), r"image mean \(0\.5, 0\.5\): must be 3 numbers, one a channel"),
         (
             lambda dataset: hr.Loader(
-                dataset, memory="1GiB", cache=hr.Cache(budget=Budget("1GiB").part("a", 0.5))
+                dataset, memory=Budget("1GiB").part("a", 0.5), tiers=hr.tiers.Ram("1MiB")
             ),
-            r"Cache\.budget decides memory and tiers: leave these two out",
+            r"memory: <part 'a' of a budget: 512\.0 MiB> has the budget's tiers, too: leave tiers",
         ),
         (loader_of(order=NoOrder()), r"order: NoOrder\.to_core\(\) gave None, must give"),
         (
@@ -122,7 +122,7 @@ def test_an_environment_that_says_nothing_is_named(
         monkeypatch.setenv(name, value)
     dataset = hr.open(original)
     with pytest.raises(errors.InvalidArgumentError, match=message):
-        hr.Loader(dataset, batch_size=5, node_process=hr.NodeProcess())
+        hr.Loader(dataset, batch_size=5, job=hr.Job(node=hr.Node()))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,9 @@ def test_gradients_do_not_depend_on_the_order_within_a_batch(tmp_path: Path) -> 
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
         found, samples = [], []
-        with hr.Loader(tmp_path / "rows.npy", 32, order=order, seed=3, ids=True) as loader:
+        with hr.Loader(
+            tmp_path / "rows.npy", 32, order=order, seed=3, output=hr.Output(ids=True)
+        ) as loader:
             for batch in loader:
                 model.zero_grad()
                 torch.nn.functional.mse_loss(model(batch.x)[:, 0], batch.y).backward()

@@ -134,11 +134,12 @@ def test_without_torch_imported_nothing_is_drawn(numbered: Path) -> None:
     run_python(
         "import sys\n"
         "import headrace as hr\n"
-        "with hr.Loader(sys.argv[1], sampler=[3, 1], output='numpy', fields=['label']) as loader:\n"
+        "output = hr.Output('numpy', fields=['label'])\n"
+        "with hr.Loader(sys.argv[1], sampler=[3, 1], output=output) as loader:\n"
         "    state = loader.state_dict()\n"
         "    assert len(list(loader)) == 2\n"
         "    after = loader.state_dict()\n"
-        "with hr.Loader(sys.argv[1], sampler=[3, 1], output='numpy', fields=['label']) as loader:\n"
+        "with hr.Loader(sys.argv[1], sampler=[3, 1], output=output) as loader:\n"
         "    loader.load_state_dict(after)\n"
         "    assert len(list(loader)) == 2\n"
         "assert 'torch' not in sys.modules\n",

@@ -59,7 +59,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> hr.Dataset:
 
 def made(dataset: hr.Dataset, given: Given) -> hr.Loader[Any]:
     sized = {} if "batch_sampler" in given else {"batch_size": SIZE}
-    return hr.Loader(dataset, ids=True, **sized, **given)
+    return hr.Loader(dataset, output=hr.Output(ids=True), **sized, **given)
 
 
 def theirs(given: Given) -> DataLoader[Any]:

@@ -49,7 +49,7 @@ def test_one_rank_gets_the_same_by_every_policy(numbered: Path) -> None:
     assert tuple(_core.lane_policies()) == POLICIES
     epochs = []
     for name in POLICIES:
-        with make(numbered, engine=hr.Engine(schedule=name)) as loader:
+        with make(numbered, engine=hr.EngineOptions(schedule=name)) as loader:
             epochs.append(epoch_ids(loader))
             assert loader.stats()["schedule"]["name"] == name
     assert epochs == [epochs[0]] * len(POLICIES)
@@ -57,16 +57,16 @@ def test_one_rank_gets_the_same_by_every_policy(numbered: Path) -> None:
 
 def test_a_policy_that_is_none_is_named(numbered: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="schedule: got 'dali', must be one of"):
-        make(numbered, engine=hr.Engine(schedule="dali"))
+        make(numbered, engine=hr.EngineOptions(schedule="dali"))
     with pytest.raises(errors.InvalidArgumentError, match="schedule: got 3, must be"):
-        make(numbered, engine=hr.Engine(schedule=3))
+        make(numbered, engine=hr.EngineOptions(schedule=3))
 
 
 def test_a_schedule_goes_through_a_file_and_is_followed(numbered: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.schedule"
     told = write_schedule(numbered, path, "--ram", 20 * 4096)
     tiers = {"tiers": [hr.tiers.Ram(20 * 4096)]}
-    with make(numbered, engine=hr.Engine(schedule=path), **tiers) as loader:
+    with make(numbered, engine=hr.EngineOptions(schedule=path), **tiers) as loader:
         steps = EPOCHS * len(loader)
         assert told.startswith(f"{path}: {steps} steps of 1 rank, ")
         for _ in range(EPOCHS):
@@ -80,21 +80,21 @@ def test_a_schedule_goes_through_a_file_and_is_followed(numbered: Path, tmp_path
 def test_a_schedule_for_another_job_is_refused(numbered: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.schedule"
     write_schedule(numbered, path)
-    with make(numbered, engine=hr.Engine(schedule=path)) as loader:
+    with make(numbered, engine=hr.EngineOptions(schedule=path)) as loader:
         assert count(loader) == COUNT
     for options, differs in [
         ({"seed": 4}, "seed 3, the run has 4"),
         ({"batch_size": 4}, "another order"),
         (
-            {"sharding": hr.Sharding(rank=1, world_size=2)},
+            {"job": hr.Job(rank=1, world_size=2)},
             "world size 1, the run has 2; first rank 0, the run has 1",
         ),
         ({"tiers": [hr.tiers.Ram(20 * 4096)]}, "other tiers"),
     ]:
         with pytest.raises(errors.FailedPreconditionError, match=differs):
-            make(numbered, engine=hr.Engine(schedule=path), **options)
+            make(numbered, engine=hr.EngineOptions(schedule=path), **options)
     with pytest.raises(errors.HeadraceError, match="sampler"):
-        list(make(numbered, engine=hr.Engine(schedule=path), sampler=range(COUNT)))
+        list(make(numbered, engine=hr.EngineOptions(schedule=path), sampler=range(COUNT)))
 
 
 def test_damage_anywhere_in_a_schedule_is_told_when_the_loader_is_made(
@@ -114,7 +114,7 @@ def test_damage_anywhere_in_a_schedule_is_told_when_the_loader_is_made(
         with pytest.raises(
             errors.DataLossError, match=f"^reading schedule {re.escape(str(path))}, byte {told}"
         ):
-            make(numbered, engine=hr.Engine(schedule=path))
+            make(numbered, engine=hr.EngineOptions(schedule=path))
 
 
 def test_what_the_command_can_not_do_is_named(numbered: Path, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_schedule_of_several_ranks_is_written(numbered: Path, tmp_path: Path) 
 def test_what_preprocessing_takes_is_learned_and_kept(numbered: Path, tmp_path: Path) -> None:
     path = tmp_path / "machine.toml"
     machine().save(path)
-    with make(numbered, engine=hr.Engine(profile=path)) as loader:
+    with make(numbered, engine=hr.EngineOptions(profile=path)) as loader:
         epoch_ids(loader)
         loader.save_profile(path)
     kept = hr.profile.load(path)
@@ -149,7 +149,7 @@ def test_what_preprocessing_takes_is_learned_and_kept(numbered: Path, tmp_path: 
     assert kept.preprocess
     assert all(row.seconds > 0 and row.threads >= 1 for row in kept.preprocess)
     assert "[[preprocess]]" in path.read_text()
-    with make(numbered, engine=hr.Engine(profile=path)) as loader:  # And goes on from there.
+    with make(numbered, engine=hr.EngineOptions(profile=path)) as loader:  # And goes on from there.
         before = [Preprocess(*row) for row in loader._core.decode_times()]
         assert before == list(kept.preprocess)
 
@@ -157,7 +157,7 @@ def test_what_preprocessing_takes_is_learned_and_kept(numbered: Path, tmp_path: 
 def test_a_profile_that_was_not_given_can_not_be_saved(numbered: Path, tmp_path: Path) -> None:
     with (
         make(numbered) as loader,
-        pytest.raises(errors.FailedPreconditionError, match=r"without Engine\.profile"),
+        pytest.raises(errors.FailedPreconditionError, match=r"without EngineOptions\.profile"),
     ):
         loader.save_profile(tmp_path / "machine.toml")
     assert not (tmp_path / "machine.toml").exists()

@@ -1,4 +1,4 @@
-"""`hr.Sharding(mesh=)`: the ranks of a DeviceMesh over which samples are divided."""
+"""`hr.Job(mesh=)`: the ranks of a DeviceMesh over which samples are divided."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_mesh() -> Iterator[MakeMesh]:
 
 
 def share(data: Path, **sharding: Any) -> list[int]:
-    with hr.Loader(data, 5, seed=1, transform=FLAT, sharding=hr.Sharding(**sharding)) as loader:
+    with hr.Loader(data, 5, seed=1, transform=FLAT, job=hr.Job(**sharding)) as loader:
         return flat(epoch_ids(loader))
 
 
@@ -76,7 +76,7 @@ def test_dimensions_of_one_batch_are_refused(numbered: Path, make_mesh: MakeMesh
     with pytest.raises(
         InvalidArgumentError,
         match=re.escape(
-            "Sharding.mesh: its dimensions are dp, tp, but ranks along 'tp' get the same batches: "
+            "Job.mesh: its dimensions are dp, tp, but ranks along 'tp' get the same batches: "
             "give the dimensions over which samples are divided, as mesh['dp']"
         ),
     ):
@@ -96,7 +96,7 @@ def test_ranks_without_one_distance_are_refused(numbered: Path, make_mesh: MakeM
     with pytest.raises(
         InvalidArgumentError,
         match=re.escape(
-            "Sharding.mesh: this is rank 5 of 8, and the mesh has the ranks [0, 1, 4, 5]: they "
+            "Job.mesh: this is rank 5 of 8, and the mesh has the ranks [0, 1, 4, 5]: they "
             "must have one distance, with this rank among them; otherwise give the place in the "
             "mesh and its size as rank= and world_size="
         ),
@@ -114,6 +114,6 @@ def test_what_is_no_mesh_is_named(numbered: Path) -> None:
     assert "RANK" not in os.environ
     with pytest.raises(
         InvalidArgumentError,
-        match=re.escape("Sharding.mesh: got 'dp', must be a torch.distributed DeviceMesh"),
+        match=re.escape("Job.mesh: got 'dp', must be a torch.distributed DeviceMesh"),
     ):
         share(numbered, mesh="dp")

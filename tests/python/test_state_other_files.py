@@ -43,7 +43,7 @@ def numbers(loader: hr.Loader[Any], steps: int | None = None) -> list[int]:
 
 
 def begun(path: Path, order: hr.orders.Order, steps: int) -> tuple[dict[str, Any], list[int]]:
-    with hr.Loader(path, 8, order=order, ids=True, output="numpy") as loader:
+    with hr.Loader(path, 8, order=order, output=hr.Output("numpy", ids=True)) as loader:
         seen = numbers(loader, steps)
         return loader.state_dict(), seen
 
@@ -71,7 +71,7 @@ def test_within_an_epoch_no_sample_is_lost_to_other_files(
     path = write_sizes(tmp_path / "a.hri", SIZES, None if blocks is None else 4)
     other = write_sizes(tmp_path / "b.hri", sizes, blocks)
     state, seen = begun(path, order, 3)
-    with hr.Loader(other, 8, order=order, ids=True, output="numpy") as loader:
+    with hr.Loader(other, 8, order=order, output=hr.Output("numpy", ids=True)) as loader:
         if why is None:
             loader.load_state_dict(state, strict=False)
             assert sorted(seen + numbers(loader)) == list(range(len(SIZES)))
@@ -80,11 +80,11 @@ def test_within_an_epoch_no_sample_is_lost_to_other_files(
             loader.load_state_dict(state, strict=False)
     if isinstance(order, hr.orders.Batch):
         return
-    with hr.Loader(other, 8, order=order, ids=True, output="numpy") as loader:
+    with hr.Loader(other, 8, order=order, output=hr.Output("numpy", ids=True)) as loader:
         loader.set_epoch(1)  # As the message says.
         assert sorted(numbers(loader)) == list(range(len(SIZES)))
     state, _ = begun(path, order, len(SIZES) // 8)
-    with hr.Loader(other, 8, order=order, ids=True, output="numpy") as loader:
+    with hr.Loader(other, 8, order=order, output=hr.Output("numpy", ids=True)) as loader:
         loader.load_state_dict(state, strict=False)  # So is a state from the end of an epoch.
         assert sorted(numbers(loader)) == list(range(len(SIZES)))
 
@@ -96,6 +96,6 @@ def test_files_of_the_same_sizes_go_on_within_an_epoch(tmp_path: Path) -> None:
     shutil.copytree(path / "class1", tmp_path / "b" / "kind1")
     order = hr.orders.Epoch(block_samples=5)
     state, seen = begun(path, order, 3)
-    with hr.Loader(tmp_path / "b", 8, order=order, ids=True, output="numpy") as loader:
+    with hr.Loader(tmp_path / "b", 8, order=order, output=hr.Output("numpy", ids=True)) as loader:
         loader.load_state_dict(state, strict=False)
         assert sorted(seen + numbers(loader)) == list(range(50))

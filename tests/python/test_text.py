@@ -56,8 +56,8 @@ def test_what_is_told_of_files_whose_names_are_not_utf_8_can_be_printed(
     odd: Path, tmp_path: Path, isolation: Any
 ) -> None:
     tiers = [hr.tiers.Ssd(bytes(tmp_path) + b"/tier\xe8", "1MB")]
-    node_process = hr.NodeProcess() if isolation == "process" else None
-    with make(odd, node_process=node_process, tiers=tiers) as loader:
+    node = hr.Node() if isolation == "process" else None
+    with make(odd, job=hr.Job(node=node), tiers=tiers) as loader:
         ids = [i for batch in loader for i in np.asarray(batch.image)[:, 0, 0, 0].tolist()]
         assert [i for i in range(17) if ids[i] != i] == [
             BROKEN
@@ -165,7 +165,7 @@ def test_an_error_of_a_command_is_one_line_whatever_the_name(
 def test_a_monitored_loader_answers_with_names_that_are_not_utf_8(odd: Path) -> None:
     from headrace._observe.monitor import Address
 
-    with make(odd, engine=hr.Engine(monitor=True)) as loader:
+    with make(odd, engine=hr.EngineOptions(monitor=True)) as loader:
         list(loader)
         monitor = loader._monitor
         assert monitor is not None
@@ -193,22 +193,22 @@ WRONG: dict[str, Callable[[Path], object]] = {
     "dataset with NUL": lambda root: hr.open(f"{root}\0"),
     "index": lambda root: hr.open(root, index=f"{LONE}.hri"),
     "pack": lambda root: write_pack(hr.open(root), f"{root}{LONE}"),
-    "fields": lambda root: make(root, fields=[LONE]),
+    "fields": lambda root: make(root, output=hr.Output(fields=[LONE])),
     "transform": lambda root: make(root, transform={LONE: FLAT}),
     "order": lambda root: make(root, order=LONE),
     "mapping": lambda root: make(root, order=hr.orders.Redox(mapping=LONE)),
     "pool": lambda root: make(root, order=hr.orders.Epoch(pool=LONE)),
     "costs": lambda root: make(root, order=hr.orders.Batch(costs=LONE)),
     "memory": lambda root: make(root, memory=LONE),
-    "io": lambda root: make(root, engine=hr.Engine(io=LONE)),
+    "io": lambda root: make(root, engine=hr.EngineOptions(io=LONE)),
     "on_error": lambda root: make(root, on_error=LONE),
     "output": lambda root: make(root, output=LONE),
-    "placement": lambda root: make(root, cache=hr.Cache(placement=LONE)),
-    "schedule": lambda root: make(root, engine=hr.Engine(schedule=LONE)),
-    "schedule with NUL": lambda root: make(root, engine=hr.Engine(schedule="lobster\0")),
-    "profile": lambda root: make(root, engine=hr.Engine(profile=LONE)),
+    "placement": lambda root: make(root, tiers=hr.Cache(placement=LONE)),
+    "schedule": lambda root: make(root, engine=hr.EngineOptions(schedule=LONE)),
+    "schedule with NUL": lambda root: make(root, engine=hr.EngineOptions(schedule="lobster\0")),
+    "profile": lambda root: make(root, engine=hr.EngineOptions(profile=LONE)),
     "start": lambda root: make(root, workers=hr.Workers(start=LONE)),
-    "node": lambda root: make(root, node_process=hr.NodeProcess(name=LONE)),
+    "node": lambda root: make(root, job=hr.Job(node=hr.Node(name=LONE))),
     "tier": lambda root: make(root, tiers=[hr.tiers.Ssd(f"{root}{LONE}", "1MB")]),
     "budget": lambda _: hr.tiers.Budget("1GiB").part(LONE, 0.5),
     "trace": lambda root: make(root).trace(LONE),

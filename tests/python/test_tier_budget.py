@@ -24,15 +24,15 @@ def test_training_and_validation_share_a_budget(numbered: Path, tmp_path: Path) 
     with pytest.raises(errors.InvalidArgumentError, match="at most 0"):
         budget.part("test", 0.1)
     with (
-        make(numbered, cache=hr.Cache(budget=parts[0])) as train,
-        make(numbered, cache=hr.Cache(budget=parts[1]), shuffle=False) as valid,
+        make(numbered, memory=parts[0]) as train,
+        make(numbered, memory=parts[1], shuffle=False) as valid,
     ):
         for _ in range(2):
             assert sorted(flat(epoch_ids(train))) == list(range(COUNT))
             assert flat(epoch_ids(valid)) == list(range(COUNT))
         stats = [loader.stats() for loader in (train, valid)]
         with pytest.raises(errors.InvalidArgumentError, match="'train' has a loader"):
-            make(numbered, cache=hr.Cache(budget=parts[0]))
+            make(numbered, memory=parts[0])
     for tier, whole in enumerate((100 * 2**10, 2**20)):
         assert sum(each["tiers"][tier]["capacity"] for each in stats) <= whole
     total = 0
@@ -40,7 +40,7 @@ def test_training_and_validation_share_a_budget(numbered: Path, tmp_path: Path) 
         memory = each["memory"]
         total += memory["staging_budget"] + memory["batches_budget"] + each["tiers"][0]["capacity"]
     assert total <= 64 * 2**20
-    with make(numbered, cache=hr.Cache(budget=parts[0])) as loader:  # Given back.
+    with make(numbered, memory=parts[0]) as loader:  # Given back.
         assert loader.stats()["tiers"][1]["inherited"] > 0
 
 
@@ -48,13 +48,8 @@ def test_a_budget_goes_back_when_the_loader_cannot_be_made(numbered: Path) -> No
     part = Budget("1MiB").part("all", 1.0)
     for _ in range(2):
         with pytest.raises(errors.InvalidArgumentError, match="memory"):
-            make(
-                numbered,
-                cache=hr.Cache(budget=part),
-                batch_size=COUNT,
-                transform=hr.image.train(224),
-            )
-    make(numbered, cache=hr.Cache(budget=part)).close()
+            make(numbered, memory=part, batch_size=COUNT, transform=hr.image.train(224))
+    make(numbered, memory=part).close()
 
 
 def test_bad_parts_are_named_and_take_nothing(tmp_path: Path) -> None:

@@ -29,17 +29,17 @@ def test_a_link_or_a_folder_in_place_of_a_tiers_file_is_named_with_the_way_out(
     place.mkdir(parents=True)
     data.symlink_to(victim)
     tiers = [Ssd(tmp_path / "tier", "1MB")]
-    node_process = hr.NodeProcess() if isolation == "process" else None
+    node = hr.Node() if isolation == "process" else None
     message = rf"{data}': it is a symbolic link to '{victim}', .*; move it elsewhere, or give the"
     with pytest.raises(errors.FailedPreconditionError, match=message):
-        make(numbered, tiers=tiers, node_process=node_process)
+        make(numbered, tiers=tiers, job=hr.Job(node=node))
     data.unlink()
     data.mkdir()
     with pytest.raises(errors.FailedPreconditionError, match=rf"{data}': it is a folder, "):
-        make(numbered, tiers=tiers, node_process=node_process)
+        make(numbered, tiers=tiers, job=hr.Job(node=node))
     assert victim.read_text() == "years of work"
     data.rmdir()
-    make(numbered, tiers=tiers, node_process=node_process).close()
+    make(numbered, tiers=tiers, job=hr.Job(node=node)).close()
 
 
 @pytest.mark.parametrize("below", ["no disk/tier", "no/such/tier"])

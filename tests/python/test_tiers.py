@@ -73,7 +73,7 @@ def test_tiers_change_where_bytes_come_from_and_nothing_else(
     numbered: Path, tmp_path: Path, plain: list[list[list[int]]], placement: str, kind: str
 ) -> None:
     tiers = tiers_for(kind, tmp_path, 0.4)
-    with make(numbered, tiers=tiers, cache=hr.Cache(placement=placement)) as loader:
+    with make(numbered, tiers=hr.Cache(tiers, placement=placement)) as loader:
         assert [epoch_ids(loader) for _ in range(3)] == plain
         stats = loader.stats()
     for tier in stats["tiers"]:
@@ -99,7 +99,7 @@ def test_any_order_with_tiers(numbered: Path, tmp_path: Path, order: str, kind: 
         wanted = [epoch_ids(loader) for _ in range(20)]
     tiers = tiers_for(kind, tmp_path, 0.5)
     for placement in ("coordinated", "belady", "lru"):
-        with make(numbered, order=spec, tiers=tiers, cache=hr.Cache(placement=placement)) as loader:
+        with make(numbered, order=spec, tiers=hr.Cache(tiers, placement=placement)) as loader:
             # So little is read ahead of what a tier has by then: the first epochs may not use it.
             for epoch, ids in enumerate(wanted):
                 assert epoch_ids(loader) == ids
@@ -114,7 +114,7 @@ def test_a_tier_that_holds_everything_is_read_from_alone(
     numbered: Path, tmp_path: Path, placement: str, kind: str
 ) -> None:
     with make(
-        numbered, tiers=tiers_for(kind, tmp_path, 3), cache=hr.Cache(placement=placement)
+        numbered, tiers=hr.Cache(tiers_for(kind, tmp_path, 3), placement=placement)
     ) as loader:
         epoch_ids(loader)
         epoch_ids(loader)
@@ -131,14 +131,12 @@ def test_a_tier_that_holds_everything_is_read_from_alone(
 
 def test_every_rank_has_its_own(numbered: Path, tmp_path: Path) -> None:
     for rank in range(2):
-        where = {"sharding": hr.Sharding(rank=rank, world_size=2)}
+        where = {"job": hr.Job(rank=rank, world_size=2)}
         with make(numbered, **where) as loader:
             wanted = [epoch_ids(loader) for _ in range(3)]
         for placement in PLACEMENTS:
             tiers = [Ram(20_000), Ssd(tmp_path / "shared", 20_000)]
-            with make(
-                numbered, tiers=tiers, cache=hr.Cache(placement=placement), **where
-            ) as loader:
+            with make(numbered, tiers=hr.Cache(tiers, placement=placement), **where) as loader:
                 assert [epoch_ids(loader) for _ in range(3)] == wanted
     assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["rank-0", "rank-1"]
 
@@ -148,15 +146,13 @@ def test_every_rank_has_its_own(numbered: Path, tmp_path: Path) -> None:
 def test_every_rank_with_a_sampler_has_its_own(
     numbered: Path, tmp_path: Path, isolation: str
 ) -> None:
-    options: dict[str, Any] = {
-        "tiers": [Ssd(tmp_path / "tier", room(0.5))],
-        "node_process": hr.NodeProcess() if isolation == "process" else None,
-    }
+    tiers = [Ssd(tmp_path / "tier", room(0.5))]
+    node = hr.Node() if isolation == "process" else None
     shares = [list(range(rank, COUNT, 2)) for rank in range(2)]
-    ranks = [hr.Sharding(rank=rank, world_size=2) for rank in range(2)]
+    ranks = [hr.Job(rank=rank, world_size=2, node=node) for rank in range(2)]
     with (
-        make(numbered, sampler=shares[0], sharding=ranks[0], **options) as zero,
-        make(numbered, sampler=shares[1], sharding=ranks[1], **options) as one,
+        make(numbered, sampler=shares[0], job=ranks[0], tiers=tiers) as zero,
+        make(numbered, sampler=shares[1], job=ranks[1], tiers=tiers) as one,
     ):
         for _ in range(3):
             assert [flat(epoch_ids(loader)) for loader in (zero, one)] == shares
@@ -169,7 +165,7 @@ def test_resuming_at_every_step_needs_no_cache_history(
     sequence = plain[0] + plain[1]
     tiers = tiers_for("several", tmp_path, 0.5)
     for at in range(0, len(sequence), 3):
-        with make(numbered, tiers=tiers, cache=hr.Cache(placement="belady")) as loader:
+        with make(numbered, tiers=hr.Cache(tiers, placement="belady")) as loader:
             loader.load_state_dict(make_state(numbered, at, len(plain[0])))
             rest = [payload_ids(batch) for batch in loader]
             if at < len(plain[0]):
@@ -199,7 +195,8 @@ def test_another_dataset_finds_nothing(numbered: Path, folder: Path, tmp_path: P
     tier = Ssd(tmp_path / "tier", room(2))
     with make(numbered, tiers=[tier]) as loader:
         epoch_ids(loader)
-    plain_options: dict[str, Any] = {"batch_size": 7, "fields": ["image"], "shuffle": False}
+    images = hr.Output(fields=["image"])
+    plain_options: dict[str, Any] = {"batch_size": 7, "output": images, "shuffle": False}
     with hr.Loader(folder, **plain_options) as loader:
         wanted = [as_bytes(batch) for batch in loader]
     with hr.Loader(folder, tiers=[tier], **plain_options) as loader:
@@ -212,7 +209,8 @@ def test_other_fields_find_nothing(source_pack: Path, tmp_path: Path) -> None:
     dataset = hr.open(source_pack)
     with hr.Loader(dataset, batch_size=5, tiers=[tier]) as loader:
         wanted = [as_bytes(batch) for batch in loader]
-    with hr.Loader(dataset, batch_size=5, tiers=[tier], fields=["label"]) as loader:
+    labels = hr.Output(fields=["label"])
+    with hr.Loader(dataset, batch_size=5, tiers=[tier], output=labels) as loader:
         assert sum(1 for _ in loader) == len(wanted)
 
 
@@ -234,7 +232,7 @@ def test_flipped_bits_are_found_and_refetched(
     with make(numbered, tiers=[tier]) as loader:
         epoch_ids(loader)
     flip_bits(tmp_path / "tier", 1500)
-    with make(numbered, tiers=[tier], engine=hr.Engine(prefetch=1)) as loader:
+    with make(numbered, tiers=[tier], engine=hr.EngineOptions(prefetch=1)) as loader:
         assert [epoch_ids(loader) for _ in range(3)] == plain
         stats = loader.stats()
     assert stats["tiers"][0]["corrupt"] > 0
@@ -250,7 +248,7 @@ def test_a_folder_removed_in_mid_epoch(
     tier = Ssd(tmp_path / "tier", room(0.5))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with make(numbered, tiers=[tier], engine=hr.Engine(prefetch=1)) as loader:
+        with make(numbered, tiers=[tier], engine=hr.EngineOptions(prefetch=1)) as loader:
             got = []
             for epoch in range(3):
                 batches = []
@@ -303,8 +301,9 @@ import headrace as hr
 from headrace.tiers import Ram, Ssd
 tiers = [Ram(20_000), Ssd(sys.argv[2], 60_000)]
 image = hr.image.train(8, dtype="uint8")
-with hr.Loader(sys.argv[1], batch_size=4, seed=3, output="numpy", transform=image, tiers=tiers,
-               cache=hr.Cache(placement=sys.argv[3])) as loader:
+cache = hr.Cache(tiers, placement=sys.argv[3])
+with hr.Loader(sys.argv[1], batch_size=4, seed=3, output="numpy", transform=image,
+               tiers=cache) as loader:
     for epoch in range(1000):
         for step, batch in enumerate(loader):
             print(epoch, step, flush=True)
@@ -329,7 +328,7 @@ def test_killed_at_any_moment_the_next_run_is_right(numbered: Path, tmp_path: Pa
         process.wait()
         process.stdout.close()
         tiers = [Ssd(tier, 60_000)]
-        with make(numbered, tiers=tiers, cache=hr.Cache(placement=placement)) as loader:
+        with make(numbered, tiers=hr.Cache(tiers, placement=placement)) as loader:
             assert [epoch_ids(loader) for _ in range(2)] == wanted
             stats = loader.stats()
         assert stats["tiers"][0]["corrupt"] == 0
@@ -363,7 +362,7 @@ def test_a_sampler_with_tiers(numbered: Path) -> None:
 
         tiers = [Ram(room(0.5))]
         with make(
-            numbered, sampler=Sampler(), tiers=tiers, cache=hr.Cache(placement=placement)
+            numbered, sampler=Sampler(), tiers=hr.Cache(tiers, placement=placement)
         ) as loader:
             for wanted in epochs:
                 assert flat(epoch_ids(loader)) == wanted
@@ -395,7 +394,7 @@ def test_a_dataset_without_stored_fields_has_nothing_to_keep(tmp_path: Path) -> 
 
 
 def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> None:
-    with make(numbered, tiers=[Ram(room(2))], cache=hr.Cache(placement="pinned")) as loader:
+    with make(numbered, tiers=hr.Cache([Ram(room(2))], placement="pinned")) as loader:
         epoch_ids(loader)
         epoch_ids(loader)
         first, second = loader.explain(0, epoch=0), loader.explain(0, epoch=1)
@@ -425,16 +424,16 @@ def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> Non
         ({"tiers": [Ssd("", "1MB")]}, r"tiers\[0\]: folder '': the path is empty"),
         ({"tiers": [wrong(Ssd, 5, "1MB")]}, r"tiers\[0\]: folder: got 5, must be a path"),
         ({"tiers": [Ssd("a\0b", "1MB")]}, r"tiers\[0\]: folder .*has no NUL character"),
-        ({"cache": hr.Cache(horizon=3)}, r"horizon=3\) without tiers="),
-        ({"tiers": [Ram("1MB")], "cache": hr.Cache(placement="magic")}, "placement: got 'magic'"),
-        ({"cache": hr.Cache(placement="belady")}, "without tiers"),
-        ({"tiers": [Ram("1MB")], "cache": hr.Cache(horizon=0)}, "horizon: got 0"),
-        ({"tiers": [Ram("1MB")], "engine": hr.Engine(io="synthetic")}, "synthetic"),
+        ({"tiers": hr.Cache(horizon=3)}, r"horizon=3\) without tiers: "),
+        ({"tiers": hr.Cache([Ram("1MB")], placement="magic")}, "placement: got 'magic'"),
+        ({"tiers": hr.Cache(placement="belady")}, "without tiers"),
+        ({"tiers": hr.Cache([Ram("1MB")], horizon=0)}, "horizon: got 0"),
+        ({"tiers": [Ram("1MB")], "engine": hr.EngineOptions(io="synthetic")}, "synthetic"),
         ({"tiers": [Ram("1MB")] * 9}, "tiers: got 9"),
         ({"tiers": [Ram("100MiB")], "memory": "50MiB"}, "tiers= take 100.0 MiB"),
-        ({"cache": hr.Cache(budget=3)}, "budget: got 3"),
-        ({"engine": hr.Engine(profile=3)}, "profile: got 3, must be what headrace.profile.load"),
-        ({"engine": hr.Engine(profile=".")}, r"profile \.: this is a folder"),
+        ({"memory": Budget("1GiB")}, "memory: got a headrace.tiers.Budget, which several"),
+        ({"engine": hr.EngineOptions(profile=3)}, "profile: got 3, must be what headrace.profile"),
+        ({"engine": hr.EngineOptions(profile=".")}, r"profile \.: this is a folder"),
     ],
 )
 def test_bad_arguments_are_named(
@@ -495,4 +494,4 @@ def test_a_folder_among_the_classes_is_refused_before_it_is_made(
     dataset = hr.open(numbered_copy)
     budget = Budget("64MiB", [Ssd(numbered_copy / "cache", "1MB")])
     with pytest.raises(errors.InvalidArgumentError, match="lies in the dataset"):
-        make(dataset, cache=hr.Cache(budget=budget.part("all", 1.0)))
+        make(dataset, memory=budget.part("all", 1.0))

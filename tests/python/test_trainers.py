@@ -148,7 +148,9 @@ def assert_shares(shares: list[list[int]]) -> None:
         ("prepared loader, not wrapped", NOT_PREPARED.format("Loader")),
         (
             "prepared, all samples",
-            UNDIVIDED.format("make the loader after Accelerator(), and leave out sharding="),
+            UNDIVIDED.format(
+                "make the loader after Accelerator(), and leave rank= and world_size= out of job="
+            ),
         ),
         (
             "prepared, sampler of all",
@@ -282,7 +284,7 @@ def test_a_loader_in_the_body_of_lightning_s_script_is_told_where_to_be_made(job
         "headrace.errors.InvalidArgumentError: environment WORLD_SIZE='2', LOCAL_RANK='1', but no "
         "RANK: cannot determine which of several processes this is; make the loader after "
         "init_process_group() (with Lightning: in train_dataloader()), or give "
-        "sharding=hr.Sharding(rank=..., world_size=...)\n"
+        "job=hr.Job(rank=..., world_size=...)\n"
     ) in jobs.failed("body").err
 
 

@@ -49,7 +49,9 @@ def losses(images: Path) -> list[float]:
     """Of the steps of the examples, which train the same model."""
     weights = np.zeros((3 * 64 * 64, 3))
     found = []
-    with hr.Loader(images, 16, transform=hr.image.train(64), output="numpy", ids=True) as loader:
+    with hr.Loader(
+        images, 16, transform=hr.image.train(64), output=hr.Output("numpy", ids=True)
+    ) as loader:
         for _ in range(EPOCHS):
             for image, label, ids in loader:
                 assert (label == LABELS[ids]).all()
@@ -92,9 +94,9 @@ def test_every_rank_has_the_samples_of_its_loader(
 ) -> None:
     shares = []
     for rank in range(ranks):
-        sharding = hr.Sharding(rank=rank, world_size=ranks)
+        job = hr.Job(rank=rank, world_size=ranks)
         with hr.Loader(
-            numbered, 10, seed=1, drop_last=drop_last, transform=FLAT, sharding=sharding
+            numbered, 10, seed=1, drop_last=drop_last, transform=FLAT, job=job
         ) as loader:
             own = [each for _ in range(EPOCHS) for each in flat(epoch_ids(loader))]
         shares.append(given[f"{ranks} {rank} {drop_last}"])

@@ -48,10 +48,8 @@ def table(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Cell
 
 def own(data: Path, cell: Cell) -> list[int]:
     """The samples of a loader of its own, which no trainer iterates."""
-    sharding = hr.Sharding(rank=cell.rank, world_size=cell.ranks)
-    with hr.Loader(
-        data, 10, seed=1, drop_last=cell.drop_last, transform=FLAT, sharding=sharding
-    ) as loader:
+    job = hr.Job(rank=cell.rank, world_size=cell.ranks)
+    with hr.Loader(data, 10, seed=1, drop_last=cell.drop_last, transform=FLAT, job=job) as loader:
         return [sample for _ in range(EPOCHS) for sample in flat(epoch_ids(loader))]
 
 

@@ -53,7 +53,7 @@ def loaders(tmp_path_factory: pytest.TempPathFactory) -> Any:
             "packed_images": (root / "pack", {"transform": {"image": scaled}}),
             "packed_bytes": (root / "pack", {}),
             "records": (index, {}),
-            "inline": (root / "pack", {"fields": iter(["label"])}),
+            "inline": (root / "pack", {"output": hr.Output(fields=iter(["label"]))}),
         }[sort]
         return hr.Loader(where, batch_size=8, **given, **more)
 
@@ -115,7 +115,7 @@ def test_no_advice_speaks_of_data_that_is_not_there(loaders: Any, sort: str, sam
             "decode",
             "all threads",
             "all 8 cores already copy samples (4.0 KiB each); nothing is decoded: use more cores, "
-            "or leave out what is not needed: fields=",
+            "or leave out what is not needed: hr.Output(fields=...)",
         ),
         ("inline", "decode", "all threads", "already copy rows; nothing is decoded: use more"),
         ("inline", "storage", "plain", "all fields lie in the index"),

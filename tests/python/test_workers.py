@@ -53,10 +53,10 @@ def epochs_of(path: Path, count: int = 2, **options: Any) -> list[Any]:
 @pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_give_what_one_process_gives(path: Path, start: str, workers: int) -> None:
-    alone = epochs_of(path, transform=functions.everything, workers=0, ids=True)
+    alone = epochs_of(path, transform=functions.everything, workers=0, output=hr.Output(ids=True))
     assert len(alone) == 2 * -(-RECORDS // BATCH)
     options = {"transform": functions.everything, "workers": hr.Workers(workers, start=start)}
-    assert epochs_of(path, ids=True, **options) == alone
+    assert epochs_of(path, output=hr.Output(ids=True), **options) == alone
 
 
 def test_a_dtype_that_lies_in_memory_as_another_is_not_taken_for_it(path: Path) -> None:
@@ -71,9 +71,9 @@ def test_a_dtype_that_lies_in_memory_as_another_is_not_taken_for_it(path: Path) 
 
 @pytest.mark.parametrize("ragged", ["pad", "list"])
 def test_ragged_results_are_those_of_one_process(path: Path, ragged: str) -> None:
-    alone = epochs_of(path, transform=functions.growing, workers=0, ragged=ragged)
+    alone = epochs_of(path, transform=functions.growing, workers=0, output=hr.Output(ragged=ragged))
     options = {"transform": functions.growing, "workers": hr.Workers(2, start="fork")}
-    assert epochs_of(path, ragged=ragged, **options) == alone
+    assert epochs_of(path, output=hr.Output(ragged=ragged), **options) == alone
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -102,7 +102,11 @@ def test_padding_is_zero_and_says_where_samples_end(path: Path, workers: int) ->
     options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "shuffle": False}
     for ragged in ("pad", "list"):
         with hr.Loader(
-            path, BATCH, transform=functions.growing, ragged=ragged, output="numpy", **options
+            path,
+            BATCH,
+            transform=functions.growing,
+            output=hr.Output("numpy", ragged=ragged),
+            **options,
         ) as loader:
             rows, labels = next(iter(loader))
         assert labels.tolist() == [3 * i for i in range(BATCH)]
@@ -199,7 +203,10 @@ def test_a_collate_fn_gets_what_the_transform_returned(path: Path) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_pair_decodes_natively_first(numbered: Path, workers: int) -> None:
     native = hr.image.resize(8, dtype="uint8")
-    options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "ids": True}
+    options: dict[str, Any] = {
+        "workers": hr.Workers(workers, start="fork"),
+        "output": hr.Output(ids=True),
+    }
     for first in (native, {"image": native}):
         with hr.Loader(numbered, BATCH, transform=(first, functions.pixels), **options) as loader:
             for image, _label, ids in loader:
@@ -213,7 +220,7 @@ def test_encoded_images_are_arrays_of_their_bytes(numbered: Path, workers: int) 
     options: dict[str, Any] = {"workers": hr.Workers(workers, start="fork"), "shuffle": False}
     dataset = hr.open(numbered)
     with hr.Loader(
-        dataset, BATCH, transform=functions.encoded_bytes, decode=False, **options
+        dataset, BATCH, transform=functions.encoded_bytes, output=hr.Output(decode=False), **options
     ) as loader:
         sizes, starts = next(iter(loader))
     assert sizes.tolist() == [len(dataset.read(i)["image"]) for i in range(BATCH)]
@@ -238,7 +245,7 @@ def test_batches_that_are_kept_stay_as_they_were(path: Path) -> None:
 
 
 def test_ids_state_and_leaving_early_are_those_of_a_plain_loader(path: Path) -> None:
-    options: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "ids": True}
+    options: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "output": hr.Output(ids=True)}
     with hr.Loader(path, **options) as plain:
         expected = [[batch.sample_id.tolist() for batch in plain] for _ in range(3)]
     options |= {"transform": functions.record, "workers": hr.Workers(2, start="fork")}
@@ -429,16 +436,16 @@ def test_a_forked_worker_gets_any_object(path: Path) -> None:
     "options",
     [
         {"workers": 2},
-        {"ragged": "pad"},
+        {"output": hr.Output(ragged="pad")},
         {"workers": hr.Workers(init_fn=print)},
         {"transform": functions.record, "workers": -1},
         {"transform": functions.record, "workers": 1.5},
         {"transform": functions.record, "workers": hr.Workers(start="thread")},
-        {"transform": functions.record, "ragged": "crop"},
+        {"transform": functions.record, "output": hr.Output(ragged="crop")},
         {"transform": functions.record, "workers": hr.Workers(collate_fn=3)},
         {"transform": (functions.record, functions.record, 3)},
         {"transform": (None, 3)},
-        {"workers": hr.Workers(collate_fn=functions.collate), "ragged": "list"},
+        {"workers": hr.Workers(collate_fn=functions.collate), "output": hr.Output(ragged="list")},
     ],
 )
 def test_arguments_that_can_not_be_are_named(path: Path, options: dict[str, Any]) -> None:

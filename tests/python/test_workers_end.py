@@ -387,7 +387,7 @@ if __name__ == "__main__":
         list(DataLoader(Dies(), 4, num_workers=1, multiprocessing_context="fork"))
     except hr.errors.WorkerLostError as error:
         print(str(error).partition(") ")[2], error.exitcode)
-    with hr.Loader(path, 10, node_process=hr.NodeProcess()) as loader:
+    with hr.Loader(path, 10, job=hr.Job(node=hr.Node())) as loader:
         print(sum(len(batch[0]) for batch in loader))
 """
 

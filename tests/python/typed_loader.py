@@ -17,30 +17,35 @@ path = Path("images")
 
 # Words.
 hr.Loader(
-    path, 8, order="epoch", engine=hr.Engine(io="threads"), on_error="substitute", output="numpy"
+    path,
+    8,
+    order="epoch",
+    engine=hr.EngineOptions(io="threads"),
+    on_error="substitute",
+    output="numpy",
 )
 hr.Loader(
     path,
     8,
-    ragged="pad",
+    output=hr.Output(ragged="pad"),
     workers=hr.Workers(start="fork"),
-    cache=hr.Cache(placement="belady"),
-    node_process=hr.NodeProcess(),
+    tiers=hr.Cache(placement="belady"),
+    job=hr.Job(node=hr.Node()),
 )
-hr.Loader(path, engine=hr.Engine(schedule="lobster"))
-hr.Loader(path, engine=hr.Engine(schedule=path))
+hr.Loader(path, engine=hr.EngineOptions(schedule="lobster"))
+hr.Loader(path, engine=hr.EngineOptions(schedule=path))
 hr.Loader(path, order=hr.orders.Redox(mapping="interleaved", refill="random", ties="first"))
 hr.Loader(path, order=hr.orders.Batch(costs="bytes"))
 hr.Loader(path, order="epoh")  # type: ignore[arg-type]
-hr.Loader(path, engine=hr.Engine(io="uring"))  # type: ignore[arg-type]
+hr.Loader(path, engine=hr.EngineOptions(io="uring"))  # type: ignore[arg-type]
 hr.Loader(path, on_error="skip")  # type: ignore[arg-type]
 hr.Loader(path, output="tensor")  # type: ignore[arg-type]
-hr.Loader(path, ragged="pack")  # type: ignore[arg-type]
+hr.Loader(path, output=hr.Output(ragged="pack"))  # type: ignore[arg-type]
 hr.Loader(path, workers=hr.Workers(start="spwan"))  # type: ignore[arg-type]
-hr.Loader(path, cache=hr.Cache(placement="best"))  # type: ignore[arg-type]
-hr.Loader(path, node_process="process")  # type: ignore[arg-type]
+hr.Loader(path, tiers=hr.Cache(placement="best"))  # type: ignore[arg-type]
+hr.Loader(path, job=hr.Job(node="process"))  # type: ignore[arg-type]
 hr.Loader(path, workers="4")  # type: ignore[arg-type]
-hr.Loader(path, cache=hr.Engine())  # type: ignore[arg-type]
+hr.Loader(path, tiers=hr.EngineOptions())  # type: ignore[arg-type]
 hr.orders.Redox(mapping="interleave")  # type: ignore[arg-type]
 hr.orders.Redox(refill="max")  # type: ignore[arg-type]
 hr.orders.Redox(ties="last")  # type: ignore[arg-type]
@@ -51,9 +56,9 @@ PackParameters(order="random")  # type: ignore[arg-type]
 # Names.
 hr.Loader(path, num_workers=4)  # type: ignore[call-arg]
 hr.Loader(path, prefetch=4)  # type: ignore[call-arg]
-hr.Engine(prefetchs=4)  # type: ignore[call-arg]
-hr.Sharding(0, 1)  # type: ignore[call-arg]
-hr.Engine().prefetch = 4  # type: ignore[misc]
+hr.EngineOptions(prefetchs=4)  # type: ignore[call-arg]
+hr.Job(0, 1)  # type: ignore[call-arg]
+hr.EngineOptions().prefetch = 4  # type: ignore[misc]
 hr.Loader(path, 8, True)  # type: ignore[call-arg]
 hr.Loader()  # type: ignore[call-arg]
 hr.Loader(path, batch_size="8")  # type: ignore[arg-type]
@@ -61,13 +66,13 @@ hr.Loader(path, batch_size="8")  # type: ignore[arg-type]
 # Batches.
 plain = hr.Loader(path, 8)
 for batch in plain:
-    assert_type(batch, hr.Batch[Any])
+    assert_type(batch, hr.Fields[Any])
     assert_type(batch.image, Any)
 for image, label in plain:
     assert_type((image, label), tuple[Any, Any])
 
 Array = NDArray[np.float32]
-arrays: hr.Loader[hr.Batch[Array]] = hr.Loader(path, output="numpy")
+arrays: hr.Loader[hr.Fields[Array]] = hr.Loader(path, output="numpy")
 for images, labels in arrays:
     assert_type(images, Array)
     labels.sum()

@@ -65,15 +65,15 @@ def swapped_fields(dataset: Dataset) -> str | None:
     )
 
 
-_encoded_told: set[str] = set()
+_encoded_warned: set[str] = set()
 
 
 def tell_of_encoded(dataset: Dataset, kinds: Mapping[str, str]) -> None:
     """Says once, for each dataset and process, that batches hold images as they are stored."""
     images = [repr(name) for name, kind in kinds.items() if kind == "image"]
-    if not images or dataset.path in _encoded_told:
+    if not images or dataset.path in _encoded_warned:
         return
-    _encoded_told.add(dataset.path)
+    _encoded_warned.add(dataset.path)
     with suppress(RuntimeWarning):  # It may be what is wanted: no error where warnings are errors.
         warnings.warn(
             f"headrace: a batch of {dataset.path} has {' and '.join(images)} as stored, a list of "
@@ -116,12 +116,12 @@ def warn_of_held_batches(core: Core) -> None:
     )
 
 
-def tiers_in_trouble(core: Core, told: set[str]) -> None:
+def tiers_in_trouble(core: Core, warned: set[str]) -> None:
     """Warns of tiers that failed, once for each tier."""
     for name, reason in core.tiers_in_trouble():
-        if name in told:
+        if name in warned:
             continue
-        told.add(name)
+        warned.add(name)
         warnings.warn(
             f"headrace: tier {name} failed, what it would hold comes from storage: {reason}",
             RuntimeWarning,
@@ -139,9 +139,9 @@ def _warn_of_failing_files(
     by_pillow = python is not None and pillow_is_installed()
     decoded = not all(images) or (python is not None and python.decoded and not by_pillow)
     failing = [
-        each
-        for each in dataset.report
-        if not each.has_bytes or (decoded and not each.can_be_decoded)
+        finding
+        for finding in dataset.report
+        if not finding.has_bytes or (decoded and not finding.can_be_decoded)
     ]
     warn_of(failing, dataset.index, dataset.path, "reading")
 
@@ -152,13 +152,13 @@ def opened(dataset: Any) -> Dataset:
         return dataset
     if isinstance(dataset, (str, os.PathLike)):
         return open_dataset(dataset)
-    found = open_object(dataset)
-    if found is None:
+    from_object = open_object(dataset)
+    if from_object is None:
         raise InvalidArgumentError(
             f"dataset: got {shown(dataset)}, must be what headrace.open() returns, or a path"
             + _of_python(dataset)
         )
-    return found
+    return from_object
 
 
 def _of_python(dataset: Any) -> str:
@@ -244,8 +244,8 @@ def batch_kinds(kinds: Mapping[str, str], transform: Any) -> dict[str, str]:
     chosen = native if isinstance(native, Mapping) else {}
 
     def is_whole(name: str) -> bool:
-        each = chosen.get(name)
-        return isinstance(each, AudioTransform) and each.seconds is None
+        field_transform = chosen.get(name)
+        return isinstance(field_transform, AudioTransform) and field_transform.seconds is None
 
     return {name: "list" if is_whole(name) else kind for name, kind in kinds.items()}
 
@@ -263,9 +263,9 @@ def field_transforms(
             raise InvalidArgumentError(
                 f"transform: names field {unknown[0]!r}, wanted are {', '.join(names)}"
             )
-        chosen = {name: _native_transform(name, each) for name, each in transform.items()}
-        for name, each in chosen.items():
-            _check_kind(dataset, names, name, is_image=isinstance(each, ImageTransform))
+        chosen = {name: _native_transform(name, value) for name, value in transform.items()}
+        for name, field_transform in chosen.items():
+            _check_kind(dataset, names, name, is_image=isinstance(field_transform, ImageTransform))
     elif isinstance(transform, AudioTransform):
         chosen = {_only_bytes(dataset, names): transform}
     elif transform is not None:
@@ -275,14 +275,14 @@ def field_transforms(
         _refuse_masks(dataset, names, images)
         chosen = dict.fromkeys(images, _native_transform(", ".join(images), transform))
     made: dict[str, _core.ImageTransform | _core.SoundTransform | None] = dict.fromkeys(names)
-    for name, each in chosen.items():
+    for name, field_transform in chosen.items():
         if dataset.kind(name) == "nested":
             raise InvalidArgumentError(
                 f"transform of {name!r}: the field has a list of them in each sample; decode them "
                 "in a Python transform (transform=function)"
             )
         try:
-            made[name] = each.to_core()
+            made[name] = field_transform.to_core()
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"transform of {name!r}: {error}") from None
     return made
@@ -295,15 +295,15 @@ _BY_FUNCTION = (
 
 
 def _no_images(dataset: Dataset, names: list[str]) -> InvalidArgumentError:
-    has = ", ".join(f"{each!r} ({dataset.kind(each)})" for each in names)
-    left_out = [each for each in dataset.fields if dataset.kind(each) == "image"]
+    has = ", ".join(f"{field!r} ({dataset.kind(field)})" for field in names)
+    left_out = [field for field in dataset.fields if dataset.kind(field) == "image"]
     more = f"; {_BY_FUNCTION}"
     if left_out:
         more = (
             f": {left_out[0]!r} is one, which Output.fields leaves out; add it, or leave transform "
             "out"
         )
-    elif any(is_sound(each, dataset.kind(each)) for each in names):
+    elif any(is_sound(field, dataset.kind(field)) for field in names):
         more += "; for sounds there is headrace.audio (`headrace docs audio`)"
     return InvalidArgumentError(
         f"transform: an image transform, and of the fields wanted, {has}, none is an image{more}"
@@ -318,9 +318,9 @@ def _check_kind(dataset: Dataset, names: list[str], name: str, *, is_image: bool
     elif kind not in ("nested", "image" if is_image else "bytes"):
         what, wanted = ("image", "image") if is_image else ("sound", "bytes")
         others = [
-            repr(each)
-            for each in names
-            if dataset.kind(each) == wanted and not is_mask(each, wanted)
+            repr(field)
+            for field in names
+            if dataset.kind(field) == wanted and not is_mask(field, wanted)
         ]
         held = "images" if is_image else "bytes"
         more = f"; {held} are in {', '.join(others)}" if others else ""
@@ -332,10 +332,10 @@ def _check_kind(dataset: Dataset, names: list[str], name: str, *, is_image: bool
 
 def _refuse_masks(dataset: Dataset, names: list[str], images: list[str]) -> None:
     """Raises if one of these image fields, which are to be transformed, is a mask."""
-    masks = [each for each in images if is_mask(each, dataset.kind(each))]
+    masks = [image for image in images if is_mask(image, dataset.kind(image))]
     if not masks:
         return
-    kept = tuple(each for each in names if each not in masks)
+    kept = tuple(field for field in names if field not in masks)
     leave_out = f"leave it out with hr.Output(fields={kept!r})" if kept else "leave transform out"
     raise InvalidArgumentError(
         f"transform of {masks[0]!r}: by its name the pixels of its images are numbers of classes, "
@@ -347,14 +347,14 @@ def _refuse_masks(dataset: Dataset, names: list[str], images: list[str]) -> None
 
 def _only_bytes(dataset: Dataset, names: list[str]) -> str:
     """The field whose bytes are sounds: none says that it is."""
-    found = [name for name in names if dataset.kind(name) == "bytes"]
-    if len(found) != 1:
-        has = f"{len(found)} are bytes: {', '.join(found)}" if found else "none is of kind bytes"
+    sounds = [name for name in names if dataset.kind(name) == "bytes"]
+    if len(sounds) != 1:
+        has = f"{len(sounds)} are bytes: {', '.join(sounds)}" if sounds else "none is of kind bytes"
         raise InvalidArgumentError(
             f"transform: a sound transform, and of the fields wanted {has}; name the one that has "
             "encoded sounds: transform={'wav': headrace.audio.clip(...)}"
         )
-    return found[0]
+    return sounds[0]
 
 
 def _native_transform(field: str, transform: Any) -> FieldTransform:
@@ -375,16 +375,18 @@ def check_samplers(
     batch_size: int,
     drop_last: bool,
 ) -> None:
-    for name, each in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+    for name, source in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         # Not iter(): a sampler may draw as soon as iter() is called.
-        if each is not None and not (hasattr(each, "__iter__") or hasattr(each, "__getitem__")):
-            raise InvalidArgumentError(f"{name}: got {each!r}, must be an iterable")
-        once = gives_one_epoch(each)
+        if source is not None and not (
+            hasattr(source, "__iter__") or hasattr(source, "__getitem__")
+        ):
+            raise InvalidArgumentError(f"{name}: got {source!r}, must be an iterable")
+        once = gives_one_epoch(source)
         if once is not None:
-            around = "" if once is each else f" around {shown(once)}"
-            give = f", as {name}=list(...)," if once is each else " to it,"
+            around = "" if once is source else f" around {shown(once)}"
+            give = f", as {name}=list(...)," if once is source else " to it,"
             raise InvalidArgumentError(
-                f"{name}: got {shown(each)}{around}, which can be iterated once, so every epoch "
+                f"{name}: got {shown(source)}{around}, which can be iterated once, so every epoch "
                 f"after the first would be empty; give a list{give} or an object whose __iter__ "
                 "begins anew for each epoch, with a __len__ if len(loader) is asked for"
             )
@@ -398,7 +400,7 @@ def check_samplers(
 
 def check_sampler_fits(order: Order, place: NodePlace | None) -> None:
     """Raises InvalidArgumentError if a sampler cannot decide the order."""
-    keeps = [each for each in _core.order_names() if _core.find_order(each).follows_lists]
+    keeps = [name for name in _core.order_names() if _core.find_order(name).follows_lists]
     if order.name not in keeps:
         raise InvalidArgumentError(
             f"sampler with order={order.name!r}: a sampler says which sample comes when, which "

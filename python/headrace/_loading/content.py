@@ -54,7 +54,7 @@ class Content:
     @property
     def is_known(self) -> bool:
         """Whether the index has the checksums of all that lies in files."""
-        return all(each.is_inline or each.has_checksums for each in self._index.fields)
+        return all(field.is_inline or field.has_checksums for field in self._index.fields)
 
     @cached_property
     def sampled(self) -> str | None:
@@ -69,14 +69,16 @@ def _sampled(index: _core.Index, known: str) -> str:
     files = [
         list(of_one)
         for first in range(0, len(pieces), _PIECES_AT_ONCE)
-        for _, of_one in groupby(pieces[first : first + _PIECES_AT_ONCE], lambda each: each.number)
+        for _, of_one in groupby(
+            pieces[first : first + _PIECES_AT_ONCE], lambda piece: piece.number
+        )
     ]
     with ThreadPoolExecutor(_READS_AT_ONCE, "headrace-content") as threads:
         try:
-            found = b"".join(threads.map(lambda each: _read(index, each), files))
+            stored = b"".join(threads.map(lambda of_file: _read(index, of_file), files))
         except OSError:
             return UNREADABLE
-    return f"{_core.hash64(found):016x}"
+    return f"{_core.hash64(stored):016x}"
 
 
 def _read(index: _core.Index, pieces: list[_Piece]) -> bytes:
@@ -90,7 +92,7 @@ def _read(index: _core.Index, pieces: list[_Piece]) -> bytes:
             raise OSError("it has changed since it was indexed")
         if is_decoded(index):
             pieces = list(_as_stored(pieces, size, now.st_size))
-        return b"".join(os.pread(file, each.size, each.offset) for each in pieces)
+        return b"".join(os.pread(file, piece.size, piece.offset) for piece in pieces)
     finally:
         os.close(file)
 

@@ -49,7 +49,7 @@ class Cursor(Generic[Plan]):
         return self._iteration
 
     @property
-    def told(self) -> tuple[int, int] | None:
+    def decided(self) -> tuple[int, int] | None:
         """Where the next iteration starts, if `go_to` or `restore` decided it."""
         if self._coming is None or (self._repeats and not self._coming[1]):
             return None
@@ -58,7 +58,7 @@ class Cursor(Generic[Plan]):
     @property
     def is_restored(self) -> bool:
         """Whether the next iteration starts where `restore` said."""
-        return self._restored and self.told is not None
+        return self._restored and self.decided is not None
 
     def length(self, plan: Plan | None) -> int:
         """Steps of an epoch with this plan."""

@@ -75,14 +75,16 @@ def _position(facts: LoaderFacts) -> html.Html:
     if not facts.steps:
         return html.text(f"epoch {facts.epoch}, step {facts.step}")
     done = html.Part("taken", facts.step / facts.steps, "rgba(128,128,128,0.7)")
-    told = f"epoch {facts.epoch}, step {facts.step:,} of {facts.steps:,}"
-    return html.joined(told, html.bar([done], told))
+    text = f"epoch {facts.epoch}, step {facts.step:,} of {facts.steps:,}"
+    return html.joined(text, html.bar([done], text))
 
 
 def data_facts(dataset: Dataset, resolved: Resolved) -> DataFacts:
     """Of the fields delivered, and what is done with them."""
     fields, native, python = resolved.kinds, resolved.native, resolved.python
-    stored = [each for each in dataset.index.fields if each.name in fields and not each.is_inline]
+    stored = [
+        field for field in dataset.index.fields if field.name in fields and not field.is_inline
+    ]
     layout = "blocks" if dataset.index.block_count else "ranges"
     if dataset.format_row.file_a_sample:
         layout = "files"
@@ -90,13 +92,13 @@ def data_facts(dataset: Dataset, resolved: Resolved) -> DataFacts:
     if isinstance(native, Mapping):
         decoded = set(native)
     elif native is not None:
-        decoded = {each.name for each in stored if each.kind == "image"}
+        decoded = {field.name for field in stored if field.kind == "image"}
     if resolved.options.on_error is _core.OnError.SUBSTITUTE and python is not None:
         decoded.update(python.decoded)  # Before they go to workers, which cannot substitute.
     return DataFacts(
         fields=len(fields),
         stored=len(stored),
-        images=sum(each.name in decoded for each in stored),
+        images=sum(field.name in decoded for field in stored),
         layout=layout,
         sampler=resolved.source is not None,
         workers=python.workers if python is not None else None,

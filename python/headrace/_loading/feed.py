@@ -69,7 +69,7 @@ class Delivered:
 class CoreOrder:
     """The order of a core session, which plans all ranks that share an engine."""
 
-    given: dict[str, int | str]
+    chosen: dict[str, int | str]
     """Parameters that the user gave; a state must have the same values."""
     parameters: dict[str, int | str]
     """All parameters, with defaults."""
@@ -80,10 +80,10 @@ class CoreOrder:
     """This rank's place at its node process; None: the engine is in this process."""
 
     @classmethod
-    def of(cls, session: Session, given: dict[str, int | str]) -> Self:
+    def of(cls, session: Session, chosen: dict[str, int | str]) -> Self:
         core = session.core
         parameters, steps = core.order_parameters, core.steps_per_epoch
-        return cls(given, parameters, core.expected_inflation, steps, session.place)
+        return cls(chosen, parameters, core.expected_inflation, steps, session.place)
 
 
 class BatchFeed(Protocol):
@@ -288,7 +288,7 @@ class EpochFeed:
         the epoch, for the iteration that has begun, too. Any other counts its epochs itself."""
         epoch = integer("epoch", epoch, 0, EPOCHS_MAX - 1)
         if of_new_loader:
-            is_new = self.cursor.at[:2] == (0, 0) and self.cursor.told is None
+            is_new = self.cursor.at[:2] == (0, 0) and self.cursor.decided is None
             if self.source is None and is_new and epoch > 0:
                 self._check_epoch(epoch)
                 self._start_core(Place(epoch, 0), base_seed=False)
@@ -331,7 +331,7 @@ class EpochFeed:
                 f"state: step {step} of epoch {epoch}, but an epoch has {self.order.steps} steps: "
                 "give what state_dict() gave, unchanged"
             )
-        self._adopt(order_parameters_to_adopt(state, self.order.given, self.order.parameters))
+        self._adopt(order_parameters_to_adopt(state, self.order.chosen, self.order.parameters))
         self.cursor.restore(epoch, step)
         if self.source is not None:
             self.source.restore(state)
@@ -342,7 +342,7 @@ class EpochFeed:
             return
         order = self.options.order.with_parameters(parameters)
         self._reopen(self.options.replace(order=order))
-        self.order = CoreOrder.of(self._session, self.order.given)
+        self.order = CoreOrder.of(self._session, self.order.chosen)
 
     def check_open(self) -> None:
         if self._closed:
@@ -367,8 +367,8 @@ class EpochFeed:
             open_at_exit.discard(self)
             with ExitStack() as then:  # Also after Ctrl-C, which shortens the wait.
                 then.callback(self._session.close_workers)
-                for each in self._at_close:
-                    then.callback(each)
+                for function in self._at_close:
+                    then.callback(function)
                 self._session.close()  # First: a monitor's thread may wait for its answer.
 
     def __del__(self) -> None:

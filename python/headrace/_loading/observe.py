@@ -111,7 +111,7 @@ class Observed:
         parameters = {}
         for name, value in core.order_parameters.items():
             origin = str(core.order_origins[name])
-            if origin == "given" and name not in self._feed.order.given:
+            if origin == "given" and name not in self._feed.order.chosen:
                 origin = "from the state"
             parameters[name] = ExplainedParameter(value, origin)
         return parameters
@@ -181,13 +181,13 @@ class Observed:
 
 
 def _asked_by_environment() -> bool:
-    given = os.environ.get("HEADRACE_MONITOR", "")
-    if given not in ("", "0", "1"):
+    setting = os.environ.get("HEADRACE_MONITOR", "")
+    if setting not in ("", "0", "1"):
         raise InvalidArgumentError(
-            f"environment HEADRACE_MONITOR={given!r}: must be 1, which shows loaders in "
+            f"environment HEADRACE_MONITOR={setting!r}: must be 1, which shows loaders in "
             "`headrace top`, or 0"
         )
-    return given == "1"
+    return setting == "1"
 
 
 def watch(
@@ -201,10 +201,10 @@ def watch(
         monitor = _asked_by_environment()
     if not flag("EngineOptions.monitor", monitor):
         return None
-    found = weakref.ref(loader)  # The monitor's thread must not keep the loader alive.
+    reference = weakref.ref(loader)  # The monitor's thread must not keep the loader alive.
 
     def answer(request: str) -> dict[str, Any]:
-        here = found()
+        here = reference()
         if here is None:
             return {"error": "the loader is gone"}
         said = here._snapshot() if request == "stats" else here._observation()

@@ -136,24 +136,28 @@ class Resolved:
         return batch_type(names) if self.keys is None else dict_type(names)
 
 
-def resolve(dataset: Dataset, given: LoaderArguments) -> Resolved:
+def resolve(dataset: Dataset, arguments: LoaderArguments) -> Resolved:
     """Resolves the arguments. Makes the folders of tiers, and opens nothing.
 
     Raises InvalidArgumentError, which names the invalid argument.
     """
-    order = as_order(given.order)
-    job = group("job", given.job, Job)
-    ranks = Ranks(job, with_sampler=given.is_sampled)
-    check_samplers(given.sampler, given.batch_sampler, given.batch_size, given.drop_last)
-    output = group_or_first(given.output, Output)
+    order = as_order(arguments.order)
+    job = group("job", arguments.job, Job)
+    ranks = Ranks(job, with_sampler=arguments.is_sampled)
+    check_samplers(
+        arguments.sampler, arguments.batch_sampler, arguments.batch_size, arguments.drop_last
+    )
+    output = group_or_first(arguments.output, Output)
     ids = flag("Output.ids", output.ids)
     names, keys = wanted_fields(output.fields, ids=ids)
-    kinds = batch_kinds(field_kinds(dataset, names), given.transform)
-    native, python = split_transform(given.transform, kinds, workers=given.workers, output=output)
+    kinds = batch_kinds(field_kinds(dataset, names), arguments.transform)
+    native, python = split_transform(
+        arguments.transform, kinds, workers=arguments.workers, output=output
+    )
     check_names_fields(keys, python)
     options = core_options(
         dataset,
-        given,
+        arguments,
         ranks,
         fields=kinds,
         native=native,
@@ -161,15 +165,19 @@ def resolve(dataset: Dataset, given: LoaderArguments) -> Resolved:
         order=core_order(order, dataset),
     )
     shared = what_nodes_share(options)
-    node = chosen_node(job.node, ranks, shared, given.is_sampled)
+    node = chosen_node(job.node, ranks, shared, arguments.is_sampled)
     place = node_place(node, ranks)
     check_order_nodes(options.order, ranks, place)
     nodes = node_plan(node, ranks, place, shared)
     source = None
-    if given.is_sampled:
+    if arguments.is_sampled:
         check_sampler_fits(order, place)
         source = sampler_source(
-            given.sampler, given.batch_sampler, options, bool(given.drop_last), len(dataset)
+            arguments.sampler,
+            arguments.batch_sampler,
+            options,
+            bool(arguments.drop_last),
+            len(dataset),
         )
     if ids and (python is None or python.are_fields):
         check_ids(dataset.path, keys or kinds)
@@ -178,7 +186,7 @@ def resolve(dataset: Dataset, given: LoaderArguments) -> Resolved:
         ranks=ranks,
         place=place,
         nodes=nodes,
-        part=given.memory if isinstance(given.memory, Part) else None,
+        part=arguments.memory if isinstance(arguments.memory, Part) else None,
         source=source,
         kinds=kinds,
         keys=keys,
@@ -190,7 +198,7 @@ def resolve(dataset: Dataset, given: LoaderArguments) -> Resolved:
 
 def core_options(
     dataset: Dataset,
-    given: LoaderArguments,
+    arguments: LoaderArguments,
     ranks: Ranks | None = None,
     *,
     fields: Iterable[str] | None = None,
@@ -206,24 +214,29 @@ def core_options(
 
     Raises InvalidArgumentError, which names the invalid argument.
     """
-    cache, engine = group_or_first(given.tiers, Cache), group("engine", given.engine, EngineOptions)
+    cache, engine = (
+        group_or_first(arguments.tiers, Cache),
+        group("engine", arguments.engine, EngineOptions),
+    )
     choice("EngineOptions.io", engine.io, tuple(_core.stores()))
-    choice("on_error", given.on_error, signature.words(signature.OnError))
-    kinds = _core_fields(dataset, given.on_error, fields, native, python)
-    job = _job(given, ranks or Ranks(given.job))
+    choice("on_error", arguments.on_error, signature.words(signature.OnError))
+    kinds = _core_fields(dataset, arguments.on_error, fields, native, python)
+    job = _job(arguments, ranks or Ranks(arguments.job))
     members: dict[str, Any] = {
-        "memory_bytes": _memory_bytes(given.memory),
-        "threads": 0 if given.threads is None else integer("threads", given.threads, 1, 1024),
+        "memory_bytes": _memory_bytes(arguments.memory),
+        "threads": 0
+        if arguments.threads is None
+        else integer("threads", arguments.threads, 1, 1024),
         "io": engine.io,
-        "on_error": _core.OnError[given.on_error.upper()],
+        "on_error": _core.OnError[arguments.on_error.upper()],
         "verify": flag("EngineOptions.verify", engine.verify),
     }
     if engine.prefetch is not None:
         members["prefetch"] = integer("EngineOptions.prefetch", engine.prefetch, 1, 4096)
     if order is None:
-        order = core_order(as_order(given.order), dataset)
+        order = core_order(as_order(arguments.order), dataset)
     if tiers is None:
-        tiers = _loader_tiers(dataset, cache, given.memory)
+        tiers = _loader_tiers(dataset, cache, arguments.memory)
     members["tiers"] = _placed(tiers, cache, job["epochs"])
     if engine.profile is not None:
         members |= _measured(profile_with_tiers(_machine(engine.profile), list(tiers)))
@@ -254,13 +267,13 @@ def _core_fields(
     """The fields that the core delivers, and what it does with each."""
     names = field_names(dataset, fields)
     decoded = python.decoded if python is not None else ()
-    found: list[dict[str, Any]] = []
+    delivered: list[dict[str, Any]] = []
     for name, transform in field_transforms(dataset, names, native).items():
         kind = "sound" if isinstance(transform, _core.SoundTransform) else "image"
         checked = on_error == "substitute" and name in decoded  # Workers cannot substitute.
         encoded = _encoded_images() if checked else _core.EncodedImages.UNCHECKED
-        found.append({"name": name, kind: transform, "encoded": encoded})
-    return [*found, *({"name": name} for name in dataset.nesting.hidden(names))]
+        delivered.append({"name": name, kind: transform, "encoded": encoded})
+    return [*delivered, *({"name": name} for name in dataset.nesting.hidden(names))]
 
 
 def _encoded_images() -> _core.EncodedImages:
@@ -270,22 +283,24 @@ def _encoded_images() -> _core.EncodedImages:
     return _core.EncodedImages.DECODABLE
 
 
-def _job(given: LoaderArguments, ranks: Ranks) -> dict[str, Any]:
+def _job(arguments: LoaderArguments, ranks: Ranks) -> dict[str, Any]:
     """The rank's part of the job. A sampler decides about batches itself, so the plan, which is
     then not followed, is one that every dataset has."""
-    sampled = given.is_sampled
-    drop_last = flag("drop_last", given.drop_last)
+    sampled = arguments.is_sampled
+    drop_last = flag("drop_last", arguments.drop_last)
     return {
         "batch_size": planned_batch_size(
-            given.batch_sampler, integer("batch_size", given.batch_size, 1, BATCH_MAX)
+            arguments.batch_sampler, integer("batch_size", arguments.batch_size, 1, BATCH_MAX)
         ),
         "rank": ranks.rank,
         "world_size": ranks.world_size,
-        "seed": integer("seed", given.seed, 0, 2**64 - 1),
-        "shuffle": flag("shuffle", given.shuffle),
+        "seed": integer("seed", arguments.seed, 0, 2**64 - 1),
+        "shuffle": flag("shuffle", arguments.shuffle),
         "drop_last": drop_last and not sampled,
         "epochs": (
-            EPOCHS_MAX if given.epochs is None else integer("epochs", given.epochs, 1, EPOCHS_MAX)
+            EPOCHS_MAX
+            if arguments.epochs is None
+            else integer("epochs", arguments.epochs, 1, EPOCHS_MAX)
         ),
     }
 

@@ -95,11 +95,11 @@ def to_user(
 def _nested(nested: NestedField, rows: Any, batch: _core.Batch, convert: Convert) -> list[Any]:
     """The inner lists of each sample."""
     made: list[Any] = []
-    each = None if convert is np.asarray else convert
+    convert_row = None if convert is np.asarray else convert
     hidden: Any = batch.field(nested.lengths)
     for row, lengths in zip(rows, hidden, strict=True):
         try:
-            made.append(nested.row(np.asarray(row), np.asarray(lengths), each))
+            made.append(nested.row(np.asarray(row), np.asarray(lengths), convert_row))
         except DataLossError as error:
             raise DataLossError(f"sample {batch.samples()[len(made)]}: {error}") from None
     return made

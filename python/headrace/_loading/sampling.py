@@ -143,8 +143,8 @@ class SamplerSource:
     @property
     def shares(self) -> int:
         """The number of ranks, if the sampler divides samples over ranks (DistributedSampler)."""
-        found = (whole(getattr(each, "num_replicas", None)) for each in layers(self._source))
-        return next((each for each in found if each is not None), 1)
+        counts = (whole(getattr(sampler, "num_replicas", None)) for sampler in layers(self._source))
+        return next((count for count in counts if count is not None), 1)
 
     def state_before(self, plan: EpochPlan | None) -> Any:
         """The state of a sampler that has one, before the pass that gave `plan`, the newest; None:
@@ -239,11 +239,11 @@ class SamplerSource:
             if base_seed:
                 draw_base_seed()
             batches = []
-            given = 0
+            count = 0
             for batch in asked:
                 batches.append(_batch(batch, len(batches)))
-                given += len(batches[-1])
-                self._check_ends(given)
+                count += len(batches[-1])
+                self._check_ends(count)
             self._check_given(bool(batches))
         else:
             assert self._sampler is not None
@@ -262,11 +262,11 @@ class SamplerSource:
         ends = np.cumsum([len(batch) for batch in batches], dtype=np.uint64)
         return EpochPlan(np.array(flat, dtype=np.uint64), ends.astype(np.uint64), epoch)
 
-    def _check_ends(self, given: int) -> None:
+    def _check_ends(self, count: int) -> None:
         """Refuses a sampler that never ends: its epoch is drawn as a whole."""
-        if given > self.samples_max and not isinstance(self._source, Sized):
+        if count > self.samples_max and not isinstance(self._source, Sized):
             raise InvalidArgumentError(
-                f"{self._name}: {type(self._source).__name__} gave {given:,} samples and has no "
+                f"{self._name}: {type(self._source).__name__} gave {count:,} samples and has no "
                 "end: a loader takes a whole epoch of it; end the epochs in its __iter__, or "
                 "give headrace.torch.EpochSampler(sampler, size)"
             )
@@ -348,9 +348,9 @@ class SamplerSource:
         number = state["sampler_draws"] - 1
         epoch = state["sampler_last_epoch"]
         if epoch is None:
-            found = self._known.get(number)
-            if found is not None and found.hash != wanted:
-                raise _other_samples(state["epoch"], "gave before it", found.hash, wanted)
+            drawn = self._known.get(number)
+            if drawn is not None and drawn.hash != wanted:
+                raise _other_samples(state["epoch"], "gave before it", drawn.hash, wanted)
             return
         coming = self.epoch
         if coming is None:
@@ -358,17 +358,17 @@ class SamplerSource:
         try:
             self._tell(epoch)
             with untouched():
-                given = self._ask(base_seed=False)
+                plan = self._ask(base_seed=False)
         finally:
             self._tell(coming)
-        if given.sampler_epoch == epoch and given.hash != wanted:
-            raise _other_samples(state["epoch"], f"gives for its epoch {epoch}", given.hash, wanted)
+        if plan.sampler_epoch == epoch and plan.hash != wanted:
+            raise _other_samples(state["epoch"], f"gives for its epoch {epoch}", plan.hash, wanted)
         self._known[number] = Drawn(wanted, epoch)
 
 
-def _other_samples(epoch: int, gives: str, found: str, wanted: str) -> FailedPreconditionError:
+def _other_samples(epoch: int, gives: str, now: str, wanted: str) -> FailedPreconditionError:
     return FailedPreconditionError(
-        f"restoring epoch {epoch}: the sampler {gives} other samples (hash {found}) than when the "
+        f"restoring epoch {epoch}: the sampler {gives} other samples (hash {now}) than when the "
         f"state was saved (hash {wanted}); build it with the same arguments and a generator of the "
         "same seed (generator=torch.Generator().manual_seed(seed)), and load the state before the "
         "first iteration; to go on with another sampler call set_epoch() instead of loading a state"
@@ -380,9 +380,9 @@ def gives_one_epoch(source: Any) -> Any:
 
     Not an iterator whose class has an `__iter__` written in Python, which may begin anew.
     """
-    for each in layers(source):
-        if isinstance(each, Iterator) and not isinstance(type(each).__iter__, FunctionType):
-            return each
+    for sampler in layers(source):
+        if isinstance(sampler, Iterator) and not isinstance(type(sampler).__iter__, FunctionType):
+            return sampler
     return None
 
 

@@ -176,11 +176,11 @@ def check_state(
 
 
 def order_parameters_to_adopt(
-    state: Mapping[str, Any], given: Mapping[str, int | str], known: Mapping[str, int | str]
+    state: Mapping[str, Any], chosen: Mapping[str, int | str], known: Mapping[str, int | str]
 ) -> dict[str, int | str]:
     """The order's parameters in the state; a restore uses them for those left to defaults.
 
-    They must be those of `known`, the loader's own; a `given` one must equal the state's.
+    They must be those of `known`, the loader's own; a `chosen` one must equal the state's.
     """
     order = state["order"]
     saved = parameters_now(order, state["order_parameters"])
@@ -194,7 +194,7 @@ def order_parameters_to_adopt(
             )
     for key, value in saved.items():
         saved[key] = _order_parameter(key, value, known[key])
-    for key, value in given.items():
+    for key, value in chosen.items():
         if saved[key] != value:
             raise FailedPreconditionError(
                 f"state: saved with {key} {shown(saved[key])} of order {order!r}, restored "
@@ -298,7 +298,7 @@ def _check_blocks(state: Mapping[str, Any], dataset: Dataset, epoch: int) -> Non
 
 def _blocks_agree(saved: _core.Index, now: _core.Index, count: int, by_bytes: bool) -> bool:
     """Whether both have the same blocks of samples, of `count` if that is not 0; and sizes."""
-    before, after = (_core.Blocks.of_index(each, count).bounds() for each in (saved, now))
+    before, after = (_core.Blocks.of_index(index, count).bounds() for index in (saved, now))
     return np.array_equal(before, after) and (
         not by_bytes or np.array_equal(_core.stored_bytes(saved), _core.stored_bytes(now))
     )

@@ -54,19 +54,19 @@ def find_launch(environment: Mapping[str, str] = os.environ) -> Launch | None:
     Raises:
         InvalidArgumentError: a launcher's variables contradict each other, or are no numbers.
     """
-    found: Launch | None = None
-    for each in _launches(environment):
-        if found is None:
-            found = each
-        elif (each.rank, each.world_size) == (found.rank, found.world_size):
-            found = _with_what_is_missing(found, each)
-    if found is None and environment.get("PMIX_RANK", "0") != "0":  # PMIx alone tells no size.
+    launch: Launch | None = None
+    for other in _launches(environment):
+        if launch is None:
+            launch = other
+        elif (other.rank, other.world_size) == (launch.rank, launch.world_size):
+            launch = _with_what_is_missing(launch, other)
+    if launch is None and environment.get("PMIX_RANK", "0") != "0":  # PMIx alone tells no size.
         raise InvalidArgumentError(
             f"environment PMIX_RANK={environment['PMIX_RANK']}: this is one of several processes, "
             "and the launcher does not say of how many; give job=hr.Job(rank=..., "
             "world_size=...)"
         )
-    return None if found is None else _checked(found)
+    return None if launch is None else _checked(launch)
 
 
 def find_addresses(environment: Mapping[str, str] = os.environ) -> list[str] | None:
@@ -74,13 +74,13 @@ def find_addresses(environment: Mapping[str, str] = os.environ) -> list[str] | N
     text = environment.get(NODES, "").strip()
     if not text:
         return None
-    addresses = [each.strip() for each in text.split(",")]
+    addresses = [address.strip() for address in text.split(",")]
     if not all(addresses):
         raise InvalidArgumentError(
             f"environment {NODES}={text!r}: must be names of hosts with commas between them, as "
             f"'train-0.train,train-1.train', each with a port if it is not {_PORT}"
         )
-    return [each if has_port(each) else f"{each}:{_PORT}" for each in addresses]
+    return [address if has_port(address) else f"{address}:{_PORT}" for address in addresses]
 
 
 def has_port(address: str) -> bool:
@@ -90,9 +90,9 @@ def has_port(address: str) -> bool:
 
 def _launches(environment: Mapping[str, str]) -> Iterator[Launch]:
     for read in (_torchrun, _slurm, _mpi, _kubernetes):
-        found = read(environment)
-        if found is not None:
-            yield found
+        launch = read(environment)
+        if launch is not None:
+            yield launch
 
 
 def _torchrun(environment: Mapping[str, str]) -> Launch | None:
@@ -189,31 +189,33 @@ def _both(
     return (None, None) if first is None or second is None else (first, second)
 
 
-def _with_what_is_missing(found: Launch, other: Launch) -> Launch:
-    if found.local_world_size is None:
-        found = replace(found, local_rank=other.local_rank, local_world_size=other.local_world_size)
-    if found.nodes is None:
-        found = replace(found, node=other.node, nodes=other.nodes)
-    return found
+def _with_what_is_missing(launch: Launch, other: Launch) -> Launch:
+    if launch.local_world_size is None:
+        launch = replace(
+            launch, local_rank=other.local_rank, local_world_size=other.local_world_size
+        )
+    if launch.nodes is None:
+        launch = replace(launch, node=other.node, nodes=other.nodes)
+    return launch
 
 
-def _checked(found: Launch) -> Launch:
+def _checked(launch: Launch) -> Launch:
     """With the nodes that follow from equal numbers of ranks; refuses numbers out of range."""
     places = (
-        ("rank", found.rank, found.world_size),
-        ("local rank", found.local_rank, found.local_world_size),
-        ("node", found.node, found.nodes),
+        ("rank", launch.rank, launch.world_size),
+        ("local rank", launch.local_rank, launch.local_world_size),
+        ("node", launch.node, launch.nodes),
     )
     for what, number, count in places:
         if count is not None and count < 1:
             raise InvalidArgumentError(
-                f"{count} {what}s, by {found.by}: must be at least one {what}"
+                f"{count} {what}s, by {launch.by}: must be at least one {what}"
             )
         if number is not None and count is not None and not 0 <= number < count:
             raise InvalidArgumentError(
-                f"{what} {number} of {count}, by {found.by}: must be from 0 to {count - 1}"
+                f"{what} {number} of {count}, by {launch.by}: must be from 0 to {count - 1}"
             )
-    local = found.local_world_size
-    if found.nodes is None and local is not None and found.world_size % local == 0:
-        found = replace(found, node=found.rank // local, nodes=found.world_size // local)
-    return found
+    local = launch.local_world_size
+    if launch.nodes is None and local is not None and launch.world_size % local == 0:
+        launch = replace(launch, node=launch.rank // local, nodes=launch.world_size // local)
+    return launch

@@ -107,7 +107,7 @@ class Meeting:
         """What node 0 does at each look; what was agreed, once it is."""
         entries = [own]
         for node in range(1, self._nodes):
-            entry = self._found(f"node/{node}")
+            entry = self._value(f"node/{node}")
             if entry is None:
                 self._missing = f"node {node}"
                 return None
@@ -127,14 +127,14 @@ class Meeting:
     def _follow(self, own: str) -> Met | None:
         """What another node does at each look."""
         self._missing = "node 0 to list the addresses"
-        text = self._found("list")
+        text = self._value("list")
         if text is None:
             return None
         name, token, entries = json.loads(text)
         if len(entries) != self._nodes or entries[self._node] != own:
             return None  # Of an earlier launch, or made before this node's entry.
         self._set(f"confirmed/{name}/{self._node}", "yes")
-        if self._found(f"holds/{name}") is None:
+        if self._value(f"holds/{name}") is None:
             self._missing = "the other nodes to confirm the addresses"
             return None
         return _met(token, entries)
@@ -142,12 +142,12 @@ class Meeting:
     def _set(self, key: str, value: str) -> None:
         self._store.set(f"{self._prefix}/{key}", value)
 
-    def _found(self, key: str) -> str | None:
+    def _value(self, key: str) -> str | None:
         """A value, without waiting for it."""
         key = f"{self._prefix}/{key}"
         return self._store.get(key).decode() if self._store.check([key]) else None
 
 
 def _met(token: str, entries: list[str]) -> Met:
-    told: list[Any] = [json.loads(entry) for entry in entries]
-    return Met([each[1] for each in told], [each[2] for each in told], token)
+    nodes: list[Any] = [json.loads(entry) for entry in entries]
+    return Met([node[1] for node in nodes], [node[2] for node in nodes], token)

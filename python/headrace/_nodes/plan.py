@@ -140,7 +140,7 @@ def way_to_meet(wanted: Node, nodes: int, members: Sequence[int], node: int, tim
     store: Store | None = None
     addresses = _addresses(wanted, nodes)
     if addresses:
-        addresses = [addresses[each] for each in members]
+        addresses = [addresses[member] for member in members]
         listen = wanted.listen or addresses[node]
     else:
         store, listen = _store(timeout_s), wanted.listen or _own_address()
@@ -168,18 +168,18 @@ def check_order_nodes(order: _core.OrderSpec, ranks: Ranks, place: NodePlace | N
         InvalidArgumentError: names both numbers.
     """
     named = "nodes" if "nodes" in order.parameters else "homes"
-    given, launch = order.parameters.get(named), ranks.launch
+    own, launch = order.parameters.get(named), ranks.launch
     nodes = launch.nodes if launch is not None else None
     if place is not None and place.seats.group:
         nodes = ranks.layout.world_size // place.local_world_size
-    if not isinstance(given, int) or nodes is None or given == nodes:
+    if not isinstance(own, int) or nodes is None or own == nodes:
         return
-    if named == "homes" and (given == 1 or nodes == 1):
+    if named == "homes" and (own == 1 or nodes == 1):
         return  # Each node reads all that it delivers.
     by = launch or f"{ranks.layout.world_size} ranks, as Node says how many a node has"
     raise InvalidArgumentError(
-        f"order {order.name}: {named}={given}, but this job has {counted(nodes, 'node')} ({by}): "
-        f"give the order {named}={nodes}, or start the job on {counted(given, 'node')}"
+        f"order {order.name}: {named}={own}, but this job has {counted(nodes, 'node')} ({by}): "
+        f"give the order {named}={nodes}, or start the job on {counted(own, 'node')}"
     )
 
 
@@ -197,34 +197,37 @@ def _check_shared(option: str, ranks: Ranks, place: NodePlace, shared: Shared | 
 
 def _addresses(wanted: Node, count: int) -> list[str]:
     """Those of all nodes of the job, if they are given."""
-    given: Any = wanted.addresses
+    addresses: Any = wanted.addresses
     name = "Node.addresses"
-    if given is None:
-        given, name = find_addresses(), f"environment {NODES}"
-        if given is None:
+    if addresses is None:
+        addresses, name = find_addresses(), f"environment {NODES}"
+        if addresses is None:
             return []
-    texts = isinstance(given, (list, tuple)) and all(isinstance(each, str) for each in given)
-    if not texts or len(given) != count or not all(":" in each for each in given):
+    texts = isinstance(addresses, (list, tuple)) and all(
+        isinstance(address, str) for address in addresses
+    )
+    if not texts or len(addresses) != count or not all(":" in address for address in addresses):
         raise InvalidArgumentError(
-            f"{name}: got {shown(given)}, must be a list of {count} texts 'host:port', "
+            f"{name}: got {shown(addresses)}, must be a list of {count} texts 'host:port', "
             "one for each node, in the order of their ranks"
         )
-    for each in given:
-        port = each.rpartition(":")[2]
+    for address in addresses:
+        port = address.rpartition(":")[2]
         if not port.isdecimal() or not 1 <= int(port) <= _PORT_MAX:
             raise InvalidArgumentError(
-                f"{name}: {each!r} has the port {port!r}, must be a number from 1 to {_PORT_MAX:,}"
+                f"{name}: {address!r} has the port {port!r}, must be a number from 1 to "
+                f"{_PORT_MAX:,}"
             )
-    if len(set(given)) < len(given):
+    if len(set(addresses)) < len(addresses):
         raise InvalidArgumentError(
-            f"{name}: got {shown(given)}, must be different: each node listens on its own"
+            f"{name}: got {shown(addresses)}, must be different: each node listens on its own"
         )
     if not os.environ.get(TOKEN):
         raise InvalidArgumentError(
             f"{name}: the environment variable {TOKEN} must hold a secret that all ranks "
             "of the job share, and nobody else knows"
         )
-    return list(given)
+    return list(addresses)
 
 
 def options_for_nodes(plan: NodePlan | None) -> dict[str, Any]:
@@ -233,14 +236,14 @@ def options_for_nodes(plan: NodePlan | None) -> dict[str, Any]:
         return {}
     wanted = plan.wanted
     files = ("authority", "certificate", "key")
-    given = [getattr(wanted, name) for name in files]
-    if any(given) and not all(given):
+    paths = [getattr(wanted, name) for name in files]
+    if any(paths) and not all(paths):
         raise InvalidArgumentError(
             "Node.certificate, key and authority: give all three files, or none"
         )
     secured = {
         name: given_path(f"Node.{name}", file) if file else ""
-        for name, file in zip(files, given, strict=True)
+        for name, file in zip(files, paths, strict=True)
     }
     nodes = {
         "address": plan.listen,

@@ -83,17 +83,17 @@ def seats(layout: Layout, node: int, local_world_size: int) -> Seats:
         InvalidArgumentError: the ranks of a node have positions that cannot be planned together.
     """
     count = layout.world_size // local_world_size
-    of_nodes = [_positions(layout, each, local_world_size) for each in range(count)]
+    of_nodes = [_positions(layout, other, local_world_size) for other in range(count)]
     of_each = len(of_nodes[node])
-    for each, here in enumerate(of_nodes):
+    for other, here in enumerate(of_nodes):
         first = min(here)
         whole = sorted(here) == list(range(first, first + of_each)) and first % of_each == 0
         if not whole or len(set(here.values())) > 1:
             raise InvalidArgumentError(
                 f"{layout} with a node process and {local_world_size} ranks on each node: node "
-                f"{each} has the positions {_shown(here)} of {layout.positions}, in part or beside "
-                "others than another node has them; let tensor divide the ranks of a node, or the "
-                "reverse, and let no stage begin inside a node and end inside another"
+                f"{other} has the positions {_shown(here)} of {layout.positions}, in part or "
+                "beside others than another node has them; let tensor divide the ranks of a node, "
+                "or the reverse, and let no stage begin inside a node and end inside another"
             )
     firsts = [min(here) for here in of_nodes]
     seen: Counter[int] = Counter()
@@ -101,7 +101,7 @@ def seats(layout: Layout, node: int, local_world_size: int) -> Seats:
     for first in firsts:
         numbers.append(seen[first])
         seen[first] += 1
-    group = [each for each in range(count) if numbers[each] == numbers[node]]
+    group = [other for other in range(count) if numbers[other] == numbers[node]]
     in_order = tuple(sorted(group, key=firsts.__getitem__))
     return Seats(firsts[node], of_each, in_order, numbers[node])
 

@@ -73,8 +73,8 @@ class NodePlace:
 
 def service_socket(name: str) -> str:
     """The socket of the node service `name` of this user."""
-    given: Any = name
-    if not isinstance(given, str) or not 1 <= len(name) <= 64 or not name.isprintable():
+    value: Any = name
+    if not isinstance(value, str) or not 1 <= len(name) <= 64 or not name.isprintable():
         raise InvalidArgumentError(
             f"name of a node process: got {name!r}, must have 1 to 64 printable characters"
         )
@@ -159,13 +159,13 @@ def chosen_node(
     return default if place is not None and len(place.seats.group) > 1 else None
 
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def tell_once(warning: str) -> None:
     """Warns, once in a process."""
-    if warning not in _told:
-        _told.add(warning)
+    if warning not in _warned:
+        _warned.add(warning)
         warnings.warn(f"headrace: {warning}", RuntimeWarning, stacklevel=callers_level())
 
 
@@ -178,12 +178,12 @@ def _local_ranks(rank: int | None, ranks: int | None, here: Launch | None) -> tu
     if rank is None or ranks is None:
         if here is not None and here.local_rank is not None and here.local_world_size is not None:
             return here.local_rank, here.local_world_size
-        found = os.environ.get("LOCAL_RANK"), os.environ.get("LOCAL_WORLD_SIZE")
+        texts = os.environ.get("LOCAL_RANK"), os.environ.get("LOCAL_WORLD_SIZE")
         try:
-            rank, ranks = int(found[0] or "0"), int(found[1] or "1")
+            rank, ranks = int(texts[0] or "0"), int(texts[1] or "1")
         except ValueError:
             raise InvalidArgumentError(
-                f"environment LOCAL_RANK={found[0]!r}, LOCAL_WORLD_SIZE={found[1]!r}: must both be "
+                f"environment LOCAL_RANK={texts[0]!r}, LOCAL_WORLD_SIZE={texts[1]!r}: must both be "
                 "integers; or give hr.Node(local_rank=..., local_world_size=...)"
             ) from None
     ranks = integer("Node.local_world_size", ranks, 1, 1024)

@@ -49,22 +49,25 @@ class Ranks:
                 "those of torch or torchrun"
             )
         self._checked = rank is None and not with_sampler
-        found = None
+        current = None
         try:
-            found = _found()
+            current = _current()
         except InvalidArgumentError:
             if not with_sampler and rank is None:
                 raise
-        self._found = found if rank is None else None
+        self._taken = current if rank is None else None
         if rank is None or world_size is None:
-            rank, world_size = (found.rank, found.world_size) if found is not None else (0, 1)
+            rank, world_size = (current.rank, current.world_size) if current is not None else (0, 1)
         world_size = integer("Job.world_size", world_size, 1, _WORLD_MAX)
         self.process = integer("Job.rank", rank, 0, world_size - 1)
         """The number of this process in the job."""
-        self.here = found
+        self.here = current
         """This process as torch or its launcher counts it, whatever rank was given."""
-        same = found is not None and (found.rank, found.world_size) == (self.process, world_size)
-        self.launch = found if same else None
+        same = current is not None and (current.rank, current.world_size) == (
+            self.process,
+            world_size,
+        )
+        self.launch = current if same else None
         """What is known of the job's nodes; None: nothing, or the rank was given, and is another
         one than the launch's."""
         self.layout = Layout(
@@ -94,13 +97,13 @@ class Ranks:
         if not self._checked:
             return
         try:
-            now = _found()
+            now = _current()
         except InvalidArgumentError:
             return  # Only half of torchrun's names, as in a process that launches others: unknown.
         world_size = self.layout.world_size
         if now is None or (now.rank, now.world_size) == (self.process, world_size):
             return
-        then = f"found by {self._found.by}" if self._found else "because no other ranks were known"
+        then = f"found by {self._taken.by}" if self._taken else "because no other ranks were known"
         raise FailedPreconditionError(
             f"iterating: the loader was made for rank {self.process} of {world_size}, {then}; "
             f"{now.by} now says rank {now.rank} of {now.world_size}: samples would be lost or "
@@ -129,10 +132,10 @@ def _of_mesh(job: Job) -> Job:
             "mesh['dp'] or mesh['dp_replicate', 'dp_shard']"
         )
     numbers = [int(rank) for rank in ranks.flatten().tolist()]
-    found = _found()
-    layout = layout_among(numbers, found.world_size) if found is not None else None
-    if found is None or layout is None or found.rank not in numbers:
-        where = f"rank {found.rank} of {found.world_size}" if found is not None else "no rank"
+    current = _current()
+    layout = layout_among(numbers, current.world_size) if current is not None else None
+    if current is None or layout is None or current.rank not in numbers:
+        where = f"rank {current.rank} of {current.world_size}" if current is not None else "no rank"
         raise InvalidArgumentError(
             f"Job.mesh: this is {where}, and the mesh has the ranks {shown(numbers)}: they "
             "must have one distance, with this rank among them; otherwise give the place in the "
@@ -141,7 +144,7 @@ def _of_mesh(job: Job) -> Job:
     return Job(tensor=layout.tensor, pipeline=layout.pipeline)
 
 
-def _found() -> Launch | None:
+def _current() -> Launch | None:
     """torch.distributed's rank, if it runs; else the launch's."""
     distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
@@ -161,12 +164,12 @@ def _launched() -> Launch | None:
             f"environment WORLD_SIZE={world_size!r}, LOCAL_RANK={local!r}, but "
             f"no RANK: cannot determine which of several processes this is; {_WAY_OUT}"
         )
-    found = find_launch()
-    addresses = find_addresses() if found is None else None
+    launch = find_launch()
+    addresses = find_addresses() if launch is None else None
     if addresses is not None and len(addresses) > 1:
         raise InvalidArgumentError(
             f"environment {NODES} names {len(addresses)} nodes, but nothing says which of them "
             "this is: each would read all samples; start the ranks with a launcher, or "
             f"{_WAY_OUT}; for a process that is not of the job, unset {NODES}"
         )
-    return found
+    return launch

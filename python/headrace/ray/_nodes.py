@@ -189,6 +189,7 @@ def node_process(
     local_rank: int | None = None,
     local_world_size: int | None = None,
     start_timeout: int = 600,
+    **others: Any,
 ) -> Node:
     """The node process of the Ray node that this worker runs on, for
     `Job(node=...)`.
@@ -201,6 +202,7 @@ def node_process(
         local_rank, local_world_size: of this worker among those of its node; default: those of Ray
             Train, else 0 of 1.
         start_timeout: seconds to wait, here for the process, later for other ranks.
+        others: options of `headrace.Node` that say how nodes are asked, as ``open_network=True``.
 
     Raises:
         NotFoundError: `start_nodes` was not called, or not with this name.
@@ -236,6 +238,7 @@ def node_process(
         local_rank=local_rank,
         local_world_size=local_world_size,
         start_timeout=start_timeout,
+        **others,
     )
 
 

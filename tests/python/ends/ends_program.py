@@ -36,11 +36,11 @@ def made(plan: dict[str, Any], monitor: bool | None = None) -> hr.Loader:
     """The loader of a plan, which is JSON."""
     arguments = dict(plan)
     if arguments.pop("isolation") == "process":
-        arguments["node_process"] = hr.NodeProcess()
+        arguments["job"] = hr.Job(node=hr.Node())
     if arguments.get("workers"):
         arguments["workers"] = hr.Workers(arguments["workers"], start=arguments.pop("start"))
         arguments["transform"] = as_is
-    engine = hr.Engine(prefetch=arguments.pop("prefetch"), monitor=monitor)
+    engine = hr.EngineOptions(prefetch=arguments.pop("prefetch"), monitor=monitor)
     return hr.Loader(output="numpy", engine=engine, **arguments)
 
 

@@ -356,7 +356,7 @@ DAEMON = """
 import sys, threading
 import headrace as hr
 
-arguments = {"node_process": hr.NodeProcess()} if sys.argv[2] == "process" else {}
+arguments = {"job": hr.Job(node=hr.Node())} if sys.argv[2] == "process" else {}
 if sys.argv[2] == "workers":
     arguments = {"workers": hr.Workers(2, start="fork"), "transform": lambda sample: sample.label}
 loader = hr.Loader(sys.argv[1], batch_size=4, output="numpy", **arguments)

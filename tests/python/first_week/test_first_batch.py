@@ -165,7 +165,7 @@ def test_only_where_images_come_as_stored(numbered_copy: Path) -> None:
         {"transform": hr.image.train(8)},
         {"transform": {"image": hr.image.train(8)}},
         {"transform": lambda sample: sample.label, "workers": 0},
-        {"fields": ["label"]},
+        {"output": hr.Output(fields=["label"])},
     ):
         assert told(numbered_copy, **options) == []  # type: ignore[arg-type]
     (said,) = told(numbered_copy)

@@ -32,18 +32,20 @@ def check(batch: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("output", ["torch", "numpy"])
 def test_a_dict_of_fields_makes_batches_dicts(numbered: Path, output: Any) -> None:
-    options: dict[str, Any] = {"transform": SIZE, "output": output, "ids": True}
-    with hr.Loader(numbered, 9, fields=NAMES, **options) as loader:
+    named = hr.Output(output, fields=NAMES, ids=True)
+    with hr.Loader(numbered, 9, transform=SIZE, output=named) as loader:
         assert sum(map(check, loader)) == len(hr.open(numbered))
         state = loader.state_dict()
-    with hr.Loader(numbered, 9, fields={"x": "label"}, transform=None, output=output) as loader:
+    with hr.Loader(
+        numbered, 9, output=hr.Output(output, fields={"x": "label"}), transform=None
+    ) as loader:
         loader.load_state_dict(state)  # It does not depend on the fields.
         assert list(next(iter(loader))) == ["x"]
 
 
 def test_they_are_those_of_named_tuples(numbered: Path) -> None:
     plain = hr.Loader(numbered, 9, transform=SIZE)
-    with plain, hr.Loader(numbered, 9, fields=NAMES, transform=SIZE) as ours:
+    with plain, hr.Loader(numbered, 9, output=hr.Output(fields=NAMES), transform=SIZE) as ours:
         for mine, (images, labels) in zip(ours, plain, strict=True):
             assert np.array_equal(mine["pixel_values"], images)
             assert np.array_equal(mine["labels"], labels)
@@ -54,8 +56,8 @@ def test_a_library_s_transform_keeps_the_names(
     numbered: Path, workers: int, torchvision: Any
 ) -> None:
     crop = torchvision.transforms.v2.CenterCrop(8)
-    options: dict[str, Any] = {"transform": crop, "workers": workers, "ids": True}
-    with hr.Loader(numbered, 9, fields=NAMES, **options) as loader:
+    named = hr.Output(fields=NAMES, ids=True)
+    with hr.Loader(numbered, 9, transform=crop, workers=workers, output=named) as loader:
         assert sum(map(check, loader)) == len(hr.open(numbered))
 
 
@@ -63,7 +65,7 @@ def test_samples_for_torch_are_dicts(numbered: Path) -> None:
     torch = pytest.importorskip("torch")
     from headrace.papers.redox import RedoxFetcher
 
-    with hr.Loader(numbered, 9, fields=NAMES, transform=SIZE, ids=True) as loader:
+    with hr.Loader(numbered, 9, output=hr.Output(fields=NAMES, ids=True), transform=SIZE) as loader:
         samples = RedoxFetcher(loader)
         batches = torch.utils.data.DataLoader(samples, batch_sampler=samples.sampler)
         assert sum(map(check, batches)) == len(hr.open(numbered))
@@ -78,15 +80,20 @@ def test_names_that_cannot_be_are_refused(numbered: Path) -> None:
         (
             {1: "image"},
             {},
-            r"must be the field of each name that a batch is to have, as fields={'p",
+            r"must be the field of each name that a batch is to have, as hr\.Output\(fields={'p",
         ),
-        ({"sample_id": "label"}, {"ids": True}, "sample_id is the name that ids=True gives"),
-        ({"x": "images"}, {}, "fields: got 'images'; the dataset has image, label"),
+        ({"sample_id": "label"}, {}, "sample_id is the name that ids=True gives"),
+        ({"x": "images"}, {}, "Output.fields: got 'images'; the dataset has image, label"),
         ({"x": "label", "y": "label"}, {}, "must be names, each once"),
-        (NAMES, {"transform": pair}, "return a dict from the function, and write fields="),
+        (
+            NAMES,
+            {"transform": pair},
+            r"return a dict from the function, and write hr\.Output\(fields=",
+        ),
     ):
+        named = hr.Output(fields=fields, ids="sample_id" in fields)  # type: ignore[arg-type]
         with pytest.raises(InvalidArgumentError, match=message):
-            hr.Loader(numbered, 9, fields=fields, **options)  # type: ignore[arg-type]
+            hr.Loader(numbered, 9, output=named, **options)  # type: ignore[arg-type]
 
 
 def test_samples_by_number_are_those_of_the_dataset(numbered: Path) -> None:
@@ -104,7 +111,8 @@ import sys
 import headrace as hr, headrace.tensorflow
 
 fields = {"pixel_values": "image", "labels": "label"}
-loader = hr.Loader(sys.argv[1], 9, transform=hr.image.resize(8), fields=fields, output="numpy")
+output = hr.Output("numpy", fields=fields)
+loader = hr.Loader(sys.argv[1], 9, transform=hr.image.resize(8), output=output)
 for batch in headrace.tensorflow.dataset(loader):
     assert batch["pixel_values"].shape[1:] == (3, 8, 8), batch
     assert list(batch) == list(fields), batch
@@ -132,10 +140,10 @@ class Images(Trainer):
 
     def get_eval_dataloader(self, eval_dataset=None):
         return TrainerLoader(
-            hr.Loader(sys.argv[1], 8, transform=hr.image.evaluate(32), fields=NAMES)
+            hr.Loader(sys.argv[1], 8, transform=hr.image.evaluate(32), output=output)
         )
 
-NAMES = {"pixel_values": "image", "labels": "label"}
+output = hr.Output(fields={"pixel_values": "image", "labels": "label"})
 loader = hr.Loader(sys.argv[1], 8, transform=hr.image.train(32), **eval(sys.argv[3]))
 sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 sizes |= {"intermediate_size": 32, "image_size": 32, "patch_size": 8, "num_labels": 10}
@@ -152,11 +160,11 @@ print("steps", made.global_step)
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ("{'fields': NAMES}", 0, "steps 26"),
+        ("{'output': output}", 0, "steps 26"),
         (
             "{}",
             1,
-            "as fields={'pixel_values': 'image', 'labels': 'label'}, or by a Python function",
+            "as output=hr.Output(fields={'pixel_values': 'image', 'labels': 'label'}), or by a",
         ),
     ],
 )

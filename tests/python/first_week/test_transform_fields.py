@@ -76,8 +76,8 @@ def refused(path: Path, **options: Any) -> str:
 
 def typed(message: str) -> dict[str, Any]:
     """The arguments that a message says to type."""
-    (fields,) = re.findall(r"fields=(\([^)]*\))", message)
-    return {"fields": eval(fields)}
+    (output,) = re.findall(r"hr\.Output\(fields=\([^)]*\)\)", message)
+    return {"output": eval(output)}
 
 
 def function(sample: hr.Sample) -> int:
@@ -106,9 +106,14 @@ def test_an_image_transform_without_an_image_is_refused(
 
 
 def test_an_image_that_fields_leave_out_is_named(pairs: Path) -> None:
-    message = refused(pairs, transform=TRAIN, fields=["label"])
-    assert "'label' (array), none is an image: 'image' is one, which fields= leaves out" in message
-    with hr.Loader(pairs, 4, transform=TRAIN, fields=["label", "image"]) as loader:
+    message = refused(pairs, transform=TRAIN, output=hr.Output(fields=["label"]))
+    assert (
+        "'label' (array), none is an image: 'image' is one, which Output.fields leaves out"
+        in message
+    )
+    with hr.Loader(
+        pairs, 4, transform=TRAIN, output=hr.Output(fields=["label", "image"])
+    ) as loader:
         assert next(iter(loader)).image.shape == (4, 3, 16, 16)
 
 
@@ -142,7 +147,7 @@ def test_a_mask_is_refused_by_name_and_the_way_out_helps(pairs: Path) -> None:
             assert next(iter(loader))._fields == ("image", "label")
     with hr.Loader(pairs, 4, transform={"image": TRAIN}) as loader:
         assert next(iter(loader)).image.shape == (4, 3, 16, 16)
-    message = refused(pairs, transform=TRAIN, fields=["mask"])
+    message = refused(pairs, transform=TRAIN, output=hr.Output(fields=["mask"]))
     assert "in three channels; leave transform out, or transform images and masks alike" in message
 
 
@@ -180,7 +185,9 @@ def crop(sample: hr.Sample) -> tuple[Any, Any]:
 
 
 def test_a_function_transforms_images_and_masks_alike(pairs: Path) -> None:
-    with hr.Loader(pairs, 4, transform=crop, decode=False, workers=0, ids=True) as loader:
+    with hr.Loader(
+        pairs, 4, transform=crop, output=hr.Output(decode=False, ids=True), workers=0
+    ) as loader:
         for images, masks, ids in loader:
             assert (images.shape[1:], masks.shape[1:]) == ((16, 16, 3), (16, 16))
             assert (masks == ids[:, None, None]).all()
@@ -213,16 +220,20 @@ def test_a_mean_of_other_values_is_refused_with_the_right_one(
 def test_a_transform_that_is_made_directly_is_checked_too(pairs: Path) -> None:
     made = hr.image.ImageTransform(size=(8, 8), mean=(127, 127, 127))
     with pytest.raises(InvalidArgumentError, match=r"image mean .* must be at most 1"):
-        hr.Loader(pairs, 4, fields=["image"], transform=made)
+        hr.Loader(pairs, 4, output=hr.Output(fields=["image"]), transform=made)
     for std in ((0, 0, 0), (-1, 1, 1)):
         with pytest.raises(InvalidArgumentError, match=r"std: got .* must be above 0"):
-            hr.Loader(pairs, 4, fields=["image"], transform=hr.image.train(8, std=std))
+            hr.Loader(
+                pairs, 4, output=hr.Output(fields=["image"]), transform=hr.image.train(8, std=std)
+            )
 
 
 def test_usual_values_are_taken(pairs: Path) -> None:
     for mean, std in (((0, 0, 0), (1, 1, 1)), ((0.5, 0.5, 0.5), (1 / 255, 1 / 255, 1 / 255))):
         transform = hr.image.resize(8, mean=mean, std=std)
-        with hr.Loader(pairs, 4, fields=["image"], transform=transform, shuffle=False) as loader:
+        with hr.Loader(
+            pairs, 4, output=hr.Output(fields=["image"]), transform=transform, shuffle=False
+        ) as loader:
             values = next(iter(loader)).image[:, 0, 0, 0].numpy()
         assert np.allclose(values, (np.arange(4) / 255 - mean[0]) / std[0], atol=1e-4)
 

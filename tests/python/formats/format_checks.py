@@ -75,7 +75,11 @@ def check_rows(path: str | Path, row: Format | None = None) -> tuple[hr.Dataset,
 
 
 def loader_of(dataset: hr.Dataset, order: Any, **options: Any) -> hr.Loader:
-    defaults: dict[str, Any] = {"ids": True, "output": "numpy", "seed": 5, "memory": "64MiB"}
+    defaults: dict[str, Any] = {
+        "output": hr.Output("numpy", ids=True),
+        "seed": 5,
+        "memory": "64MiB",
+    }
     return hr.Loader(dataset, BATCH, order=order, **defaults | options)
 
 
@@ -123,9 +127,8 @@ def taken_apart(sample: hr.Sample) -> dict[str, Any]:
 
 def check_workers(dataset: hr.Dataset, own: Rows) -> None:
     """Worker processes get the samples as a batch has them."""
-    options: dict[str, Any] = {
-        "transform": taken_apart, "workers": 2, "ids": False, "ragged": "list"
-    }  # fmt: skip
+    output = hr.Output("numpy", ragged="list")
+    options: dict[str, Any] = {"transform": taken_apart, "workers": 2, "output": output}
     with loader_of(dataset, "exact", **options) as loader:
         seen = []
         for batch in loader:

@@ -259,9 +259,9 @@ class Written:
 
     def loader(self, root: Path | None = None, **options: Any) -> hr.Loader[Any]:
         dataset = hr.open((root or self.root) / self._below, format=self.format)
-        if "list" in map(dataset.kind, dataset.fields):
-            options["ragged"] = "list"
-        return hr.Loader(dataset, BATCH, seed=3, ids=True, output="numpy", **options)
+        ragged: Any = "list" if "list" in map(dataset.kind, dataset.fields) else None
+        output = hr.Output("numpy", ragged=ragged, ids=True)
+        return hr.Loader(dataset, BATCH, seed=3, output=output, **options)
 
     def files(self, root: Path) -> list[Path]:
         return sorted(each for each in root.rglob("*") if each.is_file())

@@ -41,7 +41,7 @@ def test_a_file_that_is_written_again_ends_the_epoch(
 ) -> None:
     written = Written(name, tmp_path)
     files = [each for each in written.files(written.root) if each.suffix not in (".idx", ".json")]
-    with written.loader(on_error=on_error, engine=hr.Engine(prefetch=1)) as loader:
+    with written.loader(on_error=on_error, engine=hr.EngineOptions(prefetch=1)) as loader:
         batches = iter(loader)
         next(batches)
         for each in files:
@@ -57,7 +57,7 @@ def test_a_file_that_is_written_again_ends_the_epoch(
 
 def test_a_file_that_is_written_again_between_two_epochs_is_noticed(tmp_path: Path) -> None:
     written = Written("npy", tmp_path)
-    with written.loader(engine=hr.Engine(prefetch=1)) as loader:
+    with written.loader(engine=hr.EngineOptions(prefetch=1)) as loader:
         assert len(list(loader)) == ROWS // BATCH
         write_again(written.root / "rows.npy")
         with pytest.raises(errors.FailedPreconditionError, match=r"rows\.npy.*file changed since"):
@@ -66,7 +66,7 @@ def test_a_file_that_is_written_again_between_two_epochs_is_noticed(tmp_path: Pa
 
 def test_a_file_that_is_replaced_by_a_rename_is_read_on_as_it_was(tmp_path: Path) -> None:
     written = Written("npy", tmp_path)
-    with written.loader(engine=hr.Engine(prefetch=1)) as loader:
+    with written.loader(engine=hr.EngineOptions(prefetch=1)) as loader:
         batches = iter(loader)
         next(batches)
         shutil.copy(written.root / "rows.npy", tmp_path / "new.npy")
@@ -104,7 +104,7 @@ folder, how = sys.argv[1:]
 index = f"{folder}/a.hri"
 dataset = hr.open(f"{folder}/a.npy", index=index)
 loader = hr.Loader(
-    dataset, 4, engine=hr.Engine(prefetch=1), memory="32MiB",
+    dataset, 4, engine=hr.EngineOptions(prefetch=1), memory="32MiB",
     output="numpy",
 )
 rows = np.load(f"{folder}/a.npy")

@@ -31,7 +31,11 @@ def here(h5py: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def loader(folder: Path) -> hr.Loader[Any]:
     return hr.Loader(
-        folder / "rows.h5", 4, seed=3, ids=True, output="numpy", engine=hr.Engine(prefetch=1)
+        folder / "rows.h5",
+        4,
+        seed=3,
+        output=hr.Output("numpy", ids=True),
+        engine=hr.EngineOptions(prefetch=1),
     )
 
 

@@ -182,7 +182,7 @@ def test_every_order_with_tiers_and_resumes_and_workers(tmp_path: Path, coding: 
 
 def test_a_node_process_decompresses_for_its_ranks(tmp_path: Path) -> None:
     dataset, own = check_rows(write(tmp_path / "a.packed", "snappy"), Packed(coding="snappy"))
-    with loader_of(dataset, "exact", node_process=hr.NodeProcess()) as loader:
+    with loader_of(dataset, "exact", job=hr.Job(node=hr.Node())) as loader:
         seen = [number for batch in loader for number in _checked(batch, own, dataset)]
     assert sorted(seen) == list(range(ROWS))
 
@@ -197,10 +197,14 @@ def test_images_are_decoded_once_they_are_decompressed(tmp_path: Path) -> None:
         builder.add_field("image", "image")
         for each in sorted((tmp_path / "plain").glob("*")):
             builder.add_extents("image", builder.add_file(each), 0, each.stat().st_size)
-    options: Any = {"fields": ["image"], "transform": hr.image.train(8), "seed": 3, "ids": True}
+    options: Any = {
+        "output": hr.Output("numpy", fields=["image"], ids=True),
+        "transform": hr.image.train(8),
+        "seed": 3,
+    }
     with (
-        hr.Loader(dataset, BATCH, output="numpy", **options) as one,
-        hr.Loader(tmp_path / "plain.hri", BATCH, output="numpy", **options) as other,
+        hr.Loader(dataset, BATCH, **options) as one,
+        hr.Loader(tmp_path / "plain.hri", BATCH, **options) as other,
     ):
         for mine, theirs in zip(one, other, strict=True):
             assert mine.sample_id.tolist() == theirs.sample_id.tolist()

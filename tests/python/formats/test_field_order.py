@@ -174,7 +174,7 @@ def test_a_loop_over_images_and_labels_gets_them(tar: Path) -> None:
         assert sample["label"] == 3
     assert "image: image, label: int64" in repr(dataset)
     seen = []
-    with hr.Loader(dataset, 5, transform=PIXELS, ids=True) as loader:
+    with hr.Loader(dataset, 5, transform=PIXELS, output=hr.Output(ids=True)) as loader:
         for images, labels, ids in loader:
             assert check(images, labels) == ids.tolist()
             seen += ids.tolist()
@@ -224,7 +224,7 @@ def test_torch_gets_the_same_order(tar: Path) -> None:
 
 def test_states_and_other_processes_have_the_same_order(tar: Path, tmp_path: Path) -> None:
     dataset = hr.open(tar)
-    with hr.Loader(dataset, 5, transform=PIXELS, ids=True) as loader:
+    with hr.Loader(dataset, 5, transform=PIXELS, output=hr.Output(ids=True)) as loader:
         batches = iter(loader)
         next(batches)
         state = loader.state_dict()
@@ -232,10 +232,10 @@ def test_states_and_other_processes_have_the_same_order(tar: Path, tmp_path: Pat
     # What states say of the dataset is as before: the order of the index.
     assert state["dataset"] == f"{COUNT} samples of label, image"
     again = pickle.loads(pickle.dumps(dataset))
-    with hr.Loader(again, 5, transform=PIXELS, ids=True) as loader:
+    with hr.Loader(again, 5, transform=PIXELS, output=hr.Output(ids=True)) as loader:
         loader.load_state_dict(json.loads(json.dumps(state)))
         assert [check(images, labels) for images, labels, _ in loader] == rest
-    with hr.Loader(tar, 5, transform=PIXELS, node_process=hr.NodeProcess()) as loader:
+    with hr.Loader(tar, 5, transform=PIXELS, job=hr.Job(node=hr.Node())) as loader:
         assert sum(len(check(images, labels)) for images, labels in loader) == COUNT
 
 
@@ -246,7 +246,7 @@ def test_the_command_shows_the_same_order(tar: Path) -> None:
 
 
 def test_fields_and_a_named_index_and_a_pack_keep_it(tar: Path, tmp_path: Path) -> None:
-    with hr.Loader(tar, 5, fields=("label", "image"), transform=PIXELS) as loader:
+    with hr.Loader(tar, 5, output=hr.Output(fields=("label", "image")), transform=PIXELS) as loader:
         assert sum(len(check(images, labels)) for labels, images in loader) == COUNT
     source = hr.open(tar, index=tmp_path / "own.hri")
     assert hr.open(tmp_path / "own.hri").fields == ("image", "label")
@@ -311,11 +311,11 @@ def test_a_schema_keeps_its_order_and_the_loader_says_so(
             assert sum(len(check(images, labels)) for labels, images in loader) == COUNT
         before = len(told)
         for fields in (("images", "labels"), ("labels", "images"), ("images",)):
-            with hr.Loader(dataset, 5, transform=PIXELS, fields=fields):
+            with hr.Loader(dataset, 5, transform=PIXELS, output=hr.Output(fields=fields)):
                 pass
     assert len(told) == before == (columns is None)
     for each in told:
-        assert "give the loader fields=('images', 'labels'); to keep this" in str(each.message)
+        assert "output=hr.Output(fields=('images', 'labels')); to keep this" in str(each.message)
         assert each.filename == __file__
 
 

@@ -43,7 +43,9 @@ def test_the_loop_gets_what_their_own_loop_gets(
     assert dataset.fields == tuple(fields.split())
     chosen = None if len(dataset.fields) == 2 else ("image", "label")
     seen = []
-    with hr.Loader(dataset, 7, transform=PIXELS, shuffle=False, fields=chosen) as loader:
+    with hr.Loader(
+        dataset, 7, transform=PIXELS, shuffle=False, output=hr.Output(fields=chosen)
+    ) as loader:
         for images, labels in loader:
             seen += [list(map(int, each)) for each in zip(images[:, 0, 0, 0], labels, strict=True)]
     assert seen == json.loads((written / "rows.json").read_text())[name.removesuffix(".tar")]

@@ -88,7 +88,7 @@ def test_samples_are_those_of_the_decoded_files(folder: Path, tmp_path: Path) ->
     assert [each["data"] for each in dataset] == [each["data"] for each in own]
     check_orders(dataset, own, tmp_path)
     check_workers(dataset, own)
-    with hr.Loader(dataset, 7, node_process=hr.NodeProcess(), ids=True) as loader:
+    with hr.Loader(dataset, 7, job=hr.Job(node=hr.Node()), output=hr.Output(ids=True)) as loader:
         rows = {int(n): bytes(d) for batch in loader for d, n in zip(*batch[:2], strict=True)}
     assert rows == {i: row(i) for i in range(FILES * ROWS)}
 
@@ -152,7 +152,7 @@ def test_workers_get_every_sample_once(large: Path, workers: int) -> None:
 
 
 def test_every_store_of_a_node_process_has_its_part_of_memory(large: Path) -> None:
-    with hr.Loader(large, 64, memory="32MiB", node_process=hr.NodeProcess()) as loader:
+    with hr.Loader(large, 64, memory="32MiB", job=hr.Job(node=hr.Node())) as loader:
         assert sum(len(batch.row) for batch in loader) == 3072
         used = loader.stats()["memory"]
     assert 8 << 20 <= used["decoded_budget"] <= 16 << 20
@@ -287,7 +287,7 @@ def test_epoch_decodes_each_file_once(folder: Path) -> None:
 
 def test_a_store_for_plain_files_is_refused_by_name(folder: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="'threads' does not read objects"):
-        hr.Loader(folder, 6, engine=hr.Engine(io="threads"))
+        hr.Loader(folder, 6, engine=hr.EngineOptions(io="threads"))
 
 
 def test_a_file_that_changed_is_an_error_that_names_it(folder: Path) -> None:
@@ -356,4 +356,4 @@ def test_a_store_of_compressed_files_refuses_other_data(tmp_path: Path) -> None:
         builder.add_extents("data", builder.add_file(tmp_path / "a.bin"), [0], [3])
     for io in ("decoded", "rowgroups"):
         with pytest.raises(errors.FailedPreconditionError, match="reads only objects of"):
-            hr.Loader(tmp_path / "a.hri", 1, engine=hr.Engine(io=io))  # type: ignore[arg-type]
+            hr.Loader(tmp_path / "a.hri", 1, engine=hr.EngineOptions(io=io))  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ def test_the_page_s_format_is_opened_loaded_and_packed(lines: Path, tmp_path: Pa
     assert list(dataset) == wanted
     assert (dataset.format, dataset.fields) == ("lines", ("text", "label"))
     for order in ("exact", "batch", "epoch", "redox"):
-        with hr.Loader(dataset, 8, order=order, ids=True, output="numpy") as loader:
+        with hr.Loader(dataset, 8, order=order, output=hr.Output("numpy", ids=True)) as loader:
             for _ in range(2):
                 seen = []
                 for batch in loader:

@@ -75,7 +75,9 @@ def test_every_order_tiers_resumes_workers_and_the_node_process(
     dataset, own = check_rows(write(tmp_path / "a.parquet", table, row_group_size=7))
     check_orders(dataset, own, tmp_path)
     check_workers(dataset, own)
-    with hr.Loader(dataset, 7, node_process=hr.NodeProcess(), ids=True, output="numpy") as loader:
+    with hr.Loader(
+        dataset, 7, job=hr.Job(node=hr.Node()), output=hr.Output("numpy", ids=True)
+    ) as loader:
         seen = [check_batch(batch, own, dataset.fields) for batch in loader]
     assert sorted(number for batch in seen for number in batch) == list(range(ROWS))
 
@@ -88,7 +90,7 @@ def test_statistics_name_the_store_and_other_stores_are_refused(
         assert sum(len(batch.label) for batch in loader) == ROWS
         assert loader.stats()["io"]["store"] == "rowgroups"
     with pytest.raises(errors.InvalidArgumentError, match="'threads' does not read objects"):
-        hr.Loader(path, 10, engine=hr.Engine(io="threads"), output="numpy")
+        hr.Loader(path, 10, engine=hr.EngineOptions(io="threads"), output="numpy")
 
 
 def test_several_files_by_a_pattern_and_by_a_folder(tmp_path: Path, readers: None) -> None:

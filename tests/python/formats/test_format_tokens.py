@@ -250,7 +250,9 @@ def test_windows_in_the_page_cache_are_widened_from_the_mapped_file(
     ids.tofile(path)
     path.read_bytes()  # Into the page cache.
     dataset = hr.open(path, format=Tokens(dtype="uint16", window=window, targets=targets))
-    with hr.Loader(dataset, 64, order=order, ids=True, output="numpy", drop_last=False) as loader:
+    with hr.Loader(
+        dataset, 64, order=order, output=hr.Output("numpy", ids=True), drop_last=False
+    ) as loader:
         for _ in range(2):
             seen = []
             for batch in loader:

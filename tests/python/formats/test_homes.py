@@ -249,9 +249,8 @@ def test_ranks_and_resumed_loaders_deliver_what_they_do_without_homes(
         for rank in range(2):
             options: dict[str, Any] = {
                 "order": order,
-                "sharding": hr.Sharding(rank=rank, world_size=2),
-                "fields": ("image", "label"),
-                "ids": True,
+                "job": hr.Job(rank=rank, world_size=2),
+                "output": hr.Output(fields=("image", "label"), ids=True),
             }
             with hr.Loader(path, 4, **options) as loader:
                 rows = iter(loader)
@@ -295,9 +294,11 @@ def test_a_loader_of_what_is_at_home_touches_nothing_else(
     for home in (0, 2):  # What opens or looks into these fails.
         (tmp_path / "node" / f"home-{home}").symlink_to(tmp_path / "node" / f"home-{home}")
     mine = [number for number in range(60) if dataset.home_of(number) == 1]
-    engine = hr.Engine(io=io)
+    engine = hr.EngineOptions(io=io)
     fields = ("image", "label")
-    with hr.Loader(dataset, 4, sampler=mine, engine=engine, ids=True, fields=fields) as loader:
+    with hr.Loader(
+        dataset, 4, sampler=mine, engine=engine, output=hr.Output(ids=True, fields=fields)
+    ) as loader:
         rows = [row for batch in loader for row in zip(*batch, strict=True)]
     assert [int(number) for *_, number in rows] == mine
     for image, label, number in rows:
@@ -311,7 +312,7 @@ def test_a_loader_of_all_samples_fails_with_the_home_that_is_missing(
 ) -> None:
     dataset = node(packed, tmp_path / "node", [0, 1])
     missing = pytest.raises(errors.NotFoundError, match="home 2 of 3 is not on this node")
-    with hr.Loader(dataset, 4, order=order, fields=("image",)) as loader, missing:
+    with hr.Loader(dataset, 4, order=order, output=hr.Output(fields=("image",))) as loader, missing:
         list(loader)
 
 

@@ -192,7 +192,9 @@ def sizes(sample: hr.Sample) -> dict[str, Any]:
 def test_python_transforms_get_lists(tmp_path: Path, workers: int) -> None:
     path = write_arrow(tmp_path / "a.arrow", rows())
     fields = ["names", "turns"]  # in the order that is asked for
-    with hr.Loader(path, 8, transform=sizes, fields=fields, workers=workers) as loader:
+    with hr.Loader(
+        path, 8, transform=sizes, output=hr.Output(fields=fields), workers=workers
+    ) as loader:
         seen = {}
         for batch in loader:
             for i, number in enumerate(batch["id"].tolist()):
@@ -204,8 +206,11 @@ def test_python_transforms_get_lists(tmp_path: Path, workers: int) -> None:
 def test_batches_have_tensors_and_the_node_process_the_same(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     path = write_arrow(tmp_path / "a.arrow", rows())
-    for place in (None, hr.NodeProcess()):
-        options: dict[str, Any] = {"fields": ["turns", "names"], "ids": True, "node_process": place}
+    for place in (None, hr.Node()):
+        options: dict[str, Any] = {
+            "output": hr.Output(fields=["turns", "names"], ids=True),
+            "job": hr.Job(node=place),
+        }
         with hr.Loader(path, 8, **options) as loader:
             for batch in loader:
                 for i, number in enumerate(batch.sample_id.tolist()):
@@ -213,7 +218,7 @@ def test_batches_have_tensors_and_the_node_process_the_same(tmp_path: Path) -> N
                     assert [each.tolist() for each in batch.turns[i]] == row(number)["turns"]
                     assert batch.names[i] == row(number)["names"]
     fetcher = pytest.importorskip("headrace.papers.redox").RedoxFetcher
-    with hr.Loader(path, 8, fields=["turns", "names"], ids=True) as loader:
+    with hr.Loader(path, 8, output=hr.Output(fields=["turns", "names"], ids=True)) as loader:
         samples = fetcher(loader)
         batches = torch.utils.data.DataLoader(
             samples, batch_sampler=samples.sampler, collate_fn=list
@@ -227,12 +232,14 @@ def test_batches_have_tensors_and_the_node_process_the_same(tmp_path: Path) -> N
 def test_padding_leaves_lists_of_lists_as_they_are(tmp_path: Path) -> None:
     made = rows().append_column("flat", [[[1] * (i % 4) for i in range(ROWS)]])
     path = write_arrow(tmp_path / "a.arrow", made)
-    with hr.Loader(path, 8, ragged="pad", output="numpy", order="exact", shuffle=False) as loader:
+    with hr.Loader(
+        path, 8, output=hr.Output("numpy", ragged="pad"), order="exact", shuffle=False
+    ) as loader:
         batch = next(iter(loader))
     assert batch.flat.data.shape == (8, 3)
     assert [len(each) for each in batch.turns] == [i % 5 for i in range(8)]
     with pytest.raises(errors.InvalidArgumentError, match="no field has arrays of different"):
-        hr.Loader(path, 8, fields=["turns"], ragged="pad")
+        hr.Loader(path, 8, output=hr.Output(fields=["turns"], ragged="pad"))
 
 
 def test_a_pack_has_them_in_both_orders(tmp_path: Path) -> None:

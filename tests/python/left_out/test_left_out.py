@@ -111,10 +111,8 @@ TRANSFORM = {"image": hr.image.resize(16, dtype="uint8", layout="NHWC")}
 def loader_of(dataset: hr.Dataset, **options: Any) -> hr.Loader[Any]:
     return hr.Loader(
         dataset,
-        fields=("image",),
+        output=hr.Output("numpy", fields=("image",), ids=True),
         transform=TRANSFORM,
-        output="numpy",
-        ids=True,
         **{"batch_size": 4, **options},
     )
 
@@ -157,9 +155,7 @@ def test_ranks_share_what_is_left(tar: Path, tmp_path: Path, order: Any) -> None
     seen: list[int] = []
     for rank in range(2):
         with loader_of(
-            hr.open(tar, skip=f"@{listed}"),
-            order=order,
-            sharding=hr.Sharding(rank=rank, world_size=2),
+            hr.open(tar, skip=f"@{listed}"), order=order, job=hr.Job(rank=rank, world_size=2)
         ) as loader:
             mine = epoch_of(loader)
             assert all(number == sample for number, sample in mine)
@@ -336,7 +332,7 @@ def test_an_error_of_decoding_names_what_helps(
     if python is not None:
         way = {"transform": look, "workers": python}
     with (
-        hr.Loader(tar, 4, fields=("image",), output="numpy", **way) as loader,
+        hr.Loader(tar, 4, output=hr.Output("numpy", fields=("image",)), **way) as loader,
         pytest.raises((errors.DataLossError, errors.TransformError)) as caught,
     ):
         list(loader)
@@ -346,7 +342,7 @@ def test_an_error_of_decoding_names_what_helps(
     listed = tmp_path / "listed.txt"
     run(*shlex.split(advice[1].replace("FILE", str(listed))), code=1)
     with hr.Loader(
-        hr.open(tar, skip=f"@{listed}"), 4, fields=("image",), output="numpy", **way
+        hr.open(tar, skip=f"@{listed}"), 4, output=hr.Output("numpy", fields=("image",)), **way
     ) as loader:
         assert sum(len(batch if python is not None else batch[0]) for batch in loader) == len(LEFT)
 
@@ -380,7 +376,9 @@ def test_the_advice_has_the_options_of_the_format(tmp_path: Path) -> None:
     given = hr.formats.Manifest(paths={"image": "a"}, delimiter=";")
     dataset = hr.open(table, format=given)
     with (
-        hr.Loader(dataset, 3, fields=("image",), transform={"image": hr.image.resize(8)}) as loader,
+        hr.Loader(
+            dataset, 3, output=hr.Output(fields=("image",)), transform={"image": hr.image.resize(8)}
+        ) as loader,
         pytest.raises(errors.DataLossError) as caught,
     ):
         list(loader)

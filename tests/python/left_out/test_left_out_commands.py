@@ -52,9 +52,10 @@ def test_the_order_is_the_loader_s(tar: Path, skip: str, name: str, ranks: int) 
     dataset = hr.open(tar, skip=skip)
     order, words = ORDERS[name]
     for rank in range(ranks):
+        output = hr.Output("numpy", fields=("label",), ids=True)
         with hr.Loader(
-            dataset, BATCH // ranks, order=order, fields=("label",), ids=True, output="numpy",
-            seed=3, sharding=hr.Sharding(rank=rank, world_size=ranks), epochs=2,
+            dataset, BATCH // ranks, order=order, output=output, seed=3, epochs=2,
+            job=hr.Job(rank=rank, world_size=ranks),
         ) as loader:  # fmt: skip
             expected = ids_of(loader, 2)
         planned = run_json(

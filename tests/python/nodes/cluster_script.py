@@ -25,18 +25,17 @@ def main(source: str, folder: Path, asks: bool) -> None:
         source,
         12 // nodes,
         order="exact",
-        ids=True,
-        fields=["image"],
+        output=hr.Output("numpy", ids=True, fields=["image"]),
         transform=hr.image.train(8, dtype="uint8"),
-        output="numpy",
-        engine=hr.Engine(monitor=True, prefetch=2),
+        engine=hr.EngineOptions(monitor=True, prefetch=2),
         tiers=[hr.tiers.Ram("16MiB")],
-        node_process=hr.NodeProcess(),
-        nodes=hr.Nodes(
-            addresses=addresses,
-            listen=os.environ["HEADRACE_CLUSTER_LISTEN"],
-            open_network=True,
-            answer_timeout=60,
+        job=hr.Job(
+            node=hr.Node(
+                addresses=addresses,
+                listen=os.environ["HEADRACE_CLUSTER_LISTEN"],
+                open_network=True,
+                answer_timeout=60,
+            )
         ),
     ) as loader:
         for _ in range(EPOCHS):

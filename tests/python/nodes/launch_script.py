@@ -18,8 +18,8 @@ def main(source: str, folder: str) -> None:
     launch = find_launch()
     assert launch is not None
     with hr.Loader(
-        source, 3, transform=FLAT, ids=True, output="numpy", epochs=2,
-        tiers=[hr.tiers.Ram("16MiB")], engine=hr.Engine(prefetch=2),
+        source, 3, transform=FLAT, output=hr.Output("numpy", ids=True), epochs=2,
+        tiers=[hr.tiers.Ram("16MiB")], engine=hr.EngineOptions(prefetch=2),
     ) as loader:  # fmt: skip
         epochs = [[payload_ids(batch) for batch in loader] for _ in range(2)]
         stats = loader.stats()

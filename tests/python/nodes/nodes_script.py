@@ -43,8 +43,8 @@ class Trouble:
 
 def arguments_of(order: tuple[str, dict[str, Any]] | None) -> dict[str, Any]:
     if order is None:
-        return {"tiers": [hr.tiers.Ram("16MiB")], "nodes": hr.Nodes(answer_timeout=2)}
-    return {"order": getattr(hr.orders, order[0])(**order[1]), "nodes": hr.Nodes()}
+        return {"tiers": [hr.tiers.Ram("16MiB")]}
+    return {"order": getattr(hr.orders, order[0])(**order[1])}
 
 
 def main(
@@ -59,13 +59,11 @@ def main(
     loader = hr.Loader(
         source,
         GLOBAL // world,
-        ids=True,
-        fields=["image"],
+        output=hr.Output("numpy", ids=True, fields=["image"]),
         transform=hr.image.train(8, dtype="uint8"),
-        output="numpy",
         epochs=EPOCHS,
-        engine=hr.Engine(prefetch=1),
-        node_process=hr.NodeProcess(start_timeout=10),
+        engine=hr.EngineOptions(prefetch=1),
+        job=hr.Job(node=hr.Node(start_timeout=10, answer_timeout=2 if order is None else 5)),
         **arguments_of(order),
     )
     (records / f"node-{node_pid(loader)}").touch()

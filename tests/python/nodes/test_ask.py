@@ -24,7 +24,7 @@ def test_nodes_that_guess_deliver_the_batches_of_one(
         ranks.ask(
             "open_",
             str(numbered),
-            nodes={"addresses": addresses(3), "ask": "progress"},
+            node={"addresses": addresses(3), "ask": "progress"},
             batch_size=GLOBAL // 3,
             ram="16MiB",
             order=order,
@@ -40,10 +40,10 @@ def test_nodes_that_guess_deliver_the_batches_of_one(
 
 def test_what_a_node_guesses_wrongly_comes_from_storage_and_is_counted(numbered: Path) -> None:
     with Ranks(3, local_ranks=1) as ranks:
-        nodes = {"addresses": addresses(3), "ask": "progress"}
+        node = {"addresses": addresses(3), "ask": "progress"}
         ram = data_bytes(numbered) // 2  # So that nobody has all of it itself.
         ranks.ask(
-            "open_", str(numbered), nodes=nodes, batch_size=GLOBAL // 3, ram=ram, epochs=4,
+            "open_", str(numbered), node=node, batch_size=GLOBAL // 3, ram=ram, epochs=4,
             engine={"prefetch": 1},
         )  # fmt: skip
         for _ in range(4):
@@ -60,19 +60,19 @@ def test_all_nodes_must_ask_alike(numbered: Path) -> None:
     with Ranks(2, local_ranks=1) as ranks:
         found = addresses(2)
         for rank, ask in zip(ranks, ("plan", "progress"), strict=True):
-            nodes = {"addresses": found, "ask": ask}
-            rank.say("open_", str(numbered), batch_size=4, ram="16MiB", nodes=nodes)
+            node = {"addresses": found, "ask": ask}
+            rank.say("open_", str(numbered), batch_size=4, ram="16MiB", node=node)
         for rank in ranks:
             rank.answer()
         for rank in ranks:
             rank.say("epoch")
         for rank in ranks:
-            with pytest.raises(RankError, match=r"Nodes\.ask is "):
+            with pytest.raises(RankError, match=r"Node\.ask is "):
                 rank.answer()
 
 
 def test_another_value_is_refused_by_name(numbered: Path) -> None:
     with pytest.raises(
-        errors.InvalidArgumentError, match=r"Nodes\.ask: got 'guess', must be one of"
+        errors.InvalidArgumentError, match=r"Node\.ask: got 'guess', must be one of"
     ):
-        hr.Loader(numbered, 4, nodes=hr.Nodes(ask="guess"))  # type: ignore[arg-type]
+        hr.Loader(numbered, 4, job=hr.Job(node=hr.Node(ask="guess")))  # type: ignore[arg-type]

@@ -86,7 +86,7 @@ def test_nodes_give_each_other_samples_of_every_kind(
         ranks.ask(
             "open_", str(tmp_path / "made.hri"), raw=True, batch_size=6, order=order, epochs=EPOCHS,
             ram="64KiB", engine={"prefetch": 1},
-            nodes={"addresses": addresses(2), "answer_timeout": 600},
+            node={"addresses": addresses(2), "answer_timeout": 600},
         )  # fmt: skip
         for _ in range(EPOCHS):
             delivered = [

@@ -52,15 +52,20 @@ def made(order: tuple[str, dict[str, Any]]) -> hr.orders.Order:
 
 def opened(ranks: Ranks, source: Path, nodes: list[str], name: str, **arguments: Any) -> None:
     arguments.setdefault("batch_size", GLOBAL // len(ranks.ranks))
-    order = order_of(name, len(nodes))
-    ranks.ask("open_", str(source), nodes={"addresses": nodes}, order=order, **arguments)
+    arguments["node"] = {"addresses": nodes, **arguments.get("node", {})}
+    ranks.ask("open_", str(source), order=order_of(name, len(nodes)), **arguments)
 
 
 def alone(source: Path, name: str, nodes: int, epochs: int, **arguments: Any) -> list[Any]:
     """What one rank gets that reads all blocks itself, with the same global batch."""
     order = made(order_of(name, nodes))
     with hr.Loader(
-        source, GLOBAL, order=order, transform=FLAT, ids=True, output="numpy", **arguments
+        source,
+        GLOBAL,
+        order=order,
+        transform=FLAT,
+        output=hr.Output("numpy", ids=True),
+        **arguments,
     ) as loader:
         return [[sorted(ids) for ids in epoch_ids(loader)] for _ in range(epochs)]
 
@@ -144,7 +149,7 @@ def test_nodes_read_their_own_disks_only(numbered: Path, tmp_path: Path, name: s
     with Ranks(3, local_ranks=1) as ranks:
         for rank, root in zip(ranks, roots, strict=True):
             rank.say(
-                "open_", str(root), nodes={"addresses": nodes}, order=(kind, given), batch_size=4
+                "open_", str(root), node={"addresses": nodes}, order=(kind, given), batch_size=4
             )
         for rank in ranks:
             rank.answer()
@@ -160,7 +165,7 @@ def test_a_home_that_is_not_here_is_named_at_the_start(numbered: Path, tmp_path:
     with Ranks(2, local_ranks=1) as ranks:
         for rank, root in zip(ranks, reversed(roots), strict=True):
             order = ("Epoch", {"homes": 2, "pools": 2})
-            rank.say("open_", str(root), nodes={"addresses": nodes}, order=order, batch_size=4)
+            rank.say("open_", str(root), node={"addresses": nodes}, order=order, batch_size=4)
         for number, rank in enumerate(ranks):
             with pytest.raises(RankError, match=f"home {number} of 2.*is not here"):
                 rank.answer()
@@ -171,7 +176,7 @@ def test_a_home_that_is_not_here_is_named_at_the_start(numbered: Path, tmp_path:
 def test_a_lost_home_ends_the_job_with_one_error(numbered: Path, name: str, how: int) -> None:
     with Ranks(2, local_ranks=1) as ranks:
         opened(
-            ranks, numbered, addresses(2), name, process={"start_timeout": 3},
+            ranks, numbered, addresses(2), name, node={"start_timeout": 3},
             engine={"prefetch": 1},
         )  # fmt: skip
         ranks.ask("steps", 1)
@@ -190,7 +195,7 @@ def test_a_damaged_sample_at_its_home_is_at_once_the_error_of_the_step_that_need
 ) -> None:
     hr.open(numbered_copy)
     with Ranks(2, local_ranks=1) as ranks:
-        opened(ranks, numbered_copy, addresses(2), name, process={"start_timeout": 1000})
+        opened(ranks, numbered_copy, addresses(2), name, node={"start_timeout": 1000})
         planned = [source for step in range(3) for source in ranks[0].ask("sources", step)]
         damaged = [sample for sample, source in planned if source == "node 1"][-1]
         path = sample_file(numbered_copy, damaged)

@@ -18,7 +18,7 @@ def test_tensor_ranks_get_the_same_batches_read_once(numbered: Path, order: str)
     with Ranks(4) as ranks:
         ranks.ask(
             "open_", str(numbered), batch_size=GLOBAL // 2, order=order, drop_last=True,
-            ram="16MiB", sharding={"tensor": 2}, epochs=2,
+            ram="16MiB", job={"tensor": 2}, epochs=2,
         )  # fmt: skip
         for epoch in range(2):
             got = ranks.ask("epoch")
@@ -41,8 +41,8 @@ def test_stages_of_a_pipeline_get_the_same_batches_on_their_nodes(
     with Ranks(8, local_ranks=2) as ranks:
         ranks.ask(
             "open_", str(numbered), batch_size=GLOBAL // 2, order=order, drop_last=True,
-            ram="16MiB", sharding={"tensor": 2, "pipeline": 2}, epochs=2,
-            nodes={"addresses": addresses(4), "answer_timeout": 60},
+            ram="16MiB", job={"tensor": 2, "pipeline": 2}, epochs=2,
+            node={"addresses": addresses(4), "answer_timeout": 60},
         )  # fmt: skip
         for epoch in range(2):
             got = ranks.ask("epoch")
@@ -59,10 +59,8 @@ def test_stages_of_a_pipeline_get_the_same_batches_on_their_nodes(
 def test_two_stages_on_one_node_share_its_engine(numbered: Path) -> None:
     expected = alone(numbered, "exact", epochs=1, drop_last=True)
     with Ranks(4) as ranks:
-        ranks.ask(
-            "open_", str(numbered), batch_size=GLOBAL // 2, drop_last=True,
-            sharding={"pipeline": 2},
-        )  # fmt: skip
+        job = {"pipeline": 2}
+        ranks.ask("open_", str(numbered), batch_size=GLOBAL // 2, drop_last=True, job=job)
         got = ranks.ask("epoch")
         assert got[0] == got[2]
         assert got[1] == got[3]
@@ -76,8 +74,8 @@ def test_without_a_node_process_each_rank_reads_for_itself(numbered: Path) -> No
     import headrace as hr
 
     def epoch(rank: int) -> list[list[int]]:
-        share = hr.Sharding(rank=rank, world_size=8, tensor=2, pipeline=2)
-        with hr.Loader(numbered, GLOBAL // 2, transform=FLAT, sharding=share) as loader:
+        share = hr.Job(rank=rank, world_size=8, tensor=2, pipeline=2)
+        with hr.Loader(numbered, GLOBAL // 2, transform=FLAT, job=share) as loader:
             return epoch_ids(loader)
 
     got = [epoch(rank) for rank in range(8)]
@@ -88,12 +86,12 @@ def test_without_a_node_process_each_rank_reads_for_itself(numbered: Path) -> No
 
 def test_a_state_goes_on_with_other_groups(numbered: Path) -> None:
     with Ranks(4) as ranks:
-        ranks.ask("open_", str(numbered), batch_size=6, sharding={"tensor": 2})
+        ranks.ask("open_", str(numbered), batch_size=6, job={"tensor": 2})
         begun = ranks.ask("steps", 3)
         state = ranks[0].ask("state")
         ranks.ask("close")
     with Ranks(4) as ranks:
-        ranks.ask("open_", str(numbered), batch_size=12, sharding={"tensor": 4})
+        ranks.ask("open_", str(numbered), batch_size=12, job={"tensor": 4})
         ranks.ask("load", state)
         rest = ranks.ask("epoch")
         ranks.ask("close")
@@ -105,7 +103,7 @@ def test_groups_that_a_node_cannot_plan_are_refused(numbered: Path) -> None:
     with (
         Ranks(6, numbers=[2], local_ranks=2) as ranks,
         pytest.raises(
-            RankError, match=r"tensor=3, pipeline=1\) with node_process= and 2 ranks on each node"
+            RankError, match=r"tensor=3, pipeline=1\) with a node process and 2 ranks on each node"
         ),
     ):
-        ranks.ask("open_", str(numbered), sharding={"tensor": 3})
+        ranks.ask("open_", str(numbered), job={"tensor": 3})

@@ -186,7 +186,7 @@ def remote(folder: Path, loader: hr.Loader) -> str:
 
 
 def test_top_shows_loaders_of_other_machines(numbered: Path, tmp_path: Path) -> None:
-    engine = hr.Engine(monitor=True)
+    engine = hr.EngineOptions(monitor=True)
     with hr.Loader(numbered, 4, output="numpy", engine=engine) as loader:
         list(loader)
         via = remote(tmp_path, loader)
@@ -231,8 +231,8 @@ def test_the_watchdog_names_the_late_rank_and_why(
     numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with hr.Loader(
-        numbered, 4, output="numpy", sharding=hr.Sharding(rank=0, world_size=2),
-        engine=hr.Engine(monitor=True),
+        numbered, 4, output="numpy", job=hr.Job(rank=0, world_size=2),
+        engine=hr.EngineOptions(monitor=True),
     ) as loader:  # fmt: skip
         list(loader)
         via = remote(tmp_path, loader)

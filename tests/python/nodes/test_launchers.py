@@ -103,7 +103,9 @@ def check(source: Path, folder: Path, by: str) -> None:
     # On a busy machine answers may be late.
     asked = [each["sources"]["nodes"] + each["sources"]["node_fallbacks"] for each in told]
     assert sum(asked) > 0
-    with hr.Loader(source, 3 * RANKS, fields=["label"], ids=True, output="numpy") as loader:
+    with hr.Loader(
+        source, 3 * RANKS, output=hr.Output("numpy", fields=["label"], ids=True)
+    ) as loader:
         for epoch in range(2):
             alone = [[int(number) for number in batch.sample_id] for batch in loader]
             merged = [
@@ -186,9 +188,9 @@ def test_a_launch_that_does_not_put_neighbours_on_a_node_is_refused(
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     with pytest.raises(hr.errors.InvalidArgumentError) as caught:
-        hr.Loader(numbered, node_process=hr.NodeProcess(), tiers=[hr.tiers.Ram("1MiB")])
+        hr.Loader(numbered, job=hr.Job(node=hr.Node()), tiers=[hr.tiers.Ram("1MiB")])
     assert str(caught.value) == (
-        "node_process=: rank 1 of 4 is local rank 0 of 2, by Slurm: the ranks of a node must be "
+        "Job.node: rank 1 of 4 is local rank 0 of 2, by Slurm: the ranks of a node must be "
         "neighbours, in the order of their local ranks: start them with srun --distribution=block "
         "or mpirun --map-by slot"
     )

@@ -17,7 +17,7 @@ TIERS = [hr.tiers.Ram("1MiB")]
 @pytest.fixture(autouse=True)
 def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     launch(monkeypatch, world_size=2, local=1)
-    monkeypatch.setattr(node, "_told", set())
+    monkeypatch.setattr(node, "_warned", set())
 
 
 def launch(monkeypatch: pytest.MonkeyPatch, world_size: int, local: int) -> None:
@@ -46,11 +46,11 @@ def test_without_a_node_process_a_warning_says_once_what_is_lost(
     numbered: Path,
 ) -> None:
     with pytest.warns(RuntimeWarning) as told:
-        assert not has_node_process(numbered, tiers=TIERS, node_process=False)
-    assert not has_node_process(numbered, tiers=TIERS, node_process=False)
+        assert not has_node_process(numbered, tiers=TIERS, job=hr.Job(node=False))
+    assert not has_node_process(numbered, tiers=TIERS, job=hr.Job(node=False))
     assert [str(each.message) for each in told] == [
-        "headrace: tiers on 2 nodes with node_process=False: other nodes are not asked for "
-        "samples, each rank reads storage itself; leave node_process= out"
+        "headrace: tiers on 2 nodes with Job(node=False): other nodes are not asked for "
+        "samples, each rank reads storage itself; leave node=False out"
     ]
 
 
@@ -58,8 +58,8 @@ def test_without_a_node_process_a_warning_says_once_what_is_lost(
     "arguments",
     [
         {},
-        {"tiers": TIERS, "sharding": hr.Sharding(rank=0, world_size=1)},
-        {"tiers": TIERS, "sharding": hr.Sharding(rank=0, world_size=3)},
+        {"tiers": TIERS, "job": hr.Job(rank=0, world_size=1)},
+        {"tiers": TIERS, "job": hr.Job(rank=0, world_size=3)},
     ],
 )
 def test_otherwise_there_is_none(numbered: Path, arguments: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ def test_an_order_s_own_number_of_nodes_is_the_launch_s(
     numbered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.warns(RuntimeWarning, match="other nodes are not asked"):
-        hr.Loader(numbered, order=hr.orders.Redox(nodes=2), node_process=False).close()
+        hr.Loader(numbered, order=hr.orders.Redox(nodes=2), job=hr.Job(node=False)).close()
     with pytest.raises(InvalidArgumentError) as caught:
         hr.Loader(numbered, order=hr.orders.Redox(nodes=4))
     assert str(caught.value) == (
@@ -118,7 +118,7 @@ def test_addresses_of_several_nodes_without_a_rank_are_refused(
     monkeypatch.setenv("HEADRACE_NODES", "127.0.0.1,127.0.0.2")
     with pytest.raises(InvalidArgumentError, match="HEADRACE_NODES names 2 nodes, but nothing"):
         hr.Loader(numbered)
-    hr.Loader(numbered, sharding=hr.Sharding(rank=1, world_size=2)).close()
+    hr.Loader(numbered, job=hr.Job(rank=1, world_size=2)).close()
     monkeypatch.setenv("HEADRACE_NODES", "127.0.0.1")
     hr.Loader(numbered).close()
 
@@ -169,17 +169,17 @@ def test_nodes_that_read_their_own_blocks_only_must_meet(
         hr.Loader(numbered, order=order)
     assert str(caught.value) == (
         what + "torch's store cannot be reached: make the loader after init_process_group(), start "
-        "the ranks with torchrun, or give nodes=hr.Nodes(addresses=[...]) or the environment "
-        "variable HEADRACE_NODES"
+        "the ranks with torchrun, or give job=hr.Job(node=hr.Node(addresses=[...])) or the "
+        "environment variable HEADRACE_NODES"
     )
     monkeypatch.setenv("HEADRACE_NODES", "train-0.train,train-1.train")
     monkeypatch.setenv("HEADRACE_TOKEN", "secret")
     with pytest.raises(InvalidArgumentError) as caught:
         hr.Loader(numbered, order=order)
     assert str(caught.value) == (
-        what + "they are on other machines: give certificates, nodes=hr.Nodes(certificate=..., "
-        "key=..., authority=...), or say that their network is private, "
-        "nodes=hr.Nodes(open_network=True)"
+        what + "they are on other machines: give certificates, job=hr.Job(node=hr.Node("
+        "certificate=..., key=..., authority=...)), or say that their network is private, "
+        "job=hr.Job(node=hr.Node(open_network=True))"
     )
 
 
@@ -188,11 +188,11 @@ def test_without_node_processes_each_rank_reads_all_and_is_warned_once(
     numbered: Path, order: hr.orders.Order
 ) -> None:
     with pytest.warns(RuntimeWarning) as told:
-        assert not has_node_process(numbered, order=order, node_process=False)
-    assert not has_node_process(numbered, order=order, node_process=False)
+        assert not has_node_process(numbered, order=order, job=hr.Job(node=False))
+    assert not has_node_process(numbered, order=order, job=hr.Job(node=False))
     assert [str(each.message) for each in told] == [
-        f"headrace: order {order.name} on 2 nodes with node_process=False: other nodes are not "
-        "asked for samples, each rank reads storage itself; leave node_process= out"
+        f"headrace: order {order.name} on 2 nodes with Job(node=False): other nodes are not "
+        "asked for samples, each rank reads storage itself; leave node=False out"
     ]
 
 

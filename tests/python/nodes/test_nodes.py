@@ -22,7 +22,8 @@ GLOBAL = 12  # samples of a global batch
 def opened(ranks: Ranks, source: Path, nodes: list[str], **arguments: Any) -> None:
     arguments.setdefault("batch_size", GLOBAL // len(ranks.ranks))
     arguments.setdefault("ram", "16MiB")
-    ranks.ask("open_", str(source), nodes={"addresses": nodes}, **arguments)
+    arguments["node"] = {"addresses": nodes, **arguments.get("node", {})}
+    ranks.ask("open_", str(source), **arguments)
 
 
 def merged(of_ranks: list[list[list[int]]]) -> list[list[int]]:
@@ -35,7 +36,12 @@ def alone(
 ) -> list[list[list[int]]]:
     """What one rank gets with the same global batch."""
     with hr.Loader(
-        source, GLOBAL, order=order, transform=FLAT, ids=True, output="numpy", **arguments
+        source,
+        GLOBAL,
+        order=order,
+        transform=FLAT,
+        output=hr.Output("numpy", ids=True),
+        **arguments,
     ) as loader:
         return [[sorted(ids) for ids in epoch_ids(loader)] for _ in range(epochs)]
 
@@ -106,7 +112,7 @@ def test_a_restored_run_goes_on_and_uses_what_tiers_hold(numbered: Path, tmp_pat
         whole = merged(begun) + merged(rest)
         ranks.ask("close")
     assert Counter(flat(whole)).keys() == set(range(COUNT))
-    with hr.Loader(numbered, GLOBAL, ids=True, fields=["label"], output="numpy") as one:
+    with hr.Loader(numbered, GLOBAL, output=hr.Output("numpy", ids=True, fields=["label"])) as one:
         list(one)
         assert whole[:-1] == [sorted(int(i) for i in batch.sample_id) for batch in one][:-1]
 
@@ -141,9 +147,9 @@ def test_a_lost_node_changes_no_batch_of_the_others(numbered: Path, how: signal.
 
 def test_other_options_end_the_run_on_all_nodes_and_are_named(numbered: Path) -> None:
     with Ranks(2, local_ranks=1) as ranks:
-        nodes = {"addresses": addresses(2)}
+        node = {"addresses": addresses(2)}
         for rank, seed in zip(ranks, (1, 2), strict=True):
-            rank.say("open_", str(numbered), batch_size=4, ram="16MiB", nodes=nodes, seed=seed)
+            rank.say("open_", str(numbered), batch_size=4, ram="16MiB", node=node, seed=seed)
         for rank in ranks:
             rank.answer()
         for rank in ranks:
@@ -167,7 +173,7 @@ def test_another_position_ends_the_run_and_is_named(numbered: Path) -> None:
 
 def test_a_node_that_does_not_come_is_named(numbered: Path) -> None:
     with Ranks(2, local_ranks=1) as ranks:
-        opened(ranks, numbered, addresses(2), process={"start_timeout": 2})
+        opened(ranks, numbered, addresses(2), node={"start_timeout": 2})
         with pytest.raises(RankError, match=r"DeadlineExceeded|node 1"):
             ranks[0].ask("epoch")
 
@@ -182,20 +188,19 @@ def test_nothing_is_left_of_nodes_that_end(numbered: Path) -> None:
 
 
 def test_without_what_it_needs_nodes_is_refused(numbered: Path) -> None:
-    node = hr.NodeProcess(local_rank=0, local_world_size=1)
-    share = hr.Sharding(rank=0, world_size=2)
-    ram = [hr.tiers.Ram("1MiB")]
-    with pytest.raises(hr.errors.InvalidArgumentError, match="without node_process="):
-        hr.Loader(numbered, sharding=share, tiers=ram, nodes=hr.Nodes())
-    with pytest.raises(hr.errors.InvalidArgumentError, match="without tiers="):
-        hr.Loader(numbered, sharding=share, node_process=node, nodes=hr.Nodes())
+    def job(**options: Any) -> hr.Job:
+        node = hr.Node(local_rank=0, local_world_size=1, **options)
+        return hr.Job(rank=0, world_size=2, node=node)
+
+    ram = hr.tiers.Ram("1MiB")
+    with pytest.raises(
+        hr.errors.InvalidArgumentError, match=r"^Node\.open_network without tiers: "
+    ):
+        hr.Loader(numbered, job=job(open_network=True))
     with pytest.raises(hr.errors.InvalidArgumentError, match="store cannot be reached"):
-        hr.Loader(numbered, sharding=share, tiers=ram, node_process=node, nodes=hr.Nodes())
+        hr.Loader(numbered, job=job(open_network=True), tiers=ram)
     with pytest.raises(hr.errors.InvalidArgumentError, match="a list of 2 texts"):
-        hr.Loader(
-            numbered, sharding=share, tiers=ram, node_process=node,
-            nodes=hr.Nodes(addresses=["127.0.0.1:1"]),
-        )  # fmt: skip
+        hr.Loader(numbered, job=job(addresses=["127.0.0.1:1"]), tiers=ram)
 
 
 def test_a_network_that_is_not_private_is_refused(
@@ -205,10 +210,14 @@ def test_a_network_that_is_not_private_is_refused(
     with pytest.raises(hr.errors.InvalidArgumentError, match="open_network=True"):
         hr.Loader(
             numbered,
-            sharding=hr.Sharding(rank=0, world_size=2),
+            job=hr.Job(
+                rank=0,
+                world_size=2,
+                node=hr.Node(
+                    local_rank=0, local_world_size=1, addresses=["0.0.0.0:1", "127.0.0.1:2"]
+                ),
+            ),
             tiers=[hr.tiers.Ram("1MiB")],
-            node_process=hr.NodeProcess(local_rank=0, local_world_size=1),
-            nodes=hr.Nodes(addresses=["0.0.0.0:1", "127.0.0.1:2"]),
         )
 
 
@@ -216,5 +225,5 @@ def test_a_rate_is_a_number_of_bytes_a_second_or_a_text_that_says_it() -> None:
     assert rate_bytes(None) == 0
     assert rate_bytes("2GB/s") == rate_bytes("2GB") == rate_bytes(2 * 10**9) == 2 * 10**9
     for wrong in ("2GB/h", "fast", 0, -1, "10KB/s"):
-        with pytest.raises(hr.errors.InvalidArgumentError, match=r"Nodes\.rate"):
+        with pytest.raises(hr.errors.InvalidArgumentError, match=r"Node\.rate"):
             rate_bytes(wrong)

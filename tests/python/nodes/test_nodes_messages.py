@@ -22,7 +22,7 @@ HERE = "127.0.0.1:7071,127.0.0.1:7072"
 ELSEWHERE = "10.0.0.1:7071,10.0.0.2:7071"
 
 
-def said(nodes: hr.Nodes, kind: type[Exception] = errors.InvalidArgumentError) -> str:
+def said(nodes: hr.Node, kind: type[Exception] = errors.InvalidArgumentError) -> str:
     """The error of measuring links between two nodes."""
     with pytest.raises(kind) as raised:
         LinkProcess(LAUNCH, nodes, 1.0).end()
@@ -57,7 +57,7 @@ def test_nodes_that_cannot_measure_their_links_are_told_why(
     monkeypatch.setenv(TOKEN, "secret")
     if addresses is not None:
         monkeypatch.setenv(NODES, addresses)
-    assert said(hr.Nodes(**nodes)) == says
+    assert said(hr.Node(**nodes)) == says
 
 
 def test_a_secret_of_two_lines_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_a_secret_of_two_lines_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv(TOKEN, "one\ntwo")
     monkeypatch.setattr(links, "_arguments", lambda plan: ["--links", "127.0.0.1:0"])
     monkeypatch.setattr(links, "way_to_meet", lambda *rest: links_way(os.environ[NODES].split(",")))
-    assert said(hr.Nodes()) == f"{NODES}, {TOKEN}: must be one line each"
+    assert said(hr.Node()) == f"{NODES}, {TOKEN}: must be one line each"
 
 
 def links_way(addresses: list[str]) -> Any:
@@ -83,7 +83,7 @@ def test_a_process_of_links_that_ends_says_why(
     monkeypatch.setattr(links, "executable", lambda: str(program))
     monkeypatch.setenv(NODES, HERE)
     monkeypatch.setenv(TOKEN, "secret")
-    assert said(hr.Nodes(), errors.UnavailableError) == (
+    assert said(hr.Node(), errors.UnavailableError) == (
         "measuring links: the process ended with 3: no room; run the command again on all nodes"
     )
 
@@ -94,9 +94,9 @@ def test_an_address_that_others_cannot_reach_is_named() -> None:
     with pytest.raises(errors.InvalidArgumentError) as raised:
         _check_reachable(1, met)
     assert str(raised.value) == (
-        "nodes: node 0 listens at 127.0.0.1:7071, and node 1 is another machine, which cannot "
+        "Job.node: node 0 listens at 127.0.0.1:7071, and node 1 is another machine, which cannot "
         "reach it there: set MASTER_ADDR to a host that all nodes reach, or give each node its own "
-        "nodes=hr.Nodes(listen=...)"
+        "job=hr.Job(node=hr.Node(listen=...))"
     )
 
 
@@ -104,13 +104,12 @@ def test_a_certificate_without_its_key_is_refused(
     numbered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN, "secret")
+    node = hr.Node(
+        local_rank=0, local_world_size=1, addresses=HERE.split(","), certificate="node.pem"
+    )
+    job = hr.Job(rank=0, world_size=2, node=node)
     with pytest.raises(errors.InvalidArgumentError) as raised:
-        hr.Loader(
-            numbered, 4, transform=FLAT, sharding=hr.Sharding(rank=0, world_size=2),
-            node_process=hr.NodeProcess(local_rank=0, local_world_size=1),
-            tiers=[hr.tiers.Ram("1MiB")],
-            nodes=hr.Nodes(addresses=HERE.split(","), certificate="node.pem"),
-        )  # fmt: skip
+        hr.Loader(numbered, 4, transform=FLAT, job=job, tiers=[hr.tiers.Ram("1MiB")])
     assert str(raised.value) == (
-        "Nodes.certificate, key and authority: give all three files, or none"
+        "Node.certificate, key and authority: give all three files, or none"
     )

@@ -84,7 +84,7 @@ def test_nodes_with_equal_profiles_have_chunks_by_them(numbered: Path, tmp_path:
     profile = saved(tmp_path, storage=STORAGE, ram=1e10, disk=1e10)
     with Ranks(2, local_ranks=1) as ranks:
         ranks.ask(
-            "open_", str(numbered), nodes={"addresses": addresses(2)}, order=REDOX, batch_size=6,
+            "open_", str(numbered), node={"addresses": addresses(2)}, order=REDOX, batch_size=6,
             drop_last=True, engine={"profile": profile},
         )  # fmt: skip
         chunks = {state["order_parameters"]["block_samples"] for state in ranks.ask("state")}
@@ -106,7 +106,7 @@ def test_nodes_whose_profiles_want_other_chunks_do_not_begin(
     with Ranks(2, local_ranks=1) as ranks:
         for rank, profile in zip(ranks, profiles, strict=True):
             rank.say(
-                "open_", str(numbered), nodes={"addresses": nodes}, order=REDOX, batch_size=6,
+                "open_", str(numbered), node={"addresses": nodes}, order=REDOX, batch_size=6,
                 engine={"profile": profile},
             )  # fmt: skip
         for rank in ranks:

@@ -170,7 +170,11 @@ def check_trained(
     whole = set()
     made = "exact" if order is None else getattr(hr.orders, order[0])(**order[1])
     with hr.Loader(
-        source, GLOBAL, order=made, ids=True, fields=["label"], output="numpy", epochs=EPOCHS
+        source,
+        GLOBAL,
+        order=made,
+        output=hr.Output("numpy", ids=True, fields=["label"]),
+        epochs=EPOCHS,
     ) as loader:
         want = {
             (epoch, step + 1): [int(number) for number in batch.sample_id]

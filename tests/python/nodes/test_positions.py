@@ -22,7 +22,7 @@ def test_without_groups_each_rank_has_a_position() -> None:
 
 
 def test_a_world_that_cannot_be_divided_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"Sharding\(tensor=2, pipeline=3\): 8 ranks"):
+    with pytest.raises(InvalidArgumentError, match=r"Job\(tensor=2, pipeline=3\): 8 ranks"):
         Layout(8, tensor=2, pipeline=3)
 
 

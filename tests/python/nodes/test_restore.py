@@ -42,7 +42,7 @@ class Job:
         self.ranks.ask(
             "open_", self._source, raw=True, batch_size=GLOBAL // self._nodes, order=order,
             epochs=EPOCHS, ram="64KiB", engine={"prefetch": 2},
-            nodes={"addresses": addresses(self._nodes)},
+            node={"addresses": addresses(self._nodes)},
         )  # fmt: skip
         if state is not None:
             self.ranks.ask("load", state)
@@ -81,7 +81,11 @@ def one_node(numbered: Path) -> dict[str, list[list[int]]]:
     found = {}
     for order in ORDERS:
         with hr.Loader(
-            numbered, GLOBAL, order=order, fields=["label"], ids=True, output="numpy", epochs=EPOCHS
+            numbered,
+            GLOBAL,
+            order=order,
+            output=hr.Output("numpy", fields=["label"], ids=True),
+            epochs=EPOCHS,
         ) as loader:
             found[order] = [
                 sorted(number for number, _ in batch_digests(batch))

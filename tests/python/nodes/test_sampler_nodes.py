@@ -28,7 +28,7 @@ def test_ranks_of_a_node_process_and_nodes_that_send_each_other_samples(
     """Where nodes read their own disks, a rank's samples depend on how many share its engine."""
     arguments: dict[str, Any] = {"batch_size": 4, "order": order, "seed": 3}
     if nodes > 1:
-        arguments["nodes"] = {"addresses": addresses(nodes)}
+        arguments["node"] = {"addresses": addresses(nodes)}
     with Ranks(4, local_ranks=4 // nodes, server="torch ranks") as ranks:
         ranks.ask("open_", str(numbered), **arguments)
         planned = ranks.ask("planned")

@@ -53,7 +53,7 @@ def run(sized: Sized, order: str, ram: int) -> tuple[list[int], dict[str, int]]:
         ranks.ask(
             "open_", str(sized.path), raw=True, batch_size=BATCH, order=order, epochs=EPOCHS,
             ram=ram, engine={"prefetch": 1},
-            nodes={"addresses": addresses(NODES), "answer_timeout": 600},
+            node={"addresses": addresses(NODES), "answer_timeout": 600},
         )  # fmt: skip
         for _ in range(EPOCHS):
             delivered = [

@@ -171,11 +171,12 @@ class Worker:
         from loader_data import FLAT
 
         self.loader = hr.Loader(
-            source, 4, transform=FLAT, ids=True, output="numpy", order="exact", epochs=3,
-            sharding=hr.Sharding(rank=rank, world_size=ranks),
-            node_process=headrace.ray.node_process(), tiers=[hr.tiers.Ram("16MiB")],
-            nodes=hr.Nodes(addresses=addresses) if addresses else None,
-            engine=hr.Engine(prefetch=2),
+            source, 4, transform=FLAT, output=hr.Output("numpy", ids=True), order="exact",
+            epochs=3, tiers=[hr.tiers.Ram("16MiB")], engine=hr.EngineOptions(prefetch=2),
+            job=hr.Job(
+                rank=rank, world_size=ranks,
+                node=headrace.ray.node_process(addresses=addresses or None),
+            ),
         )  # fmt: skip
         if state is not None:
             self.loader.load_state_dict(state)
@@ -275,9 +276,9 @@ def train_alone(told: dict[str, Any]) -> None:
 
     own = told["process"] == "own"  # A process that ends with the workers.
     with hr.Loader(
-        told["source"], 4, transform=FLAT, ids=True, epochs=2, tiers=[hr.tiers.Ram("16MiB")],
-        node_process=hr.NodeProcess() if own else headrace.ray.node_process(),
-        nodes=hr.Nodes(open_network=True), engine=hr.Engine(prefetch=2),
+        told["source"], 4, transform=FLAT, output=hr.Output(ids=True), epochs=2,
+        tiers=[hr.tiers.Ram("16MiB")], engine=hr.EngineOptions(prefetch=2),
+        job=hr.Job(node=(hr.Node if own else headrace.ray.node_process)(open_network=True)),
     ) as loader:  # fmt: skip
         epochs = [[payload_ids(batch) for batch in loader] for _ in range(2)]
         torch.distributed.barrier()  # Both have read.

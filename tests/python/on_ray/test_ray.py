@@ -264,7 +264,9 @@ def loaders(on_ray: OnRay, source: Path) -> Iterator[Loaders]:
 
 def global_batches(source: Path, epochs: int) -> list[list[set[int]]]:
     """Of one process, by epoch; the last one of an epoch is not full."""
-    with hr.Loader(source, 12, order="exact", fields=["label"], ids=True, output="numpy") as one:
+    with hr.Loader(
+        source, 12, order="exact", output=hr.Output("numpy", fields=["label"], ids=True)
+    ) as one:
         return [[{int(i) for i in batch.sample_id} for batch in one] for _ in range(epochs)]
 
 
@@ -374,7 +376,7 @@ def test_workers_of_ray_train_meet_through_its_store(
         if process != "own":
             on_ray.ask("stop_nodes")
     ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
-    with hr.Loader(source, 8, fields=["label"], ids=True, output="numpy") as one:
+    with hr.Loader(source, 8, output=hr.Output("numpy", fields=["label"], ids=True)) as one:
         wanted = [[set(batch.sample_id.tolist()) for batch in one] for _ in range(2)]
     for epoch, batches in enumerate(wanted):
         of_ranks = zip(*(rank["epochs"][epoch] for rank in ranks), strict=True)

@@ -147,8 +147,8 @@ def test_ranks_share_the_batches_of_the_job(numbered: Path, jobs: list[Job]) -> 
         whole = epoch_ids(loader)
     shares = []
     for rank in range(4):
-        sharding = hr.Sharding(rank=rank, world_size=4)
-        job = Job(numbered, 16, 1, "uniform", True, sharding=sharding)
+        share = hr.Job(rank=rank, world_size=4)
+        job = Job(numbered, 16, 1, "uniform", True, job=share)
         assert (job.get_node_id(), job.get_no_nodes(), job.get_batch_size()) == (rank, 4, 16)
         dataloader = NoPFSDataLoader(NoPFSImageFolder(numbered, job, transform=to_tensor))
         shares.append(ids_of(dataloader))
@@ -157,7 +157,7 @@ def test_ranks_share_the_batches_of_the_job(numbered: Path, jobs: list[Job]) -> 
         sorted(functools.reduce(operator.iadd, step, [])) for step in zip(*shares, strict=True)
     ] == [sorted(step) for step in whole]
     with pytest.raises(errors.InvalidArgumentError, match="batch_size: got 10, of all 4 ranks"):
-        Job(numbered, 10, 1, "uniform", True, sharding=hr.Sharding(rank=0, world_size=4))
+        Job(numbered, 10, 1, "uniform", True, job=hr.Job(rank=0, world_size=4))
 
 
 def test_tiers_are_filled_as_in_nopfs(numbered: Path, jobs: list[Job]) -> None:
@@ -180,7 +180,7 @@ def test_a_state_continues_the_job(numbered: Path, jobs: list[Job]) -> None:
 
 
 def test_collate_labels_and_targets_are_the_user_s(numbered: Path, jobs: list[Job]) -> None:
-    with hr.Loader(numbered, 16, fields=["label"]) as loader:
+    with hr.Loader(numbered, 16, output=hr.Output(fields=["label"])) as loader:
         labels = [batch.label.tolist() for batch in loader]
 
     def loader_of(**arguments: Any) -> NoPFSDataLoader:

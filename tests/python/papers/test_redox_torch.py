@@ -31,7 +31,11 @@ ORDERS = {
 
 
 def make(source: Any, order: str = "redox", **arguments: Any) -> hr.Loader:
-    given: dict[str, Any] = {"transform": FLAT, "seed": 3, "ids": True} | arguments
+    given: dict[str, Any] = {
+        "transform": FLAT,
+        "seed": 3,
+        "output": hr.Output(ids=True),
+    } | arguments
     return hr.Loader(source, given.pop("batch_size", 16), order=ORDERS[order], **given)
 
 
@@ -179,8 +183,8 @@ def test_a_state_of_other_ranks_goes_on(numbered: Path) -> None:
         state = sampler.state_dict(2)
     shares = []
     for rank in range(2):
-        sharding = hr.Sharding(rank=rank, world_size=2)
-        with make(numbered, "exact", sharding=sharding, **arguments) as loader:
+        job = hr.Job(rank=rank, world_size=2)
+        with make(numbered, "exact", job=job, **arguments) as loader:
             fetcher = RedoxFetcher(loader)
             fetcher.sampler.load_state_dict(state)
             shares.append(epoch_ids(fetched(fetcher)))
@@ -193,7 +197,7 @@ def test_a_state_of_other_ranks_goes_on(numbered: Path) -> None:
 def test_ranks_divide_the_epoch(numbered: Path, order: str) -> None:
     seen = []
     for rank in range(2):
-        place: dict[str, Any] = {"sharding": hr.Sharding(rank=rank, world_size=2)}
+        place: dict[str, Any] = {"job": hr.Job(rank=rank, world_size=2)}
         with make(numbered, order, **place) as loader:
             expected = epoch_ids(loader)
         with make(numbered, order, **place) as loader:
@@ -209,7 +213,7 @@ def test_ranks_divide_the_epoch(numbered: Path, order: str) -> None:
 def test_the_engine_may_be_a_node_process(numbered: Path, order: str) -> None:
     with make(numbered, order) as loader:
         expected = epoch_ids(loader)
-    with make(numbered, order, node_process=hr.NodeProcess()) as loader:
+    with make(numbered, order, job=hr.Job(node=hr.Node())) as loader:
         fetcher = RedoxFetcher(loader)
         assert of(numbers(RedoxSampler(loader))) == expected
         assert epoch_ids(fetched(fetcher)) == expected
@@ -247,7 +251,7 @@ def test_an_error_of_a_transform_comes_in_its_place(numbered: Path) -> None:
 
 
 def test_a_transform_draws_what_it_does_in_the_loader(numbered: Path) -> None:
-    with make(numbered, transform=drawn, ids=False, workers=0) as loader:
+    with make(numbered, transform=drawn, output="auto", workers=0) as loader:
         expected = [[part.tolist() for part in batch] for batch in loader]
     with make(numbered) as loader:
         fetcher = RedoxFetcher(loader, drawn)
@@ -379,7 +383,7 @@ def test_a_loader_that_is_moved_beside_its_sampler_is_found_out(numbered: Path) 
 
 def test_arguments_that_can_not_be(numbered: Path) -> None:
     with (
-        make(numbered, transform=number_and_pixel, ids=False, workers=0) as loader,
+        make(numbered, transform=number_and_pixel, output="auto", workers=0) as loader,
         pytest.raises(errors.InvalidArgumentError, match="give the transform here"),
     ):
         RedoxFetcher(loader)

@@ -22,9 +22,15 @@ def profile(folder: Path, enough: int, name: str = "machine") -> Path:
 
 
 def loader(source: Path, machine: Path | None, order: str | hr.orders.Order) -> hr.Loader:
-    engine = hr.Engine(profile=machine)
+    engine = hr.EngineOptions(profile=machine)
     return hr.Loader(
-        source, 10, order=order, seed=3, transform=FLAT, ids=True, output="numpy", engine=engine
+        source,
+        10,
+        order=order,
+        seed=3,
+        transform=FLAT,
+        output=hr.Output("numpy", ids=True),
+        engine=engine,
     )
 
 

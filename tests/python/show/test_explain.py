@@ -100,9 +100,8 @@ def test_ranks_tiers_and_workers_are_told(numbered: Path) -> None:
     with hr.Loader(
         numbered,
         8,
-        sharding=hr.Sharding(rank=1, world_size=3),
-        tiers=[hr.tiers.Ram("20KB")],
-        cache=hr.Cache(placement="lru"),
+        job=hr.Job(rank=1, world_size=3),
+        tiers=hr.Cache([hr.tiers.Ram("20KB")], placement="lru"),
         transform=plain,
         workers=hr.Workers(1, start="fork"),
     ) as loader:

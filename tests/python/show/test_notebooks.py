@@ -45,7 +45,7 @@ def test_names_are_text_whatever_they_are(tmp_path: Path, name: str) -> None:
     root = write_numbered(tmp_path / name)
     (root / "class0").rename(root / name)
     dataset = hr.open(root)
-    with hr.Loader(dataset, 16, transform=FLAT, ids=True) as loader:
+    with hr.Loader(dataset, 16, transform=FLAT, output=hr.Output(ids=True)) as loader:
         batch = next(iter(loader))
         for shown in (dataset, loader, loader.stats(), loader.explain(), hr.show(dataset)):
             made = page(shown)
@@ -84,7 +84,7 @@ def test_a_loader_tells_where_it_is_and_closed_one_is_text(numbered: Path) -> No
 
 
 def test_a_rank_and_a_sampler_are_told(numbered: Path) -> None:
-    with hr.Loader(numbered, 8, sharding=hr.Sharding(rank=1, world_size=4)) as loader:
+    with hr.Loader(numbered, 8, job=hr.Job(rank=1, world_size=4)) as loader:
         shown = page(loader)
         assert shown.texts[shown.texts.index("rank") + 1] == "1 of 4"
     with hr.Loader(numbered, 8, sampler=[3, 1, 4]) as loader:
@@ -168,7 +168,7 @@ def test_of_a_sampler_without_a_length_the_iteration_knows_it(numbered: Path) ->
         def __iter__(self) -> Any:
             return iter(range(10))
 
-    with hr.Loader(numbered, 4, sampler=Endless(), fields=["label"]) as loader:
+    with hr.Loader(numbered, 4, sampler=Endless(), output=hr.Output(fields=["label"])) as loader:
         with pytest.raises(TypeError, match="has no len"):
             len(loader)
         taken = iter(loader)
@@ -201,7 +201,7 @@ def shown(batches):
         return progress.n, progress.total
 
 sys.stderr = open("/dev/null", "w")
-with hr.Loader(sys.argv[1], 16, fields=["label"]) as loader:
+with hr.Loader(sys.argv[1], 16, output=hr.Output(fields=["label"])) as loader:
     print(*shown(loader))
     for taken, _ in enumerate(loader, 1):
         if taken == 3:

@@ -33,7 +33,7 @@ def page(look: Any) -> Page:
 
 def test_pictures_are_those_of_the_batch(numbered: Path) -> None:
     dataset = hr.open(numbered)
-    with hr.Loader(dataset, 20, transform=FLAT, ids=True, seed=2) as loader:
+    with hr.Loader(dataset, 20, transform=FLAT, output=hr.Output(ids=True), seed=2) as loader:
         batch = next(iter(loader))
     look = page(hr.show(batch, classes=dataset.classes, samples=5))
     assert len(look.images) == 5
@@ -46,7 +46,9 @@ def test_pictures_are_those_of_the_batch(numbered: Path) -> None:
 
 
 def test_a_table_says_what_a_batch_holds(numbered: Path) -> None:
-    with hr.Loader(numbered, 6, transform=FLAT, ids=True, shuffle=False) as loader:
+    with hr.Loader(
+        numbered, 6, transform=FLAT, output=hr.Output(ids=True), shuffle=False
+    ) as loader:
         batch = next(iter(loader))
     assert str(hr.show(batch)).splitlines() == [
         "a batch of 6 samples",

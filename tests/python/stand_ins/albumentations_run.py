@@ -25,7 +25,7 @@ def main(packages: str, folder: str) -> dict[str, Any]:
         options: dict[str, Any] = {"workers": hr.Workers(workers, start=start), "output": "numpy"}
         with hr.Loader(folder, 10, transform=drawn, **options) as loader:
             found["changed"].append([batch.image.tolist() for batch in loader])
-    options = {"workers": 0, "output": "numpy", "ids": True}
+    options = {"workers": 0, "output": hr.Output("numpy", ids=True)}
     with hr.Loader(folder, 10, transform=kept, **options) as loader:
         batches = list(loader)
     images = np.concatenate([batch.image for batch in batches])

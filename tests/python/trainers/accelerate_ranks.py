@@ -23,7 +23,7 @@ from headrace.torch import DeviceBatches, TrainerLoader
 
 data, folder = Path(sys.argv[1]), Path(sys.argv[2])
 accelerator = Accelerator(cpu=True)
-ALL = hr.Sharding(rank=0, world_size=1)
+ALL = hr.Job(rank=0, world_size=1)
 
 
 def loader(**arguments: Any) -> hr.Loader:
@@ -190,7 +190,7 @@ cases: dict[str, Callable[[], Any]] = {
     "prepared loader, workers": with_workers,
     "prepared loader, itself": lambda: ids(accelerator.prepare_data_loader(wrapped())),
     "prepared sampler": lambda: ids(accelerator.prepare(wrapped(loader(sampler=divided())))),
-    "prepared, all samples": lambda: ids(wrapped(loader(sharding=ALL))),
+    "prepared, all samples": lambda: ids(wrapped(loader(job=ALL))),
     "prepared, sampler of all": lambda: ids(wrapped(loader(sampler=range(COUNT)))),
     "prepared, not wrapped": lambda: ids(accelerator.prepare(loader())),
     "prepared loader, not wrapped": lambda: ids(accelerator.prepare_data_loader(loader())),

@@ -28,7 +28,8 @@ EPOCHS = 2
 
 
 def loader(**more: Any) -> hr.Loader:
-    output = {"tensorflow": "numpy"}.get(framework, framework)
+    arrays: Any = {"tensorflow": "numpy"}.get(framework, framework)
+    output = hr.Output(arrays, ids=more.pop("ids", False))
     return hr.Loader(data, 10, seed=1, output=output, **({"transform": FLAT} | more))
 
 

@@ -166,7 +166,7 @@ def test_named_tuples_are_no_inputs_of_a_trainer(
     TrainerLoader(made(numbered)).close()
     monkeypatch.setitem(sys.modules, "transformers.trainer", types.ModuleType("trainer"))
     fields = {"pixel_values": "image", "labels": "label"}
-    TrainerLoader(made(numbered, fields=fields)).close()
+    TrainerLoader(made(numbered, output=hr.Output(fields=fields))).close()
     assert [str(each.message) for each in recwarn if "TrainerLoader" in str(each.message)] == []
     with pytest.warns(RuntimeWarning) as said:
         TrainerLoader(made(numbered)).close()

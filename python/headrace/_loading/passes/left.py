@@ -15,7 +15,7 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 def states_of(source: Any) -> list[Any]:
     """The states of the generators that the samplers have."""
-    return [state_of(each) for each in generators_of(source)]
+    return [state_of(generator) for generator in generators_of(source)]
 
 
 def go_back(
@@ -52,14 +52,14 @@ def _same(left: Sequence[Any], right: Sequence[Any]) -> bool:
 
 def saved(states: Sequence[Any]) -> list[str]:
     """States of torch's generators as text, for a loader's state."""
-    return [base64.b64encode(each.numpy().tobytes()).decode() for each in states]
+    return [base64.b64encode(state.numpy().tobytes()).decode() for state in states]
 
 
 def check_saved(states: Any) -> None:
     """Raises InvalidArgumentError if `saved` did not give this."""
     with contextlib.suppress(ValueError):
         if isinstance(states, list) and all(
-            isinstance(each, str) and base64.b64decode(each, validate=True) for each in states
+            isinstance(text, str) and base64.b64decode(text, validate=True) for text in states
         ):
             return
     raise InvalidArgumentError(
@@ -73,15 +73,15 @@ def restore(source: Any, states: Sequence[str]) -> None:
 
     Raises: FailedPreconditionError if the samplers have another number of them.
     """
-    found = generators_of(source)
-    if len(found) != len(states):
+    generators = generators_of(source)
+    if len(generators) != len(states):
         raise FailedPreconditionError(
             f"state: saved with a sampler that has {len(states)} generators, restored with one "
-            f"that has {len(found)}: build it as before, "
+            f"that has {len(generators)}: build it as before, "
             "with generator=torch.Generator().manual_seed(seed)"
         )
     import torch
 
-    for generator, state in zip(found, states, strict=True):
+    for generator, state in zip(generators, states, strict=True):
         data = bytearray(base64.b64decode(state))
         set_state(generator, torch.frombuffer(data, dtype=torch.uint8))

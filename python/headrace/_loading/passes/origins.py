@@ -29,33 +29,33 @@ def layers(source: Any) -> Iterator[Any]:
 
 def teller(source: Any) -> Callable[[int], object] | None:
     """The `set_epoch` of the sampler, or of the first that it wraps which has one."""
-    found = (getattr(each, "set_epoch", None) for each in layers(source))
-    return next((each for each in found if callable(each)), None)
+    setters = (getattr(sampler, "set_epoch", None) for sampler in layers(source))
+    return next((setter for setter in setters if callable(setter)), None)
 
 
 def epoch_of(source: Any) -> int | None:
     """The sampler's own epoch, if it has `set_epoch` and `epoch` (DistributedSampler)."""
     if teller(source) is None:
         return None
-    found = (whole(getattr(each, "epoch", None)) for each in layers(source))
-    return next((each for each in found if each is not None), None)
+    epochs = (whole(getattr(sampler, "epoch", None)) for sampler in layers(source))
+    return next((epoch for epoch in epochs if epoch is not None), None)
 
 
 def generators_of(source: Any, *others: Any) -> list[Any]:
     """The generators of torch and NumPy that the samplers have as attributes, after `others`; each
     once."""
-    found: list[Any] = list(others)
-    for each in layers(source):
-        for value in list(getattr(each, "__dict__", {}).values()):
-            if _is_generator(value) and all(value is not known for known in found):
-                found.append(value)
-    return found
+    generators: list[Any] = list(others)
+    for sampler in layers(source):
+        for value in list(getattr(sampler, "__dict__", {}).values()):
+            if _is_generator(value) and all(value is not known for known in generators):
+                generators.append(value)
+    return generators
 
 
-def has_state(each: Any) -> bool:
+def has_state(sampler: Any) -> bool:
     """Whether it has ``state_dict`` without arguments, and ``load_state_dict``."""
-    asked = getattr(each, "state_dict", None)
-    if not callable(asked) or not callable(getattr(each, "load_state_dict", None)):
+    asked = getattr(sampler, "state_dict", None)
+    if not callable(asked) or not callable(getattr(sampler, "load_state_dict", None)):
         return False
     try:
         signature = inspect.signature(asked)
@@ -70,7 +70,7 @@ def has_state(each: Any) -> bool:
 
 def is_torchs(source: Any, *others: type[Any]) -> bool:
     """Whether the sampler and those that it wraps are of torch's classes, lists, or `others`."""
-    kinds = [type(each) for each in layers(source)]
+    kinds = [type(sampler) for sampler in layers(source)]
     return all(kind.__module__.startswith(_TORCHS) or kind in (*_LISTS, *others) for kind in kinds)
 
 
@@ -81,8 +81,8 @@ def stateful(source: Any) -> Any:
 
 def sampler_state(source: Any) -> Any:
     """What its ``state_dict`` gives now; None if it has none."""
-    found = stateful(source)
-    return None if found is None else found.state_dict()
+    sampler = stateful(source)
+    return None if sampler is None else sampler.state_dict()
 
 
 class Origin(NamedTuple):
@@ -118,10 +118,10 @@ class Origin(NamedTuple):
 
 def origin_of(source: Any) -> Origin:
     """What the next pass of this sampler depends on."""
-    found = [(each, state_of(each)) for each in generators_of(source)]
+    generators = [(generator, state_of(generator)) for generator in generators_of(source)]
     torch = sys.modules.get("torch")
     shared = torch.get_rng_state() if torch is not None else None
-    return Origin(sampler_state(source), found, shared)
+    return Origin(sampler_state(source), generators, shared)
 
 
 def _is_generator(value: Any) -> bool:

@@ -89,7 +89,9 @@ def test_class_folders_of_sounds_open(depth: str, tmp_path: Path) -> None:
         assert rate == 8000
         assert np.allclose(frames, number * 1000 / 32768)
     whole = hr.audio.whole(8000)
-    with hr.Loader(dataset, 9, shuffle=False, transform=whole, ragged="list") as loader:
+    with hr.Loader(
+        dataset, 9, shuffle=False, transform=whole, output=hr.Output(ragged="list")
+    ) as loader:
         (batch,) = loader
         assert [len(each) for each in batch.audio] == [30, 31, 32] * 3
 

@@ -28,10 +28,9 @@ def sounds(folder: Path, channels: int, rate: int) -> Path:
 
 
 def batch(folder: Path, transform: Any) -> list[Any]:
-    options: dict[str, Any] = {"shuffle": False, "output": "numpy"}
-    if transform.seconds is None:
-        options["ragged"] = "list"
-    with hr.Loader(folder, 3, transform={"audio": transform}, **options) as loader:
+    with hr.Loader(
+        folder, 3, transform={"audio": transform}, shuffle=False, output="numpy"
+    ) as loader:
         (found,) = (list(each[0]) for each in loader)
     return found
 

@@ -62,7 +62,7 @@ def check(path: Path, name: str, wanted: Array, row: Any = None) -> hr.Dataset:
         assert plain(mine[name]) == plain(np.ascontiguousarray(theirs))
     if wanted.shape[1:] != (2, 3):
         return dataset  # A reader of row groups takes long to start.
-    with loader_of(dataset, "exact", ids=True) as loader:
+    with loader_of(dataset, "exact", output=hr.Output("numpy", ids=True)) as loader:
         for batch in loader:
             for number, mine in zip(batch.sample_id, getattr(batch, name), strict=True):
                 assert plain(mine) == plain(np.ascontiguousarray(wanted[int(number)]))

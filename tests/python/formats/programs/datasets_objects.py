@@ -236,7 +236,7 @@ def loaders(ds: Dataset) -> dict[str, Any]:
     def distributed() -> Any:
         return DistributedSampler(chosen, num_replicas=3, rank=1, shuffle=True, seed=4)
 
-    with hr.Loader(chosen, 8, shuffle=False, node_process=hr.NodeProcess()) as loader:
+    with hr.Loader(chosen, 8, shuffle=False, job=hr.Job(node=hr.Node())) as loader:
         node = [(batch.id.tolist(), batch.text) for batch in loader]
     wanted = [(batch["id"], batch["text"]) for batch in chosen.iter(8)]
     return {

@@ -87,11 +87,9 @@ def check_rows(case: Case, rows: Rows) -> None:
 
 def batches(dataset: hr.Dataset) -> Iterator[list[Any]]:
     """The fields of each batch, in sequence."""
-    options: dict[str, Any] = {"shuffle": False, "order": "exact", "output": "numpy"}
-    if "list" in map(dataset.kind, dataset.fields):
-        options["ragged"] = "list"
     names = {f"field {number}": name for number, name in enumerate(dataset.fields)}
-    with hr.Loader(dataset, 3, fields=names, **options) as loader:
+    output = hr.Output("numpy", fields=names)
+    with hr.Loader(dataset, 3, shuffle=False, order="exact", output=output) as loader:
         for batch in loader:
             yield [batch[name] for name in names]
 

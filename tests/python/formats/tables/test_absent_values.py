@@ -256,7 +256,9 @@ def test_orders_tiers_resumes_and_workers(tmp_path: Path) -> None:
 def test_a_table_of_text_alone_trains(tmp_path: Path) -> None:
     rows = [{"text": f"row {i}", "n": i if i % 4 else None} for i in range(ROWS)]
     path = write(tmp_path / "a.jsonl", rows)
-    with hr.Loader(hr.open(path, format=Manifest(optional=("n",))), 5, ids=True) as loader:
+    with hr.Loader(
+        hr.open(path, format=Manifest(optional=("n",))), 5, output=hr.Output(ids=True)
+    ) as loader:
         seen = {}
         for batch in loader:
             for number, text, n, valid in zip(

@@ -70,11 +70,13 @@ FORMATS = {
 @pytest.mark.parametrize("name", FORMATS)
 def test_it_is_refused_by_name_in_every_format(tmp_path: Path, name: str) -> None:
     path = FORMATS[name](tmp_path)
-    with pytest.raises(errors.InvalidArgumentError, match=r"ids=True: .* field 'sample_id'") as e:
-        hr.Loader(path, 2, ids=True)
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"Output\(ids=True\): .* field 'sample_id'"
+    ) as e:
+        hr.Loader(path, 2, output=hr.Output(ids=True))
     assert str(path) in str(e.value)
-    assert "fields=('x',), or give ids=False" in str(e.value)
-    with hr.Loader(path, 6, ids=True, fields=("x",)) as loader:
+    assert "Output(fields=('x',), ids=True), or leave ids out" in str(e.value)
+    with hr.Loader(path, 6, output=hr.Output(ids=True, fields=("x",))) as loader:
         (batch,) = loader
         assert sorted(batch.sample_id.tolist()) == list(range(6))
     with hr.Loader(path, 6, shuffle=False) as loader:
@@ -95,14 +97,18 @@ def renamed(sample: hr.Sample) -> dict[str, Any]:
 def test_a_transform_of_python(tmp_path: Path, workers: int) -> None:
     path = npz(tmp_path)
     with (
-        hr.Loader(path, 2, ids=True, transform=as_dict, workers=workers) as loader,
+        hr.Loader(
+            path, 2, output=hr.Output(ids=True), transform=as_dict, workers=workers
+        ) as loader,
         pytest.raises(errors.InvalidArgumentError, match="the transform's dict has 'sample_id'"),
     ):
         next(iter(loader))
     with hr.Loader(path, 6, transform=as_dict, workers=workers) as loader:
         (batch,) = loader
         assert [VALUES[i] for i in batch["number"].tolist()] == batch["sample_id"].tolist()
-    with hr.Loader(path, 6, ids=True, transform=renamed, workers=workers) as loader:
+    with hr.Loader(
+        path, 6, output=hr.Output(ids=True), transform=renamed, workers=workers
+    ) as loader:
         (batch,) = loader
         assert [VALUES[i] for i in batch["sample_id"].tolist()] == batch["own"].tolist()
 
@@ -111,7 +117,9 @@ def test_through_torchs_dataloader(tmp_path: Path) -> None:
     path = npz(tmp_path)
     for with_ids in (False, True):
         fields = ("x",) if with_ids else None
-        with hr.Loader(path, 2, ids=with_ids, fields=fields, shuffle=False) as loader:
+        with hr.Loader(
+            path, 2, output=hr.Output(ids=with_ids, fields=fields), shuffle=False
+        ) as loader:
             samples = RedoxFetcher(loader)
             batches = list(torch.utils.data.DataLoader(samples, batch_sampler=samples.sampler))
             found = [int(n) for batch in batches for n in batch.sample_id]
@@ -121,5 +129,5 @@ def test_through_torchs_dataloader(tmp_path: Path) -> None:
 def test_a_field_alone_has_no_other_to_take(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"sample_id": 1}\n')
-    with pytest.raises(errors.InvalidArgumentError, match="in a batch; give ids=False"):
-        hr.Loader(path, 1, ids=True)
+    with pytest.raises(errors.InvalidArgumentError, match="in a batch; leave ids out"):
+        hr.Loader(path, 1, output=hr.Output(ids=True))

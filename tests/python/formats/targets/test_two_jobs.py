@@ -35,7 +35,7 @@ def progress(found):
 print("ready", flush=True)
 sys.stdin.readline()
 dataset = hr.open(sys.argv[1], format=row, progress=progress if stops else None)
-options = {"order": "exact", "seed": 1, "ids": True, "memory": "64MiB", "output": "numpy"}
+options = {"order": "exact", "seed": 1, "output": hr.Output("numpy", ids=True), "memory": "64MiB"}
 with hr.Loader(dataset, 5, **options) as loader:
     ids = [int(number) for batch in loader for number in batch.sample_id]
 print(json.dumps([dataset.fingerprint, len(dataset), ids]), flush=True)
