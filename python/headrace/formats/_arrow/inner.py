@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from headrace.formats._arrow.chunk import Chunk
 from headrace.formats._arrow.parts import Extents, Inner, Part, Ragged, Rows
 from headrace.formats._arrow.readers import Reader, entries, innermost
+from headrace.formats._arrow_types.fields import Offsets
 from headrace.formats._files.nested import LENGTH_MAX, LENGTHS_DTYPE
-
-Offsets = Literal["int32", "int64"]
 
 
 @dataclass(frozen=True, kw_only=True)

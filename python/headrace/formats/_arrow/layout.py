@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._arrow.inner import InnerLists, Offsets
+from headrace.formats._arrow.inner import InnerLists
 from headrace.formats._arrow.readers import (
     Binary,
     Dictionary,
@@ -24,12 +24,24 @@ from headrace.formats._arrow.readers import (
     Views,
 )
 from headrace.formats._arrow.tables import reading
+from headrace.formats._arrow_types.fields import (
+    ARROW_FILE,
+    ArrowField,
+    MediaParts,
+    NoField,
+    Offsets,
+    bytes_of,
+    field_of,
+    field_of_lists,
+    number_of,
+    offsets_of,
+    storage_of,
+)
+from headrace.formats._arrow_types.tensors import tensor_of, tensor_of_feature
 from headrace.formats._base.builder import Builder
-from headrace.formats._base.field import Kind
 from headrace.formats._base.format import Format
 from headrace.formats._base.sounds import check_sounds
 from headrace.formats._fields.column_names import check_column_names
-from headrace.formats._parquet.tensors import IN_ORDER, Tensor, permutation_of, tensor_of
 from headrace.formats._tables.absent import (
     NOT_GIVEN,
     check_absent,
@@ -40,20 +52,6 @@ from headrace.formats._tables.absent import (
 )
 
 _METADATA = b"huggingface"
-_NUMBERS = {
-    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32)},
-    "int64": "int64",
-    "halffloat": "float16",
-    "float": "float32",
-    "double": "float64",
-    "bool": "bool",
-    "uint64": "uint64",
-    "date32[day]": "int32",
-    "date64[ms]": "int64",
-}
-_TIMES = ("timestamp[", "time64[", "duration[")
-_ARRAYS = ("Array2D", "Array3D", "Array4D", "Array5D")
-_CAST = "cast it to float64 or int64"
 
 Feature = Any
 """A feature as JSON: {"_type": "Value", "dtype": "int64"}; None if unknown."""
@@ -118,40 +116,41 @@ def leaves_of(
     schema: Any, features: Feature, columns: Sequence[str] | None, what: str
 ) -> list[Leaf]:
     """The fields of a table, or those that `columns` name, in that order."""
-    found: list[Leaf] = []
+    leaves: list[Leaf] = []
     with reading(what, "its columns"):
         for field in schema:
-            of = features.get(field.name) if isinstance(features, dict) else None
-            tensor = tensor_of(field, of)
+            feature = features.get(field.name) if isinstance(features, dict) else None
+            tensor = tensor_of(field, feature)
             if tensor is None:
-                found.extend(_leaves(field.name, field.name, (), field.type, of))
+                leaves.extend(_leaves(field.name, field.name, (), field.type, feature))
             else:
-                reader = _nested(_storage(field.type), tensor)
-                found.append(Leaf(field.name, field.name, (), reader))
-    names = [each.name for each in found]
+                reader = _reader(field_of_lists(field.type, tensor, ARROW_FILE))
+                leaves.append(Leaf(field.name, field.name, (), reader))
+    names = [leaf.name for leaf in leaves]
     if not names:
         raise InvalidArgumentError(f"indexing {what}: it has no columns; open files that have some")
     if columns is not None:
-        found = [leaf for name in columns for leaf in _named(found, name, what)]
-    check_column_names(what, [each.name for each in found], names, "HuggingFace")
-    for leaf in found:
+        leaves = [leaf for column in columns for leaf in _of_column(leaves, column, what)]
+    check_column_names(what, [leaf.name for leaf in leaves], names, "HuggingFace")
+    for leaf in leaves:
         if isinstance(leaf.reader, str):
-            good = ", ".join(repr(e.name) for e in found if not isinstance(e.reader, str))
+            fitting = [other.name for other in leaves if not isinstance(other.reader, str)]
             raise InvalidArgumentError(
                 f"indexing {what}: column {leaf.name!r}: {leaf.reader}, or leave it out: "
-                f"columns=({good or '...'},)"
+                f"columns=({', '.join(map(repr, fitting)) or '...'},)"
             )
-    return found
+    return leaves
 
 
-def _named(leaves: list[Leaf], name: str, what: str) -> list[Leaf]:
-    found = [each for each in leaves if each.name == name or each.name.startswith(name + ".")]
-    if not found:
+def _of_column(leaves: list[Leaf], column: str, what: str) -> list[Leaf]:
+    """The fields that a name of `columns` means: one, or the parts of a struct."""
+    chosen = [leaf for leaf in leaves if leaf.name == column or leaf.name.startswith(column + ".")]
+    if not chosen:
         raise InvalidArgumentError(
-            f"indexing {what}: columns: got {name!r}; there are "
-            f"{', '.join(each.name for each in leaves)}"
+            f"indexing {what}: columns: got {column!r}; there are "
+            f"{', '.join(leaf.name for leaf in leaves)}"
         )
-    return found
+    return chosen
 
 
 def with_sounds(leaves: Sequence[Leaf], sounds: Sequence[str], what: str) -> list[Leaf]:
@@ -256,202 +255,97 @@ def _leaves(
 ) -> Iterator[Leaf]:
     import pyarrow as pa
 
-    stored = _storage(type)
+    stored = storage_of(type)
     if not pa.types.is_struct(stored):
-        yield Leaf(name, column, inside, _reader(type, feature), _classes(feature))
+        field = field_of(type, ARROW_FILE, tensor_of_feature(feature))
+        yield Leaf(name, column, inside, _reader(field, feature), _classes(feature))
         return
-    media = _media(stored, feature)
-    if media is not None:
-        yield Leaf(name, column, inside, media)
+    media = field_of(stored, ARROW_FILE)
+    if isinstance(media, ArrowField):
+        yield Leaf(name, column, inside, _reader(media, feature))
         return
     if stored.num_fields == 0:
         yield Leaf(name, column, inside, "a struct without parts; fill it")
     for number in range(stored.num_fields):
         part = stored.field(number)
-        of = feature.get(part.name) if isinstance(feature, dict) else None
-        yield from _leaves(f"{name}.{part.name}", column, (*inside, number), part.type, of)
+        of_part = feature.get(part.name) if isinstance(feature, dict) else None
+        yield from _leaves(f"{name}.{part.name}", column, (*inside, number), part.type, of_part)
 
 
-def _media(type: Any, feature: Feature) -> Media | None:
-    """The reader of a struct of bytes and path."""
-    names = {type.field(number).name: number for number in range(type.num_fields)}
-    if names.keys() != {"bytes", "path"} or type.num_fields != 2:
-        return None
-    parts = [_reader(type.field(names[each]).type, None) for each in ("bytes", "path")]
-    content, paths = parts
-    if not isinstance(content, Binary) or not isinstance(paths, Binary):
-        return None
-    kind: Kind = "image" if _kind_of(feature) == "Image" else "bytes"
-    return Media(kind=kind, content=content, paths=paths, places=(names["bytes"], names["path"]))
-
-
-def _reader(type: Any, feature: Feature) -> Reader | str:
-    import pyarrow as pa
-
-    if isinstance(type, pa.FixedShapeTensorType):
-        permutation = permutation_of(type)
-        if permutation is not None:
-            return f"its dimensions are permuted in memory as {list(permutation)}; {IN_ORDER}"
-        return _listed(type.storage_type, tuple(type.shape))
-    stored = _storage(type)
-    number = _number(stored)
-    if number is not None:
-        return Numbers(stored=number, dtype="int64" if number == "uint64" else number)
-    types = pa.types
-    texts: tuple[tuple[Any, str, Kind], ...] = (
-        (types.is_string, "int32", "text"),
-        (types.is_large_string, "int64", "text"),
-        (types.is_binary, "int32", "bytes"),
-        (types.is_large_binary, "int64", "bytes"),
-    )
-    for check, offsets, kind in texts:
-        if check(stored):
-            return Binary(kind=kind, offsets=offsets)
-    if types.is_string_view(stored) or types.is_binary_view(stored):
-        return Views(kind="text" if types.is_string_view(stored) else "bytes")
-    if types.is_fixed_size_binary(stored) and not types.is_decimal(stored):
-        width = stored.byte_width
-        return FixedBinary(kind="bytes", width=width) if width > 0 else _no(type)
-    if types.is_dictionary(stored):
-        return Dictionary() if _is_text(stored.value_type) else _no(type)
-    if _kind_of(feature) in _ARRAYS and isinstance(feature.get("shape"), (list, tuple)):
-        shape = tuple(feature["shape"])
-        return _nested(stored, Tensor(shape, shape))
-    return _inner_lists(stored) or _listed(stored, None)
-
-
-def _listed(type: Any, shape: tuple[int, ...] | None) -> Reader | str:
-    """The reader of a list of numbers. `shape`: of a fixed list, if it has several dimensions."""
-    import pyarrow as pa
-
-    offsets: str | None = None
-    inner = type
-    if pa.types.is_list(type) or pa.types.is_large_list(type):
-        offsets = "int32" if pa.types.is_list(type) else "int64"
-        inner = type.value_type
-    widths: tuple[int, ...] = ()
-    while pa.types.is_fixed_size_list(inner):
-        widths, inner = (*widths, inner.list_size), inner.value_type
-    number = _number(inner)
-    if not widths and offsets is None:
-        return _no(type)
-    if pa.types.is_list(inner) or pa.types.is_large_list(inner):
-        return (
-            f"{_short(type)}: lists of lists hold numbers and bools, no uint64, and are two deep; "
-            "save them flat with their lengths"
-        )
-    if number is None or number == "uint64":
-        return (
-            f"{_short(type)}: a field holds lists of numbers, bools, texts and bytes; save one "
-            f"text or bytes a row ({_CAST}, if they are numbers)"
-        )
-    if any(each <= 0 for each in widths):
-        return f"{_short(type)}: a row has no bytes; fill it"
-    dims: tuple[int | None, ...] = shape if shape is not None else widths
-    if offsets is not None:
-        dims = (None, *dims)
-    return Lists(
-        dtype=number,
-        shape=dims,
-        stored=number,
-        offsets=offsets,
-        widths=widths,
-        inline=number == "bool",
-    )
-
-
-def _inner_lists(type: Any) -> Reader | None:
-    """The reader of a list of lists of numbers, of texts, of bytes, of media; None: it is none."""
-    import pyarrow as pa
-
-    types = pa.types
-    outer: Offsets | int
-    if types.is_fixed_size_list(type):
-        outer = type.list_size
-    elif types.is_list(type) or types.is_large_list(type):
-        outer = "int32" if types.is_list(type) else "int64"
-    else:
-        return None
-    inner = _storage(type.value_type)
-    if outer == 0:
-        return None
-    if types.is_struct(inner):
-        media = _media(inner, None)
-        if media is None:
-            return None
-        offsets: Any = media.content.offsets
-        part, _ = media.places
-        return InnerLists(kind="bytes", shape=(None,), outer=outer, offsets=offsets, part=part)
-    if types.is_list(inner) or types.is_large_list(inner):
-        offsets = "int32" if types.is_list(inner) else "int64"
-        widths, number = _widths(inner.value_type)
-        if number is None or number == "uint64" or any(each <= 0 for each in widths):
-            return None
+def _reader(field: ArrowField | NoField, feature: Feature = None) -> Reader | str:
+    """What reads the values of a field; why there is no field."""
+    if isinstance(field, NoField):
+        return field.why
+    if field.media is not None:
+        return _media_reader(field, field.media, feature)
+    if field.kind == "array":
+        return _array_reader(field)
+    of_bytes = bytes_of(field.inside)
+    if of_bytes is None:
+        return Dictionary()
+    _, form = of_bytes
+    if field.lists:
         return InnerLists(
-            dtype=number,
-            shape=(None, None, *widths),
-            outer=outer,
-            offsets=offsets,
-            stored=number,
-            widths=widths,
-            inline=number == "bool",
+            kind=field.kind,
+            shape=field.shape,
+            outer=field.lists[0],
+            offsets=offsets_of(field.inside),
         )
-    content = _reader(inner, None)
-    if not isinstance(content, Binary):
-        return None
-    offsets = content.offsets
-    return InnerLists(kind=content.kind, shape=(None,), outer=outer, offsets=offsets)
+    if form == "view":
+        return Views(kind=field.kind)
+    if form == "fixed":
+        return FixedBinary(kind=field.kind, width=field.inside.byte_width)
+    return Binary(kind=field.kind, offsets=offsets_of(field.inside))
 
 
-def _widths(type: Any) -> tuple[tuple[int, ...], str | None]:
-    """The lengths of fixed lists, from the outside, and the dtype of the numbers in them."""
-    import pyarrow as pa
-
-    widths: tuple[int, ...] = ()
-    while pa.types.is_fixed_size_list(type):
-        widths, type = (*widths, type.list_size), type.value_type
-    return widths, _number(type)
-
-
-def _nested(type: Any, tensor: Tensor) -> Reader | str:
-    import pyarrow as pa
-
-    inner, shape = type, tensor.shape
-    for _ in tensor.lists:
-        if not pa.types.is_list(inner) and not pa.types.is_large_list(inner):
-            return (
-                f"{_short(type)}: not stored as lists of {len(tensor.lists)} dimensions; save it "
-                "again"
-            )
-        inner = inner.value_type
-    number = _number(inner)
-    is_shape = all(isinstance(each, int) and each > 0 for each in shape[1:])
-    first = shape[0] if shape else 0
-    if number is None or number == "uint64" or not is_shape or first == 0:
-        return f"an array of {_short(inner)} {list(shape)} is no field; {_CAST}"
-    if first is None and number == "bool":
-        return f"bools of shape {list(shape)} are no field; cast them to int8"
-    if first is not None and not isinstance(first, int):
-        return f"its shape is {list(shape)!r}; save it again"
-    return Nested(
-        dtype=number, shape=shape, stored=number, inline=number == "bool", lists=tensor.lists
+def _media_reader(field: ArrowField, media: MediaParts, feature: Feature) -> Reader:
+    offsets = offsets_of(media.content)
+    if field.lists:
+        return InnerLists(
+            kind=field.kind,
+            shape=field.shape,
+            outer=field.lists[0],
+            offsets=offsets,
+            part=media.positions[0],
+        )
+    return Media(
+        kind="image" if _kind_of(feature) == "Image" else "bytes",
+        content=Binary(kind="bytes", offsets=offsets),
+        paths=Binary(kind="bytes", offsets=offsets_of(media.path)),
+        places=media.positions,
     )
 
 
-def _no(type: Any) -> str:
-    import pyarrow as pa
-
-    if pa.types.is_null(type):
-        return "it holds nulls only; fill it"
-    return f"a field cannot hold {_short(type)}; {_CAST}, or to a string"
-
-
-def _number(type: Any) -> str | None:
-    """The dtype of a column of numbers; times are whole numbers of their unit."""
-    text = str(type)
-    if text.startswith(_TIMES):
-        return "int64"
-    return "int32" if text.startswith("time32[") else _NUMBERS.get(text)
+def _array_reader(field: ArrowField) -> Reader:
+    dtype, shape, lists = field.dtype, field.shape, field.lists
+    stored = str(number_of(field.inside))
+    is_bool = stored == "bool"
+    if field.tensor is not None:
+        return Nested(
+            dtype=dtype, shape=shape, stored=stored, inline=is_bool, lists=field.tensor.lists
+        )
+    if not lists:
+        return Numbers(stored=stored, dtype=dtype)
+    offsets = lists[0]
+    if shape[:2] == (None, None):
+        return InnerLists(
+            dtype=dtype,
+            shape=shape,
+            outer=offsets,
+            offsets=cast(Offsets, lists[1]),
+            stored=stored,
+            widths=cast(tuple[int, ...], lists[2:]),
+            inline=is_bool,
+        )
+    is_ragged = isinstance(offsets, str)
+    return Lists(
+        dtype=dtype,
+        shape=shape,
+        stored=stored,
+        offsets=offsets if is_ragged else None,
+        widths=cast(tuple[int, ...], lists[1:] if is_ragged else lists),
+        inline=is_bool,
+    )
 
 
 def _classes(feature: Feature) -> tuple[str, ...]:
@@ -463,28 +357,9 @@ def _kind_of(feature: Feature) -> Any:
     return feature.get("_type") if isinstance(feature, dict) else None
 
 
-def _is_text(type: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
-
-
-def _storage(type: Any) -> Any:
-    import pyarrow as pa
-
-    while isinstance(type, pa.BaseExtensionType):
-        type = type.storage_type
-    return type
-
-
 def _stored(array: Any) -> Any:
     import pyarrow as pa
 
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array
-
-
-def _short(type: Any) -> str:
-    text = str(type)
-    return text if len(text) <= 100 else text[:100] + "..."

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace.errors import InvalidArgumentError
+from headrace.formats._arrow_types.fields import (
+    PARQUET,
+    NoField,
+    field_of,
+    field_of_lists,
+    plain_type,
+)
+from headrace.formats._arrow_types.tensors import tensor_of
 from headrace.formats._base.builder import Builder
+from headrace.formats._base.field import Kind
 from headrace.formats._fields.column_names import check_column_names
 from headrace.formats._parquet.files import arrow
-from headrace.formats._parquet.tensors import (
-    IN_ORDER,
-    Tensor,
-    is_swap,
-    permutation_of,
-    tensor_of,
-)
 from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class Column:
     """A column of the file that is a field of each sample."""
 
     name: str
-    kind: Literal["bytes", "image", "text", "array"]
+    kind: Kind
     dtype: str | None = None  # of an array
     shape: tuple[int | None, ...] = ()  # its first dimension is None if it varies, the second too
     child: str | None = None  # the value is that of this child of a struct
@@ -160,40 +162,29 @@ def classes_of(schema: pa.Schema, columns: Sequence[Column]) -> list[str] | None
 
 
 def _column(path: str, field: pa.Field, feature: Any) -> Column:
-    name, found, is_image = field.name, field.type, _is_image(feature)
-    tensor = tensor_of(field, feature)
-    if tensor is not None:
-        return _tensor(path, name, plain_type(found), tensor)
-    if isinstance(found, arrow().FixedShapeTensorType):
-        return _fixed_tensor(path, name, found)
-    types = arrow().types
-    found = plain_type(found)
-    if types.is_struct(found):
-        children = {found.field(i).name: found.field(i).type for i in range(found.num_fields)}
-        if children.keys() == {"bytes", "path"} and _is_binary(plain_type(children["bytes"])):
-            return Column(name, "bytes", child="bytes", is_media=is_image)
-    elif _is_text(found):
-        return Column(name, "text")
-    elif _is_binary(found):
-        return Column(name, "bytes", is_media=is_image)
-    elif _is_list(found):
-        inner = _inner(found.value_type)
-        if inner is not None:
-            return Column(name, "array", inner[0], (None, *inner[1]))
-        lists = _inner_lists(name, plain_type(found.value_type))
-        if lists is not None:
-            return lists
+    name, tensor = field.name, tensor_of(field, feature)
+    if tensor is None:
+        found = field_of(field.type, PARQUET)
     else:
-        inner = _inner(found)
-        if inner is not None:
-            return Column(name, "array", inner[0], inner[1])
-    raise _refused(path, name, found)
-
-
-def _refused(path: str, name: str, found: pa.DataType) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"indexing {path}: column {name!r} is of type {found}, which samples cannot hold; "
-        "write the file with another type"
+        found = field_of_lists(field.type, tensor, PARQUET)
+    if isinstance(found, NoField):
+        if found.is_permuted:
+            raise InvalidArgumentError(f"indexing {path}: column {name!r}: {found.why}")
+        is_tensor = isinstance(field.type, arrow().FixedShapeTensorType)
+        shown = field.type if is_tensor else plain_type(field.type)
+        raise InvalidArgumentError(
+            f"indexing {path}: column {name!r} is of type {shown}, which samples cannot hold; "
+            "write the file with another type"
+        )
+    return Column(
+        name,
+        found.kind,
+        found.dtype,
+        found.shape,
+        child=None if found.media is None else "bytes",
+        is_media=found.kind == "bytes" and not found.shape and _is_image(feature),
+        lists=() if tensor is None else tensor.lists,
+        permutation=found.permutation,
     )
 
 
@@ -206,117 +197,6 @@ def _fits(schema: pa.Schema, name: str, feature: Any) -> bool:
     except InvalidArgumentError:
         return False
     return True
-
-
-def _tensor(path: str, name: str, found: pa.DataType, tensor: Tensor) -> Column:
-    """An array that is stored as lists, of which a row has a shape that it does not say."""
-    inner = found
-    for _ in tensor.lists:
-        if not _is_list(inner):
-            raise _refused(path, name, found)
-        inner = plain_type(inner.value_type)
-    of = _inner(inner)
-    are_sizes = all(type(each) is int and each > 0 for each in tensor.shape[1:])
-    first = tensor.shape[0] if tensor.shape else 0
-    if (
-        of is None
-        or of[1]
-        or not are_sizes
-        or not (first is None or (type(first) is int and first))
-    ):
-        raise _refused(path, name, found)
-    return Column(name, "array", of[0], tensor.shape, lists=tensor.lists)
-
-
-def _fixed_tensor(path: str, name: str, found: Any) -> Column:
-    of = _inner(found.value_type)
-    permutation = permutation_of(found)
-    if of is None or 0 in found.shape:
-        raise _refused(path, name, found)
-    if permutation is not None and not is_swap(permutation):
-        raise InvalidArgumentError(
-            f"indexing {path}: column {name!r}: its dimensions are permuted as "
-            f"{list(permutation)}, of which writers and readers disagree what it means; "
-            f"{IN_ORDER}"
-        )
-    shape = tuple(found.shape[each] for each in permutation or range(len(found.shape)))
-    return Column(name, "array", of[0], shape, permutation=permutation)
-
-
-def _inner_lists(name: str, lists: pa.DataType) -> Column | None:
-    """The column of lists of such lists, of texts, of bytes; None if samples cannot hold them."""
-    types = arrow().types
-    if types.is_struct(lists):
-        children = {lists.field(i).name: lists.field(i).type for i in range(lists.num_fields)}
-        is_media = children.keys() == {"bytes", "path"} and _is_binary(
-            plain_type(children["bytes"])
-        )
-        return Column(name, "bytes", shape=(None,), child="bytes") if is_media else None
-    if _is_text(lists) or _is_binary(lists):
-        return Column(name, "text" if _is_text(lists) else "bytes", shape=(None,))
-    if not _is_list(lists):
-        return None
-    inner = _inner(lists.value_type)
-    return None if inner is None else Column(name, "array", inner[0], (None, None, *inner[1]))
-
-
-def plain_type(found: pa.DataType) -> pa.DataType:
-    """The type of the values of an extension or of a dictionary."""
-    pa = arrow()
-    while True:
-        if isinstance(found, pa.BaseExtensionType):
-            found = found.storage_type
-        elif pa.types.is_dictionary(found):
-            found = found.value_type
-        else:
-            return found
-
-
-def _inner(found: pa.DataType) -> tuple[str, tuple[int, ...]] | None:
-    """dtype and shape of values of one length; None if they are no numbers."""
-    pa = arrow()
-    types = pa.types
-    shape: list[int] = []
-    while True:
-        if isinstance(found, pa.FixedShapeTensorType):
-            if permutation_of(found) is not None:
-                return None
-            shape.extend(found.shape)
-            found = found.value_type
-        elif types.is_fixed_size_list(plain := plain_type(found)):
-            shape.append(plain.list_size)
-            found = plain.value_type
-        else:
-            found = plain
-            break
-    if 0 in shape:
-        return None
-    if types.is_uint64(found):  # Batches have no such type.
-        return None
-    if types.is_boolean(found) or types.is_integer(found) or types.is_floating(found):
-        return np.dtype(found.to_pandas_dtype()).name, tuple(shape)
-    if types.is_temporal(found) and not types.is_interval(found):  # as stored: a number
-        return f"int{found.bit_width}", tuple(shape)
-    return None
-
-
-def _is_list(found: pa.DataType) -> bool:
-    types = arrow().types
-    return bool(types.is_list(found) or types.is_large_list(found))
-
-
-def _is_text(found: pa.DataType) -> bool:
-    types = arrow().types
-    return bool(types.is_string(found) or types.is_large_string(found)) or str(found) in (
-        "string_view",
-    )
-
-
-def _is_binary(found: pa.DataType) -> bool:
-    types = arrow().types
-    return bool(
-        types.is_binary(found) or types.is_large_binary(found) or types.is_fixed_size_binary(found)
-    ) or str(found) in ("binary_view",)
 
 
 def _features(schema: pa.Schema) -> dict[str, Any]:

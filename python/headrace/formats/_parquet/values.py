@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.errors import DataLossError, InvalidArgumentError
-from headrace.formats._parquet.columns import Column, plain_type
+from headrace.formats._arrow_types.fields import plain_type
+from headrace.formats._parquet.columns import Column
 from headrace.formats._parquet.files import arrow
 
 if TYPE_CHECKING:

@@ -14,13 +14,19 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._arrow_types.fields import (
+    LITDATA,
+    ArrowField,
+    NoField,
+    Offsets,
+    field_of,
+    offsets_of,
+)
 from headrace.formats._base.builder import Builder
-from headrace.formats._files.npy import NAMES
 from headrace.formats._shards.filling import add_shards, check_some
 from headrace.formats._shards.source import AGAIN, I64, ShardFile
 
 TAIL_BYTES = 12  # the length of the file of Arrow, and a mark
-_STRINGS = {"string": "text", "large_string": "text", "binary": "bytes", "large_binary": "bytes"}
 
 
 def add_rows(
@@ -29,38 +35,39 @@ def add_rows(
     """Adds the fields and the rows of all chunks; `columns`: those to take; None: all."""
     check_some(shards[0].path, columns)
     with _opened(shards[0]) as (_, reader):
-        fields = _taken(shards[0].path, reader, columns)
-    for name, kind in fields.items():
-        _declare(shards[0].path, name, kind, fields, builder)
+        types = _types(shards[0].path, reader, columns)
+    fields = _fields(shards[0].path, types)
+    for name, field in fields.items():
+        builder.add_field(name, field.kind, field.dtype, field.shape, inline=_is_inline(field))
 
     def describe(shard: ShardFile, part: Builder) -> None:
         number = part.add_file(shard.path)
-        found = 0
+        rows = 0
         with _opened(shard) as (base, reader):
-            taken = _taken(shard.path, reader, columns)
-            if taken != fields:
-                raise _other_columns(shard.path, taken, fields)
+            own = _types(shard.path, reader, columns)
+            if own != types:
+                raise _other_columns(shard.path, own, types)
             for batch in _batches(shard, reader):
-                for name, kind in fields.items():
-                    _add(shard.path, number, base, batch.column(name), (name, kind), part)
-                found += batch.num_rows
-                part.tell(found)
+                for name, field in fields.items():
+                    _add(shard.path, number, base, batch.column(name), (name, field), part)
+                rows += batch.num_rows
+                part.tell(rows)
 
     add_shards(shards, describe, builder)
 
 
-def _taken(path: str, reader: Any, columns: tuple[str, ...] | None) -> dict[str, Any]:
+def _types(path: str, reader: Any, columns: tuple[str, ...] | None) -> dict[str, Any]:
     """The columns that become fields, each with its type."""
-    schema = {each.name: each.type for each in reader.schema}
+    schema = {column.name: column.type for column in reader.schema}
     missing = [name for name in columns or () if name not in schema]
     if missing:
         raise _other_columns(path, schema, missing)
-    return {name: kind for name, kind in schema.items() if name in (columns or schema)}
+    return {name: own for name, own in schema.items() if name in (columns or schema)}
 
 
-def _other_columns(path: str, found: Iterable[str], needed: Iterable[str]) -> InvalidArgumentError:
+def _other_columns(path: str, own: Iterable[str], needed: Iterable[str]) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"indexing {path}: its columns are {', '.join(map(str, found))}, {', '.join(needed)} are "
+        f"indexing {path}: its columns are {', '.join(map(str, own))}, {', '.join(needed)} are "
         "needed; name those that all chunks have, with columns="
     )
 
@@ -105,52 +112,45 @@ def _batches(shard: ShardFile, reader: Any) -> Iterator[Any]:
         )
 
 
-def _numbers_of(kind: Any) -> str | None:
-    """The dtype of a column of numbers."""
-    name = {"double": "float64", "float": "float32", "halffloat": "float16"}.get(
-        str(kind), str(kind)
-    )
-    return name if name in NAMES else None
+def _fields(path: str, types: Mapping[str, Any]) -> dict[str, ArrowField]:
+    fields = {}
+    for name, arrow_type in types.items():
+        field = field_of(arrow_type, LITDATA)
+        if isinstance(field, NoField):
+            others = tuple(other for other in types if other != name)
+            raise InvalidArgumentError(
+                f"indexing {path}: column {name!r} holds {str(arrow_type):.100}; a field holds "
+                f"text, bytes, a number or a list of numbers; leave it out with columns={others!r}"
+            )
+        fields[name] = field
+    return fields
 
 
-def _declare(path: str, name: str, kind: Any, fields: Mapping[str, Any], builder: Builder) -> None:
-    text = str(kind)
-    dtype = _numbers_of(kind)
-    if text in _STRINGS:
-        builder.add_field(name, "text" if _STRINGS[text] == "text" else "bytes")
-    elif dtype is not None:
-        builder.add_field(name, "array", dtype, inline=True)
-    elif text.startswith(("list<", "large_list<")) and _inner(kind) is not None:
-        builder.add_field(name, "array", _inner(kind), [None])
-    else:
-        others = tuple(each for each in fields if each != name)
-        raise InvalidArgumentError(
-            f"indexing {path}: column {name!r} holds {text:.100}; a field holds text, bytes, a "
-            f"number or a list of numbers; leave it out with columns={others!r}"
-        )
-
-
-def _inner(kind: Any) -> str | None:
-    dtype = _numbers_of(kind.value_type)
-    return None if dtype == "bool" else dtype  # Arrow stores eight of these in a byte.
+def _is_inline(field: ArrowField) -> bool:
+    """Whether the index holds the values."""
+    return field.kind == "array" and not field.lists
 
 
 def _add(
-    path: str, number: int, base: Any, column: Any, field: tuple[str, Any], builder: Builder
+    path: str,
+    number: int,
+    base: Any,
+    column: Any,
+    named: tuple[str, ArrowField],
+    builder: Builder,
 ) -> None:
     """Adds the values of a column of a batch."""
-    name, kind = field
-    if column.null_count or (str(kind) not in _STRINGS and _has_null_inside(column)):
+    name, field = named
+    if column.null_count or (field.kind == "array" and _has_null_inside(column)):
         raise InvalidArgumentError(
             f"indexing {path}: column {name!r} has values that are None; leave it out with columns="
         )
-    if _numbers_of(kind) is not None:
+    if _is_inline(field):
         builder.add_values(name, column.to_numpy(zero_copy_only=False))
         return
-    width, values = 1, column.buffers()[-1]
-    if str(kind) not in _STRINGS:
-        width = np.dtype(_inner(kind)).itemsize
-    ends = _ends(column, str(kind).startswith("large_"))
+    values = column.buffers()[-1]
+    width = 1 if field.dtype is None else np.dtype(field.dtype).itemsize
+    ends = _ends(column, offsets_of(column.type))
     begin = 0 if values is None else values.address - base.address
     total = 0 if values is None else values.size
     if not len(ends) or ends[-1] == ends[0]:
@@ -173,7 +173,7 @@ def _has_null_inside(column: Any) -> bool:
     return bool(getattr(column, "values", None) is not None and column.values.null_count)
 
 
-def _ends(column: Any, is_large: bool) -> I64:
+def _ends(column: Any, dtype: Offsets) -> I64:
     """Where the values of each row end, and where the first begins."""
-    offsets = np.frombuffer(column.buffers()[1], np.int64 if is_large else np.int32)
+    offsets = np.frombuffer(column.buffers()[1], dtype)
     return offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)

@@ -33,9 +33,8 @@ def tensor_of(field: Any, feature: Any) -> Tensor | None:
 
     `feature`: that of Hugging Face, as JSON.
     """
-    if isinstance(feature, dict) and feature.get("_type") in _FEATURES:
-        shape = feature.get("shape")
-        return _nested(shape) if isinstance(shape, (list, tuple)) else None
+    if _is_array(feature):
+        return tensor_of_feature(feature)
     metadata = field.metadata or {}
     name = metadata.get(_NAME, b"").decode(errors="replace")
     text: Any = metadata.get(_METADATA, b"")
@@ -49,25 +48,34 @@ def tensor_of(field: Any, feature: Any) -> Tensor | None:
             return None
         if name in _HUGGING_FACE:
             shape = shape[0] if isinstance(shape, list) and shape else None
-    if not isinstance(shape, (list, tuple)) or not all(type(e) in (int, type(None)) for e in shape):
+    if not isinstance(shape, (list, tuple)) or not all(
+        type(size) in (int, type(None)) for size in shape
+    ):
         return None
     if name in _HUGGING_FACE:
-        return _nested(shape)
+        return Tensor(tuple(shape), tuple(shape))
     if name in _RAY and None not in shape:
         return Tensor(tuple(shape), (math.prod(shape),))
     return None
 
 
-def _nested(shape: Any) -> Tensor:
-    return Tensor(tuple(shape), tuple(shape))
+def tensor_of_feature(feature: Any) -> Tensor | None:
+    """What a feature of Hugging Face says alone; None: it is of no array, or says no shape."""
+    shape = feature.get("shape") if _is_array(feature) else None
+    return Tensor(tuple(shape), tuple(shape)) if isinstance(shape, (list, tuple)) else None
 
 
-def permutation_of(type: Any) -> tuple[int, ...] | None:
+def _is_array(feature: Any) -> bool:
+    return isinstance(feature, dict) and feature.get("_type") in _FEATURES
+
+
+def permutation_of(tensor: Any) -> tuple[int, ...] | None:
     """Of a fixed_shape_tensor, the physical dimension of each logical one; None: it is in order."""
-    found = type.permutation
-    return None if found is None or list(found) == sorted(found) else tuple(found)
+    permutation = tensor.permutation
+    is_ordered = permutation is None or list(permutation) == sorted(permutation)
+    return None if is_ordered else tuple(permutation)
 
 
 def is_swap(permutation: tuple[int, ...]) -> bool:
     """Whether it is its own inverse: writers and readers disagree which of both others mean."""
-    return all(permutation[each] == at for at, each in enumerate(permutation))
+    return all(permutation[stored] == dimension for dimension, stored in enumerate(permutation))
