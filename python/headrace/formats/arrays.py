@@ -61,16 +61,16 @@ class _Rows(Format):
         first = self.columns(paths[0])
         self._add_fields(paths[0], first, builder)
 
-        def describe(each: str, part: Builder) -> None:
-            columns = self.columns(each)
+        def describe(file_path: str, part: Builder) -> None:
+            columns = self.columns(file_path)
             if _types(columns) != _types(first):
                 raise InvalidArgumentError(
-                    f"indexing {each}: its fields are {_types(columns)}, those of "
+                    f"indexing {file_path}: its fields are {_types(columns)}, those of "
                     f"{paths[0]} {_types(first)}; open files of the same fields together"
                 )
-            number = part.add_file(each)
+            number = part.add_file(file_path)
             for column in columns:
-                _add_rows(each, number, column, self._is_inline(column), part)
+                _add_rows(file_path, number, column, self._is_inline(column), part)
 
         builder.add_parts(paths, describe)
 
@@ -78,7 +78,7 @@ class _Rows(Format):
         return column.name in self.inline or column.is_small
 
     def _add_fields(self, path: str, columns: list[Column], builder: Builder) -> None:
-        names = [each.name for each in columns]
+        names = [column.name for column in columns]
         for name in self.inline:
             if name not in names:
                 raise InvalidArgumentError(
@@ -123,7 +123,7 @@ class Arrays(_Rows):
     def columns(self, path: str) -> list[Column]:
         if path.endswith(".npz"):
             columns = npz_columns(path)
-            counts = {each.name: each.count for each in columns}
+            counts = {column.name: column.count for column in columns}
             if len(set(counts.values())) > 1:
                 raise InvalidArgumentError(
                     f"indexing {path}: its arrays have different numbers of rows: {counts}; save "
@@ -135,7 +135,7 @@ class Arrays(_Rows):
         return _columns_of(path, "value", header.dtype, header.shape, header.data_offset)
 
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
-        names = [each.name for each in fields]
+        names = [field.name for field in fields]
         if not index.object(0)[0].endswith(".npz") or all(map(_BY_PLACE.fullmatch, names)):
             return names
         return data_first(fields)  # Arrays of a .npz are taken by their names.
@@ -170,18 +170,18 @@ class Records(_Rows):
         if not isinstance(wanted, str):
             wanted = [tuple(tuple(x) if isinstance(x, list) else x for x in f) for f in wanted]
         try:
-            found: np.dtype[Any] = np.dtype(wanted)
+            dtype: np.dtype[Any] = np.dtype(wanted)
         except (TypeError, ValueError) as error:
             raise InvalidArgumentError(
                 f"records dtype: got {shown(self.dtype)}, must be one of NumPy's: {error}"
             ) from error
-        if found.itemsize == 0:
+        if dtype.itemsize == 0:
             raise InvalidArgumentError(
                 "records: a raw file does not say its dtype; give it, as hr.formats.Records("
                 "dtype=(('label', 'uint8'), ('image', 'uint8', (3, 32, 32))))"
             )
-        check_native(found, "records dtype")
-        return found
+        check_native(dtype, "records dtype")
+        return dtype
 
     def columns(self, path: str) -> list[Column]:
         element = self.element()
@@ -200,7 +200,7 @@ class Records(_Rows):
 
 
 def _types(columns: list[Column]) -> list[tuple[str, str, tuple[int, ...]]]:
-    return [(each.name, each.dtype.name, each.shape) for each in columns]
+    return [(column.name, column.dtype.name, column.shape) for column in columns]
 
 
 def _columns_of(

@@ -168,7 +168,7 @@ class ShardWriter:
     def _inline_column(self, position: int, field: _core.Field, samples: U64) -> Column:
         """The values of an inline field that differ in length."""
         values = [self._index.inline_ragged(position, int(s), 1)[0] for s in samples]
-        sizes = [len(each) for each in values]
+        sizes = [len(value) for value in values]
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
         data = bytearray(np.concatenate(values).tobytes())
         return Column(field, ends, data, np.empty(0, np.uint64))
@@ -327,7 +327,7 @@ def _locate(fd: int, path: str, size: int, digest: int, written: list[Block]) ->
             )
         for number, block in enumerate(written):
             batch = file.get_batch(number)
-            found: list[tuple[Column, int, npt.NDArray[np.int64]]] = []
+            stored: list[tuple[Column, int, npt.NDArray[np.int64]]] = []
             for column, array in zip(block, batch.columns, strict=True):
                 if column.field.is_inline:
                     expected = (
@@ -342,14 +342,14 @@ def _locate(fd: int, path: str, size: int, digest: int, written: list[Block]) ->
                 read = np.frombuffer(ends, np.int64)[: len(array) + 1]
                 if not np.array_equal(read, column.values):
                     raise _not_as_written(path, number, column.field.name)
-                found.append((column, data.address - whole.address, read))
+                stored.append((column, data.address - whole.address, read))
             # The buffer of a column of empty values is somewhere in memory, not in the file.
-            spans = [(base, base + int(read[-1])) for _, base, read in found if read[-1]]
+            spans = [(base, base + int(read[-1])) for _, base, read in stored if read[-1]]
             start = min((begin for begin, _ in spans), default=0)
             end = max((end for _, end in spans), default=0)
             if start % ALIGNMENT:
                 raise InternalError(f"verifying {path}: block {number} lies at {start}, unaligned")
-            for column, base, read in found:
+            for column, base, read in stored:
                 offsets = (read[:-1] + (base if read[-1] else start)).astype(np.uint64)
                 sizes = np.diff(read).astype(np.uint64)
                 parts.setdefault(column.field.name, []).append((offsets, sizes, column.checksums))
@@ -372,8 +372,8 @@ def _compare(
     path: str, block: int, start: int, data: bytes, values: list[tuple[U64, U64, U64]]
 ) -> None:
     for offsets, sizes, checksums in values:
-        found = _core.hash64_ranges(data, offsets - np.uint64(start), sizes)
-        if not np.array_equal(found, checksums):
+        hashes = _core.hash64_ranges(data, offsets - np.uint64(start), sizes)
+        if not np.array_equal(hashes, checksums):
             raise _not_as_written(path, block, "data")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from headrace import errors
 from headrace.formats._tables import rows
-from headrace.formats._tables.files import Files, Found, path_of
+from headrace.formats._tables.files import Files, NamedFiles, path_of
 from headrace.formats._tables.rows import read_pieces
 
 Read = tuple[dict[str, list[Any]], list[int], list[int]]
@@ -153,7 +153,7 @@ def test_names_are_looked_up_as_one_by_one(tmp_path: Path) -> None:
 def test_found_files_are_selected() -> None:
     import numpy as np
 
-    found = Found(["a", "b", "c"], np.array([1, -1, 3]), np.array([4, 0, 6]))
+    found = NamedFiles(["a", "b", "c"], np.array([1, -1, 3]), np.array([4, 0, 6]))
     assert found.are_there.tolist() == [True, False, True]
     assert found.select([0, 2]).paths == ["a", "c"]
     assert found.select([2]).times.tolist() == [6]

@@ -57,16 +57,16 @@ class Chunk:
         if count == 0:
             return np.empty(0, element)
         size = 0 if buffer is None else buffer.size
-        found = None
+        view = None
         if buffer is not None:
-            found = self.places.view(buffer, start * element.itemsize, count * element.itemsize)
-        if found is None:
+            view = self.places.view(buffer, start * element.itemsize, count * element.itemsize)
+        if view is None:
             raise self.damaged(
                 column,
                 f"entries [{start}, {start + count}) of {element.itemsize} bytes do not lie in its "
                 f"buffer of {size} bytes",
             )
-        return found.view(element)
+        return view.view(element)
 
     def bits(self, column: str, buffer: Any, start: int, count: int) -> npt.NDArray[np.bool_]:
         """Bits [start, start + count) of a buffer."""
@@ -79,8 +79,8 @@ class Chunk:
         """The ends of values of any length: one more than there are rows, ascending."""
         if len(array) == 0:
             return np.zeros(1, np.int64)
-        found = self.items(column, array.buffers()[1], dtype, array.offset, len(array) + 1)
-        wide = found.astype(np.int64)
+        stored = self.items(column, array.buffers()[1], dtype, array.offset, len(array) + 1)
+        wide = stored.astype(np.int64)
         if wide[0] < 0 or (np.diff(wide) < 0).any():
             raise self.damaged(column, "the offsets of its values do not ascend")
         return wide
@@ -140,14 +140,14 @@ class Chunk:
                 f"its values end at byte {int((starts + sizes).max())} of a buffer of "
                 f"{0 if buffer is None else buffer.size} bytes",
             )
-        found = self.places.locate(buffer)
-        if found is None:
+        place = self.places.locate(buffer)
+        if place is None:
             raise self.refused(
                 column,
                 "its bytes do not lie in a file as they are (they are in memory, or big-endian)",
                 "save the dataset with save_to_disk(), and open that folder",
             )
-        file, offset = found
+        file, offset = place
         return Extents(
             np.broadcast_to(np.uint64(file.number), starts.shape),
             (starts + offset).astype(np.uint64),

@@ -33,7 +33,7 @@ def has_files(leaves: Sequence[Leaf], chunks: Iterable[Chunk]) -> bool:
     Either all rows have the bytes of theirs, or none has, wherever one program wrote the dataset.
     """
     media = [(leaf, leaf.reader) for leaf in leaves if isinstance(leaf.reader, Media)]
-    first = next((each for each in chunks if each.batch.num_rows), None) if media else None
+    first = next((chunk for chunk in chunks if chunk.batch.num_rows), None) if media else None
     return first is not None and any(
         first.missing(leaf.name, reader.content_of(leaf.array(first.batch))).size
         for leaf, reader in media
@@ -48,7 +48,7 @@ def add_in_order(leaves: Sequence[Leaf], chunks: Iterable[Chunk], builder: Build
         rows = chunk.batch.num_rows
         if rows == 0:
             continue
-        parts = [each for leaf in leaves for each in _read(leaf, leaves, chunk, None)]
+        parts = [named_part for leaf in leaves for named_part in _read(leaf, leaves, chunk, None)]
         for name, part in parts:
             part.add(name, builder)
         blocks.add(rows, [part for _, part in parts])
@@ -72,7 +72,7 @@ def add_mapped(
     for rows in _pieces(mapping):
         order = np.argsort(rows, kind="stable")
         ascending = rows[order]
-        found: dict[str, list[Part]] = {}
+        by_name: dict[str, list[Part]] = {}
         for chunk in chunks():
             ends = chunk.first_row, chunk.first_row + chunk.batch.num_rows
             first, last = np.searchsorted(ascending, ends)
@@ -81,10 +81,10 @@ def add_mapped(
             picks = ascending[first:last] - chunk.first_row
             for leaf in leaves:
                 for name, part in _read(leaf, leaves, chunk, picks):
-                    found.setdefault(name, []).append(part)
+                    by_name.setdefault(name, []).append(part)
         back = np.empty_like(order)
         back[order] = np.arange(order.size)
-        for name, parts in found.items():
+        for name, parts in by_name.items():
             joined(parts).take(back).add(name, builder)
         count += rows.size
         builder.tell(count)
@@ -93,9 +93,9 @@ def add_mapped(
 
 def _pieces(mapping: Iterable[Rows]) -> Iterator[Rows]:
     waiting: list[Rows] = []
-    for each in mapping:
-        for first in range(0, each.size, _ROWS_AT_ONCE):
-            piece = each[first : first + _ROWS_AT_ONCE]
+    for rows in mapping:
+        for first in range(0, rows.size, _ROWS_AT_ONCE):
+            piece = rows[first : first + _ROWS_AT_ONCE]
             if sum(part.size for part in waiting) + piece.size > _ROWS_AT_ONCE:
                 yield np.concatenate(waiting)
                 waiting = []
@@ -115,20 +115,20 @@ def _read(
                 chunk.refuse_nulls(leaf.name, around)
             return [(leaf.name, _rows(leaf, array, chunk, picks))]
         valid = np.ones(len(array), np.bool_)
-        for each in (*leaf.structs(chunk.batch), array):
-            valid[chunk.missing(leaf.name, each)] = False
+        for level in (*leaf.structs(chunk.batch), array):
+            valid[chunk.missing(leaf.name, level)] = False
         part = _filled(leaf, array, valid, chunk, picks)
     except NullRowsError as error:
         also = () if error.inside else (x for x in leaves if x is not leaf and _lacks(x, chunk))
-        others = [each.name for each in also]
+        others = [other.name for other in also]
         too = f", as are rows of {', '.join(map(repr, others))}" if others else ""
         advice = leaf.advice(others, error.inside)
         raise InvalidArgumentError(f"{error}{too}; {advice}") from None
-    found = [(leaf.name, part)]
+    parts = [(leaf.name, part)]
     if leaf.is_optional:
         values = valid if picks is None else valid[picks]
-        found.append((valid_field(leaf.name), Values(values)))
-    return found
+        parts.append((valid_field(leaf.name), Values(values)))
+    return parts
 
 
 def _lacks(leaf: Leaf, chunk: Chunk) -> bool:
@@ -137,7 +137,7 @@ def _lacks(leaf: Leaf, chunk: Chunk) -> bool:
         return False
     with suppress(HeadraceError):  # Of a damaged column: its own turn comes.
         arrays = (*leaf.structs(chunk.batch), leaf.array(chunk.batch))
-        return any(chunk.missing(leaf.name, each).size for each in arrays)
+        return any(chunk.missing(leaf.name, array).size for array in arrays)
     return False
 
 
@@ -235,36 +235,36 @@ class _Blocks:
     """
 
     def __init__(self) -> None:
-        self._found: list[list[int]] = []  # samples, file, first byte, end
+        self._blocks: list[list[int]] = []  # samples, file, first byte, end
         self._fit = True
 
     def add(self, rows: int, parts: Sequence[Part]) -> None:
         """The next rows."""
-        stored = [each.rows if isinstance(each, Inner) else each for each in parts]
-        extents = [each for each in stored if isinstance(each, Extents)]
+        stored = [part.rows if isinstance(part, Inner) else part for part in parts]
+        extents = [part for part in stored if isinstance(part, Extents)]
         if not extents or not self._fit:
             self._fit = False
             return
-        files = {int(each.files[0]) for each in extents}
-        if len(files) > 1 or any((each.files != each.files[0]).any() for each in extents):
+        files = {int(part.files[0]) for part in extents}
+        if len(files) > 1 or any((part.files != part.files[0]).any() for part in extents):
             self._fit = False
             return
         (file,) = files
-        start = min(int(each.offsets.min()) for each in extents)
-        end = max(int((each.offsets + each.sizes).max()) for each in extents)
+        start = min(int(part.offsets.min()) for part in extents)
+        end = max(int((part.offsets + part.sizes).max()) for part in extents)
         if end - start > _BLOCK_BYTES_MAX:
             self._fit = False
             return
-        last = self._found[-1] if self._found else None
+        last = self._blocks[-1] if self._blocks else None
         follows = last is not None and last[1] == file and last[3] <= start
         if last is not None and follows and end - last[2] <= _BLOCK_BYTES:
             last[0] += rows
             last[3] = end
             return
-        self._found.append([rows, file, start, end])
+        self._blocks.append([rows, file, start, end])
 
     def pass_on(self, builder: Builder) -> None:
         """Describes them."""
-        if self._fit and self._found:
-            counts, files, starts, ends = np.array(self._found, np.int64).T
+        if self._fit and self._blocks:
+            counts, files, starts, ends = np.array(self._blocks, np.int64).T
             builder.add_blocks(counts.tolist(), files, starts, ends - starts)

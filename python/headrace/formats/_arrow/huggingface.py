@@ -71,8 +71,8 @@ class HuggingFace(Format):
     def _index_into(self, path: str, builder: Builder) -> None:
         pyarrow()
         saved = saved_at(path, self.split)
-        for each in saved.beside:
-            builder.depends_on(each)
+        for other in saved.beside:
+            builder.depends_on(other)
         if not saved.files:
             raise InvalidArgumentError(f"indexing {path}: it has no files of rows: it is empty")
         first = ArrowFile(saved.files[0])
@@ -82,17 +82,17 @@ class HuggingFace(Format):
 
         undecoded = FindingCounts()
 
-        def describe(each: str, part: Builder) -> str | None:
-            file = ArrowFile(each)
+        def describe(file_path: str, part: Builder) -> str | None:
+            file = ArrowFile(file_path)
             if _types(file, leaves) != types:
                 raise InvalidArgumentError(
-                    f"indexing {each}: its columns are {_types(file, leaves)}, those of "
+                    f"indexing {file_path}: its columns are {_types(file, leaves)}, those of "
                     f"{first_path} {types}; open files of the same columns together"
                 )
-            file.file.number = part.add_file(each)
+            file.file.number = part.add_file(file_path)
             own = FindingCounts()
             add_in_order(leaves, _chunks_of(file, part, own), part)
-            return own.json() if own.found else None
+            return own.json() if own.by_kind else None
 
         count = builder.add_parts(saved.files, describe, undecoded.add_json)
         undecoded.report(builder)
@@ -102,10 +102,10 @@ class HuggingFace(Format):
                 f"{saved.rows}; load the dataset again with datasets, or copy it again"
             )
 
-    def of_object(self, given: object) -> Given | None:
-        if objects.kind_of(given) is None:
+    def of_object(self, source: object) -> Given | None:
+        if objects.kind_of(source) is None:
             return None
-        dataset = objects.check(given, self.split)
+        dataset = objects.check(source, self.split)
         return Given(
             title=f"{_OBJECT} {dataset._fingerprint}",
             key=objects.key_of(dataset),
@@ -116,7 +116,7 @@ class HuggingFace(Format):
     def _root_of(self, dataset: Any) -> str:
         table = objects.ObjectTable(dataset)
         leaves = self._leaves_of(table, dataset)
-        folders = [os.path.dirname(each) for each in objects.files_of(dataset)]
+        folders = [os.path.dirname(path) for path in objects.files_of(dataset)]
         return "/" if has_files(leaves, table.chunks(Places())) else os.path.commonpath(folders)
 
     def _leaves_of(self, table: objects.ObjectTable, dataset: Any) -> list[Leaf]:
@@ -144,8 +144,8 @@ class HuggingFace(Format):
         return super().remedy(index)
 
     def _leaves(self, schema: Any, features: Any, what: str) -> list[Leaf]:
-        found = leaves_of(schema, features or features_in(schema, what), self.columns, what)
-        return with_sounds(with_stand_ins(found, self, what), self.sounds, what)
+        leaves = leaves_of(schema, features or features_in(schema, what), self.columns, what)
+        return with_sounds(with_stand_ins(leaves, self, what), self.sounds, what)
 
 
 def _chunks_of(
@@ -158,8 +158,8 @@ def _chunks_of(
 
 
 def _types(file: ArrowFile, leaves: Sequence[Leaf]) -> dict[str, str]:
-    found = {}
+    types = {}
     for leaf in leaves:
         at = file.schema.get_field_index(leaf.column)
-        found[leaf.column] = "missing" if at < 0 else str(file.schema.field(at).type)
-    return found
+        types[leaf.column] = "missing" if at < 0 else str(file.schema.field(at).type)
+    return types

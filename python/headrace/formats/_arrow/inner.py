@@ -48,17 +48,17 @@ class InnerLists(Reader):
         # Where no row has a list, nothing has a buffer but the offsets of the rows.
         near = array.buffers()[1] if isinstance(self.outer, str) else lists.buffers()[1]
         rows = self._values(name, lists, bounds[ends - ends[0]], near, chunk)
-        found = Inner(rows, Ragged(lengths.astype(LENGTHS_DTYPE), np.diff(ends)))
-        return found if picks is None else found.take(picks)
+        inner = Inner(rows, Ragged(lengths.astype(LENGTHS_DTYPE), np.diff(ends)))
+        return inner if picks is None else inner.take(picks)
 
     def _ends(self, name: str, array: Any, chunk: Chunk) -> Rows:
         """The ends of the rows, in inner lists."""
         if isinstance(self.outer, str):
             return chunk.offsets(name, array, self.outer)
-        count, each = len(array), self.outer
+        count, per_row = len(array), self.outer
         lists = array.values if self.part is None else array.values.field(self.part)
-        chunk.check_room(name, 32 * each * count, lists.buffers()[1])
-        ends: Rows = each * (array.offset + np.arange(count + 1, dtype=np.int64))
+        chunk.check_room(name, 32 * per_row * count, lists.buffers()[1])
+        ends: Rows = per_row * (array.offset + np.arange(count + 1, dtype=np.int64))
         return ends
 
     def _values(

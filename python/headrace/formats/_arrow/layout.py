@@ -84,17 +84,17 @@ class Leaf:
 
     def array(self, batch: Any) -> Any:
         """The values of a record batch, without the type's extension."""
-        found = _stored(batch.column(batch.schema.get_field_index(self.column)))
+        array = _stored(batch.column(batch.schema.get_field_index(self.column)))
         for part in self.inside:
-            found = _stored(found.field(part))
-        return found
+            array = _stored(array.field(part))
+        return array
 
     def structs(self, batch: Any) -> Iterator[Any]:
         """The structs around it."""
-        found = _stored(batch.column(batch.schema.get_field_index(self.column)))
+        struct = _stored(batch.column(batch.schema.get_field_index(self.column)))
         for part in self.inside:
-            yield found
-            found = _stored(found.field(part))
+            yield struct
+            struct = _stored(struct.field(part))
 
 
 def features_in(schema: Any, path: str) -> Feature:
@@ -103,13 +103,13 @@ def features_in(schema: Any, path: str) -> Feature:
     if text is None:
         return None
     try:
-        found = json.loads(text)["info"]["features"]
+        features = json.loads(text)["info"]["features"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataLossError(
             f"indexing {path}: the features in its schema cannot be read "
             f"({type(error).__name__}); copy or write the file again"
         ) from error
-    return found if isinstance(found, dict) else None
+    return features if isinstance(features, dict) else None
 
 
 def leaves_of(
@@ -156,20 +156,20 @@ def _of_column(leaves: list[Leaf], column: str, what: str) -> list[Leaf]:
 def with_sounds(leaves: Sequence[Leaf], sounds: Sequence[str], what: str) -> list[Leaf]:
     """The fields, of which those that `sounds` names are sounds."""
     kinds = {
-        each.name: "lists" if each.reader.shape else each.reader.kind
-        for each in leaves
-        if isinstance(each.reader, Reader)
+        leaf.name: "lists" if leaf.reader.shape else leaf.reader.kind
+        for leaf in leaves
+        if isinstance(leaf.reader, Reader)
     }
     check_sounds(what, sounds, kinds)
-    return [replace(each, is_sound=each.name in sounds) for each in leaves]
+    return [replace(leaf, is_sound=leaf.name in sounds) for leaf in leaves]
 
 
 def with_stand_ins(leaves: Sequence[Leaf], row: Any, what: str) -> list[Leaf]:
     """The fields, of which some may be null, as the options of `row` say."""
-    zeros = {each.name: zero_of(each.reader) for each in leaves}
+    zeros = {leaf.name: zero_of(leaf.reader) for leaf in leaves}
     fill = row.fill or {}
     check_absent("huggingface", row.fill, row.optional)
-    typed = {name: None if each is NOT_GIVEN else each for name, each in zeros.items()}
+    typed = {name: None if zero is NOT_GIVEN else zero for name, zero in zeros.items()}
     check_known(what, row, typed)
     made = []
     for leaf in leaves:
@@ -192,7 +192,7 @@ def _advice(
 ) -> str:
     if inside or zeros[name] is NOT_GIVEN:
         return f"fill or filter them{left_out(row, [name], list(zeros))}"
-    return ways_out(row, {each: zeros[each] for each in (name, *others)}, list(zeros))
+    return ways_out(row, {column: zeros[column] for column in (name, *others)}, list(zeros))
 
 
 def zero_of(reader: Reader | str) -> Any:
@@ -244,8 +244,8 @@ def add_fields(leaves: Sequence[Leaf], builder: Builder, what: str) -> None:
                 builder.add_field(valid_field(leaf.name), "array", "bool", inline=True)
         except InvalidArgumentError as error:  # For example, a name with a NUL.
             raise InvalidArgumentError(f"indexing {what}: column {leaf.name!r}: {error}") from error
-    labels = [each for each in leaves if each.classes]
-    usual = [each for each in labels if each.name in ("label", "labels")]
+    labels = [leaf for leaf in leaves if leaf.classes]
+    usual = [label for label in labels if label.name in ("label", "labels")]
     for leaf in (usual or labels)[:1]:
         builder.set_classes(leaf.classes)
 

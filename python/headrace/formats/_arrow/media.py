@@ -18,9 +18,9 @@ _EMBED = (
 
 
 def with_files(
-    name: str, found: Extents, places: Rows, rows: Rows, paths: list[str | None], chunk: Chunk
+    name: str, extents: Extents, places: Rows, rows: Rows, paths: list[str | None], chunk: Chunk
 ) -> Extents:
-    """`found`, where `places` become whole files; `rows`: their numbers in the record batch."""
+    """`extents`, where `places` become whole files; `rows`: their numbers in the record batch."""
     builder = chunk.builder
     assert builder is not None
     sizes, times, names = [], [], []
@@ -57,7 +57,9 @@ def with_files(
         times.append(status.st_mtime_ns)
     first = builder.add_files(names, sizes, times)
     chunk.own_files.update(enumerate(names, first))
-    files, offsets, lengths = (np.array(each) for each in (found.files, found.offsets, found.sizes))
+    files, offsets, lengths = (
+        np.array(column) for column in (extents.files, extents.offsets, extents.sizes)
+    )
     files[places] = np.arange(first, first + len(names), dtype=np.uint64)
     offsets[places] = 0
     lengths[places] = sizes

@@ -33,24 +33,24 @@ _MAPPING = re.compile(
 _SAVE = "save it with ds.save_to_disk(folder), and open that folder"
 
 
-def kind_of(given: object) -> str | None:
+def kind_of(source: object) -> str | None:
     """The class of `datasets` that an object is of; None for others. Imports nothing."""
-    for each in type(given).__mro__:
-        if each.__module__.partition(".")[0] == _PACKAGE and each.__name__ in _KNOWN:
-            return each.__name__
+    for base in type(source).__mro__:
+        if base.__module__.partition(".")[0] == _PACKAGE and base.__name__ in _KNOWN:
+            return base.__name__
     return None
 
 
-def check(given: Any, split: str | None) -> Any:
+def check(source: Any, split: str | None) -> Any:
     """The dataset, or the split of it that is wanted, if its rows can be read in place."""
-    kind = kind_of(given)
+    kind = kind_of(source)
     if kind == "DatasetDict":
-        if split not in given:
+        if split not in source:
             raise InvalidArgumentError(
-                f"opening a datasets.DatasetDict: it has the splits {', '.join(given)}; give one: "
-                f"hr.open(ds[{next(iter(given), 'train')!r}])"
+                f"opening a datasets.DatasetDict: it has the splits {', '.join(source)}; give one: "
+                f"hr.open(ds[{next(iter(source), 'train')!r}])"
             )
-        return check(given[split], None)
+        return check(source[split], None)
     if kind != "Dataset":
         raise InvalidArgumentError(
             f"opening a datasets.{kind}: it has rows in one order only, and no files to read at "
@@ -60,19 +60,19 @@ def check(given: Any, split: str | None) -> Any:
         raise InvalidArgumentError(
             f"opening a datasets.Dataset: split={split!r} was given, but it is one; leave split out"
         )
-    used = given.format["type"]
+    used = source.format["type"]
     if used not in _FORMATS:
         what = "set_transform()" if used == "custom" else f"with_format({used!r})"
         raise InvalidArgumentError(
             f"opening a datasets.Dataset: it has {what}, which headrace would not apply; open "
             "ds.with_format(None), and give the function as transform= to hr.Loader"
         )
-    if not given.cache_files:
+    if not source.cache_files:
         raise InvalidArgumentError(
-            f"opening a datasets.Dataset of {len(given):,} rows: its rows are in memory, in no "
+            f"opening a datasets.Dataset of {len(source):,} rows: its rows are in memory, in no "
             f"file; {_SAVE}"
         )
-    return given
+    return source
 
 
 def columns_of(dataset: Any) -> tuple[str, ...] | None:
@@ -85,11 +85,11 @@ def columns_of(dataset: Any) -> tuple[str, ...] | None:
 
 def files_of(dataset: Any) -> list[str]:
     """The files that hold its rows, each once."""
-    names = [os.path.abspath(each["filename"]) for each in dataset.cache_files]
+    names = [os.path.abspath(file["filename"]) for file in dataset.cache_files]
     mapping = dataset._indices
     if mapping is not None:  # Its own files come behind; they hold no rows.
         own = {os.path.abspath(e) for e in _paths(mapping)}
-        names = [each for each in names if each not in own]
+        names = [name for name in names if name not in own]
     return list(dict.fromkeys(names))
 
 
@@ -105,9 +105,9 @@ def all_rows(dataset: Any) -> Any:
     selections and shuffles of a table have one key, and so one index."""
     whole = copy.copy(dataset)
     whole._indices = None
-    blocks = [each for row in getattr(dataset.data, "blocks", [[dataset.data]]) for each in row]
-    if all(hasattr(each, "replays") for each in blocks):  # In files, with what was done since.
-        made = [(each.path, each.replays) for each in blocks]
+    blocks = [block for row in getattr(dataset.data, "blocks", [[dataset.data]]) for block in row]
+    if all(hasattr(block, "replays") for block in blocks):  # In files, with what was done since.
+        made = [(block.path, block.replays) for block in blocks]
         said = repr((made, dataset.data.schema.to_string(), dataset.features, dataset.format))
         whole._fingerprint = f"{_core.hash64(said.encode('utf-8', 'surrogateescape')):016x}"
     return whole
@@ -123,13 +123,13 @@ def mapping_of(dataset: Any) -> Iterator[Rows] | None:
 def _mapping(dataset: Any) -> Iterator[Rows]:
     rows = dataset.data.num_rows
     for piece in dataset._indices.table.column(0).chunks:
-        found = piece.to_numpy().astype(np.int64)
-        if found.size and not 0 <= int(found.min()) <= int(found.max()) < rows:
+        numbers = piece.to_numpy().astype(np.int64)
+        if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < rows:
             raise OutOfRangeError(
-                f"opening a datasets.Dataset: its list of rows names row {int(found.max())}, its "
+                f"opening a datasets.Dataset: its list of rows names row {int(numbers.max())}, its "
                 f"table has {rows}; select() the rows again"
             )
-        yield found
+        yield numbers
 
 
 class ObjectTable:
@@ -189,11 +189,11 @@ def _find_mappings(files: list[MappedFile], places: Places) -> None:
     try:
         with open(_MAPS, "rb") as lines:
             for line in lines:
-                found = _MAPPING.match(line)
-                if found is None:
+                match = _MAPPING.match(line)
+                if match is None:
                     continue
-                start, end, offset, major, minor = (int(each, 16) for each in found.groups()[:5])
-                mapped = known.get(found[7]) or known.get((major, minor, int(found[6])))
+                start, end, offset, major, minor = (int(text, 16) for text in match.groups()[:5])
+                mapped = known.get(match[7]) or known.get((major, minor, int(match[6])))
                 if mapped is not None and start not in own:
                     places.add(start, end - start, offset, mapped)
     except OSError as error:
@@ -208,4 +208,4 @@ def _paths(table: Any) -> list[str]:
     if isinstance(path, str):
         return [path]
     blocks = getattr(table, "blocks", None) or ()
-    return [each for row in blocks for block in row for each in _paths(block)]
+    return [path for row in blocks for block in row for path in _paths(block)]

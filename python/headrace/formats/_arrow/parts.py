@@ -39,11 +39,11 @@ class Extents:
     @staticmethod
     def joined(parts: Sequence[Extents]) -> Extents:
         """The rows of all parts."""
-        decoded = [each.decoded for each in parts if each.decoded is not None]
+        decoded = [part.decoded for part in parts if part.decoded is not None]
         return Extents(
-            np.concatenate([each.files for each in parts]),
-            np.concatenate([each.offsets for each in parts]),
-            np.concatenate([each.sizes for each in parts]),
+            np.concatenate([part.files for part in parts]),
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
             np.concatenate(decoded) if len(decoded) == len(parts) else None,
         )
 
@@ -65,7 +65,7 @@ class Values:
     @staticmethod
     def joined(parts: Sequence[Values]) -> Values:
         """The rows of all parts."""
-        return Values(np.concatenate([each.values for each in parts]))
+        return Values(np.concatenate([part.values for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Ragged:
     def joined(parts: Sequence[Ragged]) -> Ragged:
         """The rows of all parts."""
         return Ragged(
-            np.concatenate([each.values for each in parts]),
-            np.concatenate([each.lengths for each in parts]),
+            np.concatenate([part.values for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
         )
 
 
@@ -120,8 +120,8 @@ class Inner:
     @staticmethod
     def joined(parts: Sequence[Inner]) -> Inner:
         """The rows of all parts."""
-        rows: Any = joined([each.rows for each in parts])
-        return Inner(rows, Ragged.joined([each.lengths for each in parts]))
+        rows: Any = joined([part.rows for part in parts])
+        return Inner(rows, Ragged.joined([part.lengths for part in parts]))
 
 
 Part = Extents | Values | Ragged | Inner

@@ -82,17 +82,17 @@ class Places:
 
     def __init__(self) -> None:
         self._bases: list[int] = []
-        self._found: list[tuple[int, int, MappedFile]] = []  # size, offset in the file
+        self._mappings: list[tuple[int, int, MappedFile]] = []  # size, offset in the file
 
     def add(self, base: int, size: int, offset: int, file: MappedFile) -> None:
         """Memory that holds the bytes of a file from `offset` on."""
         at = bisect.bisect(self._bases, base)
         self._bases.insert(at, base)
-        self._found.insert(at, (size, offset, file))
+        self._mappings.insert(at, (size, offset, file))
 
     def files(self) -> dict[int, MappedFile]:
         """The files, by their numbers."""
-        return {file.number: file for _, _, file in self._found}
+        return {file.number: file for _, _, file in self._mappings}
 
     def locate(self, buffer: Any) -> tuple[MappedFile, int] | None:
         """The file and the offset of pyarrow's buffer; None if it lies in other memory."""
@@ -100,7 +100,7 @@ class Places:
         at = bisect.bisect(self._bases, address) - 1
         if at < 0:
             return None
-        size, offset, file = self._found[at]
+        size, offset, file = self._mappings[at]
         inside = address - self._bases[at]
         if inside + needed > size or offset + inside + needed > file.bytes.size:
             return None
@@ -110,8 +110,8 @@ class Places:
         """Bytes [start, start + size) of a buffer, from its file; None if it has fewer."""
         if start < 0 or size < 0 or start + size > buffer.size:
             return None
-        found = self.locate(buffer)
-        if found is None:
+        place = self.locate(buffer)
+        if place is None:
             return np.frombuffer(buffer, np.uint8)[start : start + size]
-        file, offset = found
+        file, offset = place
         return file.range(offset + start, size)

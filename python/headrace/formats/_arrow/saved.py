@@ -36,7 +36,7 @@ def is_saved(path: str) -> bool:
         if not os.path.isfile(os.path.join(path, INFO)):
             return False  # Without a list of its files, which may be millions.
         names = os.listdir(path)
-        return STATE in names or any(each.endswith(".arrow") for each in names)
+        return STATE in names or any(name.endswith(".arrow") for name in names)
     first = expand(path)[0]
     return first.endswith(SUFFIXES) and os.path.isfile(first)
 
@@ -50,8 +50,8 @@ def saved_at(path: str, split: str | None) -> Saved:
     if os.path.exists(listed):
         names = _strings(_json(listed), "splits", listed)
         name = _chosen(path, names, split)
-        found = _of_folder(os.path.join(path, name))
-        return Saved(found.files, (listed, *found.beside), found.features, found.rows)
+        saved = _of_folder(os.path.join(path, name))
+        return Saved(saved.files, (listed, *saved.beside), saved.features, saved.rows)
     if os.path.exists(os.path.join(path, STATE)):
         _refuse_split(path, split, "it is one dataset, saved without splits")
         return _of_folder(path)
@@ -60,17 +60,17 @@ def saved_at(path: str, split: str | None) -> Saved:
 
 def _of_folder(folder: str) -> Saved:
     state, info = os.path.join(folder, STATE), os.path.join(folder, INFO)
-    found = _json(state)
+    content = _json(state)
     for key in ("_indices_files", "_indices_data_files"):
-        if found.get(key):
+        if content.get(key):
             raise InvalidArgumentError(
                 f"indexing {folder}: saved by datasets 1, with a list of rows beside the rows; "
                 "save it again: datasets.load_from_disk(...).save_to_disk(...) of a newer version"
             )
-    entries = found.get("_data_files")
+    entries = content.get("_data_files")
     if not isinstance(entries, list):
         raise DataLossError(f"indexing {folder}: {state} lists no _data_files; {_AGAIN}")
-    names = [each.get("filename") if isinstance(each, dict) else None for each in entries]
+    names = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries]
     return Saved(_inside(folder, names, state), (state, info), _features(info))
 
 
@@ -104,16 +104,16 @@ def _inside(folder: str, names: list[Any], listed: str) -> tuple[str, ...]:
                 f"indexing {folder}: {listed} lists {name!r}, which is no file of this folder; "
                 f"{_AGAIN}"
             )
-    return tuple(os.path.join(folder, each) for each in names)
+    return tuple(os.path.join(folder, name) for name in names)
 
 
 def _chosen(path: str, names: list[str], split: str | None) -> str:
     if split is None and len(names) == 1:
         return names[0]
     if split not in names:
-        given = "" if split is None else f"split={split!r} was given, and "
+        asked = "" if split is None else f"split={split!r} was given, and "
         raise InvalidArgumentError(
-            f"opening dataset {path}: {given}it has the splits {', '.join(names)}; choose one: "
+            f"opening dataset {path}: {asked}it has the splits {', '.join(names)}; choose one: "
             f"hr.open({path!r}, split={names[0] if names else ''!r})"
         )
     assert split is not None
@@ -128,17 +128,18 @@ def _refuse_split(path: str, split: str | None, why: str) -> None:
 
 
 def _features(path: str) -> Any:
-    found = _json(path).get("features")
-    return found if isinstance(found, dict) else None
+    features = _json(path).get("features")
+    return features if isinstance(features, dict) else None
 
 
-def _strings(found: dict[str, Any], key: str, path: str) -> list[str]:
-    values = found.get(key)
+def _strings(content: dict[str, Any], key: str, path: str) -> list[str]:
+    values = content.get(key)
     if (
         not isinstance(values, list)
         or not values
         or not all(
-            isinstance(each, str) and os.path.basename(each) == each and each for each in values
+            isinstance(value, str) and os.path.basename(value) == value and value
+            for value in values
         )
     ):
         raise DataLossError(f"indexing {path}: it lists no {key}; {_AGAIN}")
@@ -149,13 +150,13 @@ def _json(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_JSON_BYTES_MAX)
-        found = json.loads(text)
+        content = json.loads(text)
     except FileNotFoundError as error:
         raise NotFoundError(f"indexing {path}: no such file; {_AGAIN}") from error
     except (ValueError, RecursionError) as error:
         raise DataLossError(f"indexing {path}: not JSON: {error}; {_AGAIN}") from error
     except OSError as error:
         raise DataLossError(f"indexing {path}: {error.strerror}; {_AGAIN}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise DataLossError(f"indexing {path}: not a JSON object; {_AGAIN}")
-    return found
+    return content

@@ -87,36 +87,36 @@ def read_megatron(idx: str, bin_path: str) -> Megatron:
     return Megatron(dtype, tokens, sequences, documents)
 
 
-def document_extents(idx: str, found: Megatron) -> Iterator[tuple[U64, U64]]:
+def document_extents(idx: str, megatron: Megatron) -> Iterator[tuple[U64, U64]]:
     """Offsets and sizes in bytes of the documents in the .bin, in pieces.
 
-    `found`: what `read_megatron` returned for this .idx.
+    `megatron`: what `read_megatron` returned for this .idx.
     """
-    total = found.tokens * found.dtype.itemsize
+    total = megatron.tokens * megatron.dtype.itemsize
     with file_reader(idx) as (read, _):
-        table = 12 * found.sequences + _HEADER_BYTES
+        table = 12 * megatron.sequences + _HEADER_BYTES
         before = 0  # the sequence that the next document begins with
-        for first in range(0, max(found.documents - 1, 0), _DOCUMENTS_AT_ONCE):
-            count = min(_DOCUMENTS_AT_ONCE, found.documents - 1 - first)
+        for first in range(0, max(megatron.documents - 1, 0), _DOCUMENTS_AT_ONCE):
+            count = min(_DOCUMENTS_AT_ONCE, megatron.documents - 1 - first)
             at = table + 8 * first
             begins = np.frombuffer(_all(read, idx, at, 8 * (count + 1)), "<i8")
-            falls = np.flatnonzero((np.diff(begins) < 0) | (begins[1:] > found.sequences))
+            falls = np.flatnonzero((np.diff(begins) < 0) | (begins[1:] > megatron.sequences))
             if begins[0] != before or falls.size:
                 wrong = int(falls[0]) + 1 if falls.size else 0
                 raise _damaged(
                     idx,
                     at + 8 * wrong,
                     f"document {first + wrong} begins at sequence {begins[wrong]} of "
-                    f"{found.sequences}",
+                    f"{megatron.sequences}",
                 )
             before = int(begins[-1])
-            places = _begins(read, idx, found.sequences, begins, total)
+            places = _begins(read, idx, megatron.sequences, begins, total)
             yield places[:-1], np.diff(places)
-        if before != found.sequences:
+        if before != megatron.sequences:
             raise _damaged(
                 idx,
-                table + 8 * max(found.documents - 1, 0),
-                f"its documents end at sequence {before} of {found.sequences}",
+                table + 8 * max(megatron.documents - 1, 0),
+                f"its documents end at sequence {before} of {megatron.sequences}",
             )
 
 

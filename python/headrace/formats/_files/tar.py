@@ -88,16 +88,16 @@ class TarReader:
 
     def __iter__(self) -> Iterator[Member]:
         targets: _Targets | None = None
-        for each in self._entries():
-            if isinstance(each, Member):
-                yield each
+        for entry in self._entries():
+            if isinstance(entry, Member):
+                yield entry
                 continue
             if targets is None:  # All headers are read again, if there is a link.
                 again = TarReader(self._read, self._size, self.path, self._fd)
                 targets = _Targets(again._entries())
-            found = targets.member(each)
-            if found is not None:
-                yield found
+            member = targets.member(entry)
+            if member is not None:
+                yield member
 
     def _entries(self) -> Iterator[Member | _Link]:
         at, long_name, long_target = 0, "", ""
@@ -197,8 +197,8 @@ class TarReader:
             )
         if header == _ZEROS:
             return None
-        found = self._number(header[148:156], at + 148)
-        if found != _sum(header[:256]) + _sum(header[256:]) - _sum(header[148:156]) + 8 * 32:
+        checksum = self._number(header[148:156], at + 148)
+        if checksum != _sum(header[:256]) + _sum(header[256:]) - _sum(header[148:156]) + 8 * 32:
             raise self.damaged(at, "no tar header: its checksum is wrong")
         return header
 
@@ -293,9 +293,9 @@ class _Targets:
     def __init__(self, entries: Iterator[Member | _Link]) -> None:
         self._named: dict[str, list[Member | _Link]] = {}
         self._folders: set[str] = set()
-        for each in entries:
-            name = _plain_path(each.name)
-            self._named.setdefault(name, []).append(each)
+        for entry in entries:
+            name = _plain_path(entry.name)
+            self._named.setdefault(name, []).append(entry)
             while name := posixpath.dirname(name):
                 if name in self._folders:
                     break
@@ -317,7 +317,7 @@ class _Targets:
                 return None
             named = self._named.get(where, [])
             if at.is_hard:  # It is one with the file that has the name until then.
-                named = [each for each in named if each.offset < at.offset]
+                named = [member for member in named if member.offset < at.offset]
             at = named[-1] if named else None
         if at is not None and not at.missing:
             return Member(link.name, at.offset, at.size)

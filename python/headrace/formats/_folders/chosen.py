@@ -64,7 +64,7 @@ class Chooser:
         self._formats = formats
         self.recognise = cache(recognise)
         self._entries_of = cache(entries_of)
-        self._told: list[str] = []  # Warnings, for when it is known that the path opens.
+        self._warnings: list[str] = []  # Warnings, for when it is known that the path opens.
 
     def chosen(
         self, path: str, row: Format | None, split: str | None, skip: Sequence[str]
@@ -77,23 +77,23 @@ class Chooser:
         if split is not None and not isinstance(cast(object, split), str):
             raise InvalidArgumentError(f"split: got {shown(split)}, must be a name, as 'train'")
         where, row = self._opened(path, row, split, skip)
-        for each in self._told:
+        for note in self._warnings:
             warnings.warn(
-                f"headrace: opening dataset {each}", RuntimeWarning, stacklevel=callers_level()
+                f"headrace: opening dataset {note}", RuntimeWarning, stacklevel=callers_level()
             )
         return where, row
 
     def _opened(
         self, path: str, row: Format | None, split: str | None, skip: Sequence[str]
     ) -> tuple[str, Format | None]:
-        """The same, whose warnings are those of `_told`."""
+        """The same, whose warnings are those of `_warnings`."""
         try:
-            given = path
+            original = path
             path, row = self._chosen(path, row, split, skip)
             look = self._look(path, skip) if row is None else self._look_below(path, row, skip)
             if look is not None:
                 raise InvalidArgumentError(f"opening dataset {path}: {look}")
-            self._check_sets(given, path, row)
+            self._check_sets(original, path, row)
             return self._files_of(path, row) or path, row
         except OSError as error:
             if isinstance(error, HeadraceError):
@@ -111,40 +111,40 @@ class Chooser:
         if row is None and split is None:
             self._refuse_coco(path, skip)
         wanted = split if row is None or split is not None else _own_split(row)
-        found = self._splits(path, row, skip, wanted)
+        splits = self._splits(path, row, skip, wanted)
         if wanted is None:
-            if len(found) > 1:
-                raise self._several(path, row, found)
+            if len(splits) > 1:
+                raise self._several(path, row, splits)
             return path, row
-        part = found.chosen(wanted)
+        part = splits.chosen(wanted)
         if part is None and split is None:
             return path, row  # The format looks for it in what is there.
         if part is None:
-            raise _no_such(path, row, wanted, found)
-        names = found.parts[part]
+            raise _no_such(path, row, wanted, splits)
+        names = splits.parts[part]
         if names[0].endswith(UNLIKE) and not are_numbered(names):
-            raise _unlike(found, part, row)
+            raise _unlike(splits, part, row)
         if row is not None and split is None:
             row = with_split(row, None)  # It was that of the folder.
-        return found.path_of(part), row
+        return splits.path_of(part), row
 
-    def _check_sets(self, given: str, path: str, row: Format | None) -> None:
+    def _check_sets(self, original: str, path: str, row: Format | None) -> None:
         """Refuses files of a folder that are not all of a set; of a pattern it warns of them."""
         known = row or self.recognise(path)
         if known is not None and known.file_a_sample:
             return
-        if not os.path.isdir(given):
-            self._told += words_of_incomplete(path)
+        if not os.path.isdir(original):
+            self._warnings += words_of_incomplete(path)
             return
         if not os.path.isdir(path):
-            here = (each for each in expand(path) if os.path.dirname(each) == given)
-            refuse_incomplete(given, list(map(os.path.basename, here)), row)
+            here = (file for file in expand(path) if os.path.dirname(file) == original)
+            refuse_incomplete(original, list(map(os.path.basename, here)), row)
             return
-        names = [each for each in self._entries_of(path)[0] if not each.startswith((".", "_"))]
+        names = [name for name in self._entries_of(path)[0] if not name.startswith((".", "_"))]
         if _LISTS_OF_FILES.intersection(names):
             return
         wanted = None if known is None else _own_split(known)
-        taken = [each for each in names if taker(each, self._formats if known is None else [known])]
+        taken = [name for name in names if taker(name, self._formats if known is None else [known])]
         parts = splits_of_files(path, taken, lambda name: True)
         part = parts.chosen(wanted) if wanted is not None else None
         refuse_incomplete(path, taken if part is None else parts.parts[part], row)
@@ -176,16 +176,16 @@ class Chooser:
         files, folders = self._entries(path, skip)
         known = row or self.recognise(path)
         if not folders and _has_classes(known) and _takes_all(path, row, known):
-            media = [each for each in files if is_media(each) and not each.startswith(".")]
+            media = [file for file in files if is_media(file) and not file.startswith(".")]
             return splits_of_samples(path, media, any_other=wanted is not None)
         if known is None or (row is None and _has_classes(known)):
             return self._unnamed(path, files, folders, wanted)
         if "split" in known.options() and _takes_all(path, row, known):
             return Splits(path, {})  # It says itself which there are.
-        found = splits_of_files(path, files, known.takes)
-        found = found or self._of_partitions(path, known, wanted)
-        if found or (wanted is None and (_has_classes(known) or _takes_all(path, row, known))):
-            return found  # With format="folder" each folder is a class, whatever its name.
+        splits = splits_of_files(path, files, known.takes)
+        splits = splits or self._of_partitions(path, known, wanted)
+        if splits or (wanted is None and (_has_classes(known) or _takes_all(path, row, known))):
+            return splits  # With format="folder" each folder is a class, whatever its name.
         return splits_of_folders(path, folders, any_other=wanted is not None)
 
     def _unnamed(
@@ -194,11 +194,11 @@ class Chooser:
         """The same where no format but that of class folders knows the folder."""
         below = splits_of_folders(path, folders, any_other=wanted is not None)
         if below or len(folders) < 2:
-            for each in reversed(self._formats):
-                found = splits_of_files(path, files, each.takes)
-                enough = len(found) > 1 or (found and wanted is not None)
-                if enough and (not folders or each.name != "manifest" or self._opens(found)):
-                    return found
+            for row in reversed(self._formats):
+                splits = splits_of_files(path, files, row.takes)
+                enough = len(splits) > 1 or (splits and wanted is not None)
+                if enough and (not folders or row.name != "manifest" or self._opens(splits)):
+                    return splits
         return below
 
     def _refuse_coco(self, path: str, skip: Sequence[str]) -> None:
@@ -216,7 +216,7 @@ class Chooser:
             return self._one_split(path, [x for x in folders if not x.startswith(".")], skip)
         refuse_other_partitions(path)
         files, folders = self._entries(path, skip)
-        folders = [each for each in folders if not each.startswith(".")]
+        folders = [folder for folder in folders if not folder.startswith(".")]
         return (
             pair_look(path, folders, self.recognise)
             or table_look(path, files, folders)
@@ -230,7 +230,7 @@ class Chooser:
         if len(folders) != 1 or not is_split(folders[0]):
             return None
         above = self._entries_of(path)[1]
-        others = [each for each in skip if not any(_is_left(x, [each]) for x in above)]
+        others = [pattern for pattern in skip if not any(_is_left(x, [pattern]) for x in above)]
         are_many = len(others) > _PATTERNS_MAX
         call = open_call(os.path.join(path, folders[0]), skip=() if are_many else others)
         rest = f" with the {len(others):,} other patterns of skip=" if are_many else ""
@@ -250,10 +250,10 @@ class Chooser:
         """What to type where the one folder has several splits."""
         below = os.path.join(path, folders[0]) if len(folders) == 1 else path
         with self._silent():
-            found = Splits(path, {}) if below == path else self._splits(below, None, (), None)
-        if len(found) < 2:
+            splits = Splits(path, {}) if below == path else self._splits(below, None, (), None)
+        if len(splits) < 2:
             return None
-        return str(self._several(below, None, found)).removeprefix("opening dataset ")
+        return str(self._several(below, None, splits)).removeprefix("opening dataset ")
 
     def _would_open(self, path: str) -> Format | None:
         """The format by which `hr.open` takes a path, if it does without more arguments."""
@@ -267,16 +267,16 @@ class Chooser:
     @contextmanager
     def _silent(self) -> Iterator[None]:
         """No warnings of paths that are looked at, and not opened."""
-        count = len(self._told)
+        count = len(self._warnings)
         try:
             yield
         finally:
-            del self._told[count:]
+            del self._warnings[count:]
 
     def _entries(self, folder: str, skip: Sequence[str]) -> tuple[list[str], list[str]]:
         """The files and the folders in it, without folders that `skip=` leaves out."""
         files, folders = self._entries_of(folder)
-        return files, [each for each in folders if not _is_left(each, skip)]
+        return files, [folder for folder in folders if not _is_left(folder, skip)]
 
     def _of_partitions(self, path: str, row: Format, split: str | None) -> Splits:
         """The splits of partitions split=train, split=test; where none is asked for, a warning says
@@ -284,20 +284,20 @@ class Chooser:
         if not row.has_partitions or not row.recognises(path):
             return Splits(path, {})
         column, paths = values_of_splits(path, is_split)
-        found = Splits(path, {each: (each,) for each in paths}, paths)
+        splits = Splits(path, {path: (path,) for path in paths}, paths)
         if split is not None:
-            return found
-        if len(found) > 1:
-            self._told.append(
-                f"{path}: it holds several splits: {found.names}, as one table with the column "
+            return splits
+        if len(splits) > 1:
+            self._warnings.append(
+                f"{path}: it holds several splits: {splits.names}, as one table with the column "
                 f"{column!r}, as pyarrow and pandas have it; one of them: "
-                f"{open_call(path, split=found.first)}"
+                f"{open_call(path, split=splits.first)}"
             )
         return Splits(path, {})
 
-    def _opens(self, found: Splits) -> bool:
+    def _opens(self, splits: Splits) -> bool:
         """Whether a part is of a known format, or is files of one."""
-        return bool(found) and self._opens_as_it_is(found.path_of(found.first))
+        return bool(splits) and self._opens_as_it_is(splits.path_of(splits.first))
 
     def _opens_as_it_is(self, path: str) -> bool:
         return self.recognise(path) is not None or self._would_open(path) is not None
@@ -310,14 +310,14 @@ class Chooser:
         known = row or self.recognise(path)
         if not os.path.isdir(path) or _takes_all(path, row, known):
             return None
-        found = contents_of(
+        contents = contents_of(
             path, self._entries_of(path)[0], (row,) if row is not None else self._formats
         )
-        if found.unfinished and found.kinds:
-            raise _unfinished(found, row)
-        if len(found.kinds) != 1 or (row is None and found.others):
+        if contents.unfinished and contents.kinds:
+            raise _unfinished(contents, row)
+        if len(contents.kinds) != 1 or (row is None and contents.others):
             return None
-        ((suffix, names),) = found.kinds.items()
+        ((suffix, names),) = contents.kinds.items()
         own = row or taker(names[0], self._formats)
         if own is None or own.hint({suffix}):
             return None  # Something is missing.
@@ -325,18 +325,18 @@ class Chooser:
             return None
         return path_of_files(path, names, suffix=suffix)
 
-    def _several(self, path: str, row: Format | None, found: Splits) -> InvalidArgumentError:
-        first = found.first
-        part = found.path_of(first)
-        names = found.parts[first]
+    def _several(self, path: str, row: Format | None, splits: Splits) -> InvalidArgumentError:
+        first = splits.first
+        part = splits.path_of(first)
+        names = splits.parts[first]
         if names[0].endswith(UNLIKE) and not are_numbered(names):
-            return _unlike(found, first, row)
+            return _unlike(splits, first, row)
         look = self._look_at_part(part) if row is None and os.path.isdir(part) else None
         if look is not None:
             return InvalidArgumentError(
-                f"opening dataset {path}: it holds several splits: {found.names}; {part}: {look}"
+                f"opening dataset {path}: it holds several splits: {splits.names}; {part}: {look}"
             )
-        named = row or self._to_name(part, found.parts[first][0])
+        named = row or self._to_name(part, splits.parts[first][0])
         call = open_call(path, named, first)
         other = "" if lists_many(part) else f", which is {open_call(part, named)}"
         split = f"{call} (in commands --split {first}){other}"
@@ -344,29 +344,29 @@ class Chooser:
         of_part = None if known is None else self.recognise(part)
         if known is None or of_part is None or of_part.name not in (_FOLDER, "media"):
             known = None
-        elif not found.are_sure:
+        elif not splits.are_sure:
             return InvalidArgumentError(
                 f"opening dataset {path}: its folders may be classes or splits, by their names: "
-                f"{found.names}; as classes: hr.open({path!r}, format={known.name!r}); one split: "
+                f"{splits.names}; as classes: hr.open({path!r}, format={known.name!r}); one split: "
                 f"{split}"
             )
-        together = self._all_as_one(path, row, found)
+        together = self._all_as_one(path, row, splits)
         classes = "" if known is None else f"; format={known.name!r} takes them as classes"
         return InvalidArgumentError(
-            f"opening dataset {path}: it holds several splits: {found.names}; open one: "
+            f"opening dataset {path}: it holds several splits: {splits.names}; open one: "
             f"{split}{together}{classes}"
         )
 
-    def _all_as_one(self, path: str, row: Format | None, found: Splits) -> str:
+    def _all_as_one(self, path: str, row: Format | None, splits: Splits) -> str:
         """The words for all files as one dataset, where nothing says that they are splits but
         parts of their names."""
-        first = found.parts[found.first][0]
+        first = splits.parts[splits.first][0]
         are_samples = is_media(first)
         if not os.path.isfile(os.path.join(path, first)):
             return ""
-        if found.has_usual_name and not are_samples:
+        if splits.has_usual_name and not are_samples:
             return ""
-        whole = found.path_of_all
+        whole = splits.path_of_all
         if are_samples:  # Also those that are of no split.
             media = [x for x in self._entries_of(path)[0] if is_media(x) and not x.startswith(".")]
             whole = path_of_files(path, media, suffix=os.path.splitext(media[0])[1])
@@ -395,22 +395,22 @@ def _takes_any(row: Format | None, suffix: str) -> bool:
     return row is not None and suffix in (".tar", ".parquet", ".h5", ".hdf5")
 
 
-def _unfinished(found: Contents, row: Format | None) -> InvalidArgumentError:
-    (names, *_) = found.kinds.values()
-    path = path_of_files(found.folder, names)
+def _unfinished(contents: Contents, row: Format | None) -> InvalidArgumentError:
+    (names, *_) = contents.kinds.values()
+    path = path_of_files(contents.folder, names)
     call = "the others by a pattern" if path is None else open_call(path, row)
     return InvalidArgumentError(
-        f"opening dataset {found.folder}: {found.unfinished[0]} is a download that has not ended; "
-        f"finish it, or open the files that are there: {call}"
+        f"opening dataset {contents.folder}: {contents.unfinished[0]} is a download that has not "
+        f"ended; finish it, or open the files that are there: {call}"
     )
 
 
-def _unlike(found: Splits, part: str, row: Format | None) -> InvalidArgumentError:
+def _unlike(splits: Splits, part: str, row: Format | None) -> InvalidArgumentError:
     """The error for arrays of one split, which may be parts of a sample, or rows of one array."""
-    names = found.parts[part]
-    path = os.path.join(found.folder, names[0])
+    names = splits.parts[part]
+    path = os.path.join(splits.folder, names[0])
     return InvalidArgumentError(
-        f"opening dataset {found.folder}: its split {part!r} is several files, "
+        f"opening dataset {splits.folder}: its split {part!r} is several files, "
         f"{', '.join(names[:5])}, which are not joined, as they may be the parts of a sample; open "
         f"one, {open_call(path, row)}, save them as the arrays of one .npz (numpy.savez), or join "
         "them by a pattern or a list of files"
@@ -445,7 +445,7 @@ def _of_pattern(path: str) -> Splits:
     if not is_pattern(path):
         return Splits(path, {})
     files = expand(path)
-    (folder, *others) = {os.path.dirname(each) for each in files}
+    (folder, *others) = {os.path.dirname(file) for file in files}
     if others:
         return Splits(path, {})
     return splits_of_files(folder, map(os.path.basename, files), lambda name: True)
@@ -453,19 +453,19 @@ def _of_pattern(path: str) -> Splits:
 
 def _is_left(name: str, skip: Sequence[str]) -> bool:
     """Whether `skip=` leaves out a folder that lies directly below the dataset's."""
-    return any(fnmatchcase(name, each) or fnmatchcase(f"/{name}", each) for each in skip)
+    return any(fnmatchcase(name, pattern) or fnmatchcase(f"/{name}", pattern) for pattern in skip)
 
 
-def _no_such(path: str, row: Format | None, split: str, found: Splits) -> InvalidArgumentError:
-    given = f"opening dataset {path}: split={split!r} was given, "
-    if not found:
+def _no_such(path: str, row: Format | None, split: str, splits: Splits) -> InvalidArgumentError:
+    asked = f"opening dataset {path}: split={split!r} was given, "
+    if not splits:
         why = "but no names of files or folders there are those of splits"
         if glob.has_magic(path) or not os.path.isdir(path):
             why = "but it is one dataset, not a folder of several"
-        return InvalidArgumentError(f"{given}{why}; leave split out: {open_call(path, row)}")
-    meant = found.like(split)
-    calls = [open_call(path, row, part) for part in ([meant] if meant else found.parts)]
+        return InvalidArgumentError(f"{asked}{why}; leave split out: {open_call(path, row)}")
+    meant = splits.like(split)
+    calls = [open_call(path, row, part) for part in ([meant] if meant else splits.parts)]
     one = "it may be" if meant else "choose one:"
     return InvalidArgumentError(
-        f"{given}and it has the splits {found.names}; {one} {' or '.join(calls[:_CALLS_SHOWN])}"
+        f"{asked}and it has the splits {splits.names}; {one} {' or '.join(calls[:_CALLS_SHOWN])}"
     )

@@ -39,9 +39,11 @@ class Contents:
 def entries_of(folder: str) -> tuple[list[str], list[str]]:
     """The files and the folders in it, by name, hidden ones, too. OSError: it cannot be read."""
     with os.scandir(folder) as entries:
-        found = {each.name: each.is_dir() for each in entries}
-    names = sorted(found)
-    return [each for each in names if not found[each]], [each for each in names if found[each]]
+        is_folder = {entry.name: entry.is_dir() for entry in entries}
+    names = sorted(is_folder)
+    return [name for name in names if not is_folder[name]], [
+        name for name in names if is_folder[name]
+    ]
 
 
 def contents_of(folder: str, names: Iterable[str], formats: Sequence[Format]) -> Contents:
@@ -58,8 +60,8 @@ def contents_of(folder: str, names: Iterable[str], formats: Sequence[Format]) ->
             kinds.setdefault("" if suffix[-1:].isdigit() else suffix, []).append(name)
         elif not is_note(name):
             others.append(name)
-    found = {suffix: tuple(files) for suffix, files in kinds.items()}
-    return Contents(folder, found, tuple(others), tuple(unfinished))
+    by_suffix = {suffix: tuple(files) for suffix, files in kinds.items()}
+    return Contents(folder, by_suffix, tuple(others), tuple(unfinished))
 
 
 def is_note(name: str) -> bool:
@@ -69,12 +71,12 @@ def is_note(name: str) -> bool:
 
 def taker(name: str, formats: Sequence[Format]) -> Format | None:
     """The format that takes files of this name."""
-    return next((each for each in reversed(formats) if each.takes(name)), None)
+    return next((row for row in reversed(formats) if row.takes(name)), None)
 
 
 def are_numbered(names: Sequence[str]) -> bool:
     """Whether names differ in their numbers alone, as part-0.npy and part-1.npy."""
-    return len({re.sub(r"\d+", "0", each) for each in names}) == 1
+    return len({re.sub(r"\d+", "0", name) for name in names}) == 1
 
 
 def path_of_files(folder: str, names: Sequence[str], *, suffix: str = "") -> str | None:
@@ -84,7 +86,7 @@ def path_of_files(folder: str, names: Sequence[str], *, suffix: str = "") -> str
     """
     if len(names) == 1:
         return os.path.join(folder, names[0])
-    wanted = [os.path.join(folder, each) for each in names]
+    wanted = [os.path.join(folder, name) for name in names]
     for pattern in _patterns(names, suffix):
         if glob.has_magic(pattern) and not _matches_only(folder, pattern, names):
             continue
@@ -97,7 +99,7 @@ def path_of_files(folder: str, names: Sequence[str], *, suffix: str = "") -> str
 def _patterns(names: Sequence[str], suffix: str) -> Iterable[str]:
     """Patterns of these names: with a wildcard between what they share, and as a list."""
     begin = _shared(names)
-    end = _shared([each[len(begin) :][::-1] for each in names])[::-1]
+    end = _shared([name[len(begin) :][::-1] for name in names])[::-1]
     begin = begin.rstrip("0123456789")  # Files that are added later are numbered on.
     end = end.lstrip("0123456789")
     if suffix:
@@ -114,5 +116,5 @@ def _shared(names: Sequence[str]) -> str:
 
 
 def _matches_only(folder: str, pattern: str, names: Sequence[str]) -> bool:
-    there = (each for each in os.listdir(folder) if not each.startswith("."))
-    return sorted(each for each in there if fnmatchcase(each, pattern)) == list(names)
+    there = (name for name in os.listdir(folder) if not name.startswith("."))
+    return sorted(name for name in there if fnmatchcase(name, pattern)) == list(names)

@@ -42,32 +42,32 @@ def coco_look(path: str, folders: Sequence[str], opens: Opens) -> str | None:
     if "annotations" not in folders:
         return None
     where = os.path.join(path, "annotations")
-    names = sorted(each for each in os.listdir(where) if each.endswith(".json"))
-    found = [
-        each
-        for each in names[:_TABLES_LOOKED_AT]
-        if (row := opens(os.path.join(where, each))) is not None and row.name == "coco"
+    names = sorted(name for name in os.listdir(where) if name.endswith(".json"))
+    tables = [
+        name
+        for name in names[:_TABLES_LOOKED_AT]
+        if (row := opens(os.path.join(where, name))) is not None and row.name == "coco"
     ]
-    if not found:
+    if not tables:
         return None
-    first = next((each for each in found if each.startswith("instances_train")), found[0])
+    first = next((table for table in tables if table.startswith("instances_train")), tables[0])
     call = open_call(os.path.join(where, first))
     return f"it looks like a COCO dataset, whose annotations name its images: {call}"
 
 
 def pair_look(path: str, folders: Sequence[str], opens: Opens) -> str | None:
     """What to type where a folder of images lies beside one of labels, masks or annotations."""
-    pictures = [each for each in folders if each.lower() in _PICTURES]
-    partners = [each for each in folders if each.lower() in _PARTNERS]
+    pictures = [folder for folder in folders if folder.lower() in _PICTURES]
+    partners = [folder for folder in folders if folder.lower() in _PARTNERS]
     if len(pictures) != 1 or not partners:
         return None
     images = os.path.join(path, pictures[0])
-    folders_below = [each for each in entries_of(images)[1] if not each.startswith(".")]
-    below = [images, *(os.path.join(images, each) for each in folders_below)]
-    first = next((each for each in reversed(below) if _opens_alone(each, opens)), None)
+    folders_below = [folder for folder in entries_of(images)[1] if not folder.startswith(".")]
+    below = [images, *(os.path.join(images, folder) for folder in folders_below)]
+    first = next((folder for folder in reversed(below) if _opens_alone(folder, opens)), None)
     what = f"{_PARTNERS[partners[0].lower()]}: {pictures[0]}/ beside {partners[0]}/"
     alone = "" if first is None else f"; the images alone: {open_call(first)}"
-    are_classes = all(_has_image(path, each) for each in folders)
+    are_classes = all(_has_image(path, folder) for folder in folders)
     classes = "; format='folder' takes them as classes" if are_classes else ""
     return (
         f"it looks like {what}{alone}; together: write a table with a row a sample, which names "
@@ -80,8 +80,8 @@ def table_look(path: str, files: Sequence[str], folders: Sequence[str]) -> str |
     if len(folders) > 1:
         return None
     calls = []
-    for each in [x for x in sorted(files) if x.lower().endswith(_TABLES)][:_TABLES_LOOKED_AT]:
-        table = os.path.join(path, each)
+    for file in [x for x in sorted(files) if x.lower().endswith(_TABLES)][:_TABLES_LOOKED_AT]:
+        table = os.path.join(path, file)
         if names_files(table, path):
             calls.append(open_call(table))
         elif any(names_files(table, os.path.join(path, below)) for below in folders):
@@ -95,26 +95,26 @@ def nested_look(
     path: str, folders: Sequence[str], opens: Opens, formats: Sequence[Format]
 ) -> str | None:
     """What to type where no folder has an image, but other data; None: there are images."""
-    found: dict[str, list[str]] = {}
+    by_kind: dict[str, list[str]] = {}
     suffixes: set[str] = set()
     for folder, name in islice(_files_below(path, folders), _LOOKED_AT):
         suffix = os.path.splitext(name)[1].lower()
         if suffix in IMAGES:
             return None
         if taker(name, formats) is not None:
-            found.setdefault(_kind_of(suffix), []).append(os.path.join(folder, name))
+            by_kind.setdefault(_kind_of(suffix), []).append(os.path.join(folder, name))
         suffixes.add(suffix)
     for below in sorted(folders):
         if len(folders) == 1 and opens(os.path.join(path, below)) is not None:
             return f"its data lie below: {open_call(os.path.join(path, below))}"
     calls = []
-    for kind, files in found.items():
+    for kind, files in by_kind.items():
         pattern = _path_below(path, kind, files)
         row = opens(pattern)
         own = None if row is not None else taker(os.path.basename(files[0]), formats)
         calls.append(open_call(pattern, None if own is None else own.example()))
-    for each in () if calls else _datasets_below(path, folders, opens):
-        calls.append(open_call(each))
+    for dataset in () if calls else _datasets_below(path, folders, opens):
+        calls.append(open_call(dataset))
     if calls:
         return f"its folders hold other data than images: {' or '.join(calls[:_SHOWN])}"
     undecoded = undecoded_suffixes(suffixes)
@@ -123,19 +123,19 @@ def nested_look(
 
 def _datasets_below(path: str, folders: Sequence[str], opens: Opens) -> list[str]:
     """Folders below that are datasets, such as MDS, but no images and sounds."""
-    where = dict.fromkeys(each for each, _ in islice(_files_below(path, folders), _LOOKED_AT))
-    rows = ((each, opens(each)) for each in islice(where, _TABLES_LOOKED_AT))
-    return [each for each, row in rows if row is not None and row.name not in _PICTURED]
+    where = dict.fromkeys(file for file, _ in islice(_files_below(path, folders), _LOOKED_AT))
+    rows = ((table, opens(table)) for table in islice(where, _TABLES_LOOKED_AT))
+    return [table for table, row in rows if row is not None and row.name not in _PICTURED]
 
 
 def below_look(path: str, folders: Sequence[str], row: Format) -> str | None:
     """What to type where the files of a format that was given lie in folders below."""
-    found: dict[str, list[str]] = {}
+    by_kind: dict[str, list[str]] = {}
     for folder, name in islice(_files_below(path, folders), _LOOKED_AT):
         if row.takes(name):
             kind = _kind_of(os.path.splitext(name)[1].lower())
-            found.setdefault(kind, []).append(os.path.join(folder, name))
-    calls = [open_call(_path_below(path, *each), row) for each in found.items()]
+            by_kind.setdefault(kind, []).append(os.path.join(folder, name))
+    calls = [open_call(_path_below(path, *of_kind), row) for of_kind in by_kind.items()]
     if not calls:
         return None
     return f"its files lie in folders below: {' or '.join(calls[:_SHOWN])}"
@@ -148,20 +148,20 @@ def _kind_of(suffix: str) -> str:
 
 def _path_below(path: str, kind: str, files: Sequence[str]) -> str:
     """A pattern of all files below of one kind; the first of those that are not to be joined."""
-    names = [os.path.basename(each) for each in files]
+    names = [os.path.basename(file) for file in files]
     if len(files) == 1 or (kind in UNLIKE and not are_numbered(names)):
         return files[0]
-    depths = {each.removeprefix(path).count("/") - 1 for each in files}
+    depths = {file.removeprefix(path).count("/") - 1 for file in files}
     between = "/".join(["*"] * depths.pop()) if len(depths) == 1 else "**"
-    numbered = all("-of-" in each for each in names)  # `*` takes folders, too.
+    numbered = all("-of-" in name for name in names)  # `*` takes folders, too.
     name = "*-of-*" if numbered and not kind else f"*{kind}"
     return os.path.join(glob.escape(path), between, name)
 
 
 def _files_below(path: str, folders: Sequence[str], depth: int = 0) -> Iterator[tuple[str, str]]:
     """The files of these folders and those below: the folder and the name of each."""
-    for each in sorted(folders):
-        where = os.path.join(path, each)
+    for folder in sorted(folders):
+        where = os.path.join(path, folder)
         below = []
         with contextlib.suppress(OSError), os.scandir(where) as entries:
             for entry in islice(entries, _LOOKED_AT):

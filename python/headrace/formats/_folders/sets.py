@@ -47,7 +47,7 @@ class FileSet:
             if number > expected:
                 runs.append((expected, number - 1))
             expected = max(expected, number + 1)
-        width = max(len(_parts_of(each)[2]) for each in self.names)
+        width = max(len(_parts_of(name)[2]) for name in self.names)
         words = [f"{a:0{width}}" if a == b else f"{a:0{width}} to {b:0{width}}" for a, b in runs]
         return ", ".join(words[:_SHOWN]) + (", ..." if len(words) > _SHOWN else "")
 
@@ -57,7 +57,7 @@ class FileSet:
         there, name = len(self._by_number), f"{self.begin}*-of-{self.total}{self.end}"
         twice = self._twice
         if twice:
-            files = [each for names in twice for each in names]
+            files = [name for names in twice for name in names]
             more = ", ..." if len(files) > _FILES_SHOWN else ""
             lacks = f", and is without {self.missing}" if self.missing else ""
             return (
@@ -82,8 +82,8 @@ class FileSet:
     def one_of_each(self) -> tuple[str, ...]:
         """A file of each number: of one hash, if there are all of it; else the first."""
         by_hash: dict[str, list[str]] = {}
-        for each in self.names:
-            by_hash.setdefault(_parts_of(each)[4] or "", []).append(each)
+        for name in self.names:
+            by_hash.setdefault(_parts_of(name)[4] or "", []).append(name)
         for names in by_hash.values():
             if len(names) == len(self._by_number):
                 return tuple(names)
@@ -95,35 +95,35 @@ class FileSet:
 
     @cached_property
     def _by_number(self) -> dict[int, list[str]]:
-        found: dict[int, list[str]] = {}
-        for each in self.names:
-            found.setdefault(int(_parts_of(each)[2]), []).append(each)
-        return found
+        by_number: dict[int, list[str]] = {}
+        for name in self.names:
+            by_number.setdefault(int(_parts_of(name)[2]), []).append(name)
+        return by_number
 
 
 def _parts_of(name: str) -> re.Match[str]:
-    found = _NUMBERED.fullmatch(name)
-    assert found is not None
-    return found
+    match = _NUMBERED.fullmatch(name)
+    assert match is not None
+    return match
 
 
 def sets_of(names: Iterable[str]) -> list[FileSet]:
     """The sets in a folder, by the names of its files."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    by_key: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
         parts = _NUMBERED.fullmatch(name)
         if parts is not None and int(parts[2]) <= int(parts[3]):
             key = (parts[1], parts[5] or "", parts[3])
-            found.setdefault(key, []).append(name)
-    return [FileSet(tuple(sorted(files)), *key) for key, files in found.items()]
+            by_key.setdefault(key, []).append(name)
+    return [FileSet(tuple(sorted(files)), *key) for key, files in by_key.items()]
 
 
 def refuse_incomplete(folder: str, names: Sequence[str], row: Format | None) -> None:
     """Raises for files of a folder, or of its split, that are not all of a set."""
     sets = sets_of(names)
-    wrong = next((each for each in sets if each.what), None)
+    wrong = next((file_set for file_set in sets if file_set.what), None)
     if wrong is not None:
-        left = set().union(*(set(each.names) - set(each.one_of_each) for each in sets))
+        left = set().union(*(set(file_set.names) - set(file_set.one_of_each) for file_set in sets))
         path = path_of_files(folder, sorted(set(names) - left))
         others = "the others by a pattern" if path is None else open_call(path, row)
         what = "one of each" if wrong.names != wrong.one_of_each else "the files that are there"
@@ -131,9 +131,9 @@ def refuse_incomplete(folder: str, names: Sequence[str], row: Format | None) -> 
             f"opening dataset {folder}: {wrong.what}; {wrong.remedy}, or open {what}: {others}"
         )
     totals: dict[tuple[str, str], list[FileSet]] = {}
-    for each in sets:
-        totals.setdefault((each.begin, each.end), []).append(each)
-    several = next((each for each in totals.values() if len(each) > 1), None)
+    for file_set in sets:
+        totals.setdefault((file_set.begin, file_set.end), []).append(file_set)
+    several = next((group for group in totals.values() if len(group) > 1), None)
     if several is not None:
         first = path_of_files(folder, several[0].names)
         call = "one by a pattern" if first is None else open_call(first, row)
@@ -148,8 +148,8 @@ def words_of_incomplete(pattern: str) -> list[str]:
     if not glob.has_magic(pattern) or not is_pattern(pattern):
         return []
     return [
-        f"{pattern}: {each.what}; if it is to be complete, {each.remedy}"
-        for each in incomplete_at(pattern)
+        f"{pattern}: {file_set.what}; if it is to be complete, {file_set.remedy}"
+        for file_set in incomplete_at(pattern)
     ]
 
 
@@ -162,20 +162,20 @@ def incomplete_at(path: str) -> list[FileSet]:
         return []
     with suppress(HeadraceError, OSError):
         folders: dict[str, list[str]] = {}
-        for each in expand(path):
-            folders.setdefault(os.path.dirname(each), []).append(os.path.basename(each))
+        for file in expand(path):
+            folders.setdefault(os.path.dirname(file), []).append(os.path.basename(file))
         whole = {
-            each.key
-            for each in sets_of(x for names in folders.values() for x in names)
-            if not each.what
+            file_set.key
+            for file_set in sets_of(x for names in folders.values() for x in names)
+            if not file_set.what
         }
-        sets = (each for names in folders.values() for each in sets_of(names))
-        return [each for each in sets if each.what and each.key not in whole]
+        sets = (file_set for names in folders.values() for file_set in sets_of(names))
+        return [file_set for file_set in sets if file_set.what and file_set.key not in whole]
     return []
 
 
 def findings_at(path: str) -> tuple[Finding, ...]:
     """The same, as `Dataset.report` has it."""
-    found = incomplete_at(path) if path else []
-    examples = tuple(each.what for each in found[:5])
-    return (Finding(INCOMPLETE, len(found), examples),) if found else ()
+    incomplete = incomplete_at(path) if path else []
+    examples = tuple(file_set.what for file_set in incomplete[:5])
+    return (Finding(INCOMPLETE, len(incomplete), examples),) if incomplete else ()

@@ -57,8 +57,8 @@ class Hdf5(Format):
     def recognises(self, path: str) -> bool:
         if os.path.isdir(path):
             with os.scandir(path) as entries:
-                names = [each.name for each in entries if not each.name.startswith(".")]
-            return bool(names) and all(each.lower().endswith(_SUFFIXES) for each in names)
+                names = [entry.name for entry in entries if not entry.name.startswith(".")]
+            return bool(names) and all(name.lower().endswith(_SUFFIXES) for name in names)
         first = expand(path)[0]
         if not first.lower().endswith(_SUFFIXES) or not os.path.isfile(first):
             return False
@@ -82,14 +82,14 @@ class Hdf5(Format):
             layout.check_same(files[0], columns)
         layout.add_fields(builder)
 
-        def describe(each: str, part: Builder) -> None:
-            read_ahead(each)
-            with opened(each) as file:
-                columns = self._columns(each, file)
-                layout.check_same(each, columns)
-                number = part.add_file(each, depends=len(files) <= _DEPENDS_MAX)
+        def describe(file_path: str, part: Builder) -> None:
+            read_ahead(file_path)
+            with opened(file_path) as file:
+                columns = self._columns(file_path, file)
+                layout.check_same(file_path, columns)
+                number = part.add_file(file_path, depends=len(files) <= _DEPENDS_MAX)
                 for column in columns:
-                    layout.add(each, file, column, number, part)
+                    layout.add(file_path, file, column, number, part)
             part.tell(layout.samples(columns))
 
         builder.add_parts(files, describe)
@@ -98,16 +98,16 @@ class Hdf5(Format):
         if self.sample is not None:
             choice("hdf5 sample", self.sample, ("row", "file"))
         for name in ("columns", "inline"):
-            given: Any = getattr(self, name)
-            if given is not None and not all(isinstance(x, str) for x in items(name, given, "str")):
-                raise InvalidArgumentError(f"hdf5 {name}: got {shown(given)}, must be names")
+            value: Any = getattr(self, name)
+            if value is not None and not all(isinstance(x, str) for x in items(name, value, "str")):
+                raise InvalidArgumentError(f"hdf5 {name}: got {shown(value)}, must be names")
 
     def _columns(self, path: str, file: Any) -> list[Column]:
         if self.columns is None:
             names = datasets(path, file)
             check_links(path, file, names)
         else:
-            names = [each.strip("/") for each in self.columns]
+            names = [name.strip("/") for name in self.columns]
         if not names:
             raise InvalidArgumentError(
                 f"indexing {path}: columns= names none; name one, or leave it out"
@@ -122,7 +122,7 @@ class Hdf5(Format):
     def _by_row(self, files: list[str], columns: list[Column]) -> bool:
         if self.sample is not None:
             return self.sample == "row"
-        counts = {each.name: each.shape[0] if each.shape else None for each in columns}
+        counts = {column.name: column.shape[0] if column.shape else None for column in columns}
         if len(set(counts.values())) == 1 and None not in counts.values():
             return True
         if len(files) > 1:
@@ -155,11 +155,11 @@ class _Layout:
     ) -> None:
         self._path = path
         self._by_row = by_row
-        wanted = {each.strip("/") for each in inline}
+        wanted = {name.strip("/") for name in inline}
         self._inline = {
-            each.name
-            for each in columns
-            if each.name in wanted or each.sample_bytes(by_row) <= INLINE_BYTES_MAX
+            column.name
+            for column in columns
+            if column.name in wanted or column.sample_bytes(by_row) <= INLINE_BYTES_MAX
         }
         self._types = self._types_of(columns)
 
@@ -179,8 +179,8 @@ class _Layout:
         return columns[0].shape[0] if self._by_row else 1
 
     def add_fields(self, builder: Builder) -> None:
-        fields = [_field(each.name) for each in self._types]
-        for each, field in zip(self._types, fields, strict=True):
+        fields = [_field(field_type.name) for field_type in self._types]
+        for field_type, field in zip(self._types, fields, strict=True):
             if fields.count(field) > 1:
                 raise InvalidArgumentError(
                     f"indexing {self._path}: two datasets would be the field {field!r}; choose one "
@@ -189,27 +189,27 @@ class _Layout:
             builder.add_field(
                 field,
                 "array",
-                each.dtype,
-                each.shape,
-                inline=each.name in self._inline,
-                coding="zlib" if each.filters else "stored",
-                shuffled=len(each.filters) > 1,
+                field_type.dtype,
+                field_type.shape,
+                inline=field_type.name in self._inline,
+                coding="zlib" if field_type.filters else "stored",
+                shuffled=len(field_type.filters) > 1,
             )
 
     def check_same(self, path: str, columns: list[Column]) -> None:
         """Refuses files whose rows are not as those of the first one."""
-        for each in columns:
-            if self._by_row and not each.shape:
+        for column in columns:
+            if self._by_row and not column.shape:
                 raise InvalidArgumentError(
-                    f"indexing {path}: dataset {each.name!r} is one number, no rows; leave it out "
-                    "with columns="
+                    f"indexing {path}: dataset {column.name!r} is one number, no rows; leave it "
+                    "out with columns="
                 )
-            if each.sample_bytes(self._by_row) == 0:
+            if column.sample_bytes(self._by_row) == 0:
                 raise InvalidArgumentError(
-                    f"indexing {path}: dataset {each.name!r} of shape {list(each.shape)} has "
+                    f"indexing {path}: dataset {column.name!r} of shape {list(column.shape)} has "
                     "samples of zero bytes; leave it out with columns="
                 )
-        counts = {each.name: each.shape[0] for each in columns} if self._by_row else {}
+        counts = {column.name: column.shape[0] for column in columns} if self._by_row else {}
         if len(set(counts.values())) > 1:
             raise InvalidArgumentError(
                 f"indexing {path}: its datasets differ in their numbers of rows: {counts}; choose "
@@ -217,9 +217,9 @@ class _Layout:
             )
         types = self._types_of(columns)
         if types != self._types:
-            found, wanted = ([tuple(each) for each in x] for x in (types, self._types))
+            own, wanted = ([tuple(field_type) for field_type in x] for x in (types, self._types))
             raise InvalidArgumentError(
-                f"indexing {path}: its fields are {found}, those of {self._path} {wanted}; open "
+                f"indexing {path}: its fields are {own}, those of {self._path} {wanted}; open "
                 "files of the same fields together, or choose with columns="
             )
 

@@ -63,10 +63,10 @@ class Column:
 def h5py() -> Any:
     """The module. Raises ImportError that says how to install it."""
     try:
-        import h5py as found
+        import h5py as module
     except ModuleNotFoundError as error:
         raise ImportError("HDF5 files need h5py: pip install 'headrace[hdf5]'") from error
-    return found
+    return module
 
 
 def read_ahead(path: str) -> None:
@@ -103,18 +103,18 @@ def opened(path: str) -> Iterator[Any]:
 
 def datasets(path: str, file: Any) -> list[str]:
     """The paths of the datasets of the file, each once: not again behind links to it."""
-    found: list[str] = []
+    names: list[str] = []
     module = h5py()
 
     def add(name: str, item: Any) -> None:
         if isinstance(item, module.Dataset):
-            found.append(name)
+            names.append(name)
 
     file.visititems(add)
-    if not found:
+    if not names:
         why = _links_away(path, file)
         raise InvalidArgumentError(f"indexing {path}: it has no datasets{f'; {why}' * bool(why)}")
-    return sorted(found)
+    return sorted(names)
 
 
 def check_links(path: str, file: Any, names: list[str]) -> None:
@@ -136,9 +136,9 @@ def _links_away(path: str, file: Any) -> str:
             names.append(name)
 
     file.id.links.visit(add, info=True)
-    found = [each for each in (_link_away(file, name) for name in sorted(names)) if each]
-    more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
-    return f"{found[0]}{more}" if found else ""
+    links = [link for link in (_link_away(file, name) for name in sorted(names)) if link]
+    more = f" (and {len(links) - 1:,} more)" if len(links) > 1 else ""
+    return f"{links[0]}{more}" if links else ""
 
 
 def _link_away(file: Any, name: bytes) -> str:
@@ -174,7 +174,7 @@ def columns_of(path: str, file: Any, names: list[str]) -> list[Column]:
         columns.append(column_of(path, file, name))
         first = seen.setdefault(info(file[name].id).addr, name)
         if first != name:
-            others = tuple(each for each in names if each != name)
+            others = tuple(other for other in names if other != name)
             raise _refused(path, name, f"is {first!r} by another name", f"take columns={others!r}")
     return columns
 
@@ -217,12 +217,12 @@ def _no_dataset(path: str, file: Any, name: str, item: Any) -> InvalidArgumentEr
 
 def _filters(module: Any, item: Any) -> Filters:
     plist = item.id.get_create_plist()
-    found = [plist.get_filter(number) for number in range(plist.get_nfilters())]
-    codes = [code for code, _, _, _ in found]
+    filters = [plist.get_filter(number) for number in range(plist.get_nfilters())]
+    codes = [code for code, _, _, _ in filters]
     width = (item.dtype.itemsize,)
     shuffled = codes == [module.h5z.FILTER_SHUFFLE, module.h5z.FILTER_DEFLATE]
-    undone = codes == [module.h5z.FILTER_DEFLATE] or (shuffled and found[0][2][:1] == width)
-    names = tuple(name.decode(errors="replace") for _, _, _, name in found)
+    undone = codes == [module.h5z.FILTER_DEFLATE] or (shuffled and filters[0][2][:1] == width)
+    names = tuple(name.decode(errors="replace") for _, _, _, name in filters)
     return Filters(names, undone, shuffled)
 
 

@@ -16,13 +16,13 @@ from headrace.formats._indexing.unfinished import Unfinished
 class Part:
     """What a builder of one part does otherwise than that of the whole: records, and no more.
 
-    Thread safety: one thread, but `told`.
+    Thread safety: one thread, but `progress`.
     """
 
     def __init__(self, folder: str, stopped: threading.Event) -> None:
         """`folder`: of temporary files. `stopped`: ends it early."""
         self._depends_on: list[State] = []
-        self._told = 0
+        self._progress = 0
         self._stopped = stopped
         self._recorder = Recorder(folder, self._check)
 
@@ -30,19 +30,19 @@ class Part:
         if self._stopped.is_set():
             raise CancelledError("indexing: another part could not be described")
 
-    def tell(self, found: int) -> None:
+    def tell(self, samples: int) -> None:
         """Notes progress, which the whole reports; raises if the whole was stopped."""
-        self._told = found
+        self._progress = samples
         self._check()
 
     @property
-    def told(self) -> int:
-        """The number of samples or files that it told last."""
-        return self._told
+    def progress(self) -> int:
+        """The number of samples or files of the last `tell`."""
+        return self._progress
 
     def finished(self, state: State | None) -> Finished:
         """What was recorded."""
-        return Finished(self._recorder.calls, self._depends_on, self._told, state)
+        return Finished(self._recorder.calls, self._depends_on, self._progress, state)
 
     def discard(self) -> None:
         """Drops what was recorded."""
@@ -102,8 +102,8 @@ class Parts(Generic[Described]):
         self._stopped = threading.Event()
         self._open: dict[int, Described] = {}  # by id: those being described
         self._made: set[Any] = set()  # files of what was recorded
-        self.told = 0
-        """The sum of what the parts told last."""
+        self.progress = 0
+        """The sum of that of the parts."""
 
     def read(self, paths: Sequence[str]) -> Generator[Finished, None, None]:
         """Yields the parts in the order of `paths`; each is closed when the next one is asked."""
@@ -118,7 +118,7 @@ class Parts(Generic[Described]):
                     yield part
                     self._made.discard(part.calls)
                     part.calls.close()
-                    self.told += part.told
+                    self.progress += part.progress
                     self._tell_all()
         finally:
             for calls in self._made:
@@ -128,10 +128,10 @@ class Parts(Generic[Described]):
         """Of one path; on any thread."""
         state = state_of(path)
         if self._kept is not None and state is not None:
-            found = self._kept.find(state)
-            if found is not None:
-                self._made.add(found.calls)
-                return found
+            kept_part = self._kept.find(state)
+            if kept_part is not None:
+                self._made.add(kept_part.calls)
+                return kept_part
         part = self._begin(self._stopped)
         self._open[id(part)] = part
         try:
@@ -148,4 +148,4 @@ class Parts(Generic[Described]):
         return done
 
     def _tell_all(self) -> None:
-        self._tell(self.told + sum(part.told for part in list(self._open.values())))
+        self._tell(self.progress + sum(part.progress for part in list(self._open.values())))

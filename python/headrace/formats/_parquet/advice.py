@@ -32,7 +32,7 @@ class NullAdvice:
 
     def __call__(self, column: Column, inside: bool) -> str:
         """`inside`: they are in its lists, not in rows."""
-        names = list(dict.fromkeys([*(each.name for each in self._columns), *self._beside]))
+        names = list(dict.fromkeys([*(column.name for column in self._columns), *self._beside]))
         embed = ""
         if column.child is not None:
             embed = "if they are files, write their bytes into the table, with datasets: "
@@ -51,26 +51,26 @@ class NullAdvice:
         file is damaged (footer.py).
         """
         others = [
-            each
-            for each in self._columns
-            if each is not column
-            and not (each.has_stand_in or each.kind == "image" or each.shape or each.child)
+            other
+            for other in self._columns
+            if other is not column
+            and not (other.has_stand_in or other.kind == "image" or other.shape or other.child)
         ]
         if not others:
             return set()
         batches = self._file.iter_batches(
             batch_size=_ROWS_AT_ONCE,
             row_groups=range(min(self._file.metadata.num_row_groups, _GROUPS_MAX)),
-            columns=[each.name for each in others],
+            columns=[other.name for other in others],
             use_threads=False,
         )
-        found: set[str] = set()
+        lacking: set[str] = set()
         for batch in batches:
             columns = zip(batch.schema.names, batch.columns, strict=True)
-            found.update(name for name, values in columns if values.null_count)
-            if len(found) == len(others):
+            lacking.update(name for name, values in columns if values.null_count)
+            if len(lacking) == len(others):
                 break
-        return found
+        return lacking
 
 
 def short_zero(column: Column) -> Any:

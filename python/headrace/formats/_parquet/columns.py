@@ -70,7 +70,7 @@ class Column:
         """Bytes of a value, or of an entry of one whose length varies."""
         if self.dtype is None:
             return 1
-        inner = [each for each in self.shape if each is not None]
+        inner = [size for size in self.shape if size is not None]
         return np.dtype(self.dtype).itemsize * int(np.prod(inner, dtype=object))
 
     @property
@@ -88,12 +88,12 @@ class Column:
         """What may stand for a value, as JSON."""
         if self.is_variable:
             return [] if self.shape else ""
-        zeros = np.zeros([each or 0 for each in self.shape], self.dtype)
+        zeros = np.zeros([size or 0 for size in self.shape], self.dtype)
         return zeros.tolist()
 
     def described(self) -> str:
         """For errors: "label: int64"."""
-        dimensions = ["?" if each is None else str(each) for each in self.shape]
+        dimensions = ["?" if size is None else str(size) for size in self.shape]
         shape = f"[{', '.join(dimensions)}]" if dimensions else ""
         return f"{self.name}: {self.dtype or self.kind}{shape}"
 
@@ -125,7 +125,7 @@ def columns_of(
         try:
             columns.append(_column(path, schema.field(name), features.get(name)))
         except InvalidArgumentError as error:
-            fitting = [each for each in names if _fits(schema, each, features.get(each))]
+            fitting = [other for other in names if _fits(schema, other, features.get(other))]
             others = tuple(dict.fromkeys([*fitting, *(x for x in beside if x not in names)]))
             way = f"; leave it out, format=hr.formats.Parquet(columns={others!r})" if others else ""
             raise InvalidArgumentError(f"{error}{way}") from error
@@ -139,37 +139,37 @@ def with_stand_ins(
 ) -> list[Column]:
     """The columns, of which some have a value for rows that have none."""
     made = []
-    for each in columns:
-        if each.name in optional or each.name in fill:
-            stand_in = fill.get(each.name, each.zero)
-            each = replace(each, stand_in=stand_in, is_optional=each.name in optional)
-        made.append(each)
+    for column in columns:
+        if column.name in optional or column.name in fill:
+            stand_in = fill.get(column.name, column.zero)
+            column = replace(column, stand_in=stand_in, is_optional=column.name in optional)
+        made.append(column)
     return made
 
 
 def classes_of(schema: pa.Schema, columns: Sequence[Column]) -> list[str] | None:
     """The names of Hugging Face's ClassLabel, if one column is such, or one named "label"."""
     features = _features(schema)
-    found = {}
+    by_column = {}
     for column in columns:
         feature = features.get(column.name)
         names = feature.get("names") if isinstance(feature, dict) else None
-        if isinstance(names, list) and all(isinstance(each, str) for each in names):
-            found[column.name] = names
-    if len(found) > 1:
-        found = {name: names for name, names in found.items() if name == "label"}
-    return next(iter(found.values()), None)
+        if isinstance(names, list) and all(isinstance(class_name, str) for class_name in names):
+            by_column[column.name] = names
+    if len(by_column) > 1:
+        by_column = {name: names for name, names in by_column.items() if name == "label"}
+    return next(iter(by_column.values()), None)
 
 
 def _column(path: str, field: pa.Field, feature: Any) -> Column:
     name, tensor = field.name, tensor_of(field, feature)
     if tensor is None:
-        found = field_of(field.type, PARQUET)
+        arrow_field = field_of(field.type, PARQUET)
     else:
-        found = field_of_lists(field.type, tensor, PARQUET)
-    if isinstance(found, NoField):
-        if found.is_permuted:
-            raise InvalidArgumentError(f"indexing {path}: column {name!r}: {found.why}")
+        arrow_field = field_of_lists(field.type, tensor, PARQUET)
+    if isinstance(arrow_field, NoField):
+        if arrow_field.is_permuted:
+            raise InvalidArgumentError(f"indexing {path}: column {name!r}: {arrow_field.why}")
         is_tensor = isinstance(field.type, arrow().FixedShapeTensorType)
         shown = field.type if is_tensor else plain_type(field.type)
         raise InvalidArgumentError(
@@ -178,13 +178,13 @@ def _column(path: str, field: pa.Field, feature: Any) -> Column:
         )
     return Column(
         name,
-        found.kind,
-        found.dtype,
-        found.shape,
-        child=None if found.media is None else "bytes",
-        is_media=found.kind == "bytes" and not found.shape and _is_image(feature),
+        arrow_field.kind,
+        arrow_field.dtype,
+        arrow_field.shape,
+        child=None if arrow_field.media is None else "bytes",
+        is_media=arrow_field.kind == "bytes" and not arrow_field.shape and _is_image(feature),
         lists=() if tensor is None else tensor.lists,
-        permutation=found.permutation,
+        permutation=arrow_field.permutation,
     )
 
 
@@ -202,8 +202,8 @@ def _fits(schema: pa.Schema, name: str, feature: Any) -> bool:
 def _features(schema: pa.Schema) -> dict[str, Any]:
     """What Hugging Face's `datasets` says of the columns, if it wrote the file."""
     try:
-        found = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = found["info"]["features"]
+        metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = metadata["info"]["features"]
     except (ValueError, KeyError, TypeError):
         return {}
     return features if isinstance(features, dict) else {}

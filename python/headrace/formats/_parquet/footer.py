@@ -47,9 +47,9 @@ def chunks_of(path: str, read: Read, size: int) -> Chunks:
     try:
         footer, _ = read_struct(data)
         return {
-            (number, _path(each)): _chunk(each)
+            (number, _path(column)): _chunk(column)
             for number, group in enumerate(_part(footer, 4, list))
-            for each in _part(group, 1, list)
+            for column in _part(group, 1, list)
         }
     except (TruncatedError, MalformedError) as error:
         raise DataLossError(
@@ -61,8 +61,8 @@ def chunks_of(path: str, read: Read, size: int) -> Chunks:
 def first_chunks(path: str, read: Read, size: int) -> Iterator[tuple[str, Chunk]]:
     """Those of the first row group with their paths; up to where the footer is damaged."""
     with suppress(TruncatedError, MalformedError):
-        for each in structs_in(_footer(path, read, size), 4, 1):
-            yield _path(each), _chunk(each)
+        for column in structs_in(_footer(path, read, size), 4, 1):
+            yield _path(column), _chunk(column)
 
 
 def _footer(path: str, read: Read, size: int) -> bytes:
@@ -78,13 +78,13 @@ def _footer(path: str, read: Read, size: int) -> bytes:
 
 def _path(column: Any) -> str:
     parts = _part(_part(column, 3, dict), 3, list)
-    return b".".join(each for each in parts if isinstance(each, bytes)).decode(errors="replace")
+    return b".".join(part for part in parts if isinstance(part, bytes)).decode(errors="replace")
 
 
 def _chunk(column: Any) -> Chunk:
     about: Struct = _part(column, 3, dict)
     encodings = _part(about, 2, list)
-    if not all(isinstance(each, int) for each in encodings):
+    if not all(isinstance(encoding, int) for encoding in encodings):
         raise MalformedError("the encodings of a column are no numbers")
     return Chunk(
         _part(about, 1, int),
@@ -97,7 +97,7 @@ def _chunk(column: Any) -> Chunk:
 
 
 def _part(fields: Any, number: int, kind: type) -> Any:
-    found = fields.get(number) if isinstance(fields, dict) else None
-    if not isinstance(found, kind) or (isinstance(found, int) and found < 0):
+    value = fields.get(number) if isinstance(fields, dict) else None
+    if not isinstance(value, kind) or (isinstance(value, int) and value < 0):
         raise MalformedError(f"it has no field {number} of that type")
-    return found
+    return value

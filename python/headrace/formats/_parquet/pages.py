@@ -44,15 +44,15 @@ def are_plain(
     path: str, read: Read, size: int, file: pq.ParquetFile, columns: Sequence[Column]
 ) -> bool:
     """Whether the footer says that the values of all these columns lie in pages as they are."""
-    paths = {each.path for each in columns}
+    paths = {column.path for column in columns}
     for name, chunk in first_chunks(path, read, size):  # Mostly one column of one group decides.
         if name in paths and not _is_plain(chunk):
             return False
     chunks = chunks_of(path, read, size)
     return all(
-        _is_plain(chunks.get((group, each)))
+        _is_plain(chunks.get((group, column_path)))
         for group in range(file.metadata.num_row_groups)
-        for each in paths
+        for column_path in paths
     )
 
 
@@ -147,8 +147,8 @@ def _header(path: str, read: Read, group: int, column: Column, at: int) -> tuple
 
 def _whole(fields: Struct, number: int) -> int | None:
     """A field that is a number of 0 or more."""
-    found = fields.get(number)
-    return found if isinstance(found, int) and found >= 0 else None
+    value = fields.get(number)
+    return value if isinstance(value, int) and value >= 0 else None
 
 
 def _unlike(path: str, group: int, column: Column, at: int, what: str) -> DataLossError:

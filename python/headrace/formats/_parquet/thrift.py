@@ -122,11 +122,11 @@ class _Reader:
         return self._bytes(1)[0]
 
     def _bytes(self, count: int) -> bytes:
-        found = self._data[self.at : self.at + count]
-        if len(found) < count:
+        value = self._data[self.at : self.at + count]
+        if len(value) < count:
             raise TruncatedError
         self.at += count
-        return found
+        return value
 
     def _unsigned(self) -> int:
         value = 0

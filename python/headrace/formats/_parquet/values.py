@@ -60,28 +60,28 @@ def values_of(
         columns=[column.path],
         use_threads=False,
     ):
-        found = batch.column(batch.schema.get_field_index(column.name))
-        seen += len(found)
+        array = batch.column(batch.schema.get_field_index(column.name))
+        seen += len(array)
         lists = valid = None
         if column.has_stand_in:
-            found, valid = _with_stand_in(path, found, column)
+            array, valid = _with_stand_in(path, array, column)
         if column.is_nested:
-            absent, found = _without_wrappers(found, None)
-            lists, found = found, found.flatten()
+            absent, array = _without_wrappers(array, None)
+            lists, array = array, array.flatten()
             nulls += absent + lists.null_count
             inside = nulls == 0
-        absent, found = _without_wrappers(found, column)
+        absent, array = _without_wrappers(array, column)
         nulls += absent
         if nulls == 0:
-            inside = inside or found.null_count == 0
-            nulls += _nulls_in(found)
+            inside = inside or array.null_count == 0
+            nulls += _nulls_in(array)
         if nulls == 0:
             if column.lists:
-                values = _tensor_values(path, group, seen - len(found), found, column)
+                values = _tensor_values(path, group, seen - len(array), array, column)
             elif lists is None:
-                values = _values(found, column)
+                values = _values(array, column)
             else:
-                values = _inner_values(lists, found, column)
+                values = _inner_values(lists, array, column)
             yield values if valid is None else replace(values, valid=valid)
     if nulls:
         raise InvalidArgumentError(
@@ -97,21 +97,21 @@ def values_of(
 
 
 def _with_stand_in(
-    path: str, found: pa.Array, column: Column
+    path: str, array: pa.Array, column: Column
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """The values, with those that are missing replaced; which rows have one."""
     pa = arrow()
-    _, found = _without_wrappers(found, None)
-    valid = found.is_valid().to_numpy(zero_copy_only=False)
-    if pa.types.is_struct(found.type):
-        found = found.field(found.type.get_field_index(str(column.child)))
-        valid &= found.is_valid().to_numpy(zero_copy_only=False)
+    _, array = _without_wrappers(array, None)
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(array.type):
+        array = array.field(array.type.get_field_index(str(column.child)))
+        valid &= array.is_valid().to_numpy(zero_copy_only=False)
     if valid.all():
-        return found, valid
-    if pa.types.is_fixed_size_binary(found.type) or str(found.type) == "binary_view":
-        found = found.cast(pa.large_binary())
-    elif str(found.type) == "string_view":
-        found = found.cast(pa.large_string())
+        return array, valid
+    if pa.types.is_fixed_size_binary(array.type) or str(array.type) == "binary_view":
+        array = array.cast(pa.large_binary())
+    elif str(array.type) == "string_view":
+        array = array.cast(pa.large_string())
     value = column.stand_in
     if column.kind != "text" and column.dtype is None and isinstance(value, str):
         value = value.encode()
@@ -119,15 +119,15 @@ def _with_stand_in(
         is_whole = column.dtype is not None and np.dtype(column.dtype).kind in "iu"
         if value is None or (is_whole and not column.shape and type(value) is not int):
             raise TypeError(f"{value!r:.80} is no such value")
-        one = pa.array([_as_stored(value, found.type, column)], found.type)
+        one = pa.array([_as_stored(value, array.type, column)], array.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(
             f"indexing {path}: fill={{{column.name!r}: {column.stand_in!r:.80}}}: the column holds "
             f"{column.described()}: {str(error).splitlines()[0]:.200}; give a value that it can "
             f"hold, such as fill={{{column.name!r}: {column.zero!r:.200}}}"
         ) from error
-    rows = np.where(valid, np.arange(len(found)), len(found))
-    return pa.concat_arrays([found, one]).take(pa.array(rows)), valid
+    rows = np.where(valid, np.arange(len(array)), len(array))
+    return pa.concat_arrays([array, one]).take(pa.array(rows)), valid
 
 
 def _as_stored(value: Any, kind: pa.DataType, column: Column) -> Any:
@@ -153,73 +153,73 @@ def _batch_rows(file: pq.ParquetFile, group: int, column: Column) -> int:
     return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // of_row))
 
 
-def _without_wrappers(found: pa.Array, column: Column | None) -> tuple[int, pa.Array]:
+def _without_wrappers(array: pa.Array, column: Column | None) -> tuple[int, pa.Array]:
     """The number of nulls, and values without struct, extension and dictionary around them."""
     pa = arrow()
     nulls = 0
     while True:
-        if isinstance(found, pa.ExtensionArray):
-            found = found.storage
-        elif pa.types.is_dictionary(found.type):
-            nulls += found.null_count
-            found = found.cast(found.type.value_type)
-        elif pa.types.is_struct(found.type) and column is not None:
-            nulls += found.null_count
-            child = found.type.get_field_index(str(column.child))
-            found = found.field(child)
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        elif pa.types.is_dictionary(array.type):
+            nulls += array.null_count
+            array = array.cast(array.type.value_type)
+        elif pa.types.is_struct(array.type) and column is not None:
+            nulls += array.null_count
+            child = array.type.get_field_index(str(column.child))
+            array = array.field(child)
             if nulls == 0:
                 continue
-            return nulls, found
+            return nulls, array
         else:
-            return nulls, found
+            return nulls, array
 
 
-def _nulls_in(found: pa.Array) -> int:
+def _nulls_in(array: pa.Array) -> int:
     """Nulls of an array and, if there are none, of what its lists hold."""
     pa = arrow()
     while True:
-        nulls = int(found.null_count)
+        nulls = int(array.null_count)
         types = pa.types
-        is_list = types.is_list(found.type) or types.is_large_list(found.type)
-        if nulls or not (is_list or types.is_fixed_size_list(found.type)):
+        is_list = types.is_list(array.type) or types.is_large_list(array.type)
+        if nulls or not (is_list or types.is_fixed_size_list(array.type)):
             return nulls
-        found = found.flatten()
-        if isinstance(found, pa.ExtensionArray):
-            found = found.storage
+        array = array.flatten()
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
 
 
-def _values(found: pa.Array, column: Column) -> Values:
+def _values(array: pa.Array, column: Column) -> Values:
     pa = arrow()
     if column.kind != "array":
-        return _of_binary(found)
+        return _of_binary(array)
     if column.is_variable:
-        lengths = _lengths_of(found) * column.entry_bytes
-        found = found.flatten()
+        lengths = _lengths_of(array) * column.entry_bytes
+        array = array.flatten()
     else:
-        lengths = np.full(len(found), column.entry_bytes, np.int64)
+        lengths = np.full(len(array), column.entry_bytes, np.int64)
     while True:
-        if isinstance(found, pa.ExtensionArray):
-            found = found.storage
-        elif pa.types.is_fixed_size_list(found.type):
-            found = found.flatten()
-        elif pa.types.is_dictionary(found.type):
-            found = found.cast(plain_type(found.type))
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        elif pa.types.is_fixed_size_list(array.type):
+            array = array.flatten()
+        elif pa.types.is_dictionary(array.type):
+            array = array.cast(plain_type(array.type))
         else:
             break
-    if pa.types.is_temporal(found.type):
-        found = found.view(f"int{found.type.bit_width}")
-    data = np.ascontiguousarray(found.to_numpy(zero_copy_only=False))
+    if pa.types.is_temporal(array.type):
+        array = array.view(f"int{array.type.bit_width}")
+    data = np.ascontiguousarray(array.to_numpy(zero_copy_only=False))
     data = data.astype(str(column.dtype), copy=False)
     return Values(_in_order(data, column), lengths)
 
 
-def _tensor_values(path: str, group: int, first: int, found: pa.Array, column: Column) -> Values:
+def _tensor_values(path: str, group: int, first: int, array: pa.Array, column: Column) -> Values:
     """Of arrays that are stored as lists, which must have the lengths that their type says."""
-    rows = len(found)
+    rows = len(array)
     bounds = np.arange(rows + 1, dtype=np.int64)  # of the rows, in entries of this level
     counts = bounds[1:]
     for level, expected in enumerate(column.lists):
-        lengths = _lengths_of(found)
+        lengths = _lengths_of(array)
         wrong = np.flatnonzero(lengths != expected) if expected is not None else lengths[:0]
         if wrong.size:
             row = int(np.searchsorted(bounds, wrong[0], "right")) - 1
@@ -231,15 +231,15 @@ def _tensor_values(path: str, group: int, first: int, found: pa.Array, column: C
         if level == 0:
             counts = lengths
         bounds = np.append(0, np.cumsum(lengths))[bounds]
-        found = _plain(found.flatten())
-    inside = _values(found, replace(column, shape=(), lists=()))
+        array = _plain(array.flatten())
+    inside = _values(array, replace(column, shape=(), lists=()))
     if column.is_variable:
         return Values(inside.data, counts * column.entry_bytes)
     return Values(inside.data, np.full(rows, column.entry_bytes, np.int64))
 
 
-def _plain(found: pa.Array) -> pa.Array:
-    return found.storage if isinstance(found, arrow().ExtensionArray) else found
+def _plain(array: pa.Array) -> pa.Array:
+    return array.storage if isinstance(array, arrow().ExtensionArray) else array
 
 
 def _in_order(data: npt.NDArray[Any], column: Column) -> npt.NDArray[Any]:
@@ -247,15 +247,15 @@ def _in_order(data: npt.NDArray[Any], column: Column) -> npt.NDArray[Any]:
     if column.permutation is None:
         return data
     stored = [0] * len(column.permutation)
-    for each, size in zip(column.permutation, column.shape, strict=True):
-        stored[each] = size or 0
-    axes = [0, *(1 + each for each in column.permutation)]
+    for dimension, size in zip(column.permutation, column.shape, strict=True):
+        stored[dimension] = size or 0
+    axes = [0, *(1 + dimension for dimension in column.permutation)]
     return np.ascontiguousarray(data.reshape(-1, *stored).transpose(axes)).reshape(-1)
 
 
-def _inner_values(lists: pa.Array, found: pa.Array, column: Column) -> Values:
-    """Of rows that are lists; `found`: what all of them hold."""
-    inside = _values(found, column)
+def _inner_values(lists: pa.Array, entries: pa.Array, column: Column) -> Values:
+    """Of rows that are lists; `entries`: what all of them hold."""
+    inside = _values(entries, column)
     counts = _lengths_of(lists)
     ends = np.append(0, np.cumsum(inside.lengths))  # of the inner lists, in bytes
     of_rows = np.diff(ends[np.append(0, np.cumsum(counts))])
@@ -267,22 +267,22 @@ def _lengths_of(lists: pa.Array) -> npt.NDArray[np.int64]:
     return ends[1:] - ends[:-1]
 
 
-def _of_binary(found: pa.Array) -> Values:
+def _of_binary(array: pa.Array) -> Values:
     """Bytes or text: the buffer that has them, and its offsets."""
     pa = arrow()
-    if pa.types.is_fixed_size_binary(found.type):
-        width = found.type.byte_width
-        (_, data) = found.buffers()
-        at = found.offset * width
-        taken = np.frombuffer(data, np.uint8)[at : at + len(found) * width]
-        return Values(taken, np.full(len(found), width, np.int64))
-    if str(found.type) in ("string_view", "binary_view"):
-        found = found.cast(pa.large_binary())
-    is_large = pa.types.is_large_string(found.type) or pa.types.is_large_binary(found.type)
-    (_, offsets, data) = found.buffers()
-    if len(found) == 0 or offsets is None:
-        return Values(np.empty(0, np.uint8), np.zeros(len(found), np.int64))
+    if pa.types.is_fixed_size_binary(array.type):
+        width = array.type.byte_width
+        (_, data) = array.buffers()
+        at = array.offset * width
+        taken = np.frombuffer(data, np.uint8)[at : at + len(array) * width]
+        return Values(taken, np.full(len(array), width, np.int64))
+    if str(array.type) in ("string_view", "binary_view"):
+        array = array.cast(pa.large_binary())
+    is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    (_, offsets, data) = array.buffers()
+    if len(array) == 0 or offsets is None:
+        return Values(np.empty(0, np.uint8), np.zeros(len(array), np.int64))
     ends = np.frombuffer(offsets, np.int64 if is_large else np.int32)
-    ends = ends[found.offset : found.offset + len(found) + 1].astype(np.int64)
+    ends = ends[array.offset : array.offset + len(array) + 1].astype(np.int64)
     everything = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     return Values(everything[ends[0] : ends[-1]], np.diff(ends))

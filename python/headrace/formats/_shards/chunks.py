@@ -39,15 +39,15 @@ class Chunks:
         self.stored: dict[str, str] = {}
         self.are_rows = False
         """Whether the rows are tables of Arrow, and the samples have no bytes before them."""
-        found = read_index(self.index, "chunks")
+        content = read_index(self.index, "chunks")
         try:
-            config = found["config"]
+            config = content["config"]
             self._refuse(config)
             self.stored = self._parts(config)
-            self.are_tokens = self._for_tokens(config, found["chunks"])
-            chunks = found["chunks"]
+            self.are_tokens = self._for_tokens(config, content["chunks"])
+            chunks = content["chunks"]
             found_files = in_order(
-                lambda each: self._file(folder, config, *each), enumerate(chunks)
+                lambda numbered: self._file(folder, config, *numbered), enumerate(chunks)
             )
             with closing(found_files) as files:
                 for number, (chunk, file) in enumerate(zip(chunks, files, strict=True)):
@@ -60,7 +60,7 @@ class Chunks:
                 f"chunk {len(self.shards)}: an entry is missing or of another type "
                 f"({type(error).__name__}: {error!s:.100})"
             ) from error
-        if not sum(each.samples for each in self.shards):
+        if not sum(shard.samples for shard in self.shards):
             raise InvalidArgumentError(
                 f"indexing {folder}: it holds no samples; open a folder that has some"
             )
@@ -103,7 +103,7 @@ class Chunks:
     def _parts(self, config: dict[str, Any]) -> dict[str, str]:
         """By the name of the field: the serializer of each leaf of a sample."""
         formats = config["data_format"]
-        if not formats or not all(isinstance(each, str) for each in formats):
+        if not formats or not all(isinstance(serializer, str) for serializer in formats):
             raise self._damaged(f"its data_format is {formats!r:.100}")
         paths: list[tuple[str, ...]] = [(str(number),) for number in range(len(formats))]
         if config.get("data_spec"):
@@ -134,14 +134,15 @@ class Chunks:
             return ShardFile(path, "zstd", size, 0, samples, level)
         plain = path.replace(f".{packed}.bin", ".bin") if packed else path
         if os.path.exists(plain):
-            found = os.path.getsize(plain)
+            file_bytes = os.path.getsize(plain)
             # Older versions count the items only, without the table before them.
-            if found not in (size, size + table_end(samples)):
+            if file_bytes not in (size, size + table_end(samples)):
                 raise DataLossError(
-                    f"indexing {plain}: the file has {found} bytes, index.json says {size}; {AGAIN}"
+                    f"indexing {plain}: the file has {file_bytes} bytes, index.json says {size}; "
+                    f"{AGAIN}"
                 )
-            end = self._samples_end(plain, found, samples)
-            return ShardFile(plain, "stored", found, end, samples)
+            end = self._samples_end(plain, file_bytes, samples)
+            return ShardFile(plain, "stored", file_bytes, end, samples)
         self._check_packed(path, packed)
         with file_reader(path) as (read, _):
             decoded = zstd_content_bytes(path, 0, read(0, ZSTD_FRONT_BYTES))

@@ -85,7 +85,7 @@ class Arrays(Column):
         self._dtype = np.dtype(dtype)
         self._shape = tuple(shape)
         is_list = bool(self._shape) and self._shape[0] is None
-        inner = [each or 0 for each in self._shape[1 if is_list else 0 :]]
+        inner = [size or 0 for size in self._shape[1 if is_list else 0 :]]
         self._entry = self._dtype.itemsize * int(np.prod(inner, dtype=object))
         self._is_list = is_list
 
@@ -129,18 +129,18 @@ class Numbers(Column):
                 which,
                 f"{self.name!r} has {int(values.sizes[which])} bytes, {self._stored} has {width},",
             )
-        found = values.source.gather(values.starts, width).view(self._stored)[:, 0]
+        numbers = values.source.gather(values.starts, width).view(self._stored)[:, 0]
         if self._stored.kind == "u" and self._held.kind == "i":
-            wrong = np.flatnonzero(found > np.iinfo(self._held).max)
+            wrong = np.flatnonzero(numbers > np.iinfo(self._held).max)
             if wrong.size:
                 which = int(wrong[0])
                 raise InvalidArgumentError(
                     f"indexing {values.source.path}: byte {int(values.starts[which])}: "
-                    f"{self.name!r} is {int(found[which])} in sample {values.first + which}; the "
+                    f"{self.name!r} is {int(numbers[which])} in sample {values.first + which}; the "
                     f"index holds {self._held} for {self._stored}; keep its bytes with "
                     f"raw=({self.name!r},)"
                 )
-        builder.add_values(self.name, found.astype(self._held))
+        builder.add_values(self.name, numbers.astype(self._held))
 
 
 class Bools(Numbers):
@@ -167,18 +167,18 @@ class Digits(Column):
                 int(np.argmax(values.sizes)), f"{self.name!r} has {longest} bytes, no number,"
             )
         rows = values.source.gather(values.starts, longest)
-        found = np.empty(len(rows), self._dtype)
+        numbers = np.empty(len(rows), self._dtype)
         for position, (row, size) in enumerate(zip(rows, values.sizes.tolist(), strict=True)):
             text = row[:size].tobytes()
             try:
-                found[position] = self._number(text)
+                numbers[position] = self._number(text)
             except (ValueError, OverflowError) as error:
                 raise InvalidArgumentError(
                     f"indexing {values.source.path}: byte {int(values.starts[position])}: "
                     f"{self.name!r} is {text!r} in sample {values.first + position}, no "
                     f"{self._dtype}; keep its bytes with raw=({self.name!r},)"
                 ) from error
-        builder.add_values(self.name, found)
+        builder.add_values(self.name, numbers)
 
     def _number(self, text: bytes) -> int | float:
         if self._dtype.kind == "f":
@@ -298,4 +298,4 @@ class _First(NamedTuple):
 
 
 def _shown(shape: tuple[int | None, ...]) -> str:
-    return str(["any" if each is None else each for each in shape])
+    return str(["any" if size is None else size for size in shape])

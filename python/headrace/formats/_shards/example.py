@@ -50,14 +50,14 @@ class Feature(NamedTuple):
 
 def features_of(data: bytes) -> dict[str, Feature]:
     """The features of a record, by name. Raises DamagedError."""
-    found: dict[str, Feature] = {}
+    features: dict[str, Feature] = {}
     for number, begin, end in _fields(data, 0, len(data), _EXAMPLE):
         if number == 2:
             raise DamagedError(begin, "it has lists of features, as a SequenceExample")
         for _, first, last in _fields(data, begin, end, _MESSAGE):
             name, feature = _entry(data, first, last)
-            found[name] = feature  # The last one of a name counts, as for protocol buffers.
-    return found
+            features[name] = feature  # The last one of a name counts, as for protocol buffers.
+    return features
 
 
 def _entry(data: bytes, begin: int, end: int) -> tuple[str, Feature]:

@@ -57,10 +57,10 @@ class FeatureColumn:
 
     @classmethod
     def of(
-        cls, source: Source, at: int, name: str, kind: str | None, found: dict[str, Feature]
+        cls, source: Source, at: int, name: str, kind: str | None, features: dict[str, Feature]
     ) -> Self:
         """By the first record, whose bytes begin at `at`, and which has the feature."""
-        feature = found[name]
+        feature = features[name]
         if kind is None:
             begin = feature.extents[0][0] if feature.extents else 0
             front = source.part(at + begin, min(8, feature.extents[0][1])) if begin else b""
@@ -83,9 +83,9 @@ class FeatureColumn:
         column.all = self.all
         return column
 
-    def check_first(self, source: Source, at: int, found: dict[str, Feature]) -> None:
+    def check_first(self, source: Source, at: int, features: dict[str, Feature]) -> None:
         """Raises if the first record has the feature as another kind than was given."""
-        feature = found[self._name]
+        feature = features[self._name]
         if feature.kind not in (None, KINDS[self._kind]):
             fitting = _NUMBERS.get(str(feature.kind), "bytes")
             is_list = self._is_list and fitting != "bytes"
@@ -107,9 +107,9 @@ class FeatureColumn:
         dtype = self._kind.removesuffix("[]")
         builder.add_field(self._name, "array", dtype, shape, inline=self._is_inline)
 
-    def add(self, source: Source, file: int, at: int, found: dict[str, Feature]) -> None:
+    def add(self, source: Source, file: int, at: int, features: dict[str, Feature]) -> None:
         """Adds a record, whose bytes begin at `at`."""
-        feature = found.get(self._name)
+        feature = features.get(self._name)
         if feature is None:
             raise self._refused(source, at, f"the record has no feature {self._name!r}")
         stored = KINDS[self._kind]
@@ -142,7 +142,7 @@ class FeatureColumn:
         if self._extents:
             builder.add_extents(self._name, *zip(*self._extents, strict=True))
         if self._numbers and self._is_list:
-            lengths = [len(each) for each in self._numbers]
+            lengths = [len(numbers) for numbers in self._numbers]
             builder.add_ragged(self._name, np.concatenate(self._numbers), lengths)
         elif self._numbers:
             values = np.stack(self._numbers)
@@ -158,23 +158,23 @@ class FeatureColumn:
 
 
 def columns_of(
-    source: Source, at: int, wanted: Mapping[str, str | None], found: dict[str, Feature]
+    source: Source, at: int, wanted: Mapping[str, str | None], features: dict[str, Feature]
 ) -> list[FeatureColumn]:
     """The features that become fields, by the first record, whose bytes begin at `at`."""
-    there = {name: kind for name, kind in wanted.items() if name in found}
-    columns = [FeatureColumn.of(source, at, *each, found) for each in there.items()]
-    kinds = {each.name: each.kind for each in columns}
+    there = {name: kind for name, kind in wanted.items() if name in features}
+    columns = [FeatureColumn.of(source, at, *named_kind, features) for named_kind in there.items()]
+    kinds = {column.name: column.kind for column in columns}
     for name in wanted:
-        if name not in found:
-            has = ", ".join(map(repr, sorted(found))) or "none"
+        if name not in features:
+            has = ", ".join(map(repr, sorted(features))) or "none"
             raise InvalidArgumentError(
                 f"indexing {source.path}: byte {at}: the first record has no feature {name!r}; it "
                 f"has {has}; {_left_out(kinds)}"
             )
-    for each in columns:
-        each.all = kinds
-    for each in columns:
-        each.check_first(source, at, found)
+    for column in columns:
+        column.all = kinds
+    for column in columns:
+        column.check_first(source, at, features)
     return columns
 
 

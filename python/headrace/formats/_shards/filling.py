@@ -32,19 +32,19 @@ def read_index(path: str, key: str) -> Any:
     with file_reader(path) as (read, size):
         text = read(0, size)
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataLossError(
             f"indexing {path}: its {size} bytes are no JSON: {str(error) or 'nested too deep'}; "
             f"{AGAIN}"
         ) from error
-    other = next((each for each in _KEYS if isinstance(found, dict) and each in found), key)
-    if other != key and key not in found:
+    other = next((known for known in _KEYS if isinstance(content, dict) and known in content), key)
+    if other != key and key not in content:
         raise InvalidArgumentError(
             f"indexing {path}: it lists {other}: the dataset is of {_KEYS[other]}, not of "
             f"{_KEYS[key]}; leave format= out, or give hr.formats.{_KEYS[other]}(...)"
         )
-    return found
+    return content
 
 
 def choose(
@@ -61,11 +61,11 @@ def choose(
     another one; `names`: those of all columns.
     """
     check_some(path, columns)
-    for option, given in (("columns", columns or ()), ("raw", raw)):
-        for name in given:
+    for option, names in (("columns", columns or ()), ("raw", raw)):
+        for name in names:
             if name not in stored:
                 raise InvalidArgumentError(
-                    f"indexing {path}: {option}={given!r}: there is no {name!r}; there are "
+                    f"indexing {path}: {option}={names!r}: there is no {name!r}; there are "
                     f"{', '.join(stored)}"
                 )
     chosen: dict[int, Column] = {}
@@ -88,7 +88,7 @@ def check_some(path: str, columns: tuple[str, ...] | None) -> None:
 
 def refused(path: str, name: str, how: str, why: str, stored: Sequence[str]) -> Exception:
     """An error about a column that cannot be a field."""
-    others = tuple(each for each in stored if each != name)
+    others = tuple(other for other in stored if other != name)
     leave_out = f", or leave it out with columns={others!r}" if others else ""
     return InvalidArgumentError(
         f"indexing {path}: column {name!r} is stored as {how!r}: {why}; keep its bytes with "

@@ -65,7 +65,7 @@ def _batches(source: Source, shard: ShardFile) -> Iterator[ShardFile]:
     end = at + count * _FRAME.itemsize
     done = 0
     for number, frame in enumerate(table):
-        first, items, offset, size, decoded = (int(each) for each in frame)
+        first, items, offset, size, decoded = (int(value) for value in frame)
         here = bounds[first : first + items + 1] if first == done else bounds[:0]
         if (
             not items

@@ -89,49 +89,49 @@ class LitData(Format):
         return begins_with(os.path.join(path, _INDEX), _BEGIN)
 
     def decodes(self, path: str) -> bool:
-        return any(each.coding != "stored" for each in Chunks(path).shards)
+        return any(shard.coding != "stored" for shard in Chunks(path).shards)
 
     def fill(self, path: str, builder: Builder) -> None:
         builder.depends_on(os.path.join(path, _INDEX))
-        found = Chunks(path)
-        if found.are_tokens:
-            self._add_windows(found, builder)
+        chunks = Chunks(path)
+        if chunks.are_tokens:
+            self._add_windows(chunks, builder)
             return
-        if found.are_rows:
+        if chunks.are_rows:
             if self.raw:
                 raise InvalidArgumentError(
-                    f"indexing {found.index}: raw={self.raw!r}: its rows are tables of Arrow, "
+                    f"indexing {chunks.index}: raw={self.raw!r}: its rows are tables of Arrow, "
                     "whose columns have a type each; leave raw out"
                 )
-            add_rows(found.shards, self.columns, builder)
+            add_rows(chunks.shards, self.columns, builder)
             return
         if self.block_size is not None:
             raise InvalidArgumentError(
-                f"indexing {found.index}: block_size={self.block_size} was given, but it was not "
+                f"indexing {chunks.index}: block_size={self.block_size} was given, but it was not "
                 "written for TokensLoader: leave block_size out, a sample is an item"
             )
-        chosen = choose(found.index, found.stored, self.columns, self.raw, _column)
-        add_samples(found.shards, [None] * len(found.stored), chosen, builder)
+        chosen = choose(chunks.index, chunks.stored, self.columns, self.raw, _column)
+        add_samples(chunks.shards, [None] * len(chunks.stored), chosen, builder)
 
-    def _add_windows(self, found: Chunks, builder: Builder) -> None:
+    def _add_windows(self, chunks: Chunks, builder: Builder) -> None:
         """Windows as LitData's TokensLoader gives them: they do not cross chunks."""
         if self.block_size is None:
             raise InvalidArgumentError(
-                f"opening {os.path.dirname(found.index)}: the length of a sample of tokens is not "
+                f"opening {os.path.dirname(chunks.index)}: the length of a sample of tokens is not "
                 "in the files; give it, as hr.open(path, format=hr.formats.LitData("
                 "block_size=2048))"
             )
-        dtype = _token_dtype(found)
+        dtype = _token_dtype(chunks)
         width, window = dtype.itemsize, self.block_size
         batch = dtype if self.batch_dtype is None else np.dtype(self.batch_dtype)
         builder.add_field("tokens", "array", dtype, [window], batch_dtype=batch)
-        are_decoded = any(shard.coding != "stored" for shard in found.shards)
+        are_decoded = any(shard.coding != "stored" for shard in chunks.shards)
         of_path = {
-            shard.path: tokens for shard, tokens in zip(found.shards, found.tokens, strict=True)
+            shard.path: tokens for shard, tokens in zip(chunks.shards, chunks.tokens, strict=True)
         }
 
         def describe(shard: ShardFile, part: Builder) -> None:
-            number, tokens = found.add_file(shard, part), of_path[shard.path]
+            number, tokens = chunks.add_file(shard, part), of_path[shard.path]
             _check_tokens(shard, tokens, width)
             count = tokens // window
             for first in range(0, count, _WINDOWS_AT_ONCE):
@@ -142,10 +142,10 @@ class LitData(Format):
             if are_decoded and count:
                 part.add_blocks([count], number, 0, shard.decoded_bytes)
 
-        if add_shards(found.shards, describe, builder) == 0:
+        if add_shards(chunks.shards, describe, builder) == 0:
             raise InvalidArgumentError(
-                f"indexing {found.index}: block_size={window}: a sample has {window:,} tokens, the "
-                f"largest chunk {max(found.tokens):,}; give a smaller block_size"
+                f"indexing {chunks.index}: block_size={window}: a sample has {window:,} tokens, "
+                f"the largest chunk {max(chunks.tokens):,}; give a smaller block_size"
             )
 
 
@@ -177,12 +177,12 @@ def _dtype(how: str) -> str:
     return dtypes.get(int(code) if re.fullmatch("[0-9]{1,3}", code) else -1, f"unknown ({how})")
 
 
-def _token_dtype(found: Chunks) -> np.dtype[Any]:
-    (how,) = found.stored.values()
+def _token_dtype(chunks: Chunks) -> np.dtype[Any]:
+    (how,) = chunks.stored.values()
     dtype = _dtype(how)
     if dtype not in _TOKENS:
         raise InvalidArgumentError(
-            f"indexing {found.index}: its tokens are {dtype}, tokens are one of "
+            f"indexing {chunks.index}: its tokens are {dtype}, tokens are one of "
             f"{', '.join(_TOKENS)}"
         )
     return np.dtype(dtype)

@@ -71,13 +71,13 @@ class MDS(Format):
         return f"; its shards of MDS need {_INDEX}, which is missing or damaged: copy all again"
 
     def decodes(self, path: str) -> bool:
-        return any(each.coding != "stored" for each in _Dataset(path).shards)
+        return any(shard.coding != "stored" for shard in _Dataset(path).shards)
 
     def fill(self, path: str, builder: Builder) -> None:
         builder.depends_on(os.path.join(path, _INDEX))
-        found = _Dataset(path)
-        chosen = choose(found.index, found.stored, self.columns, self.raw, _column)
-        add_samples(found.shards, found.widths, chosen, builder)
+        dataset = _Dataset(path)
+        chosen = choose(dataset.index, dataset.stored, self.columns, self.raw, _column)
+        add_samples(dataset.shards, dataset.widths, chosen, builder)
 
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
         return data_first(fields)  # MDSWriter sorts the names of columns.
@@ -91,13 +91,13 @@ class _Dataset:
         self.shards: list[ShardFile] = []
         self.stored: dict[str, str] = {}
         self.widths: list[int | None] = []
-        found = read_index(self.index, "shards")
+        content = read_index(self.index, "shards")
         try:
-            shards = found["shards"]
-            if found["version"] != 2 or not isinstance(shards, list):
-                raise self._damaged(f"it has version {found['version']!r:.50}, MDS has 2")
-            for number, each in enumerate(shards):
-                self._add(folder, number, each)
+            shards = content["shards"]
+            if content["version"] != 2 or not isinstance(shards, list):
+                raise self._damaged(f"it has version {content['version']!r:.50}, MDS has 2")
+            for number, shard in enumerate(shards):
+                self._add(folder, number, shard)
         except HeadraceError:
             raise  # Some are of these types, too.
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -105,7 +105,7 @@ class _Dataset:
                 f"shard {len(self.shards)}: an entry is missing or of another type "
                 f"({type(error).__name__}: {error!s:.100})"
             ) from error
-        if not sum(each.samples for each in self.shards):
+        if not sum(shard.samples for shard in self.shards):
             raise InvalidArgumentError(
                 f"indexing {folder}: it holds no samples; open a folder that has some"
             )
@@ -121,12 +121,12 @@ class _Dataset:
             )
         names, encodings = shard["column_names"], shard["column_encodings"]
         sizes = shard["column_sizes"]
-        texts = all(isinstance(each, str) for each in [*names, *encodings])
-        whole = all(each is None or _is_count(each) for each in sizes)
+        texts = all(isinstance(name, str) for name in [*names, *encodings])
+        whole = all(size is None or _is_count(size) for size in sizes)
         if not texts or not whole or not len(set(names)) == len(encodings) == len(sizes):
             raise self._damaged(f"shard {number}: its columns are {names!r:.200}")
         stored = dict(zip(names, encodings, strict=True))
-        widths = [each or None for each in sizes]
+        widths = [size or None for size in sizes]
         if not self.shards:
             self.stored, self.widths = stored, widths
         elif (stored, widths) != (self.stored, self.widths):
@@ -140,7 +140,7 @@ class _Dataset:
         """The decompressed file if there is one, as Streaming leaves it; else the compressed."""
         raw, packed, samples = shard["raw_data"], shard.get("zip_data"), shard["samples"]
         counts = [samples, raw["bytes"], *([packed["bytes"]] if packed else [])]
-        if not all(_is_count(each) and each < _BYTES_MAX for each in counts):
+        if not all(_is_count(count) and count < _BYTES_MAX for count in counts):
             raise self._damaged(f"shard {number}: its samples and bytes are {counts!r:.100}")
         path = inside(folder, raw["basename"])
         is_raw = os.path.exists(path)

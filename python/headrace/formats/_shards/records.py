@@ -28,7 +28,7 @@ def _table() -> list[int]:
     values = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         values = np.where(values & 1, (values >> 1) ^ np.uint32(0x82F63B78), values >> 1)
-    return [int(each) for each in values]
+    return [int(value) for value in values]
 
 
 _CRC = _table()

@@ -119,7 +119,7 @@ def _fields(path: str, types: Mapping[str, Any]) -> dict[str, ArrowField]:
         if isinstance(field, NoField):
             others = tuple(other for other in types if other != name)
             raise InvalidArgumentError(
-                f"indexing {path}: column {name!r} holds {str(arrow_type):.100}; a field holds "
+                f"indexing {path}: column {name!r} holds {arrow_type!s:.100}; a field holds "
                 f"text, bytes, a number or a list of numbers; leave it out with columns={others!r}"
             )
         fields[name] = field

@@ -46,11 +46,11 @@ class TFRecord(Format):
 
     def __post_init__(self) -> None:
         """Refuses invalid values."""
-        given: Any = self.features
-        valid = given is None or (isinstance(given, Mapping) and len(given) > 0)
-        if not valid or not all(each in KINDS for each in (given or {}).values()):
+        features: Any = self.features
+        valid = features is None or (isinstance(features, Mapping) and len(features) > 0)
+        if not valid or not all(kind in KINDS for kind in (features or {}).values()):
             raise InvalidArgumentError(
-                f"tfrecord features: got {shown(given)}, must be the kind of each feature, as "
+                f"tfrecord features: got {shown(features)}, must be the kind of each feature, as "
                 f"{{'label': 'int64'}}: one of {', '.join(KINDS)}"
             )
 
@@ -79,27 +79,27 @@ class TFRecord(Format):
         if first.columns is None:
             builder.add_field("record", "bytes")
 
-        def describe(each: str, part: Builder) -> None:
-            with file_reader(each) as (read, size):
-                source = Source(each, size, read)
+        def describe(file_path: str, part: Builder) -> None:
+            with file_reader(file_path) as (read, size):
+                source = Source(file_path, size, read)
                 ahead = Ahead(source)
-                columns = _Columns(part, part.add_file(each), first.begin())
-                found = 0
+                columns = _Columns(part, part.add_file(file_path), first.begin())
+                samples = 0
                 for at, length in records(source, ahead):
-                    features = self._features(source, ahead, found, at, length)
+                    features = self._features(source, ahead, samples, at, length)
                     columns.add(source, at, length, features)
-                    found += 1
-                    if found % _RECORDS_AT_ONCE == 0:
-                        columns.flush(found)
-                columns.flush(found)
+                    samples += 1
+                    if samples % _RECORDS_AT_ONCE == 0:
+                        columns.flush(samples)
+                columns.flush(samples)
 
         builder.add_parts(files, describe)
 
     def _first(self, files: list[str]) -> _First | None:
         """What the first record says; None: there is none."""
-        for each in files:
-            with file_reader(each) as (read, size):
-                source = Source(each, size, read)
+        for file in files:
+            with file_reader(file) as (read, size):
+                source = Source(file, size, read)
                 ahead = Ahead(source, HEAD_BYTES)
                 for at, length in records(source, ahead):
                     features = self._features(source, ahead, 0, at, length)
@@ -122,18 +122,18 @@ class TFRecord(Format):
             ) from error
 
     def _chosen(
-        self, source: Source, at: int, found: dict[str, Feature] | None
+        self, source: Source, at: int, features: dict[str, Feature] | None
     ) -> list[FeatureColumn] | None:
         """The features that become fields, by the first record."""
-        if found is None:
+        if features is None:
             return None
-        wanted: Mapping[str, str | None] = self.features or dict.fromkeys(sorted(found))
+        wanted: Mapping[str, str | None] = self.features or dict.fromkeys(sorted(features))
         if not wanted:
             raise InvalidArgumentError(
                 f"indexing {source.path}: byte {at}: the first record has no features; open the "
                 "records as they are: format=hr.formats.TFRecord()"
             )
-        return columns_of(source, at, wanted, found)
+        return columns_of(source, at, wanted, features)
 
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
         # The features of an example have no order: the index has their names sorted.
@@ -150,7 +150,7 @@ class _First:
 
     def begin(self) -> list[FeatureColumn] | None:
         """The columns, for the records of a file."""
-        return None if self.columns is None else [each.empty() for each in self.columns]
+        return None if self.columns is None else [column.empty() for column in self.columns]
 
 
 class _Columns:
@@ -163,22 +163,24 @@ class _Columns:
         self._features = features
         self._extents: list[tuple[int, int]] = []
 
-    def add(self, source: Source, at: int, length: int, found: dict[str, Feature] | None) -> None:
-        if self._features is None or found is None:
+    def add(
+        self, source: Source, at: int, length: int, features: dict[str, Feature] | None
+    ) -> None:
+        if self._features is None or features is None:
             self._extents.append((at, length))
             return
-        for each in self._features:
-            each.add(source, self._number, at, found)
+        for column in self._features:
+            column.add(source, self._number, at, features)
 
-    def flush(self, found: int) -> None:
+    def flush(self, samples: int) -> None:
         """Passes on what was added."""
         if self._features is None and self._extents:
             offsets, sizes = zip(*self._extents, strict=True)
             self._builder.add_extents("record", self._number, offsets, sizes)
             self._extents.clear()
-        for each in self._features or ():
-            each.flush(self._builder)
-        self._builder.tell(found)
+        for column in self._features or ():
+            column.flush(self._builder)
+        self._builder.tell(samples)
 
 
 def _is_named(path: str) -> bool:
@@ -201,15 +203,15 @@ def _begins(path: str) -> bool:
 
 def _files_in(folder: str) -> list[str]:
     """The files of records of a folder that has no others; else none."""
-    found = []
+    files = []
     with os.scandir(folder) as entries:
-        for each in entries:
-            if each.name.startswith(".") or each.name.endswith(_BESIDE):
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name.endswith(_BESIDE):
                 continue
-            if not _is_named(each.name) or not each.is_file():
+            if not _is_named(entry.name) or not entry.is_file():
                 return []
-            found.append(os.path.join(folder, each.name))
-    return sorted(found)
+            files.append(os.path.join(folder, entry.name))
+    return sorted(files)
 
 
 def _files(path: str) -> list[str]:

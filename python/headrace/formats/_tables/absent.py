@@ -30,14 +30,14 @@ def valid_field(column: str) -> str:
 
 def check_absent(format_name: str, fill: object, optional: Any) -> None:
     """Raises unless the two options are of the types that they must be."""
-    is_mapping = isinstance(fill, Mapping) and all(isinstance(each, str) for each in fill)
+    is_mapping = isinstance(fill, Mapping) and all(isinstance(name, str) for name in fill)
     if fill is not None and not is_mapping:
         raise InvalidArgumentError(
             f"{format_name} fill: got {shown(fill)}, must be values by column: "
             'fill={"age": 0, "caption": ""}'
         )
     names = items(f"{format_name} optional", optional, "str")
-    if not all(isinstance(each, str) for each in names):
+    if not all(isinstance(name, str) for name in names):
         raise InvalidArgumentError(
             f"{format_name} optional: got {shown(optional)}, must be names of columns: "
             'optional=("age",)'
@@ -64,7 +64,7 @@ def check_known(
     taken = [name for name in optional if _added(name, label) in columns]
     if taken:
         zeros = {name: columns[name] for name in taken if columns[name] is not None}
-        others = tuple(each for each in optional if each not in taken)
+        others = tuple(other for other in optional if other not in taken)
         instead = written(row, optional=others, fill={**zeros, **fill} or None)
         raise InvalidArgumentError(
             f"indexing {path}: optional=: {taken[0]!r} adds the field "
@@ -86,14 +86,17 @@ def ways_out(
     None: too much to type. `taken`: all columns. `label`: the one whose field is `label`.
     """
     options: Any = row
-    short = {name: each for name, each in lacking.items() if each is not None}
+    short = {name: zero for name, zero in lacking.items() if zero is not None}
     fill = {**(options.fill or {}), **short}
-    free = [each for each in lacking if _added(each, label) not in taken]
+    free = [column for column in lacking if _added(column, label) not in taken]
     said = ""
-    if free and all(each in short for each in lacking if each not in free):
-        optional = (*options.optional, *(each for each in free if each not in options.optional))
-        kept = {name: each for name, each in fill.items() if name not in free}
-        names = ", ".join(repr(_added(each, label)) for each in free)
+    if free and all(column in short for column in lacking if column not in free):
+        optional = (
+            *options.optional,
+            *(column for column in free if column not in options.optional),
+        )
+        kept = {name: value for name, value in fill.items() if name not in free}
+        names = ", ".join(repr(_added(column, label)) for column in free)
         masked = written(row, optional=optional, fill=kept or None)
         said = f"have {names} say which rows have one, format={masked}"
     filled = f"say what stands for it, format={written(row, fill=fill)}" if short else ""
@@ -103,18 +106,18 @@ def ways_out(
 
 def left_out(row: Format, names: Sequence[str], taken: Sequence[str]) -> str:
     """The words that leave these columns out, with a comma before them; none if all are these."""
-    others = tuple(each for each in taken if each not in names)
+    others = tuple(other for other in taken if other not in names)
     if not others:
         return ""
     options: Any = row
     changes: dict[str, Any] = {"columns": others}
     for option in ("optional", "text"):
-        given = getattr(options, option, ())
-        if any(each in names for each in given):
-            changes[option] = tuple(each for each in given if each not in names)
+        chosen = getattr(options, option, ())
+        if any(name in names for name in chosen):
+            changes[option] = tuple(name for name in chosen if name not in names)
     if getattr(options, "labels", None) in names:
         changes["labels"] = None
-    if any(each in names for each in options.fill or ()):
+    if any(name in names for name in options.fill or ()):
         changes["fill"] = {k: v for k, v in options.fill.items() if k not in names} or None
     them = "them" if len(names) > 1 else "it"
     return f", or leave {them} out, format={written(row, **changes)}"

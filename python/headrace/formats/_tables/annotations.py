@@ -173,11 +173,11 @@ class _Reader:
         self._spans[name].extend((begin, end))
 
     def _floats(self, element: Element, name: str) -> list[float]:
-        found = element.value[name]
-        values = found if isinstance(found, list) else [found]
+        value = element.value[name]
+        values = value if isinstance(value, list) else [value]
         wanted = {"bbox": 4, "area": 1, "keypoints": self._keypoints or len(values)}[name]
-        if len(values) != wanted or not all(type(each) in (int, float) for each in values):
-            why = f"its {name} is {found!r:.80}, no {wanted} numbers; correct the file"
+        if len(values) != wanted or not all(type(number) in (int, float) for number in values):
+            why = f"its {name} is {value!r:.80}, no {wanted} numbers; correct the file"
             raise wrong(self._path, element, why)
         if name == "keypoints":
             if wanted % 3 or not wanted:
@@ -185,7 +185,7 @@ class _Reader:
                 raise wrong(self._path, element, why)
             self._keypoints = wanted
         try:
-            numbers = [float(each) for each in values]
+            numbers = [float(number) for number in values]
         except OverflowError:
             raise wrong(self._path, element, f"its {name} is too large; correct it") from None
         if any(map(isinf, numbers)):  # The file may have the word itself.
@@ -220,21 +220,23 @@ class _Reader:
         self._check_images(ids, images)
         by_image = np.argsort(images, kind="stable")
         firsts = np.searchsorted(images[by_image], np.arange(len(ids) + 1))
-        found = Annotations(self._path, ids, [self._names[i] for i in order], begins, firsts)
+        annotations = Annotations(self._path, ids, [self._names[i] for i in order], begins, firsts)
         for name, numbers in self._numbers.items():
-            each = np.array(numbers)
+            array = np.array(numbers)
             if name == "bbox":
-                each = each.reshape(-1, 4)
+                array = array.reshape(-1, 4)
             if name == "keypoints":
-                each = each.reshape(-1, self._keypoints // 3, 3)
+                array = array.reshape(-1, self._keypoints // 3, 3)
             if name == "category_id":
-                each = self._contiguous(each)
-            found.columns[name] = each[by_image]
+                array = self._contiguous(array)
+            annotations.columns[name] = array[by_image]
         for name, spans in self._spans.items():
-            found.spans[name] = np.array(spans, np.int64).reshape(-1, 2)[by_image]
-        found.left_out = self._left_out
-        found.classes = tuple(self._categories[each] for each in sorted(self._categories))
-        return found
+            annotations.spans[name] = np.array(spans, np.int64).reshape(-1, 2)[by_image]
+        annotations.left_out = self._left_out
+        annotations.classes = tuple(
+            self._categories[category] for category in sorted(self._categories)
+        )
+        return annotations
 
     def _check_images(self, ids: I64, images: NDArray[np.intp]) -> None:
         named = np.array(self._images, np.int64)
@@ -294,7 +296,7 @@ def _member(element: Element, wanted: str) -> tuple[int, int]:
     """Where in the file the value of a member of this object lies."""
     text = element.text
     at = 1
-    found = None
+    span = None
     while True:  # The text was decoded before: it is valid.
         at = _skip(text, at)
         if text[at] == "}":
@@ -303,12 +305,12 @@ def _member(element: Element, wanted: str) -> tuple[int, int]:
         at = _skip(text, _skip(text, at) + 1)
         _, end = _DECODER.raw_decode(text, at)
         if key == wanted:
-            found = element.begin + at, element.begin + end
+            span = element.begin + at, element.begin + end
         at = _skip(text, end)
         if text[at] == ",":
             at += 1
-    assert found is not None, "the object has the member"
-    return found
+    assert span is not None, "the object has the member"
+    return span
 
 
 def _skip(text: str, at: int) -> int:

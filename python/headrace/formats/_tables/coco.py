@@ -86,7 +86,7 @@ class Coco(Format):
             )
         tried = _neighbours(path)
         for folder in tried:
-            if any(is_file(spelled(path_of(folder, each))) for each in names):
+            if any(is_file(spelled(path_of(folder, name))) for name in names):
                 return folder
         raise NotFoundError(
             f"indexing {path}: its images, such as {names[:1]!s:.200}, are not in "
@@ -99,46 +99,46 @@ class Coco(Format):
         choice("coco floats", self.floats, ("float64", "float32"))
         state = file_state(path)
         builder.depends_on(path)
-        found = read_annotations(path, builder.tell)
+        annotations = read_annotations(path, builder.tell)
         files = Files(builder, builder.root, "folder=")
         with file_reader(path) as (read, _):
-            writer = _Writer(builder, found, read, self)
+            writer = _Writer(builder, annotations, read, self)
             writer.add_fields()
-            for first in range(0, len(found.ids), _AT_ONCE):
-                writer.add(files, range(first, min(first + _AT_ONCE, len(found.ids))))
+            for first in range(0, len(annotations.ids), _AT_ONCE):
+                writer.add(files, range(first, min(first + _AT_ONCE, len(annotations.ids))))
         if file_state(path) != state:
             raise FailedPreconditionError(
                 f"indexing {path}: it changed while it was read; index it again when nothing "
                 "writes to it"
             )
         report = FindingCounts()
-        self._note_large(found, report)
-        for each in found.left_out:
-            report.add(ANNOTATION_MEMBER, each)
-        if found.left_out and not found.columns and not found.spans:
+        self._note_large(annotations, report)
+        for member in annotations.left_out:
+            report.add(ANNOTATION_MEMBER, member)
+        if annotations.left_out and not annotations.columns and not annotations.spans:
             warnings.warn(
                 f"headrace: indexing {path}: its annotations have none of the members that are "
-                f"taken, but {', '.join(map(repr, found.left_out))}: the dataset has the images "
-                "alone (`headrace docs formats/coco`)",
+                f"taken, but {', '.join(map(repr, annotations.left_out))}: the dataset has the "
+                "images alone (`headrace docs formats/coco`)",
                 RuntimeWarning,
                 stacklevel=callers_level(),
             )
-        files.end(len(found.ids), path, self, report)
+        files.end(len(annotations.ids), path, self, report)
 
-    def _note_large(self, found: Annotations, report: FindingCounts) -> None:
+    def _note_large(self, annotations: Annotations, report: FindingCounts) -> None:
         """Notes numbers that `floats=` cannot hold, and warns of them."""
         large = FindingCounts()
-        for part, values in found.columns.items():
+        for part, values in annotations.columns.items():
             if values.dtype.kind != "f":
                 continue
             is_large = too_large(values, self.floats).reshape(len(values), -1).any(axis=1)
             for note in np.flatnonzero(is_large).tolist():
-                image = int(np.searchsorted(found.firsts, note, "right")) - 1
-                large.add(TOO_LARGE, f"{part} of the image {found.ids[image]}")
-        report.found.update(large.found)
-        for each in large.as_findings():
+                image = int(np.searchsorted(annotations.firsts, note, "right")) - 1
+                large.add(TOO_LARGE, f"{part} of the image {annotations.ids[image]}")
+        report.by_kind.update(large.by_kind)
+        for finding in large.as_findings():
             warnings.warn(
-                f"headrace: indexing {found.path}: {each}; for numbers of 64 bits: "
+                f"headrace: indexing {annotations.path}: {finding}; for numbers of 64 bits: "
                 f"format={written(self, floats='float64')}",
                 RuntimeWarning,
                 stacklevel=callers_level(),
@@ -158,78 +158,84 @@ _FIELDS = {
 class _Writer:
     """Adds images and their annotations to the builder."""
 
-    def __init__(self, builder: Builder, found: Annotations, read: Read, options: Coco) -> None:
+    def __init__(
+        self, builder: Builder, annotations: Annotations, read: Read, options: Coco
+    ) -> None:
         self._builder = builder
-        self._found = found
+        self._annotations = annotations
         self._read = read
         self._skips = options.missing == "skip"
         self._floats = options.floats
-        self._each = options.captions == "each" and "caption" in found.spans
+        self._sample_per_caption = options.captions == "each" and "caption" in annotations.spans
 
     def add_fields(self) -> None:
         builder = self._builder
-        builder.add_field("image", "image" if are_images(self._found.names) else "bytes")
+        builder.add_field("image", "image" if are_images(self._annotations.names) else "bytes")
         builder.add_field("image_id", "array", "int64", inline=True)
-        if self._each:
+        if self._sample_per_caption:
             builder.add_field("caption", "text", inline=True)
             return
         for part, field in _FIELDS.items():
-            if part in self._found.columns:
-                values = self._found.columns[part]
+            if part in self._annotations.columns:
+                values = self._annotations.columns[part]
                 dtype = self._floats if values.dtype.kind == "f" else "int64"
                 builder.add_field(field, "array", dtype, (None, *values.shape[1:]), inline=True)
-        if "segmentation" in self._found.spans:
+        if "segmentation" in self._annotations.spans:
             builder.add_field("segmentation", "text", inline=True)
-        if "caption" in self._found.spans:
+        if "caption" in self._annotations.spans:
             builder.add_field("captions", "text", inline=True)
-        if self._found.classes:
-            builder.set_classes(self._found.classes)
+        if self._annotations.classes:
+            builder.set_classes(self._annotations.classes)
 
     def add(self, files: Files, images: range) -> None:
         """Adds these images whose files are there."""
-        found = self._found
+        annotations = self._annotations
         places = files.look_up(
-            [found.names[each] for each in images],
-            lambda i: f"indexing {found.path}: byte {found.begins[images[i]]:,}: images",
+            [annotations.names[image] for image in images],
+            lambda i: (
+                f"indexing {annotations.path}: byte {annotations.begins[images[i]]:,}: images"
+            ),
         )
         there = np.flatnonzero(places.are_there).tolist()
-        kept = [images[each] for each in there]
+        kept = [images[position] for position in there]
         files.missing += len(images) - len(kept)
         if (files.missing and not self._skips) or not kept:
             return
         numbers, sizes = files.add(places.select(there))
-        counts = np.diff(found.firsts)[kept]
-        repeats = counts if self._each else 1
+        counts = np.diff(annotations.firsts)[kept]
+        repeats = counts if self._sample_per_caption else 1
         builder = self._builder
         builder.add_extents("image", np.repeat(numbers, repeats), 0, np.repeat(sizes, repeats))
-        builder.add_values("image_id", np.repeat(found.ids[kept], repeats))
-        notes = np.concatenate([np.arange(*found.firsts[each : each + 2]) for each in kept])
+        builder.add_values("image_id", np.repeat(annotations.ids[kept], repeats))
+        notes = np.concatenate(
+            [np.arange(*annotations.firsts[image : image + 2]) for image in kept]
+        )
         notes = notes.astype(np.int64)
-        if self._each:
-            builder.add_values("caption", [self._text("caption", each) for each in notes])
+        if self._sample_per_caption:
+            builder.add_values("caption", [self._text("caption", note) for note in notes])
             builder.tell(kept[-1])
             return
         for part, field in _FIELDS.items():
-            if part in found.columns:
-                values = found.columns[part][notes]
+            if part in annotations.columns:
+                values = annotations.columns[part][notes]
                 dtype = self._floats if values.dtype.kind == "f" else "int64"
                 with np.errstate(over="ignore"):  # `Coco.fill` counts them.
                     builder.add_ragged(field, values.astype(dtype), counts)
-        if "segmentation" in found.spans:
-            builder.add_values("segmentation", [self._json(each) for each in kept])
-        if "caption" in found.spans:
-            builder.add_values("captions", [self._lines(each) for each in kept])
+        if "segmentation" in annotations.spans:
+            builder.add_values("segmentation", [self._json(image) for image in kept])
+        if "caption" in annotations.spans:
+            builder.add_values("captions", [self._lines(image) for image in kept])
         builder.tell(kept[-1])
 
     def _notes(self, image: int) -> range:
-        return range(*self._found.firsts[image : image + 2])
+        return range(*self._annotations.firsts[image : image + 2])
 
     def _json(self, image: int) -> str:
-        return f"[{', '.join(self._raw('segmentation', each) for each in self._notes(image))}]"
+        return f"[{', '.join(self._raw('segmentation', note) for note in self._notes(image))}]"
 
     def _lines(self, image: int) -> str:
-        texts = (self._text("caption", each) for each in self._notes(image))
-        return "\n".join(" ".join(each.split()) for each in texts)
+        texts = (self._text("caption", note) for note in self._notes(image))
+        return "\n".join(" ".join(text.split()) for text in texts)
 
     def _text(self, part: str, note: int) -> str:
         try:
@@ -237,13 +243,14 @@ class _Writer:
             text.encode()
         except ValueError as error:  # It was read before, so only half a surrogate pair is left.
             raise FailedPreconditionError(
-                f"indexing {self._found.path}: byte {self._found.spans[part][note][0]:,}: a "
-                "caption that is no valid Unicode, or changed while the file was read; correct it"
+                f"indexing {self._annotations.path}: byte "
+                f"{self._annotations.spans[part][note][0]:,}: a caption that is no valid "
+                "Unicode, or changed while the file was read; correct it"
             ) from error
         return text
 
     def _raw(self, part: str, note: int) -> str:
-        begin, end = map(int, self._found.spans[part][note])
+        begin, end = map(int, self._annotations.spans[part][note])
         return self._read(begin, end - begin).decode(errors="replace")
 
 
@@ -252,9 +259,9 @@ def _neighbours(path: str) -> list[str]:
     base = os.path.dirname(path)
     above = os.path.dirname(base)
     split = os.path.splitext(os.path.basename(path))[0].rpartition("_")[2]
-    found = [
+    folders = [
         os.path.join(folder, name)
         for folder in (above, base)
         for name in (split, f"images/{split}", "images", "")
     ]
-    return [os.path.normpath(each) for each in found]
+    return [os.path.normpath(folder) for folder in folders]

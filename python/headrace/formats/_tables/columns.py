@@ -72,7 +72,10 @@ class Scanned:
         self.table, self.typed = piece.path, piece.typed
         self.absent += values.count(None if piece.typed else "")
         if piece.typed:
-            kinds = [NAMES.get(each.__name__, each.__name__) for each in map(type, values)]
+            kinds = [
+                NAMES.get(python_type.__name__, python_type.__name__)
+                for python_type in map(type, values)
+            ]
         elif "text" in self.first:  # It is text, whatever follows.
             if "" in values and "empty" not in self.first:
                 self.first["empty"] = piece.where(values.index(""))
@@ -89,7 +92,7 @@ class Scanned:
                 if "" in values and "empty" not in self.first:
                     self.first["empty"] = piece.where(values.index(""))
                 return
-            kinds = [_kind_of_cell(each) for each in values]
+            kinds = [_kind_of_cell(cell) for cell in values]
         for kind in set(kinds) - self.first.keys():
             self.first[kind] = piece.where(kinds.index(kind))
         if self.as_text:
@@ -103,7 +106,7 @@ class Scanned:
     def _note_absent_words(self, values: list[str]) -> None:
         """Notes cells such as NA that make a column of numbers text."""
         others = set(values) - ABSENT_WORDS - {""}
-        if all(_kind_of_cell(each) != "text" for each in others) and (
+        if all(_kind_of_cell(other) != "text" for other in others) and (
             others or self.first.keys() & {"integer", "float"}
         ):
             self.absent_words = dict.fromkeys(sorted(ABSENT_WORDS.intersection(values)))
@@ -136,7 +139,7 @@ class Scanned:
                 odd.add("spellings", f"{known} and {cell} of column {self.name!r}", self.name)
 
     def _note_integers(self, piece: Piece, values: list[Any], kinds: list[str]) -> None:
-        whole = [int(each) for each, kind in zip(values, kinds, strict=True) if kind == "integer"]
+        whole = [int(value) for value, kind in zip(values, kinds, strict=True) if kind == "integer"]
         self.largest = max(self.largest, max(whole), -min(whole))
         if max(whole) >= _INT64 or min(whole) < -_INT64:
             row = next(
@@ -148,12 +151,12 @@ class Scanned:
             )
 
     def _note_lists(self, piece: Piece, values: list[Any], kinds: list[str]) -> None:
-        lists = [each for each, kind in zip(values, kinds, strict=True) if kind == "list"]
+        lists = [value for value, kind in zip(values, kinds, strict=True) if kind == "list"]
         flat = flat_list(lists, self.shape)
         if isinstance(flat, str):
-            for row, each in enumerate(values):
+            for row, value in enumerate(values):
                 if kinds[row] == "list":
-                    why = flat_list([each], self.shape)
+                    why = flat_list([value], self.shape)
                     if isinstance(why, str):
                         raise InvalidArgumentError(
                             f"{piece.where(row)}: column {self.name!r} is a list {why}; "
@@ -166,8 +169,8 @@ class Scanned:
             )
         leaves, shape = flat
         self.shape = shape if leaves else self.shape
-        self.leaves |= {NAMES[each.__name__] for each in set(map(type, leaves))}
-        whole = [each for each in leaves if type(each) is int]
+        self.leaves |= {NAMES[python_type.__name__] for python_type in set(map(type, leaves))}
+        whole = [leaf for leaf in leaves if type(leaf) is int]
         if whole:
             self.largest = max(self.largest, max(whole), -min(whole))
             if max(whole) >= _INT64 or min(whole) < -_INT64:
@@ -182,8 +185,8 @@ class Scanned:
         """Notes the texts of a column of labels; also of rows that are left out."""
         if len(self.classes) > CLASSES_MAX or self.as_text:
             return
-        found = values if piece.typed else set(values)  # Others may have no hash.
-        self.classes.update(each for each in found if isinstance(each, str) and each)
+        texts = values if piece.typed else set(values)  # Others may have no hash.
+        self.classes.update(text for text in texts if isinstance(text, str) and text)
 
     def check_names(self) -> None:
         """Raises InvalidArgumentError if a value is no name of a file."""
@@ -199,7 +202,7 @@ class Scanned:
     @property
     def first_absent(self) -> str:
         """Where the first row without a value is."""
-        return next(self.first[each] for each in ("null", "empty") if each in self.first)
+        return next(self.first[kind] for kind in ("null", "empty") if kind in self.first)
 
     @property
     def lacks_values(self) -> bool:
@@ -231,9 +234,9 @@ class Scanned:
             return self._holds(set(self.first), declared)
         kinds = self.first.keys() - _ABSENT
         if self.fill is NOT_GIVEN:
-            found = self._holds(kinds or {"empty"}, declared)
-            stand_in = 0 if found.what == "classes" else self._zero_of(found)
-            return replace(found, stand_in=stand_in, is_optional=True)
+            holds = self._holds(kinds or {"empty"}, declared)
+            stand_in = 0 if holds.what == "classes" else self._zero_of(holds)
+            return replace(holds, stand_in=stand_in, is_optional=True)
         own = NAMES.get(type(self.fill).__name__, "")
         is_number = {own} | kinds <= {"integer", "float"}
         is_text = "text" in kinds and (not self.typed or kinds == {"text"})
@@ -247,17 +250,17 @@ class Scanned:
         if not self.as_text and not as_label:
             kinds |= {own}
             self._note_fill()
-        found = self._holds(kinds, declared)
-        if found.what == "number" and np.issubdtype(found.dtype, np.integer):
-            limits = np.iinfo(found.dtype)
+        holds = self._holds(kinds, declared)
+        if holds.what == "number" and np.issubdtype(holds.dtype, np.integer):
+            limits = np.iinfo(holds.dtype)
             if own != "integer" or not limits.min <= self.fill <= limits.max:
-                raise self._refused_fill(f"the column holds {found.dtype}")
-        if not stays_finite(self.fill, found.dtype):
-            raise self._refused_fill(f"{found.dtype} cannot hold it")
-        return replace(found, stand_in=self.fill, is_optional=self.is_optional)
+                raise self._refused_fill(f"the column holds {holds.dtype}")
+        if not stays_finite(self.fill, holds.dtype):
+            raise self._refused_fill(f"{holds.dtype} cannot hold it")
+        return replace(holds, stand_in=self.fill, is_optional=self.is_optional)
 
-    def _zero_of(self, found: Holds) -> Any:
-        return {"text": "", "list": []}.get(found.what, 0)
+    def _zero_of(self, holds: Holds) -> Any:
+        return {"text": "", "list": []}.get(holds.what, 0)
 
     def _note_fill(self) -> None:
         if type(self.fill) is int:
@@ -266,11 +269,11 @@ class Scanned:
             flat = flat_list([self.fill], self.shape)
             if isinstance(flat, str):
                 raise self._refused_fill(f"it is a list {flat}")
-            whole = [abs(each) for each in flat[0] if type(each) is int]
+            whole = [abs(number) for number in flat[0] if type(number) is int]
             self.largest = max(self.largest, *whole, 0)
             if self.largest >= _INT64:
                 raise self._refused_fill("it has a number of more than 64 bits")
-            self.leaves |= {NAMES[each.__name__] for each in set(map(type, flat[0]))}
+            self.leaves |= {NAMES[python_type.__name__] for python_type in set(map(type, flat[0]))}
 
     def _refused_fill(self, why: str) -> InvalidArgumentError:
         return InvalidArgumentError(

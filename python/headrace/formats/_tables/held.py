@@ -33,10 +33,10 @@ class Holds:
     is_optional: bool = False
     """Whether another field says which rows have a value."""
 
-    def given(self, values: list[Any], typed: bool) -> tuple[list[Any], np.ndarray[Any, Any]]:
+    def filled(self, values: list[Any], typed: bool) -> tuple[list[Any], np.ndarray[Any, Any]]:
         """Values, with what stands for those that are absent; which rows have one."""
         absent = None if typed else ""
-        valid = np.array([each != absent for each in values], np.bool_)
+        valid = np.array([value != absent for value in values], np.bool_)
         if self.stand_in is NOT_GIVEN or valid.all():
             return values, valid
         own = self.stand_in
@@ -44,7 +44,7 @@ class Holds:
             own = None  # `add_values` has it among the classes.
         elif not typed and self.what == "number":
             own = repr(own)  # As the others are.
-        return [own if each == absent else each for each in values], valid
+        return [own if value == absent else value for value in values], valid
 
 
 def add_field(builder: Builder, name: str, holds: Holds) -> None:
@@ -72,12 +72,12 @@ def add_values(
     Raises:
         FailedPreconditionError: the values are not of the types that the first pass saw.
     """
-    values, valid = holds.given(values, piece.typed)
+    values, valid = holds.filled(values, piece.typed)
     if holds.is_optional:
         builder.add_values(valid_field(name), valid)
     try:
         if holds.what == "text":
-            encoded = [each.encode() for each in _texts(values, name, piece)]
+            encoded = [text.encode() for text in _texts(values, name, piece)]
             builder.add_ragged(name, b"".join(encoded), list(map(len, encoded)))
         elif holds.what == "classes":
             builder.add_values(name, _labels(values, classes, holds))
@@ -90,7 +90,7 @@ def add_values(
         else:
             builder.add_values(name, _numbers(values, holds.dtype))
     except UnicodeEncodeError as error:
-        row = next(i for i, each in enumerate(values) if not _is_unicode(each))
+        row = next(i for i, value in enumerate(values) if not _is_unicode(value))
         raise InvalidArgumentError(
             f"{piece.where(row)}: {name!r} is no valid Unicode: half of a surrogate pair; correct "
             "it, or leave the column out with columns="
@@ -109,7 +109,7 @@ def _changed(piece: Piece, name: str, why: str) -> FailedPreconditionError:
 def _labels(values: list[Any], classes: dict[str, int], holds: Holds) -> np.ndarray[Any, Any]:
     if holds.stand_in is not NOT_GIVEN and not isinstance(holds.stand_in, str):
         classes = {**classes, None: holds.stand_in}  # type: ignore[dict-item]
-    return np.array([classes[each] for each in values], np.int64)
+    return np.array([classes[value] for value in values], np.int64)
 
 
 def as_text(value: Any) -> str:
@@ -151,7 +151,7 @@ def flat_list(
     `shape`: of entries of other rows, if known.
     """
     leaves: list[Any] = list(chain.from_iterable(lists))
-    found: list[int] = []
+    own_shape: list[int] = []
     while list in (kinds := set(map(type, leaves))):
         if len(kinds) > 1:
             return "of numbers beside lists"
@@ -160,11 +160,11 @@ def flat_list(
             return f"whose inner lists differ in length: {min(sizes)} and {max(sizes)}"
         if sizes == {0}:
             return "of empty lists"
-        found.append(sizes.pop())
+        own_shape.append(sizes.pop())
         leaves = list(chain.from_iterable(leaves))
     others = kinds - {int, float, bool}
     if others:
         return f"of {NAMES.get(*[others.pop().__name__] * 2)}"
-    if leaves and shape is not None and tuple(found) != shape:
-        return f"of entries of shape {found}, in other rows of {list(shape)}"
-    return leaves, tuple(found)
+    if leaves and shape is not None and tuple(own_shape) != shape:
+        return f"of entries of shape {own_shape}, in other rows of {list(shape)}"
+    return leaves, tuple(own_shape)

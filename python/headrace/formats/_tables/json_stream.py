@@ -83,11 +83,11 @@ class JsonStream:
 
     def _next_is_last(self, end: str) -> bool:
         """Goes behind a comma (False), or behind the end (True)."""
-        found = self._peek()
-        if found not in (",", end):
+        character = self._peek()
+        if character not in (",", end):
             raise self._damaged(f"',' or {end!r} is expected")
         self._at += 1
-        return found == end
+        return character == end
 
     def _value(self) -> Element:
         self._peek()

@@ -33,7 +33,7 @@ class Piece:
         """These rows alone."""
         if len(rows) == len(self):
             return self
-        columns = {name: [each[row] for row in rows] for name, each in self.columns.items()}
+        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         offsets = None if self.offsets is None else [self.offsets[row] for row in rows]
         places = [self.places[row] for row in rows]
         return Piece(self.path, columns, places, offsets, self.typed)
@@ -59,10 +59,10 @@ def _value_of(row: dict[str, Any], column: str) -> Any:
     """The value of a column, whose name may be that of objects in each other (`read_pieces`)."""
     if column in row:
         return row[column]
-    inner = ((key, each) for key, each in row.items() if isinstance(each, dict))
-    found = (
-        _value_of(each, column.removeprefix(f"{key}_"))
-        for key, each in inner
+    inner = ((key, member) for key, member in row.items() if isinstance(member, dict))
+    candidates = (
+        _value_of(member, column.removeprefix(f"{key}_"))
+        for key, member in inner
         if column.startswith(f"{key}_")
     )
-    return next((each for each in found if each is not None), None)
+    return next((value for value in candidates if value is not None), None)

@@ -75,15 +75,15 @@ def path_columns(head: Piece, folder: str) -> list[str]:
 
     Also columns with the usual names and values that look like names of files.
     """
-    found = []
+    columns = []
     for name in head.columns:
         values = _texts(head, name)
         if not values or not _WORDS.search(name):
             continue
         looks_so = _PATH_NAME.fullmatch(name) and all(map(_FILE_NAME.fullmatch, values))
-        if looks_so or any(is_file(path_of(folder, each)) for each in values):
-            found.append(name)
-    return found
+        if looks_so or any(is_file(path_of(folder, value)) for value in values):
+            columns.append(name)
+    return columns
 
 
 def have_files(head: Piece | None, folder: str) -> bool:
@@ -91,7 +91,7 @@ def have_files(head: Piece | None, folder: str) -> bool:
     if head is None:
         return False
     for name in path_columns(head, folder):
-        if any(is_file(path_of(folder, each)) for each in _texts(head, name)):
+        if any(is_file(path_of(folder, text)) for text in _texts(head, name)):
             return True
     return False
 
@@ -103,7 +103,7 @@ def holds_bytes(head: Piece | None) -> bool:
 
 
 def _texts(head: Piece, column: str) -> list[str]:
-    return [each for each in head.values(column)[:_HEAD_ROWS] if each and isinstance(each, str)]
+    return [value for value in head.values(column)[:_HEAD_ROWS] if value and isinstance(value, str)]
 
 
 class Scan:
@@ -125,8 +125,8 @@ class Scan:
         self._present = head.columns.keys()
         self._columns = self._wanted(head)
         if options.paths is None:
-            taken = [each for each in self._columns if each not in options.text]
-            self._paths = [each for each in path_columns(head, folder) if each in taken]
+            taken = [column for column in self._columns if column not in options.text]
+            self._paths = [column for column in path_columns(head, folder) if column in taken]
             if not self._paths and (options.folder is not None or _is_parquet(head.path)):
                 raise self._no_paths(head, folder)
         else:
@@ -154,7 +154,7 @@ class Scan:
                     f"{', '.join(present)}"
                 )
         wanted = present if options.columns is None else list(asked)
-        return [each for each in wanted if options.split is None or each != SPLIT]
+        return [name for name in wanted if options.split is None or name != SPLIT]
 
     def _no_paths(self, head: Piece, folder: str) -> InvalidArgumentError:
         is_table = self._options.folder is None
@@ -220,7 +220,7 @@ class Scan:
             if name not in self._paths:
                 scanned.note_odd(piece, values, self._odd)
             if self._is_image.get(name):
-                named = [each for each in values if each]
+                named = [value for value in values if value]
                 self._is_image[name] = set(map(type, named)) <= {str} and are_images(named)
         self._taken += len(piece)
 
@@ -239,7 +239,7 @@ class Scan:
             raise InvalidArgumentError(
                 f"indexing {self._table}: no row has split {options.split!r}; there are {names}"
             )
-        zeros = {name: each.zero for name, each in self._scanned.items()}
+        zeros = {name: scanned.zero for name, scanned in self._scanned.items()}
         check_known(self._table, options.row, zeros, self._label)
         self._check_absent()
         declared = _declared(list(self._tables))
@@ -266,22 +266,24 @@ class Scan:
             lacks = scanned.absent and not options.skips and name not in options.fill
             if lacks or name in options.optional:
                 raise self._refused_name(scanned)
-        values = (each for name, each in self._scanned.items() if name not in self._paths)
-        lacking = [each for each in values if each.lacks_values]
+        values = (scanned for name, scanned in self._scanned.items() if name not in self._paths)
+        lacking = [scanned for scanned in values if scanned.lacks_values]
         if not lacking:
             return
         first = lacking[0]
-        empty = [each for each in lacking if each.is_empty]
+        empty = [scanned for scanned in lacking if scanned.is_empty]
         if empty:
-            given = {**options.fill, **{each.name: each.zero for each in empty}}
-            left = left_out(options.row, [each.name for each in empty], list(self._scanned))
+            fill = {**options.fill, **{scanned.name: scanned.zero for scanned in empty}}
+            left = left_out(options.row, [scanned.name for scanned in empty], list(self._scanned))
             raise InvalidArgumentError(
                 f"{empty[0].first_absent}: column {empty[0].name!r} has no value in any of "
                 f"{empty[0].rows:,} rows; say what it holds, "
-                f"format={written(options.row, fill=given)}{left}"
+                f"format={written(options.row, fill=fill)}{left}"
             )
-        others = "".join(f", column {each.name!r} in {each.absent:,}" for each in lacking[1:])
-        zeros = {each.name: each.zero for each in lacking}
+        others = "".join(
+            f", column {scanned.name!r} in {scanned.absent:,}" for scanned in lacking[1:]
+        )
+        zeros = {scanned.name: scanned.zero for scanned in lacking}
         advice = ways_out(options.row, zeros, list(self._scanned), self._label)
         raise InvalidArgumentError(
             f"{first.first_absent}: column {first.name!r} is empty in {first.absent:,} of "
@@ -301,7 +303,7 @@ class Scan:
         if self._options.paths is not None:
             return dict(self._options.paths)
         fields: dict[str, str] = {}
-        stems = {each: _ENDING.sub("", each) for each in self._paths}
+        stems = {column: _ENDING.sub("", column) for column in self._paths}
         for name in self._paths:
             field = stems[name] or ("image" if self._is_image[name] else "file")
             alone = list(stems.values()).count(stems[name]) == 1
@@ -325,13 +327,13 @@ def names_of_files(values: list[Any], options: Options, column: str) -> list[Any
     stand_in = options.fill.get(column, "" if options.skips else None)
     if stand_in is None or not ("" in values or None in values):
         return values
-    return [stand_in if each is None or each == "" else each for each in values]
+    return [stand_in if value is None or value == "" else value for value in values]
 
 
 def rows_of_split(piece: Piece, split: str) -> Piece:
     """The rows whose column `split` has this value."""
     values = piece.values(SPLIT)
-    return piece.select([row for row, each in enumerate(values) if str(each) == split])
+    return piece.select([row for row, value in enumerate(values) if str(value) == split])
 
 
 def _is_parquet(table: str) -> bool:
@@ -347,11 +349,11 @@ def _declared(tables: list[str]) -> dict[str, str]:
         return {}
     from headrace.formats._tables.parquet_rows import declared_types
 
-    found = list(map(declared_types, tables))
+    by_table = list(map(declared_types, tables))
     declared: dict[str, str] = {}
-    for name in dict.fromkeys(name for each in found for name in each):
-        types = {each[name] for each in found if name in each}
-        if len({np.dtype(each).kind for each in types}) == 1:
+    for name in dict.fromkeys(name for of_table in by_table for name in of_table):
+        types = {of_table[name] for of_table in by_table if name in of_table}
+        if len({np.dtype(dtype).kind for dtype in types}) == 1:
             declared[name] = np.result_type(*types).name
         elif types <= {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"}:
             declared[name] = "int64"
@@ -384,15 +386,15 @@ class Writer:
         if self._options.split is not None:
             piece = rows_of_split(piece, self._options.split)
         self._rows += len(piece)
-        found = {
+        by_field = {
             field: self._files.look_up(
                 names_of_files(piece.values(column), self._options, column), piece.where
             )
             for field, column in self._plan.files.items()
         }
         are_there = np.ones(len(piece), np.bool_)
-        for each in found.values():
-            are_there &= each.are_there
+        for of_field in by_field.values():
+            are_there &= of_field.are_there
         kept = np.flatnonzero(are_there).tolist()
         self._files.missing += len(piece) - len(kept)
         if self._files.missing and not self._options.skips:
@@ -400,8 +402,8 @@ class Writer:
         piece = piece.select(kept)
         if not kept:
             return
-        for field, each in found.items():
-            files = each.select(kept)
+        for field, of_field in by_field.items():
+            files = of_field.select(kept)
             numbers, sizes = self._files.add(files)
             decoded = None
             if field in self._options.sounds:

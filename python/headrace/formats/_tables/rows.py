@@ -96,19 +96,19 @@ class _Lines:
 
     def block(self) -> bytes | None:
         """The next lines, about 1 MiB; None: a line is too long. `took` or `put_back` follows."""
-        found = self._file.read(_BLOCK_BYTES)
-        if not found.endswith(b"\n"):
+        block = self._file.read(_BLOCK_BYTES)
+        if not block.endswith(b"\n"):
             rest = self._file.readline(_LINE_BYTES_MAX)
-            found += rest
+            block += rest
             if len(rest) == _LINE_BYTES_MAX:
                 return None
-        return found
+        return block
 
     def next_text(self) -> str:
         """The line that follows, which is read again."""
-        found = self._file.readline(_LINE_BYTES_MAX)
+        line = self._file.readline(_LINE_BYTES_MAX)
         self.put_back()
-        return found.decode(errors="replace")
+        return line.decode(errors="replace")
 
     def took(self, lines: int, size: int) -> None:
         """A block of so many lines was used."""
@@ -146,16 +146,16 @@ def _piece_of_block(path: str, lines: _Lines, header: list[str], cells: Cells) -
     No line is looked at by itself: that takes many times as long.
     """
     block = lines.block()
-    found = None
+    texts = None
     if block:
-        found = _columns_of_plain(block, path, cells, len(header))
-        found = found or _columns_of_lines(block, path, cells, len(header))
-    if not block or found is None:
+        texts = _columns_of_plain(block, path, cells, len(header))
+        texts = texts or _columns_of_lines(block, path, cells, len(header))
+    if not block or texts is None:
         lines.put_back()
         return None
-    places, begin = range(lines.number + 1, lines.number + 1 + len(found[0])), lines.end
+    places, begin = range(lines.number + 1, lines.number + 1 + len(texts[0])), lines.end
     lines.took(len(places), len(block))
-    columns = dict(zip(header, cells.taken(found), strict=True))
+    columns = dict(zip(header, cells.taken(texts), strict=True))
     return Piece(path, columns, places, _Offsets(block, begin), typed=False)
 
 
@@ -164,7 +164,7 @@ def _columns_of_plain(block: bytes, path: str, cells: Cells, width: int) -> list
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
     quote = b"\0" if cells.quote is None else cells.quote.encode()
-    if any(each in block for each in (quote, b"\r", b"\0")):
+    if any(character in block for character in (quote, b"\r", b"\0")):
         return None
     delimiter = cells.delimiter_of(path)
     if not block.endswith(b"\n"):
@@ -180,11 +180,11 @@ def _columns_of_plain(block: bytes, path: str, cells: Cells, width: int) -> list
     if width == 1 and (np.diff(ends, prepend=-1) == 1).any():
         return None  # A line without anything is no row.
     try:
-        found = block.decode().replace("\n", delimiter).split(delimiter)
+        texts = block.decode().replace("\n", delimiter).split(delimiter)
     except UnicodeDecodeError:
         return None  # Reading line by line says where.
-    found.pop()  # Behind the last line.
-    return [found[column::width] for column in range(width)]
+    texts.pop()  # Behind the last line.
+    return [texts[column::width] for column in range(width)]
 
 
 def _columns_of_lines(block: bytes, path: str, cells: Cells, width: int) -> list[list[str]] | None:
@@ -208,7 +208,7 @@ class _Offsets(Sequence[int]):
     def __init__(self, block: bytes, begin: int) -> None:
         self._block = block
         self._begin = begin
-        self._found: list[int] = []
+        self._offsets: list[int] = []
 
     def __len__(self) -> int:
         return self._block.count(b"\n") + (not self._block.endswith(b"\n"))
@@ -220,10 +220,10 @@ class _Offsets(Sequence[int]):
     def __getitem__(self, row: slice) -> list[int]: ...
 
     def __getitem__(self, row: int | slice) -> int | list[int]:
-        if not self._found:
+        if not self._offsets:
             ends = np.flatnonzero(np.frombuffer(self._block, np.uint8) == ord("\n")) + 1
-            self._found = [self._begin, *(ends + self._begin).tolist()][: len(self)]
-        return self._found[row]
+            self._offsets = [self._begin, *(ends + self._begin).tolist()][: len(self)]
+        return self._offsets[row]
 
 
 def _csv_pieces(
@@ -255,18 +255,18 @@ def _csv_pieces(
             width = len(header)
             place, offset = lines.number + 1, lines.end
             try:
-                for found in reader:
-                    if len(found) == width:
-                        rows.append(found)
+                for line_cells in reader:
+                    if len(line_cells) == width:
+                        rows.append(line_cells)
                         places.append(place)
                         offsets.append(offset)
                         if lines.number > place:
-                            odd.note_lines(found, delimiter, place)
-                    elif found:  # Otherwise a line without anything.
+                            odd.note_lines(line_cells, delimiter, place)
+                    elif line_cells:  # Otherwise a line without anything.
                         file.seek(offset)
                         text = file.read(min(lines.end - offset, _LINE_BYTES_MAX))
                         advice = _or_no_quotes(cells, row, text)
-                        raise _of_other_width(path, place, offset, len(found), width, advice)
+                        raise _of_other_width(path, place, offset, len(line_cells), width, advice)
                     place, offset = lines.number + 1, lines.end
                     if len(rows) == (rows_at_once or _ROWS_AT_ONCE) or offset >= last:
                         break
@@ -276,13 +276,13 @@ def _csv_pieces(
                 if lines.end < last:
                     return
                 continue
-            found_columns = cells.taken(list(map(list, zip(*rows, strict=True))))
-            columns = dict(zip(header, found_columns, strict=True))
+            own_columns = cells.taken(list(map(list, zip(*rows, strict=True))))
+            columns = dict(zip(header, own_columns, strict=True))
             yield Piece(path, columns, places, offsets, typed=False)
 
 
 def _header_of(cells: list[str], how: Cells) -> list[str]:
-    return [each.strip() for each in cells] if how.strip else cells
+    return [cell.strip() for cell in cells] if how.strip else cells
 
 
 def _not_csv(path: str, line: int, offset: int, error: csv.Error, advice: str) -> DataLossError:
@@ -306,10 +306,10 @@ def _not_csv(path: str, line: int, offset: int, error: csv.Error, advice: str) -
 
 
 def _of_other_width(
-    path: str, line: int, offset: int, found: int, width: int, advice: str
+    path: str, line: int, offset: int, count: int, width: int, advice: str
 ) -> DataLossError:
     return DataLossError(
-        f"indexing {path}: line {line:,} (byte {offset:,}) has {counted(found, 'cell')}, the "
+        f"indexing {path}: line {line:,} (byte {offset:,}) has {counted(count, 'cell')}, the "
         f"header {width:,}; put cells with commas, quotes or line feeds in double quotes"
         f"{advice}"
     )
@@ -382,9 +382,9 @@ def _flattened(piece: Piece, whole: tuple[str, ...]) -> Piece:
             if name in whole or set(map(type, values)) - {dict, type(None)}:
                 parts = {name: values}  # Objects beside others stay, and are refused.
             else:
-                keys = dict.fromkeys(chain.from_iterable(each for each in values if each))
+                keys = dict.fromkeys(chain.from_iterable(value for value in values if value))
                 parts = {
-                    f"{name}_{key}": [None if each is None else each.get(key) for each in values]
+                    f"{name}_{key}": [None if value is None else value.get(key) for value in values]
                     for key in keys
                 } or {name: values}
             for part, entries in parts.items():
