@@ -35,7 +35,7 @@ from headrace.formats._files.images import advise_on_decoding
 from headrace.formats._files.nested import Nesting
 from headrace.formats._files.objects import is_decoded
 from headrace.formats._files.paths import dataset_path
-from headrace.formats._folders.sets import findings_at
+from headrace.formats._folders.numbered_files import findings_at
 from headrace.formats._hive.partitions import warn_of_partitions
 from headrace.formats._rowgroups.kept_reader import KeptReader
 

@@ -18,19 +18,19 @@ from headrace._arguments import shown
 from headrace._text import unread_reason
 from headrace._units import format_bytes
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from headrace.formats._arrow.huggingface import HuggingFace
 from headrace.formats._base.format import Format, Given, option_words
+from headrace.formats._coco.coco import Coco
 from headrace.formats._files.patterns import expand
 from headrace.formats._folders.advice import advice_on_file, advice_on_files
-from headrace.formats._folders.chosen import Chooser, with_split
+from headrace.formats._folders.chooser import Chooser, with_split
 from headrace.formats._folders.media import Media
 from headrace.formats._hdf5.hdf5 import Hdf5
+from headrace.formats._huggingface.huggingface import HuggingFace
+from headrace.formats._litdata.litdata import LitData
+from headrace.formats._mds.mds import MDS
 from headrace.formats._parquet.parquet import Parquet
-from headrace.formats._shards.litdata import LitData
-from headrace.formats._shards.mds import MDS
-from headrace.formats._shards.tfrecord import TFRecord
-from headrace.formats._tables.coco import Coco
 from headrace.formats._tables.manifest import Manifest
+from headrace.formats._tfrecord.tfrecord import TFRecord
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile

@@ -13,17 +13,17 @@ from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.format import Format, later_option
-from headrace.formats._files.megatron import (
-    Megatron,
-    document_extents,
-    is_megatron,
-    read_megatron,
-)
 from headrace.formats._files.npy import read_npy_header
 from headrace.formats._files.objects import object_path
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._tokens.headers import has_header, read_header
+from headrace.formats._tokens.megatron import (
+    Megatron,
+    document_extents,
+    is_megatron,
+    read_megatron,
+)
 
 _WINDOWS_AT_ONCE = 2**20
 _WINDOW_MAX = 2**31

@@ -31,10 +31,10 @@ from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.gzipped import decoded_front, decoded_size
 from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._files.tar import Member, TarReader, open_tar
 from headrace.formats._folders.calls import open_call
 from headrace.formats._tars.advice import DEREFERENCE, unlike, without_bytes
 from headrace.formats._tars.samples import IMAGES, keys_again, samples_of
+from headrace.formats._tars.tar import Member, TarReader, open_tar
 
 _SOUNDS = ("wav", "flac")
 _LABEL = "cls"
@@ -79,7 +79,7 @@ class WebDataset(Format):
 
         def describe(shard: str, part: Builder) -> str | None:
             with open_tar(shard) as tar:
-                columns = _Columns(part, part.add_file(shard), fields, self)
+                columns = _MemberColumns(part, part.add_file(shard), fields, self)
                 keys = array("q")
                 for key, members in samples_of(tar):
                     keys.append(hash(key))
@@ -236,7 +236,7 @@ class _Field:
             builder.add_field(self.name, kind, coding=self.coding, decoded_sizes=sized)
 
 
-class _Columns:
+class _MemberColumns:
     """Adds the samples of a tar to the builder, many at a time."""
 
     def __init__(

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import HeadraceError
-from headrace.formats._arrow.chunk import Chunk
-from headrace.formats._arrow.media import with_files
-from headrace.formats._arrow.parts import Extents, Part, Ragged, Rows, Values
+from headrace.formats._arrow.media_files import with_files
+from headrace.formats._arrow.record_batch import Chunk
+from headrace.formats._arrow.row_data import Extents, Ragged, RowData, RowNumbers, Values
 from headrace.formats._base.field import Kind
 
 _VIEW_BYTES = 16
@@ -30,22 +30,22 @@ class Reader(ABC):
     inline: bool = False
 
     @abstractmethod
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         """The rows of an array; `picks`: only these, in this order."""
 
 
-def _picked(part: Part, picks: Rows | None) -> Part:
+def _picked(part: RowData, picks: RowNumbers | None) -> RowData:
     return part if picks is None else part.take(picks)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numbers(Reader):
+class NumberReader(Reader):
     """Numbers, which the index holds."""
 
     stored: str
     inline: bool = True
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         if self.stored == "bool":
             return _picked(
@@ -63,12 +63,12 @@ class Numbers(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Binary(Reader):
+class BinaryReader(Reader):
     """Text or bytes with offsets of this type."""
 
     offsets: str
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         return _picked(self.extents(name, array, chunk), picks)
 
@@ -80,10 +80,10 @@ class Binary(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Views(Reader):
+class ViewReader(Reader):
     """Text or bytes as views: short values lie in the view itself."""
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         _, views, *data = array.buffers()
         words = chunk.items(name, views, "<i4", 4 * array.offset, 4 * len(array)).reshape(-1, 4)
@@ -106,12 +106,12 @@ class Views(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedBinary(Reader):
+class FixedBinaryReader(Reader):
     """Bytes of one length."""
 
     width: int
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         chunk.check_room(name, 8 * self.width * len(array), array.buffers()[1])
         starts = self.width * (array.offset + np.arange(len(array), dtype=np.int64))
@@ -120,7 +120,7 @@ class FixedBinary(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lists(Reader):
+class ListReader(Reader):
     """Lists of numbers: of one length (`widths` alone), or of any (`offsets`, then `widths`)."""
 
     stored: str
@@ -128,7 +128,7 @@ class Lists(Reader):
     widths: tuple[int, ...] = ()
     """The lengths of fixed lists, from the outside."""
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         count, widths = len(array), self.widths
         if self.offsets is not None:
@@ -151,7 +151,7 @@ class Lists(Reader):
             chunk.extents(name, data, ends[:-1] * size, np.diff(ends) * size, near), picks
         )
 
-    def _bits(self, name: str, data: Any, ends: Rows, chunk: Chunk) -> Part:
+    def _bits(self, name: str, data: Any, ends: RowNumbers, chunk: Chunk) -> RowData:
         first, count = int(ends[0]), int(ends[-1] - ends[0])
         bits = chunk.bits(name, data, first, count)
         if self.offsets is None:
@@ -161,8 +161,8 @@ class Lists(Reader):
 
 
 def innermost(
-    name: str, values: Any, widths: tuple[int, ...], ends: Rows, chunk: Chunk
-) -> tuple[Any, Rows]:
+    name: str, values: Any, widths: tuple[int, ...], ends: RowNumbers, chunk: Chunk
+) -> tuple[Any, RowNumbers]:
     """The array of numbers, and the ends of the rows in its buffer.
 
     Row i has entries [ends[i], ends[i + 1]) of `values`.
@@ -177,7 +177,7 @@ def innermost(
     return values, ends
 
 
-def entries(name: str, values: Any, ends: Rows, rows: Rows, chunk: Chunk) -> Any:
+def entries(name: str, values: Any, ends: RowNumbers, rows: RowNumbers, chunk: Chunk) -> Any:
     """The entries of a list's array that rows have: none is null. `rows`: as `ends`, for errors."""
     first, last = int(ends[0]), int(ends[-1])
     if last > len(values):
@@ -188,14 +188,14 @@ def entries(name: str, values: Any, ends: Rows, rows: Rows, chunk: Chunk) -> Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nested(Reader):
+class TensorReader(Reader):
     """Arrays that are stored as lists of lists, which all must have these lengths."""
 
     stored: str
     lists: tuple[int | None, ...]
     """From the outside; None: any."""
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         count, near = len(array), array.buffers()[1]
         chunk.check_room(name, 32 * count, near)
         bounds = np.arange(count + 1, dtype=np.int64)  # of the rows, in entries of this level
@@ -234,14 +234,14 @@ class Nested(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Media(Reader):
+class MediaReader(Reader):
     """A struct of bytes and path: an image, a sound. Without bytes the path is a file's."""
 
-    content: Binary
-    paths: Binary
+    content: BinaryReader
+    paths: BinaryReader
     places: tuple[int, int]  # of bytes and path in the struct
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         content, paths = (array.field(place) for place in self.places)
         if not len(array) == len(content) == len(paths):
@@ -264,7 +264,7 @@ class Media(Reader):
         """The bytes, of which some are null if they are files."""
         return array.field(self.places[0])
 
-    def _texts(self, name: str, array: Any, rows: Rows, chunk: Chunk) -> list[str | None]:
+    def _texts(self, name: str, array: Any, rows: RowNumbers, chunk: Chunk) -> list[str | None]:
         ends = chunk.offsets(name, array, self.paths.offsets)
         none = set(chunk.missing(name, array).tolist())
         data = array.buffers()[2]
@@ -277,13 +277,13 @@ class Media(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dictionary(Reader):
+class DictionaryReader(Reader):
     """Text by number in a dictionary, which is decoded into the index."""
 
     kind: Kind = "text"
     inline: bool = True
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         try:
             array.validate(full=True)
             chunk.refuse_nulls(name, array)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
@@ -35,7 +36,7 @@ from headrace.formats._files.paths import are_below
 from headrace.formats._files.roots import DECODED, ROW_GROUPS
 from headrace.formats._indexing.elsewhere import Elsewhere, PartsElsewhere, PartWork
 from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
-from headrace.formats._indexing.parts import Part, Parts
+from headrace.formats._indexing.parts_here import PartsHere, RecordingPart
 from headrace.formats._indexing.recorded import (
     DEPENDS_ON,
     U64,
@@ -394,11 +395,10 @@ class Builder:
         folder = os.path.dirname(self._path)
         work = PartWork(_Part, self._root, self._decodes, self._row_groups, self._fields, describe)
         kept = self._begin_keeping()
-        parts: Parts[_Part] | PartsElsewhere
+        parts: PartsHere[_Part] | PartsElsewhere
         if self._elsewhere is None:
-            parts = Parts(
-                lambda stopped: _Part(work, folder, stopped), describe, kept, self._jobs, self.tell
-            )
+            begin = partial(_Part, work, folder)
+            parts = PartsHere(begin, describe, kept, self._jobs, self.tell)
         else:
             parts = PartsElsewhere(self._elsewhere, work, folder, kept, self.tell)
         with closing(parts.read(paths)) as recordings:
@@ -473,9 +473,7 @@ class Builder:
         if self._continues is None or self._unfinished is not None:
             return None
         fields = [repr(field) for field in self._fields.values()]
-        beside = [
-            dependency for dependency in self._depends_on if dependency[1] >= 0
-        ]  # files, no folders
+        beside = [state for state in self._depends_on if state[1] >= 0]  # files, no folders
         about = {"what": self._continues, "root": self._root, "fields": fields}
         self._unfinished = Unfinished(self._path, about | {"beside": beside})
         return self._unfinished
@@ -491,11 +489,11 @@ class Builder:
         return self._fields[field]
 
 
-class _Part(Part, Builder):
+class _Part(RecordingPart, Builder):
     """Takes the files and the samples of one path of `Builder.add_parts`."""
 
     def __init__(self, work: PartWork, folder: str, stopped: threading.Event) -> None:
-        Part.__init__(self, folder, stopped)
+        RecordingPart.__init__(self, folder, stopped)
         self._root, self._decodes, self._row_groups = work.root, work.decodes, work.row_groups
         self._fields = dict(work.fields)
         self._sink = self._recorder

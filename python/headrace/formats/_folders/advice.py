@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from headrace.formats._base.format import Format
 from headrace.formats._folders.calls import open_call
-from headrace.formats._folders.contents import UNLIKE, contents_of, path_of_files, taker
+from headrace.formats._folders.files_by_format import UNLIKE, contents_of, path_of_files, taker
 from headrace.formats._folders.media import is_media
 
 Recognise = Callable[[str], Format | None]

@@ -16,13 +16,13 @@ from headrace.formats._base.builder import Builder
 from headrace.formats._base.findings import Finding, FindingCounts
 from headrace.formats._base.format import Format
 from headrace.formats._base.sounds import sound_bytes
+from headrace.formats._coco.annotations import is_annotations
 from headrace.formats._files.images import IMAGES
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._folders.beside import files_beside, warn_of_files_beside
-from headrace.formats._folders.contents import entries_of, is_note
+from headrace.formats._folders.files_by_format import entries_of, is_note
 from headrace.formats._indexing.recorded import file_state
-from headrace.formats._tables.annotations import is_annotations
 
 SOUNDS = (".wav", ".flac")
 _FOLDERS_LOOKED_AT = 20

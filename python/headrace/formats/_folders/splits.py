@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import InvalidArgumentError
-from headrace.formats._folders.contents import path_of_files
+from headrace.formats._folders.files_by_format import path_of_files
 
 _SPLITS = frozenset(
     (

@@ -17,9 +17,9 @@ from headrace.formats._base.builder import Builder
 from headrace.formats._base.format import Format
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._hdf5.layout import (
+from headrace.formats._hdf5.datasets import (
     INLINE_BYTES_MAX,
-    Column,
+    Hdf5Column,
     check_links,
     columns_of,
     compressed_chunks,
@@ -102,7 +102,7 @@ class Hdf5(Format):
             if value is not None and not all(isinstance(x, str) for x in items(name, value, "str")):
                 raise InvalidArgumentError(f"hdf5 {name}: got {shown(value)}, must be names")
 
-    def _columns(self, path: str, file: Any) -> list[Column]:
+    def _columns(self, path: str, file: Any) -> list[Hdf5Column]:
         if self.columns is None:
             names = datasets(path, file)
             check_links(path, file, names)
@@ -119,7 +119,7 @@ class Hdf5(Format):
                 )
         return columns_of(path, file, names)
 
-    def _by_row(self, files: list[str], columns: list[Column]) -> bool:
+    def _by_row(self, files: list[str], columns: list[Hdf5Column]) -> bool:
         if self.sample is not None:
             return self.sample == "row"
         counts = {column.name: column.shape[0] if column.shape else None for column in columns}
@@ -151,7 +151,7 @@ class _Layout:
     """The fields, from the first file; all others must have the same."""
 
     def __init__(
-        self, path: str, columns: list[Column], by_row: bool, inline: tuple[str, ...]
+        self, path: str, columns: list[Hdf5Column], by_row: bool, inline: tuple[str, ...]
     ) -> None:
         self._path = path
         self._by_row = by_row
@@ -163,7 +163,7 @@ class _Layout:
         }
         self._types = self._types_of(columns)
 
-    def _types_of(self, columns: list[Column]) -> list[_Type]:
+    def _types_of(self, columns: list[Hdf5Column]) -> list[_Type]:
         return [
             _Type(
                 x.name,
@@ -174,7 +174,7 @@ class _Layout:
             for x in columns
         ]
 
-    def samples(self, columns: list[Column]) -> int:
+    def samples(self, columns: list[Hdf5Column]) -> int:
         """Of a file with these columns."""
         return columns[0].shape[0] if self._by_row else 1
 
@@ -196,7 +196,7 @@ class _Layout:
                 shuffled=len(field_type.filters) > 1,
             )
 
-    def check_same(self, path: str, columns: list[Column]) -> None:
+    def check_same(self, path: str, columns: list[Hdf5Column]) -> None:
         """Refuses files whose rows are not as those of the first one."""
         for column in columns:
             if self._by_row and not column.shape:
@@ -223,7 +223,7 @@ class _Layout:
                 "files of the same fields together, or choose with columns="
             )
 
-    def add(self, path: str, file: Any, column: Column, number: int, builder: Builder) -> None:
+    def add(self, path: str, file: Any, column: Hdf5Column, number: int, builder: Builder) -> None:
         """Adds the samples of a dataset of a file."""
         item, field = file[column.name], _field(column.name)
         if column.name in self._inline:
@@ -249,7 +249,7 @@ class _Layout:
             offsets = begins[rows // rows_a_run] + (rows % rows_a_run * row_bytes).astype(np.uint64)
             builder.add_extents(field, number, offsets, row_bytes)
 
-    def _add_values(self, item: Any, column: Column, field: str, builder: Builder) -> None:
+    def _add_values(self, item: Any, column: Hdf5Column, field: str, builder: Builder) -> None:
         if not self._by_row:
             builder.add_values(field, np.asarray(item[()], column.dtype)[np.newaxis])
             return

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.formats._indexing.parts import Part
+from headrace.formats._indexing.parts_here import RecordingPart
 from headrace.formats._indexing.recorded import Finished, State, spool, state_of
 from headrace.formats._indexing.unfinished import Unfinished
 
@@ -30,7 +30,7 @@ class PartWork:
         """Describes a file."""
         state = state_of(path)
         part = self.make(self, tempfile.gettempdir(), threading.Event())
-        assert isinstance(part, Part)
+        assert isinstance(part, RecordingPart)
         try:
             note = self.describe(path, part)
             if isinstance(note, str):
@@ -78,7 +78,7 @@ class Elsewhere(Protocol):
 
 
 class PartsElsewhere:
-    """As `Parts`: the parts of one call of `Builder.add_parts`, described by other processes.
+    """As `PartsHere`: the parts of one call of `Builder.add_parts`, described by other processes.
 
     Thread safety: one thread.
     """
@@ -91,7 +91,7 @@ class PartsElsewhere:
         kept: Unfinished | None,
         tell: Callable[[int], object],
     ) -> None:
-        """`folder`: of temporary files. `kept`, `tell`: as those of `Parts`."""
+        """`folder`: of temporary files. `kept`, `tell`: as those of `PartsHere`."""
         self._elsewhere = elsewhere
         self._work = work
         self._folder = folder

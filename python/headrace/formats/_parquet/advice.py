@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.formats._base.absent import left_out, ways_out
 from headrace.formats._base.format import Format
-from headrace.formats._parquet.columns import Column
-from headrace.formats._tables.absent import left_out, ways_out
+from headrace.formats._parquet.parquet_column import ParquetColumn
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -24,13 +24,13 @@ class NullAdvice:
         self,
         row: Format,
         file: pq.ParquetFile,
-        columns: Sequence[Column],
+        columns: Sequence[ParquetColumn],
         beside: Sequence[str] = (),
     ) -> None:
         """`beside`: columns that folders name."""
         self._row, self._file, self._columns, self._beside = row, file, columns, beside
 
-    def __call__(self, column: Column, inside: bool) -> str:
+    def __call__(self, column: ParquetColumn, inside: bool) -> str:
         """`inside`: they are in its lists, not in rows."""
         names = list(dict.fromkeys([*(column.name for column in self._columns), *self._beside]))
         embed = ""
@@ -44,7 +44,7 @@ class NullAdvice:
         lacking = {x.name: short_zero(x) for x in self._columns if x.name in lack}
         return embed + ways_out(self._row, lacking, names)
 
-    def _others_that_lack(self, column: Column) -> set[str]:
+    def _others_that_lack(self, column: ParquetColumn) -> set[str]:
         """The other columns that have nulls in the first row groups, for which nothing stands.
 
         Their values are read: what pyarrow says of a column of a row group ends the process if the
@@ -73,7 +73,7 @@ class NullAdvice:
         return lacking
 
 
-def short_zero(column: Column) -> Any:
+def short_zero(column: ParquetColumn) -> Any:
     """What may stand for a value; None: nothing does, or it is too much to type."""
     zero = None if column.kind == "image" else column.zero
     return zero if len(repr(zero)) <= _TYPED_MAX else None

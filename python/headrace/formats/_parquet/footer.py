@@ -26,7 +26,7 @@ _TAIL_BYTES = 8  # the footer's size, and _MAGIC
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ColumnChunk:
     """A column of a row group; numbers are those of the format's parquet.thrift."""
 
     type: int
@@ -37,11 +37,11 @@ class Chunk:
     has_dictionary: bool
 
 
-Chunks = dict[tuple[int, str], Chunk]
+ColumnChunks = dict[tuple[int, str], ColumnChunk]
 """By the number of the row group, and the path of the column, as "image.bytes"."""
 
 
-def chunks_of(path: str, read: Read, size: int) -> Chunks:
+def chunks_of(path: str, read: Read, size: int) -> ColumnChunks:
     """All of them. Memory: that of the footer, ten times."""
     data = _footer(path, read, size)
     try:
@@ -58,7 +58,7 @@ def chunks_of(path: str, read: Read, size: int) -> Chunks:
         ) from error
 
 
-def first_chunks(path: str, read: Read, size: int) -> Iterator[tuple[str, Chunk]]:
+def first_chunks(path: str, read: Read, size: int) -> Iterator[tuple[str, ColumnChunk]]:
     """Those of the first row group with their paths; up to where the footer is damaged."""
     with suppress(TruncatedError, MalformedError):
         for column in structs_in(_footer(path, read, size), 4, 1):
@@ -81,12 +81,12 @@ def _path(column: Any) -> str:
     return b".".join(part for part in parts if isinstance(part, bytes)).decode(errors="replace")
 
 
-def _chunk(column: Any) -> Chunk:
+def _chunk(column: Any) -> ColumnChunk:
     about: Struct = _part(column, 3, dict)
     encodings = _part(about, 2, list)
     if not all(isinstance(encoding, int) for encoding in encodings):
         raise MalformedError("the encodings of a column are no numbers")
-    return Chunk(
+    return ColumnChunk(
         _part(about, 1, int),
         frozenset(encodings),
         _part(about, 4, int),

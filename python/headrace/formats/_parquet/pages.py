@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from headrace.errors import DataLossError
 from headrace.formats._files.npy import Read
-from headrace.formats._parquet.columns import Column
-from headrace.formats._parquet.footer import Chunk, Chunks, chunks_of, first_chunks
+from headrace.formats._parquet.footer import ColumnChunk, ColumnChunks, chunks_of, first_chunks
+from headrace.formats._parquet.parquet_column import ParquetColumn
 from headrace.formats._parquet.thrift import MalformedError, Struct, TruncatedError, read_struct
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Page:
 
 
 def are_plain(
-    path: str, read: Read, size: int, file: pq.ParquetFile, columns: Sequence[Column]
+    path: str, read: Read, size: int, file: pq.ParquetFile, columns: Sequence[ParquetColumn]
 ) -> bool:
     """Whether the footer says that the values of all these columns lie in pages as they are."""
     paths = {column.path for column in columns}
@@ -56,7 +56,7 @@ def are_plain(
     )
 
 
-def _is_plain(chunk: Chunk | None) -> bool:
+def _is_plain(chunk: ColumnChunk | None) -> bool:
     """Of one column of one row group; None where it is a list."""
     return (
         chunk is not None
@@ -70,9 +70,9 @@ def _is_plain(chunk: Chunk | None) -> bool:
 def offsets_of(
     path: str,
     read: Read,
-    chunks: Chunks,
+    chunks: ColumnChunks,
     group: int,
-    column: Column,
+    column: ParquetColumn,
     lengths: npt.NDArray[np.int64],
     has_nulls: bool,
 ) -> npt.NDArray[np.int64]:
@@ -104,7 +104,7 @@ def offsets_of(
 
 
 def _page(
-    path: str, read: Read, group: int, column: Column, at: int, has_levels: bool
+    path: str, read: Read, group: int, column: ParquetColumn, at: int, has_levels: bool
 ) -> tuple[Page | None, int]:
     """The page whose header lies at `at`, None for one without values; where the next begins."""
     header, size = _header(path, read, group, column, at)
@@ -132,7 +132,9 @@ def _page(
     return Page(start + levels, stored - levels, count), start + stored
 
 
-def _header(path: str, read: Read, group: int, column: Column, at: int) -> tuple[Struct, int]:
+def _header(
+    path: str, read: Read, group: int, column: ParquetColumn, at: int
+) -> tuple[Struct, int]:
     for count in _HEADER_BYTES:
         data = read(at, count)
         try:
@@ -151,7 +153,7 @@ def _whole(fields: Struct, number: int) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _unlike(path: str, group: int, column: Column, at: int, what: str) -> DataLossError:
+def _unlike(path: str, group: int, column: ParquetColumn, at: int, what: str) -> DataLossError:
     return DataLossError(
         f"indexing {path}: row group {group}: column {column.path!r}: byte {at}: {what}; copy or "
         "write the file again, or have row groups decoded: hr.formats.Parquet(decode=True)"

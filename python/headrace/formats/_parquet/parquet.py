@@ -17,6 +17,12 @@ import numpy.typing as npt
 from headrace import _core
 from headrace._units import format_bytes
 from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._base.absent import (
+    check_absent,
+    check_known,
+    left_out,
+    valid_field,
+)
 from headrace.formats._base.builder import Builder, Decodes
 from headrace.formats._base.field import Inner
 from headrace.formats._base.format import SOURCE, later_option
@@ -32,7 +38,7 @@ from headrace.formats._hive.partitions import (
 )
 from headrace.formats._indexing.in_order import in_order
 from headrace.formats._parquet.advice import NullAdvice, short_zero
-from headrace.formats._parquet.columns import Column, classes_of, columns_of, with_stand_ins
+from headrace.formats._parquet.column_values import values_of
 from headrace.formats._parquet.files import (
     SUFFIXES,
     files_of,
@@ -42,16 +48,15 @@ from headrace.formats._parquet.files import (
     release_unused,
     warn_of_others,
 )
-from headrace.formats._parquet.footer import Chunks, chunks_of
+from headrace.formats._parquet.footer import ColumnChunks, chunks_of
 from headrace.formats._parquet.pages import are_plain, offsets_of
-from headrace.formats._parquet.values import values_of
-from headrace.formats._rowgroups.format import GroupFormat
-from headrace.formats._tables.absent import (
-    check_absent,
-    check_known,
-    left_out,
-    valid_field,
+from headrace.formats._parquet.parquet_column import (
+    ParquetColumn,
+    classes_of,
+    columns_of,
+    with_stand_ins,
 )
+from headrace.formats._rowgroups.format import GroupFormat
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -182,7 +187,7 @@ class Parquet(GroupFormat):
 
     def _described_by(
         self, first: str, wanted: Sequence[str] | None, beside: Sequence[str]
-    ) -> tuple[list[Column], list[str] | None, list[str]]:
+    ) -> tuple[list[ParquetColumn], list[str] | None, list[str]]:
         """The columns by the first file, the names of classes, and all columns of the file.
 
         The file is gone when this returns, and with it the dictionary that its reader keeps.
@@ -205,7 +210,7 @@ class Parquet(GroupFormat):
         file: pq.ParquetFile,
         wanted: Sequence[str] | None,
         beside: Sequence[str] = (),
-    ) -> list[Column]:
+    ) -> list[ParquetColumn]:
         """Those of the file; none if only columns that folders name are wanted."""
         if wanted is not None and not wanted and self.columns:
             return []
@@ -238,7 +243,7 @@ class Parquet(GroupFormat):
 
 def _add_fields(
     builder: Builder,
-    columns: Sequence[Column],
+    columns: Sequence[ParquetColumn],
     partitions: Partitions,
     wanted: Sequence[str] | None,
 ) -> None:
@@ -258,7 +263,11 @@ class _Filling:
     """Adds the row groups of a file to the builder."""
 
     def __init__(
-        self, row: Parquet, builder: Builder, columns: Sequence[Column], beside: Sequence[str]
+        self,
+        row: Parquet,
+        builder: Builder,
+        columns: Sequence[ParquetColumn],
+        beside: Sequence[str],
     ) -> None:
         """`beside`: the columns that folders name."""
         self._row = row
@@ -271,10 +280,10 @@ class _Filling:
         self._stand_ins = {x.name: x.stand_in for x in self._stored if x.has_stand_in}
         self._file = -1  # the number of the one that was added last
         self._file_path = ""
-        self._chunks: Chunks = {}
+        self._chunks: ColumnChunks = {}
         self._samples = 0
 
-    def check(self, path: str, columns: Sequence[Column], first: str) -> None:
+    def check(self, path: str, columns: Sequence[ParquetColumn], first: str) -> None:
         """Raises unless the columns are those of the first file."""
         mine, theirs = (
             [column.described() for column in _unsure(x)] for x in (columns, self._columns)
@@ -390,14 +399,16 @@ def _too_large(path: str, group: int, size: int) -> InvalidArgumentError:
     )
 
 
-def _unsure(columns: Sequence[Column]) -> list[Column]:
+def _unsure(columns: Sequence[ParquetColumn]) -> list[ParquetColumn]:
     """Without what only values tell: that bytes are images."""
     return [
         replace(column, kind="bytes") if column.kind == "image" else column for column in columns
     ]
 
 
-def _with_images(path: str, file: pq.ParquetFile, columns: Sequence[Column]) -> list[Column]:
+def _with_images(
+    path: str, file: pq.ParquetFile, columns: Sequence[ParquetColumn]
+) -> list[ParquetColumn]:
     """Columns of bytes are images if the schema says so, or if the first value begins as one."""
     return [
         replace(column, kind="image") if _holds_images(path, file, column) else column
@@ -405,13 +416,13 @@ def _with_images(path: str, file: pq.ParquetFile, columns: Sequence[Column]) -> 
     ]
 
 
-def _holds_images(path: str, file: pq.ParquetFile, column: Column) -> bool:
+def _holds_images(path: str, file: pq.ParquetFile, column: ParquetColumn) -> bool:
     if column.kind != "bytes" or column.is_nested:
         return False
     return column.is_media or _begins_as_image(path, file, column)
 
 
-def _begins_as_image(path: str, file: pq.ParquetFile, column: Column) -> bool:
+def _begins_as_image(path: str, file: pq.ParquetFile, column: ParquetColumn) -> bool:
     column = replace(column, stand_in="")  # The first one that there is.
     for group in range(file.metadata.num_row_groups):
         for values in values_of(path, file, group, column):

@@ -12,14 +12,14 @@ from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._base.builder import Builder
 from headrace.formats._files.reading import file_reader
 from headrace.formats._indexing.in_order import in_order
-from headrace.formats._shards.columns import Column, Extents, Values
 from headrace.formats._shards.frames import frames
+from headrace.formats._shards.sample_table import pieces
+from headrace.formats._shards.shard_columns import ExtentColumn, ShardColumn, ShardValues
 from headrace.formats._shards.source import AGAIN, ShardFile, open_shard
-from headrace.formats._shards.table import pieces
 
 _LARGE_BYTES = 2**24  # decoded: such pieces of shards are decoded one at a time
 
-Chosen = Mapping[int, Column]
+Chosen = Mapping[int, ShardColumn]
 """By the position in a sample: the columns that become fields."""
 
 
@@ -52,7 +52,7 @@ def choose(
     stored: Mapping[str, str],
     columns: tuple[str, ...] | None,
     raw: tuple[str, ...],
-    make: Callable[[str, str, str, list[str]], Column],
+    make: Callable[[str, str, str, list[str]], ShardColumn],
 ) -> Chosen:
     """The columns that become fields.
 
@@ -68,11 +68,13 @@ def choose(
                     f"indexing {path}: {option}={names!r}: there is no {name!r}; there are "
                     f"{', '.join(stored)}"
                 )
-    chosen: dict[int, Column] = {}
+    chosen: dict[int, ShardColumn] = {}
     for at, (name, how) in enumerate(stored.items()):
         if columns is None or name in columns:
             is_raw = name in raw
-            chosen[at] = Extents(name, "bytes") if is_raw else make(path, name, how, list(stored))
+            chosen[at] = (
+                ExtentColumn(name, "bytes") if is_raw else make(path, name, how, list(stored))
+            )
     if not chosen:
         raise InvalidArgumentError(f"indexing {path}: its samples have no columns; write some")
     return chosen
@@ -188,8 +190,11 @@ def _turn(piece: ShardFile, decoding: Lock) -> AbstractContextManager[object]:
 
 def _values(
     shard: ShardFile, number: int, widths: list[int | None], chosen: Chosen
-) -> Iterator[tuple[int, Values]]:
+) -> Iterator[tuple[int, ShardValues]]:
     with open_shard(shard) as source:
         for piece in pieces(source, shard, widths):
             for at in chosen:
-                yield at, Values(source, number, piece.first, piece.starts[at], piece.sizes[at])
+                yield (
+                    at,
+                    ShardValues(source, number, piece.first, piece.starts[at], piece.sizes[at]),
+                )

@@ -16,17 +16,18 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
+from headrace.formats._base.absent import check_absent
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.format import Format, later_option
 from headrace.formats._base.sounds import check_sounds
 from headrace.formats._files.patterns import expand
 from headrace.formats._indexing.recorded import file_state
-from headrace.formats._tables.absent import check_absent
 from headrace.formats._tables.cells import Cells, Oddities
 from headrace.formats._tables.files import Files
-from headrace.formats._tables.piece import Piece
-from headrace.formats._tables.plan import Options, Plan, Scan, Writer, have_files, holds_bytes
-from headrace.formats._tables.rows import SUFFIXES, read_pieces
+from headrace.formats._tables.pieces import SUFFIXES, read_pieces
+from headrace.formats._tables.row_piece import RowPiece
+from headrace.formats._tables.scan import Options, Plan, Scan, have_files, holds_bytes
+from headrace.formats._tables.writer import Writer
 
 _FOLDER_FILES = ("metadata", "manifest")
 _TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
@@ -174,7 +175,7 @@ class Manifest(Format):
     def _cells(self) -> Cells:
         return Cells(self.delimiter, self.quote, self.strip, tuple(self.absent))
 
-    def _pieces(self, table: str, odd: Oddities | None = None) -> Iterator[Piece]:
+    def _pieces(self, table: str, odd: Oddities | None = None) -> Iterator[RowPiece]:
         return read_pieces(table, None, tuple(self.text), self._cells(), odd, self)
 
     def _plan(
@@ -204,7 +205,7 @@ def names_files(table: str, folder: str) -> bool:
         return False
 
 
-def _head(path: str) -> Piece | None:
+def _head(path: str) -> RowPiece | None:
     return next(islice(read_pieces(path, _HEAD_ROWS), 1), None)
 
 

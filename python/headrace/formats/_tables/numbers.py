@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace.formats._tables.cells import Oddities
-from headrace.formats._tables.piece import Piece
+from headrace.formats._tables.row_piece import RowPiece
 
 INFINITE, TOO_LARGE = "infinite", "too_large"
 """Kinds of findings: numbers that float64, and float32, cannot hold."""
@@ -43,7 +43,7 @@ def too_large(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
 
 
 def note_infinite(
-    piece: Piece, name: str, values: list[Any], floats: str, peak: float, odd: Oddities
+    piece: RowPiece, name: str, values: list[Any], floats: str, peak: float, odd: Oddities
 ) -> None:
     """Notes the rows whose numbers became infinite in a field of this type.
 

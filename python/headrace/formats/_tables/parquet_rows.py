@@ -8,10 +8,10 @@ from typing import Any
 from headrace._text import unread_reason
 from headrace.errors import DataLossError, FailedPreconditionError, HeadraceError, NotFoundError
 from headrace.formats._arrow_types.fields import bytes_of, entries_of, number_of
-from headrace.formats._tables.piece import Piece
+from headrace.formats._tables.row_piece import RowPiece
 
 
-def parquet_pieces(path: str, rows_at_once: int) -> Iterator[Piece]:
+def parquet_pieces(path: str, rows_at_once: int) -> Iterator[RowPiece]:
     """The rows; a column has the values that pyarrow gives for it."""
     pyarrow = _pyarrow()
     position = 0
@@ -29,7 +29,7 @@ def parquet_pieces(path: str, rows_at_once: int) -> Iterator[Piece]:
         columns = {name: values.get(name, [b""] * batch.num_rows) for name in schema.names}
         places = list(range(position, position + batch.num_rows))
         position += batch.num_rows
-        yield Piece(path, columns, places, None, typed=True)
+        yield RowPiece(path, columns, places, None, typed=True)
 
 
 def declared_types(path: str) -> dict[str, str]:

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headrace.errors import InvalidArgumentError
-from headrace.formats._files.tar import Member, TarReader
 from headrace.formats._tars.samples import IMAGES, samples_of
+from headrace.formats._tars.tar import Member, TarReader
 
 DEREFERENCE = (
     "write the tar with `tar --dereference --hard-dereference`, which stores the bytes that links "

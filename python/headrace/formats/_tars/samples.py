@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headrace.errors import DataLossError
-from headrace.formats._files.tar import Member, TarReader
+from headrace.formats._tars.tar import Member, TarReader
 
 KEY = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)  # webdataset's own
 META = re.compile(r"__[^/]*__($|/)")
