@@ -29,7 +29,7 @@ Raw = tuple[str, str] | tuple[str, str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Column:
+class StridedColumn:
     """Where the rows of one field lie in a file."""
 
     name: str
@@ -52,7 +52,7 @@ class _Rows(Format):
     inline: tuple[str, ...] = ()
     """Fields that the index holds: labels. Indexing reads them."""
 
-    def columns(self, path: str) -> list[Column]:
+    def columns(self, path: str) -> list[StridedColumn]:
         """The fields of a file."""
         raise NotImplementedError
 
@@ -74,10 +74,10 @@ class _Rows(Format):
 
         builder.add_parts(paths, describe)
 
-    def _is_inline(self, column: Column) -> bool:
+    def _is_inline(self, column: StridedColumn) -> bool:
         return column.name in self.inline or column.is_small
 
-    def _add_fields(self, path: str, columns: list[Column], builder: Builder) -> None:
+    def _add_fields(self, path: str, columns: list[StridedColumn], builder: Builder) -> None:
         names = [column.name for column in columns]
         for name in self.inline:
             if name not in names:
@@ -120,7 +120,7 @@ class Arrays(_Rows):
     def takes(self, name: str) -> bool:
         return name.endswith((".npy", ".npz"))
 
-    def columns(self, path: str) -> list[Column]:
+    def columns(self, path: str) -> list[StridedColumn]:
         if path.endswith(".npz"):
             columns = npz_columns(path)
             counts = {column.name: column.count for column in columns}
@@ -183,7 +183,7 @@ class Records(_Rows):
         check_native(dtype, "records dtype")
         return dtype
 
-    def columns(self, path: str) -> list[Column]:
+    def columns(self, path: str) -> list[StridedColumn]:
         element = self.element()
         integer("records offset", self.offset, 0, 2**62)
         with file_reader(path) as (_, size):
@@ -199,13 +199,13 @@ class Records(_Rows):
         return _columns_of(path, "value", element, (left // element.itemsize,), self.offset)
 
 
-def _types(columns: list[Column]) -> list[tuple[str, str, tuple[int, ...]]]:
+def _types(columns: list[StridedColumn]) -> list[tuple[str, str, tuple[int, ...]]]:
     return [(column.name, column.dtype.name, column.shape) for column in columns]
 
 
 def _columns_of(
     path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int
-) -> list[Column]:
+) -> list[StridedColumn]:
     """The columns of an array: one, or one for each field of its dtype."""
     if not shape:
         raise InvalidArgumentError(
@@ -213,8 +213,8 @@ def _columns_of(
             "counts the samples"
         )
     if dtype.fields is None:
-        row = Column(name, dtype, shape[1:], offset, 0, shape[0])
-        return [Column(name, dtype, shape[1:], offset, row.row_bytes, shape[0])]
+        row = StridedColumn(name, dtype, shape[1:], offset, 0, shape[0])
+        return [StridedColumn(name, dtype, shape[1:], offset, row.row_bytes, shape[0])]
     if len(shape) != 1:
         raise InvalidArgumentError(
             f"indexing {path}: an array of records must have one dimension, this one has "
@@ -227,11 +227,11 @@ def _columns_of(
             raise InvalidArgumentError(
                 f"indexing {path}: field {part!r} has fields of its own; save them side by side"
             )
-        columns.append(Column(part, base, inner, offset + at, dtype.itemsize, shape[0]))
+        columns.append(StridedColumn(part, base, inner, offset + at, dtype.itemsize, shape[0]))
     return columns
 
 
-def npz_columns(path: str) -> list[Column]:
+def npz_columns(path: str) -> list[StridedColumn]:
     """The columns of the arrays of an uncompressed .npz."""
     columns = []
     for name, header, offset in npz_members(path):
@@ -244,14 +244,16 @@ def npz_columns(path: str) -> list[Column]:
             )
         small = column.row_bytes <= _INLINE_BYTES_MAX
         columns.append(
-            Column(
+            StridedColumn(
                 name, column.dtype, column.shape, column.offset, column.stride, column.count, small
             )
         )
     return columns
 
 
-def _add_rows(path: str, number: int, column: Column, is_inline: bool, builder: Builder) -> None:
+def _add_rows(
+    path: str, number: int, column: StridedColumn, is_inline: bool, builder: Builder
+) -> None:
     if not is_inline:
         for first in range(0, column.count, _ROWS_AT_ONCE):
             rows = np.arange(first, min(column.count, first + _ROWS_AT_ONCE), dtype=np.uint64)
@@ -273,7 +275,7 @@ def _add_rows(path: str, number: int, column: Column, is_inline: bool, builder: 
         builder.add_values(column.name, view[first : first + _ROWS_AT_ONCE])
 
 
-def _inner_strides(column: Column) -> tuple[int, ...]:
+def _inner_strides(column: StridedColumn) -> tuple[int, ...]:
     strides: list[int] = []
     step = column.dtype.itemsize
     for size in reversed(column.shape):

@@ -258,9 +258,9 @@ class _MemberColumns:
     def add(self, tar: TarReader, key: str, members: dict[str, Member]) -> None:
         taken = {extension: member for extension, member in members.items() if not member.missing}
         if len(taken) < len(members):
-            for member in members.values():
-                if member.missing:
-                    self.findings.add(TAR_LINK if member.is_link else TAR_SPECIAL, member.name)
+            for entry in members.values():
+                if entry.missing:
+                    self.findings.add(TAR_LINK if entry.is_link else TAR_SPECIAL, entry.name)
         if not taken:
             if not members:
                 self.findings.add(TAR_OTHER, key)

@@ -337,13 +337,12 @@ def _array_reader(field: ArrowField) -> Reader:
             widths=cast(tuple[int, ...], lists[2:]),
             inline=is_bool,
         )
-    is_ragged = isinstance(offsets, str)
     return ListReader(
         dtype=dtype,
         shape=shape,
         stored=stored,
-        offsets=offsets if is_ragged else None,
-        widths=cast(tuple[int, ...], lists[1:] if is_ragged else lists),
+        offsets=offsets if isinstance(offsets, str) else None,
+        widths=cast(tuple[int, ...], lists[1:] if shape[:1] == (None,) else lists),
         inline=is_bool,
     )
 

@@ -193,7 +193,7 @@ def number_of(arrow_type: Any, *, times: bool = True) -> str | None:
         or types.is_integer(arrow_type)
         or types.is_floating(arrow_type)
     ):
-        return np.dtype(arrow_type.to_pandas_dtype()).name
+        return str(np.dtype(arrow_type.to_pandas_dtype()).name)
     if times and types.is_temporal(arrow_type) and not types.is_interval(arrow_type):
         return f"int{arrow_type.bit_width}"
     return None

@@ -22,7 +22,7 @@ class RecordingPart:
     def __init__(self, folder: str, stopped: threading.Event) -> None:
         """`folder`: of temporary files. `stopped`: ends it early."""
         self._depends_on: list[State] = []
-        self._progress = 0
+        self._samples = 0
         self._stopped = stopped
         self._recorder = Recorder(folder, self._check)
 
@@ -32,17 +32,17 @@ class RecordingPart:
 
     def tell(self, samples: int) -> None:
         """Notes progress, which the whole reports; raises if the whole was stopped."""
-        self._progress = samples
+        self._samples = samples
         self._check()
 
     @property
     def progress(self) -> int:
         """The number of samples or files of the last `tell`."""
-        return self._progress
+        return self._samples
 
     def finished(self, state: State | None) -> Finished:
         """What was recorded."""
-        return Finished(self._recorder.calls, self._depends_on, self._progress, state)
+        return Finished(self._recorder.calls, self._depends_on, self._samples, state)
 
     def discard(self) -> None:
         """Drops what was recorded."""

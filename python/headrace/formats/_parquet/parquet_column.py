@@ -170,8 +170,8 @@ def _column(path: str, field: pa.Field, feature: Any) -> ParquetColumn:
     if isinstance(arrow_field, NoField):
         if arrow_field.is_permuted:
             raise InvalidArgumentError(f"indexing {path}: column {name!r}: {arrow_field.why}")
-        is_tensor = isinstance(field.type, arrow().FixedShapeTensorType)
-        shown = field.type if is_tensor else plain_type(field.type)
+        is_own = tensor is None and isinstance(field.type, arrow().FixedShapeTensorType)
+        shown = field.type if is_own else plain_type(field.type)
         raise InvalidArgumentError(
             f"indexing {path}: column {name!r} is of type {shown}, which samples cannot hold; "
             "write the file with another type"

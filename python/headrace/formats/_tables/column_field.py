@@ -47,22 +47,24 @@ class ColumnField:
         return [own if value == absent else value for value in values], valid
 
 
-def add_field(builder: Builder, name: str, holds: ColumnField) -> None:
+def add_field(builder: Builder, name: str, column_field: ColumnField) -> None:
     """Adds the inline field, and the one that says which rows have it."""
-    if holds.what == "text":
+    if column_field.what == "text":
         builder.add_field(name, "text", inline=True)
-    elif holds.what == "list":
-        builder.add_field(name, "array", holds.dtype, (None, *holds.shape), inline=True)
+    elif column_field.what == "list":
+        builder.add_field(
+            name, "array", column_field.dtype, (None, *column_field.shape), inline=True
+        )
     else:
-        builder.add_field(name, "array", holds.dtype, inline=True)
-    if holds.is_optional:
+        builder.add_field(name, "array", column_field.dtype, inline=True)
+    if column_field.is_optional:
         builder.add_field(valid_field(name), "array", "bool", inline=True)
 
 
 def add_values(
     builder: Builder,
     name: str,
-    holds: ColumnField,
+    column_field: ColumnField,
     values: list[Any],
     classes: dict[str, int],
     piece: RowPiece,
@@ -72,23 +74,23 @@ def add_values(
     Raises:
         FailedPreconditionError: the values are not of the types that the first pass saw.
     """
-    values, valid = holds.filled(values, piece.typed)
-    if holds.is_optional:
+    values, valid = column_field.filled(values, piece.typed)
+    if column_field.is_optional:
         builder.add_values(valid_field(name), valid)
     try:
-        if holds.what == "text":
+        if column_field.what == "text":
             encoded = [text.encode() for text in _texts(values, name, piece)]
             builder.add_ragged(name, b"".join(encoded), list(map(len, encoded)))
-        elif holds.what == "classes":
-            builder.add_values(name, _labels(values, classes, holds))
-        elif holds.what == "list":
-            flat = flat_list(values, holds.shape)
+        elif column_field.what == "classes":
+            builder.add_values(name, _labels(values, classes, column_field))
+        elif column_field.what == "list":
+            flat = flat_list(values, column_field.shape)
             if isinstance(flat, str):
                 raise _changed(piece, name, flat)
-            entries = _numbers(flat[0], holds.dtype).reshape(-1, *holds.shape)
+            entries = _numbers(flat[0], column_field.dtype).reshape(-1, *column_field.shape)
             builder.add_ragged(name, entries, list(map(len, values)))
         else:
-            builder.add_values(name, _numbers(values, holds.dtype))
+            builder.add_values(name, _numbers(values, column_field.dtype))
     except UnicodeEncodeError as error:
         row = next(i for i, value in enumerate(values) if not _is_unicode(value))
         raise InvalidArgumentError(
@@ -106,9 +108,11 @@ def _changed(piece: RowPiece, name: str, why: str) -> FailedPreconditionError:
     )
 
 
-def _labels(values: list[Any], classes: dict[str, int], holds: ColumnField) -> np.ndarray[Any, Any]:
-    if holds.stand_in is not NOT_GIVEN and not isinstance(holds.stand_in, str):
-        classes = {**classes, None: holds.stand_in}  # type: ignore[dict-item]
+def _labels(
+    values: list[Any], classes: dict[str, int], column_field: ColumnField
+) -> np.ndarray[Any, Any]:
+    if column_field.stand_in is not NOT_GIVEN and not isinstance(column_field.stand_in, str):
+        classes = {**classes, None: column_field.stand_in}  # type: ignore[dict-item]
     return np.array([classes[value] for value in values], np.int64)
 
 

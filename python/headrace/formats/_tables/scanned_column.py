@@ -234,9 +234,9 @@ class ScannedColumn:
             return self._holds(set(self.first), declared)
         kinds = self.first.keys() - _ABSENT
         if self.fill is NOT_GIVEN:
-            holds = self._holds(kinds or {"empty"}, declared)
-            stand_in = 0 if holds.what == "classes" else self._zero_of(holds)
-            return replace(holds, stand_in=stand_in, is_optional=True)
+            column_field = self._holds(kinds or {"empty"}, declared)
+            stand_in = 0 if column_field.what == "classes" else self._zero_of(column_field)
+            return replace(column_field, stand_in=stand_in, is_optional=True)
         own = NAMES.get(type(self.fill).__name__, "")
         is_number = {own} | kinds <= {"integer", "float"}
         is_text = "text" in kinds and (not self.typed or kinds == {"text"})
@@ -250,17 +250,17 @@ class ScannedColumn:
         if not self.as_text and not as_label:
             kinds |= {own}
             self._note_fill()
-        holds = self._holds(kinds, declared)
-        if holds.what == "number" and np.issubdtype(holds.dtype, np.integer):
-            limits = np.iinfo(holds.dtype)
+        column_field = self._holds(kinds, declared)
+        if column_field.what == "number" and np.issubdtype(column_field.dtype, np.integer):
+            limits = np.iinfo(column_field.dtype)
             if own != "integer" or not limits.min <= self.fill <= limits.max:
-                raise self._refused_fill(f"the column holds {holds.dtype}")
-        if not stays_finite(self.fill, holds.dtype):
-            raise self._refused_fill(f"{holds.dtype} cannot hold it")
-        return replace(holds, stand_in=self.fill, is_optional=self.is_optional)
+                raise self._refused_fill(f"the column holds {column_field.dtype}")
+        if not stays_finite(self.fill, column_field.dtype):
+            raise self._refused_fill(f"{column_field.dtype} cannot hold it")
+        return replace(column_field, stand_in=self.fill, is_optional=self.is_optional)
 
-    def _zero_of(self, holds: ColumnField) -> Any:
-        return {"text": "", "list": []}.get(holds.what, 0)
+    def _zero_of(self, column_field: ColumnField) -> Any:
+        return {"text": "", "list": []}.get(column_field.what, 0)
 
     def _note_fill(self) -> None:
         if type(self.fill) is int:

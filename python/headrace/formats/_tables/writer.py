@@ -35,8 +35,8 @@ class Writer:
             is_sound = field in options.sounds
             of = "image" if kind == "image" else "bytes"
             builder.add_field(field, of, decoded_sizes=is_sound)  # type: ignore[arg-type]
-        for field, (_, holds) in plan.values.items():
-            add_field(builder, field, holds)
+        for field, (_, column_field) in plan.values.items():
+            add_field(builder, field, column_field)
         if plan.classes is not None:
             builder.set_classes(plan.classes)
 
@@ -68,9 +68,9 @@ class Writer:
             if field in self._options.sounds:
                 decoded = sound_sizes(map(_sound, files.paths, sizes.tolist()), self._undecoded)
             self._builder.add_extents(field, numbers, 0, sizes, decoded=decoded)
-        for field, (column, holds) in self._plan.values.items():
+        for field, (column, column_field) in self._plan.values.items():
             values = piece.values(column)
-            add_values(self._builder, field, holds, values, self._numbers, piece)
+            add_values(self._builder, field, column_field, values, self._numbers, piece)
         self._added += len(kept)
         self._builder.tell(self._added)
 
