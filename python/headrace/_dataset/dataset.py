@@ -35,7 +35,7 @@ from headrace.formats._files.images import advise_on_decoding
 from headrace.formats._files.nested import Nesting
 from headrace.formats._files.objects import is_decoded
 from headrace.formats._files.paths import dataset_path
-from headrace.formats._folders.sets import findings_at
+from headrace.formats._folders.numbered_files import findings_at
 from headrace.formats._hive.partitions import warn_of_partitions
 from headrace.formats._rowgroups.kept_reader import KeptReader
 
@@ -80,7 +80,7 @@ class Dataset:
         )
         self._report = findings_of(index, path)
         if left_out is not None:
-            examples = tuple(f"sample {each}" for each in left_out[:3].tolist())
+            examples = tuple(f"sample {number}" for number in left_out[:3].tolist())
             self._report += (Finding("skipped", len(left_out), examples),)
         self._samples = StoredSamples(index, path, self.format_row, self._nesting)
         self._kept = KeptReader()
@@ -126,9 +126,9 @@ class Dataset:
     def kind(self, field: str) -> str:
         """What a field holds: "image", "bytes", "text", "array"; "list", of arrays; or "nested": a
         list of lists, of texts or of bytes."""
-        for position, each in enumerate(self._fields):
-            if each.name == field:
-                return each.kind if self._nesting.field_at(position) is None else "nested"
+        for position, own_field in enumerate(self._fields):
+            if own_field.name == field:
+                return own_field.kind if self._nesting.field_at(position) is None else "nested"
         raise InvalidArgumentError(
             f"field {field!r}: the dataset has no such field; it has {', '.join(self.fields)}"
         )
@@ -283,15 +283,15 @@ def samples_of(dataset: Dataset) -> StoredSamples:
 def _classes_of(index: _core.Index, path: str) -> tuple[str, ...]:
     """The names of the classes that the index has."""
     try:
-        found = json.loads(index.attributes.get("classes", "[]"))
-        why = f"it is {shown(found)}"
+        classes = json.loads(index.attributes.get("classes", "[]"))
+        why = f"it is {shown(classes)}"
     except ValueError as error:
-        found, why = None, str(error)
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        classes, why = None, str(error)
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise DataLossError(
             f"opening {path}: its list of classes is damaged: {why}; make the index again"
         )
-    return tuple(found)
+    return tuple(classes)
 
 
 def left_out_of(dataset: Dataset) -> listed.Numbers | None:
@@ -415,8 +415,8 @@ def _reopen(
         )
     if left_out is None:
         return dataset
-    row, given = dataset._row, dataset._is_given
-    return Dataset(dataset.index, path, index, row, left_out, is_given=given)
+    row, is_given = dataset._row, dataset._is_given
+    return Dataset(dataset.index, path, index, row, left_out, is_given=is_given)
 
 
 def _find(
@@ -431,10 +431,10 @@ def _find(
     patterns, lists = listed.divided(() if skip is None else skip)
     named = listed.with_names(patterns, lists)
     if not isinstance(path, (str, bytes, os.PathLike)):
-        found = formats.table.of_object(path, row, split)
-        if found is not None:
+        match = formats.table.of_object(path, row, split)
+        if match is not None:
             wanted = Wanted(index, None if skip is None else patterns, progress)
-            dataset, is_new = _open_given(*found, wanted)
+            dataset, is_new = _open_object(*match, wanted)
             return _without(dataset, lists), is_new
     where = dataset_path("opening dataset", path)
     is_given = row is not None
@@ -454,29 +454,29 @@ def _without(dataset: Dataset, lists: list[listed.Listed]) -> Dataset:
     left_out = listed.numbers_of(lists, dataset.index, dataset.path, by_name=by_name)
     if left_out is None:
         return dataset
-    named, given = dataset._named_index, dataset._is_given
-    return Dataset(dataset.index, dataset.path, named, row, left_out, is_given=given)
+    named, is_given = dataset._named_index, dataset._is_given
+    return Dataset(dataset.index, dataset.path, named, row, left_out, is_given=is_given)
 
 
-def open_object(given: object) -> Dataset | None:
+def open_object(source: object) -> Dataset | None:
     """The dataset of an object of another package; None: no format knows it."""
-    found = formats.table.of_object(given)
-    return None if found is None else _open_given(*found, Wanted())[0]
+    match = formats.table.of_object(source)
+    return None if match is None else _open_object(*match, Wanted())[0]
 
 
-def _open_given(row: Format, given: Given, wanted: Wanted) -> tuple[Dataset, bool]:
-    where, opened = row.open_object(given, wanted)
+def _open_object(row: Format, source: Given, wanted: Wanted) -> tuple[Dataset, bool]:
+    where, opened = row.open_object(source, wanted)
     # From now on it is its index: that is what other processes open.
     return Dataset(opened.index, where, None, formats.table.OTHER), opened.is_new
 
 
 def row_of(format: FormatArgument) -> Format | None:
     """The format that is given. Raises: InvalidArgumentError."""
-    given: object = format
-    if given is None or isinstance(given, Format):
-        return given
-    if isinstance(given, str):
-        return formats.table.named(given)
+    value: object = format
+    if value is None or isinstance(value, Format):
+        return value
+    if isinstance(value, str):
+        return formats.table.named(value)
     raise InvalidArgumentError(
         f"format: got {shown(format)}, must be a format, such as headrace.formats.Tokens(...), or "
         "the name of one"

@@ -77,11 +77,11 @@ def dataset_html(facts: DatasetFacts) -> html.Html:
         rows.append(("classes", f"{len(facts.classes):,}: {names}{more}"))
     if facts.blocks:
         rows.append(("blocks", f"{facts.blocks:,}, each read at once"))
-    found = [html.paragraph(f"Found: {each}") for each in facts.findings]
+    paragraphs = [html.paragraph(f"Found: {finding}") for finding in facts.findings]
     return html.block(
         html.title("headrace.Dataset"),
         html.table(rows),
         html.table(facts.fields, head=("field", "of a sample", "where it lies")),
-        *found,
+        *paragraphs,
         html.paragraph("Look at one sample with .read(i), at some with headrace.show(dataset)."),
     )

@@ -31,7 +31,7 @@ def index_folder(
     patterns, lists = listed.divided(skip)
     named = listed.with_names(patterns, lists)
     where, row = formats.table.chosen(where, row_of(format), split, named)
-    if any(each.numbers or not row.follows_skip for each in lists):
+    if any(listed.numbers or not row.follows_skip for listed in lists):
         raise InvalidArgumentError(
             f"indexing {where}: skip={list(skip_patterns(skip))!r}: an index holds all samples of "
             f"{row.opens}; index it without, and give skip= to hr.open()"

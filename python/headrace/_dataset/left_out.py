@@ -59,14 +59,14 @@ class Listed:
 
 def divided(skip: str | Iterable[str]) -> tuple[tuple[str, ...], list[Listed]]:
     """The patterns of `skip=`, and what its files list."""
-    given = skip_patterns(skip)
-    files = [read_listed(each[1:]) for each in given if each.startswith("@")]
-    return tuple(each for each in given if not each.startswith("@")), files
+    patterns = skip_patterns(skip)
+    files = [read_listed(pattern[1:]) for pattern in patterns if pattern.startswith("@")]
+    return tuple(pattern for pattern in patterns if not pattern.startswith("@")), files
 
 
 def with_names(patterns: tuple[str, ...], lists: Iterable[Listed]) -> tuple[str, ...]:
     """The patterns, and the names that are listed."""
-    return skip_patterns([*patterns, *(name for each in lists for name in each.names)])
+    return skip_patterns([*patterns, *(name for listed in lists for name in listed.names)])
 
 
 def numbers_of(
@@ -76,16 +76,16 @@ def numbers_of(
 
     `by_name`: the dataset's files are left out by name. Raises for a list of the other kind.
     """
-    found = [np.zeros(0, np.uint32)]
-    for each in lists:
-        if each.numbers if by_name else each.names:
+    parts = [np.zeros(0, np.uint32)]
+    for listed in lists:
+        if listed.numbers if by_name else listed.names:
             has, needs = ("numbers of samples", "names of files")[:: 1 if by_name else -1]
             raise InvalidArgumentError(
-                f"opening {path}: skip='@{each.path}': it lists {has}, and this dataset needs "
-                f"{needs}; write it again: headrace verify --decode --failures {each.path} {path}"
+                f"opening {path}: skip='@{listed.path}': it lists {has}, and this dataset needs "
+                f"{needs}; write it again: headrace verify --decode --failures {listed.path} {path}"
             )
-        found.append(each.of(index, path))
-    numbers = np.unique(np.concatenate(found))
+        parts.append(listed.of(index, path))
+    numbers = np.unique(np.concatenate(parts))
     return numbers if len(numbers) else None
 
 
@@ -119,9 +119,9 @@ def read_listed(path: str) -> Listed:
         raise FailedPreconditionError(f"{doing}: {path} cannot be read: {error}") from error
     names, numbers, content = [], [], None
     for at, line in enumerate(lines, 1):
-        found = _OF.match(line)
-        if found is not None:
-            content = found[1]
+        match = _OF.match(line)
+        if match is not None:
+            content = match[1]
         entry = line.partition("\t")[0]
         if not entry.strip() or entry.startswith("#"):
             continue

@@ -89,7 +89,7 @@ class StoredSamples:
             ) from error
 
     def _reading(self, sample: int, field: _core.Field, extent: tuple[Any, Any, Any]) -> str:
-        object_id, offset, size = (int(each[0]) for each in extent)
+        object_id, offset, size = (int(column[0]) for column in extent)
         return (
             f"reading sample {sample} ({field.name}) from {object_path(self._index, object_id)} "
             f"bytes [{offset}, {offset + size})"

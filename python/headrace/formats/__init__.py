@@ -12,16 +12,16 @@ from headrace.formats._rowgroups.command import set_reader_command
 
 if TYPE_CHECKING:
     from headrace.formats import table as table
-    from headrace.formats._arrow.huggingface import HuggingFace
     from headrace.formats._base.builder import Builder
     from headrace.formats._base.format import Format, Given, Sample
+    from headrace.formats._coco.coco import Coco
     from headrace.formats._hdf5.hdf5 import Hdf5
+    from headrace.formats._huggingface.huggingface import HuggingFace
+    from headrace.formats._litdata.litdata import LitData
+    from headrace.formats._mds.mds import MDS
     from headrace.formats._parquet.parquet import Parquet
-    from headrace.formats._shards.litdata import LitData
-    from headrace.formats._shards.mds import MDS
-    from headrace.formats._shards.tfrecord import TFRecord
-    from headrace.formats._tables.coco import Coco
     from headrace.formats._tables.manifest import Manifest
+    from headrace.formats._tfrecord.tfrecord import TFRecord
     from headrace.formats.arrays import Arrays, Records
     from headrace.formats.table import register
     from headrace.formats.tokens import Tokens
@@ -52,18 +52,18 @@ __all__ = [
 _MODULES = {
     "Arrays": ".arrays",
     "Builder": "._base.builder",
-    "Coco": "._tables.coco",
+    "Coco": "._coco.coco",
     "Format": "._base.format",
     "Given": "._base.format",
     "Hdf5": "._hdf5.hdf5",
-    "HuggingFace": "._arrow.huggingface",
-    "LitData": "._shards.litdata",
-    "MDS": "._shards.mds",
+    "HuggingFace": "._huggingface.huggingface",
+    "LitData": "._litdata.litdata",
+    "MDS": "._mds.mds",
     "Manifest": "._tables.manifest",
     "Parquet": "._parquet.parquet",
     "Records": ".arrays",
     "Sample": "._base.format",
-    "TFRecord": "._shards.tfrecord",
+    "TFRecord": "._tfrecord.tfrecord",
     "Tokens": ".tokens",
     "WebDataset": ".webdataset",
     "table": "",

@@ -53,7 +53,7 @@ def answered(body: bytes, memory: memoryview) -> bytes:
             )
         written = row.decode_group(path, part, memory)
     except Exception as error:
-        code = next((_CODES[each] for each in type(error).__mro__ if each in _CODES), _INTERNAL)
+        code = next((_CODES[base] for base in type(error).__mro__ if base in _CODES), _INTERNAL)
         if code == _INTERNAL:
             return _answer(0, code, f"{type(error).__name__}: {error}")
         # The store names the file, too.
@@ -64,13 +64,13 @@ def answered(body: bytes, memory: memoryview) -> bytes:
 
 
 def _strings(body: bytes) -> list[bytes]:
-    found = []
+    strings = []
     at = 0
     while at < len(body):
         (size,) = struct.unpack_from("<I", body, at)
-        found.append(body[at + 4 : at + 4 + size])
+        strings.append(body[at + 4 : at + 4 + size])
         at += 4 + size
-    return found
+    return strings
 
 
 def _answer(written: int, code: int, text: str) -> bytes:

@@ -29,7 +29,7 @@ Raw = tuple[str, str] | tuple[str, str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Column:
+class StridedColumn:
     """Where the rows of one field lie in a file."""
 
     name: str
@@ -52,7 +52,7 @@ class _Rows(Format):
     inline: tuple[str, ...] = ()
     """Fields that the index holds: labels. Indexing reads them."""
 
-    def columns(self, path: str) -> list[Column]:
+    def columns(self, path: str) -> list[StridedColumn]:
         """The fields of a file."""
         raise NotImplementedError
 
@@ -61,24 +61,24 @@ class _Rows(Format):
         first = self.columns(paths[0])
         self._add_fields(paths[0], first, builder)
 
-        def describe(each: str, part: Builder) -> None:
-            columns = self.columns(each)
+        def describe(file_path: str, part: Builder) -> None:
+            columns = self.columns(file_path)
             if _types(columns) != _types(first):
                 raise InvalidArgumentError(
-                    f"indexing {each}: its fields are {_types(columns)}, those of "
+                    f"indexing {file_path}: its fields are {_types(columns)}, those of "
                     f"{paths[0]} {_types(first)}; open files of the same fields together"
                 )
-            number = part.add_file(each)
+            number = part.add_file(file_path)
             for column in columns:
-                _add_rows(each, number, column, self._is_inline(column), part)
+                _add_rows(file_path, number, column, self._is_inline(column), part)
 
         builder.add_parts(paths, describe)
 
-    def _is_inline(self, column: Column) -> bool:
+    def _is_inline(self, column: StridedColumn) -> bool:
         return column.name in self.inline or column.is_small
 
-    def _add_fields(self, path: str, columns: list[Column], builder: Builder) -> None:
-        names = [each.name for each in columns]
+    def _add_fields(self, path: str, columns: list[StridedColumn], builder: Builder) -> None:
+        names = [column.name for column in columns]
         for name in self.inline:
             if name not in names:
                 raise InvalidArgumentError(
@@ -120,10 +120,10 @@ class Arrays(_Rows):
     def takes(self, name: str) -> bool:
         return name.endswith((".npy", ".npz"))
 
-    def columns(self, path: str) -> list[Column]:
+    def columns(self, path: str) -> list[StridedColumn]:
         if path.endswith(".npz"):
             columns = npz_columns(path)
-            counts = {each.name: each.count for each in columns}
+            counts = {column.name: column.count for column in columns}
             if len(set(counts.values())) > 1:
                 raise InvalidArgumentError(
                     f"indexing {path}: its arrays have different numbers of rows: {counts}; save "
@@ -135,7 +135,7 @@ class Arrays(_Rows):
         return _columns_of(path, "value", header.dtype, header.shape, header.data_offset)
 
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
-        names = [each.name for each in fields]
+        names = [field.name for field in fields]
         if not index.object(0)[0].endswith(".npz") or all(map(_BY_PLACE.fullmatch, names)):
             return names
         return data_first(fields)  # Arrays of a .npz are taken by their names.
@@ -170,20 +170,20 @@ class Records(_Rows):
         if not isinstance(wanted, str):
             wanted = [tuple(tuple(x) if isinstance(x, list) else x for x in f) for f in wanted]
         try:
-            found: np.dtype[Any] = np.dtype(wanted)
+            dtype: np.dtype[Any] = np.dtype(wanted)
         except (TypeError, ValueError) as error:
             raise InvalidArgumentError(
                 f"records dtype: got {shown(self.dtype)}, must be one of NumPy's: {error}"
             ) from error
-        if found.itemsize == 0:
+        if dtype.itemsize == 0:
             raise InvalidArgumentError(
                 "records: a raw file does not say its dtype; give it, as hr.formats.Records("
                 "dtype=(('label', 'uint8'), ('image', 'uint8', (3, 32, 32))))"
             )
-        check_native(found, "records dtype")
-        return found
+        check_native(dtype, "records dtype")
+        return dtype
 
-    def columns(self, path: str) -> list[Column]:
+    def columns(self, path: str) -> list[StridedColumn]:
         element = self.element()
         integer("records offset", self.offset, 0, 2**62)
         with file_reader(path) as (_, size):
@@ -199,13 +199,13 @@ class Records(_Rows):
         return _columns_of(path, "value", element, (left // element.itemsize,), self.offset)
 
 
-def _types(columns: list[Column]) -> list[tuple[str, str, tuple[int, ...]]]:
-    return [(each.name, each.dtype.name, each.shape) for each in columns]
+def _types(columns: list[StridedColumn]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(column.name, column.dtype.name, column.shape) for column in columns]
 
 
 def _columns_of(
     path: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int
-) -> list[Column]:
+) -> list[StridedColumn]:
     """The columns of an array: one, or one for each field of its dtype."""
     if not shape:
         raise InvalidArgumentError(
@@ -213,8 +213,8 @@ def _columns_of(
             "counts the samples"
         )
     if dtype.fields is None:
-        row = Column(name, dtype, shape[1:], offset, 0, shape[0])
-        return [Column(name, dtype, shape[1:], offset, row.row_bytes, shape[0])]
+        row = StridedColumn(name, dtype, shape[1:], offset, 0, shape[0])
+        return [StridedColumn(name, dtype, shape[1:], offset, row.row_bytes, shape[0])]
     if len(shape) != 1:
         raise InvalidArgumentError(
             f"indexing {path}: an array of records must have one dimension, this one has "
@@ -227,11 +227,11 @@ def _columns_of(
             raise InvalidArgumentError(
                 f"indexing {path}: field {part!r} has fields of its own; save them side by side"
             )
-        columns.append(Column(part, base, inner, offset + at, dtype.itemsize, shape[0]))
+        columns.append(StridedColumn(part, base, inner, offset + at, dtype.itemsize, shape[0]))
     return columns
 
 
-def npz_columns(path: str) -> list[Column]:
+def npz_columns(path: str) -> list[StridedColumn]:
     """The columns of the arrays of an uncompressed .npz."""
     columns = []
     for name, header, offset in npz_members(path):
@@ -244,14 +244,16 @@ def npz_columns(path: str) -> list[Column]:
             )
         small = column.row_bytes <= _INLINE_BYTES_MAX
         columns.append(
-            Column(
+            StridedColumn(
                 name, column.dtype, column.shape, column.offset, column.stride, column.count, small
             )
         )
     return columns
 
 
-def _add_rows(path: str, number: int, column: Column, is_inline: bool, builder: Builder) -> None:
+def _add_rows(
+    path: str, number: int, column: StridedColumn, is_inline: bool, builder: Builder
+) -> None:
     if not is_inline:
         for first in range(0, column.count, _ROWS_AT_ONCE):
             rows = np.arange(first, min(column.count, first + _ROWS_AT_ONCE), dtype=np.uint64)
@@ -273,7 +275,7 @@ def _add_rows(path: str, number: int, column: Column, is_inline: bool, builder: 
         builder.add_values(column.name, view[first : first + _ROWS_AT_ONCE])
 
 
-def _inner_strides(column: Column) -> tuple[int, ...]:
+def _inner_strides(column: StridedColumn) -> tuple[int, ...]:
     strides: list[int] = []
     step = column.dtype.itemsize
     for size in reversed(column.shape):

@@ -46,7 +46,7 @@ class Folder(Format):
         if not os.path.isdir(path):
             return False
         with os.scandir(path) as entries:
-            return any(each.is_dir() for each in entries if not each.name.startswith("."))
+            return any(entry.is_dir() for entry in entries if not entry.name.startswith("."))
 
     def open(self, path: str, wanted: Wanted) -> Opened:
         if wanted.index is not None:
@@ -68,7 +68,7 @@ class Folder(Format):
         return index.folder_is_current()
 
     def remedy(self, index: _core.Index) -> str:
-        skip = "".join(f" --skip {shlex.quote(each)}" for each in skip_of(index))
+        skip = "".join(f" --skip {shlex.quote(pattern)}" for pattern in skip_of(index))
         return f"run `headrace index {index.root}{skip}` to index the folder as it is now"
 
     def leave_out(self, index: _core.Index, kind: str) -> str:
@@ -78,8 +78,8 @@ class Folder(Format):
         return index.root
 
     def also_found(self, index: _core.Index) -> tuple[Finding, ...]:
-        found = files_beside(index.root, skip_of(index))
-        return () if found is None else (found,)
+        finding = files_beside(index.root, skip_of(index))
+        return () if finding is None else (finding,)
 
     def file_fault(
         self, index: _core.Index, number: int, read: Callable[[int, int], bytes | bytearray]
@@ -95,19 +95,19 @@ def _open_named(root: str, path: str, wanted: Wanted) -> Opened:
     """Opens an index that the caller named. An index of another folder is not replaced."""
     skip = wanted.skip
     if os.path.exists(path):
-        found = _core.Index.open(path)
-        if found.root != root:
+        index = _core.Index.open(path)
+        if index.root != root:
             raise InvalidArgumentError(
-                f"opening dataset {root}: the index {path} is one of {found.root}; name another "
+                f"opening dataset {root}: the index {path} is one of {index.root}; name another "
                 "file"
             )
-        if skip is not None and skip != skip_of(found):
+        if skip is not None and skip != skip_of(index):
             raise InvalidArgumentError(
                 f"opening dataset {root}: the index {path} was made with skip="
-                f"{list(skip_of(found))!r}, not {list(skip)!r}; name another file, or leave skip "
+                f"{list(skip_of(index))!r}, not {list(skip)!r}; name another file, or leave skip "
                 "out"
             )
-        skip = skip_of(found)
+        skip = skip_of(index)
     return replace(_open_folder(root, path, skip or (), wanted), named=path)
 
 

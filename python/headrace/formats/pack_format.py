@@ -43,7 +43,7 @@ class Pack(Format):
         return Opened(_core.Index.open(os.path.join(path, PACK_INDEX_NAME)))
 
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
-        names = [each.name for each in fields]
+        names = [field.name for field in fields]
         if FIELD_ORDER not in index.attributes:
             return names
         try:

@@ -18,19 +18,19 @@ from headrace._arguments import shown
 from headrace._text import unread_reason
 from headrace._units import format_bytes
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from headrace.formats._arrow.huggingface import HuggingFace
 from headrace.formats._base.format import Format, Given, option_words
+from headrace.formats._coco.coco import Coco
 from headrace.formats._files.patterns import expand
 from headrace.formats._folders.advice import advice_on_file, advice_on_files
-from headrace.formats._folders.chosen import Chooser, with_split
+from headrace.formats._folders.chooser import Chooser, with_split
 from headrace.formats._folders.media import Media
 from headrace.formats._hdf5.hdf5 import Hdf5
+from headrace.formats._huggingface.huggingface import HuggingFace
+from headrace.formats._litdata.litdata import LitData
+from headrace.formats._mds.mds import MDS
 from headrace.formats._parquet.parquet import Parquet
-from headrace.formats._shards.litdata import LitData
-from headrace.formats._shards.mds import MDS
-from headrace.formats._shards.tfrecord import TFRecord
-from headrace.formats._tables.coco import Coco
 from headrace.formats._tables.manifest import Manifest
+from headrace.formats._tfrecord.tfrecord import TFRecord
 from headrace.formats.arrays import Arrays, Records
 from headrace.formats.folder import Folder
 from headrace.formats.index_file import IndexFile
@@ -78,8 +78,8 @@ def register(format: Format) -> None:
         InvalidArgumentError: no `Format`; its name is that of another class; a name is missing.
     """
     global FORMATS
-    given: object = format
-    if not isinstance(given, Format):
+    candidate: object = format
+    if not isinstance(candidate, Format):
         raise InvalidArgumentError(
             f"register: got {shown(format)}, must be an instance of a class derived from "
             "headrace.formats.Format"
@@ -90,26 +90,26 @@ def register(format: Format) -> None:
                 f"register: {type(format).__name__}.{attribute} must be a str"
             )
     with _registering:
-        same = [each for each in FORMATS if each.name == format.name]
-        if any(type(each).__qualname__ != type(format).__qualname__ for each in same):
+        same = [row for row in FORMATS if row.name == format.name]
+        if any(type(row).__qualname__ != type(format).__qualname__ for row in same):
             raise InvalidArgumentError(
                 f"register: the name {format.name!r} is that of another format, "
                 f"{same[0].opens}; take another name"
             )
-        FORMATS = (*(each for each in FORMATS if each not in same), format)
+        FORMATS = (*(row for row in FORMATS if row not in same), format)
 
 
 def is_built_in(format: Format) -> bool:
     """Whether every process has this format in its table, with these parameters."""
-    return any(each is format for each in _BUILT_IN)
+    return any(row is format for row in _BUILT_IN)
 
 
 def named(name: str) -> Format:
     """The format of that name, as registered."""
-    for each in FORMATS:
-        if each.name == name:
-            return each
-    names = ", ".join(each.name for each in FORMATS)
+    for row in FORMATS:
+        if row.name == name:
+            return row
+    names = ", ".join(row.name for row in FORMATS)
     raise InvalidArgumentError(f"format {name!r}: there are {names}")
 
 
@@ -120,10 +120,12 @@ def with_options(name: str | None, texts: Sequence[str], path: str | None = None
     """
     row = _recognised_or_none(path) if name is None else named(name)
     if row is None:
-        names = ", ".join(each.name for each in FORMATS)
+        names = ", ".join(row.name for row in FORMATS)
         raise InvalidArgumentError(f"--option: say the format, too, --format NAME, of {names}")
-    given: Any = row
-    kinds = {each.name: str(each.type) for each in (fields(given) if row.option_names() else ())}
+    options: Any = row
+    kinds = {
+        field.name: str(field.type) for field in (fields(options) if row.option_names() else ())
+    }
     values: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -154,17 +156,17 @@ def _option_value(option: str, kind: str, text: str) -> Any:
         if isinstance(value, list):
             return tuple(value)
         names = value if isinstance(value, str) else text
-        return None if value is None else tuple(each.strip() for each in names.split(","))
+        return None if value is None else tuple(name.strip() for name in names.split(","))
     if kind.startswith("str") and not isinstance(value, (str, list)) and value is not None:
         return text  # A name of digits.
     if kind == "bool" and text in ("True", "False"):
         return text == "True"
     if kind.startswith("Mapping") and not isinstance(value, dict) and value is not None:
-        given = option.partition("=")[0]
+        name = option.partition("=")[0]
         first, _, rest = text.partition("=")
         example = json.dumps({first or "NAME": rest or "VALUE"})
         raise InvalidArgumentError(
-            f"--option {option}: {given} is a JSON object: --option '{given}={example}'"
+            f"--option {option}: {name} is a JSON object: --option '{name}={example}'"
         )
     return value
 
@@ -173,7 +175,11 @@ def for_commands(message: str) -> str:
     """A message, whose advice "format=hr.formats.NAME(...)" becomes options of a command."""
     made, at = "", 0
     for match in _ADVICE.finditer(message):
-        ends = (each.end() for each in re.finditer(r"\)", message) if each.start() >= match.end())
+        ends = (
+            bracket.end()
+            for bracket in re.finditer(r"\)", message)
+            if bracket.start() >= match.end()
+        )
         call = next(filter(None, (_call(message[match.start(1) : end]) for end in ends)), None)
         row = next((x for x in FORMATS if call and type(x).__name__ == call[0]), None)
         if call is None or row is None or match.start() < at:
@@ -189,9 +195,11 @@ def _call(text: str) -> tuple[str, dict[str, Any], int] | None:
     try:
         call = ast.parse(text, mode="eval").body
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            given = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-            json.dumps(given)  # Else it is no value to type: "window=...".
-            return call.func.attr, given, len(text)
+            arguments = {
+                str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords
+            }
+            json.dumps(arguments)  # Else it is no value to type: "window=...".
+            return call.func.attr, arguments, len(text)
     except (SyntaxError, ValueError, TypeError):
         pass
     return None
@@ -201,7 +209,7 @@ def _option_text(value: Any) -> str:
     """What `_option_value` takes for the value."""
     if isinstance(value, str):
         return value
-    if isinstance(value, tuple) and value and not any("," in each for each in value):
+    if isinstance(value, tuple) and value and not any("," in item for item in value):
         return ",".join(value)
     return json.dumps(value)
 
@@ -220,7 +228,7 @@ def import_named(modules: str) -> None:
 
 def recognise(path: str) -> Format | None:
     """The format of `path`; None if no format recognises it. Raises OSError."""
-    return next((each for each in reversed(FORMATS) if each.recognises(path)), None)
+    return next((row for row in reversed(FORMATS) if row.recognises(path)), None)
 
 
 def chosen(
@@ -233,35 +241,35 @@ def chosen(
 
 
 def of_object(
-    given: object, row: Format | None = None, split: str | None = None
+    source: object, row: Format | None = None, split: str | None = None
 ) -> tuple[Format, Given] | None:
     """The format of an object that is no path, and how it is indexed; `row`: by this format.
 
     None if no format knows it.
     """
-    for each in (row,) if row is not None else reversed(FORMATS):
-        if split is not None and "split" in each.options():
-            each = with_split(each, split)
-        found = each.of_object(given)
-        if found is not None:
-            if split is not None and "split" not in each.options():
+    for candidate in (row,) if row is not None else reversed(FORMATS):
+        if split is not None and "split" in candidate.options():
+            candidate = with_split(candidate, split)
+        described = candidate.of_object(source)
+        if described is not None:
+            if split is not None and "split" not in candidate.options():
                 raise InvalidArgumentError(
-                    f"opening {found.title}: split={split!r} was given, but it is one dataset; "
+                    f"opening {described.title}: split={split!r} was given, but it is one dataset; "
                     "leave split out"
                 )
-            return each, found
+            return candidate, described
     return None
 
 
 def format_of(index: _core.Index) -> Format:
     """The format of the dataset that the index describes."""
     name = index.attributes.get("format", OTHER.name)
-    return next((each for each in FORMATS if each.name == name), OTHER)
+    return next((row for row in FORMATS if row.name == name), OTHER)
 
 
 def described() -> str:
     """A list of what headrace opens, for errors."""
-    return "headrace opens: " + ", ".join(each.opens for each in FORMATS)
+    return "headrace opens: " + ", ".join(row.opens for row in FORMATS)
 
 
 def recognised(path: str) -> Format:
@@ -295,10 +303,10 @@ def recognised(path: str) -> Format:
     for name in names:
         suffix = os.path.splitext(name)[1] or "other"
         kinds[suffix] = kinds.get(suffix, 0) + 1
-    found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())[:5])
-    hints = "".join(each.hint(kinds.keys()) for each in FORMATS)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())[:5])
+    hints = "".join(row.hint(kinds.keys()) for row in FORMATS)
     advice = advice_on_files(path, names, FORMATS, recognise) or described()
     raise InvalidArgumentError(
-        f"opening dataset {path}: not a dataset: it holds no folders, only files ({found}); "
+        f"opening dataset {path}: not a dataset: it holds no folders, only files ({counts}); "
         f"{advice}{hints}"
     )

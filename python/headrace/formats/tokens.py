@@ -13,17 +13,17 @@ from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.format import Format, later_option
-from headrace.formats._files.megatron import (
-    Megatron,
-    document_extents,
-    is_megatron,
-    read_megatron,
-)
 from headrace.formats._files.npy import read_npy_header
 from headrace.formats._files.objects import object_path
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._tokens.headers import has_header, read_header
+from headrace.formats._tokens.megatron import (
+    Megatron,
+    document_extents,
+    is_megatron,
+    read_megatron,
+)
 
 _WINDOWS_AT_ONCE = 2**20
 _WINDOW_MAX = 2**31
@@ -87,7 +87,7 @@ class Tokens(Format):
         """Whether an index from before headers were known takes one for tokens."""
         if self.header_bytes is not None or index.sample_count == 0:
             return False
-        file, offset, _ = (int(each[0]) for each in index.extents(0, 0, 1))
+        file, offset, _ = (int(extent[0]) for extent in index.extents(0, 0, 1))
         return offset == 0 and has_header(object_path(index, file))
 
     def takes(self, name: str) -> bool:
@@ -110,8 +110,8 @@ class Tokens(Format):
             # None: documents differ in length.
             builder.add_field(name, "array", stored, [self.window], batch_dtype=batch)
 
-        def describe(each: str, part: Builder) -> None:
-            file = self._describe(each, part)
+        def describe(file_path: str, part: Builder) -> None:
+            file = self._describe(file_path, part)
             if file.dtype != stored:
                 raise InvalidArgumentError(
                     f"indexing {file.path}: it holds {file.dtype}, {paths[0]} {stored}; open "
@@ -123,7 +123,7 @@ class Tokens(Format):
                 self._add_windows(file, part)
 
         if builder.add_parts(paths, describe) == 0 and not self.documents:
-            self._check_some(path, max(self._describe(each).count for each in paths))
+            self._check_some(path, max(self._describe(path).count for path in paths))
 
     def _describe(self, path: str, builder: Builder | None = None) -> TokenFile:
         return _describe(path, self.dtype, self.header_bytes, builder)
@@ -171,11 +171,11 @@ def _add_documents(file: TokenFile, builder: Builder) -> None:
             "Megatron's .idx does; leave documents= out"
         )
     number = builder.add_file(file.path)
-    found = 0
+    samples = 0
     for offsets, sizes in document_extents(file.idx, file.megatron):
         builder.add_extents("tokens", number, offsets, sizes)
-        found += len(offsets)
-        builder.tell(found)
+        samples += len(offsets)
+        builder.tell(samples)
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,8 @@ def _describe(
         base = os.path.splitext(path)[0]
         if builder is not None:
             builder.depends_on(base + ".idx")
-        found = read_megatron(base + ".idx", base + ".bin")
-        file = TokenFile(base + ".bin", found.dtype, 0, found.tokens, found, base + ".idx")
+        megatron = read_megatron(base + ".idx", base + ".bin")
+        file = TokenFile(base + ".bin", megatron.dtype, 0, megatron.tokens, megatron, base + ".idx")
     elif path.endswith(".npy"):
         with file_reader(path) as (read, size):
             header = read_npy_header(read, size, path)
@@ -235,14 +235,14 @@ def _describe(
 
 def _describe_raw(path: str, dtype: str | None, header_bytes: int | None) -> TokenFile:
     header = read_header(path) if header_bytes is None else None
-    found = dtype if header is None else header.dtype
+    token_dtype = dtype if header is None else header.dtype
     front = (header_bytes or 0) if header is None else header.bytes
-    if found is None:
+    if token_dtype is None:
         raise InvalidArgumentError(
             f"indexing {path}: a raw file does not say its dtype; give it, as "
             "hr.formats.Tokens(dtype='uint16', ...)"
         )
-    element, size = np.dtype(found), os.path.getsize(path) - front
+    element, size = np.dtype(token_dtype), os.path.getsize(path) - front
     if size < 0:
         raise InvalidArgumentError(
             f"indexing {path}: header_bytes={front}, but the file has {size + front} bytes; give "
@@ -251,7 +251,7 @@ def _describe_raw(path: str, dtype: str | None, header_bytes: int | None) -> Tok
     if size % element.itemsize:
         raise DataLossError(
             f"indexing {path}: it has {size} bytes{' of tokens' if front else ''}, not a multiple "
-            f"of the {element.itemsize} of {found}: it ends inside a token at byte "
+            f"of the {element.itemsize} of {token_dtype}: it ends inside a token at byte "
             f"{front + size - size % element.itemsize}; copy or write the file again, or give "
             "another dtype"
         )

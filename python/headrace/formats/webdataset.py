@@ -31,10 +31,10 @@ from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.gzipped import decoded_front, decoded_size
 from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._files.tar import Member, TarReader, open_tar
 from headrace.formats._folders.calls import open_call
 from headrace.formats._tars.advice import DEREFERENCE, unlike, without_bytes
 from headrace.formats._tars.samples import IMAGES, keys_again, samples_of
+from headrace.formats._tars.tar import Member, TarReader, open_tar
 
 _SOUNDS = ("wav", "flac")
 _LABEL = "cls"
@@ -74,20 +74,20 @@ class WebDataset(Format):
         shards = _shards(path)
         fields = self._first_fields(path, shards)
         self._check_names(path, fields)
-        for each in fields:
-            each.declare(builder)
+        for field in fields:
+            field.declare(builder)
 
         def describe(shard: str, part: Builder) -> str | None:
             with open_tar(shard) as tar:
-                columns = _Columns(part, part.add_file(shard), fields, self)
+                columns = _MemberColumns(part, part.add_file(shard), fields, self)
                 keys = array("q")
-                for key, found in samples_of(tar):
+                for key, members in samples_of(tar):
                     keys.append(hash(key))
-                    columns.add(tar, key, self._taken(found))
+                    columns.add(tar, key, self._taken(members))
                 columns.flush()
                 for key in keys_again(tar, keys):
                     columns.findings.add(TAR_TWICE, key)
-            return columns.findings.json() if columns.findings.found else None
+            return columns.findings.json() if columns.findings.by_kind else None
 
         findings = FindingCounts()  # For `Dataset.report`.
         builder.add_parts(shards, describe, findings.add_json)
@@ -99,70 +99,80 @@ class WebDataset(Format):
         first: tuple[str, str, dict[str, Member]] | None = None
         for shard in shards:
             with open_tar(shard) as tar:
-                for key, found in samples_of(tar):
-                    first = first or (shard, key, found)
-                    if not all(each.missing for each in self._taken(found).values()):
-                        return self._fields(tar, key, found)
+                for key, members in samples_of(tar):
+                    first = first or (shard, key, members)
+                    if not all(member.missing for member in self._taken(members).values()):
+                        return self._fields(tar, key, members)
         if first is None:
             raise InvalidArgumentError(
                 f"indexing {path}: it holds no samples; name tars whose members are KEY.EXTENSION"
             )
-        shard, key, found = first
-        for each in self._taken(found).values():
-            raise without_bytes(shard, key, each)
+        shard, key, members = first
+        for member in self._taken(members).values():
+            raise without_bytes(shard, key, member)
         raise InvalidArgumentError(
-            f"indexing {shard}: the first sample, {key!r}, has members {', '.join(found)}, and no "
-            f"sample of {path} has one of members={self.members!r}; give some of these"
+            f"indexing {shard}: the first sample, {key!r}, has members {', '.join(members)}, and "
+            f"no sample of {path} has one of members={self.members!r}; give some of these"
         )
 
     def _check_names(self, path: str, fields: Sequence[_Field]) -> None:
         """Raises if two members of a sample would be one field."""
         known: dict[str, str] = {}
-        for each in fields:
-            other = known.setdefault(each.name, each.extension)
-            if other == each.extension:
+        for field in fields:
+            other = known.setdefault(field.name, field.extension)
+            if other == field.extension:
                 continue
-            renamed = other if each.name == each.extension else each.extension
-            left = tuple(x.extension for x in fields if x is not each)
+            renamed = other if field.name == field.extension else field.extension
+            left = tuple(x.extension for x in fields if x is not field)
             fewer = open_call(path, replace(self, members=left))
             own = open_call(path, replace(self, raw=(*self.raw, renamed)))
             raise InvalidArgumentError(
-                f"indexing {path}: members .{other} and .{each.extension} would both be the field "
-                f"{each.name!r}; take one of them, {fewer}, or keep the bytes of one under its own "
-                f"name, {own}"
+                f"indexing {path}: members .{other} and .{field.extension} would both be the field "
+                f"{field.name!r}; take one of them, {fewer}, or keep the bytes of one under its "
+                f"own name, {own}"
             )
 
-    def _taken(self, found: dict[str, Member]) -> dict[str, Member]:
+    def _taken(self, members: dict[str, Member]) -> dict[str, Member]:
         if self.members is None:
-            return found
-        return {name: member for name, member in found.items() if name in self.members}
+            return members
+        return {name: member for name, member in members.items() if name in self.members}
 
-    def _fields(self, tar: TarReader, key: str, found: dict[str, Member]) -> list[_Field]:
+    def _fields(self, tar: TarReader, key: str, members: dict[str, Member]) -> list[_Field]:
         """The fields, from the first sample."""
-        taken = {each: member for each, member in self._taken(found).items() if not member.missing}
+        taken = {
+            extension: member
+            for extension, member in self._taken(members).items()
+            if not member.missing
+        }
         wanted = tuple(self.members or taken)
-        missing = [each for each in wanted if each not in taken and each not in IMAGES]
+        missing = [
+            extension for extension in wanted if extension not in taken and extension not in IMAGES
+        ]
         if missing:
-            what = f"has members {', '.join(found)}, but members={self.members!r} was given"
-            raise unlike(tar, key, found, what, self.members, self.raw)
-        images = [each for each in taken if each in IMAGES and each not in self.raw]
+            what = f"has members {', '.join(members)}, but members={self.members!r} was given"
+            raise unlike(tar, key, members, what, self.members, self.raw)
+        images = [
+            extension for extension in taken if extension in IMAGES and extension not in self.raw
+        ]
         fields = []
-        for each in taken:
-            name = _name(each, images, self.raw)
-            kind = each.removesuffix(_GZIP).rpartition(".")[2]
-            coding: FieldCoding = "gzip" if each.endswith(_GZIP) else "stored"
-            if each in self.raw:
-                fields.append(_Field(each, each, "bytes"))
-            elif each == _LABEL:
-                fields.append(_Field(name, each, "label"))
+        for extension in taken:
+            name = _name(extension, images, self.raw)
+            kind = extension.removesuffix(_GZIP).rpartition(".")[2]
+            coding: FieldCoding = "gzip" if extension.endswith(_GZIP) else "stored"
+            if extension in self.raw:
+                fields.append(_Field(extension, extension, "bytes"))
+            elif extension == _LABEL:
+                fields.append(_Field(name, extension, "label"))
             elif kind in IMAGES:
-                fields.append(_Field(name, each, "image", coding))
+                fields.append(_Field(name, extension, "image", coding))
             elif kind == "npy":
-                fields.append(_Field(name, each, "array", coding, _npy(tar, taken[each], coding)))
+                fields.append(
+                    _Field(name, extension, "array", coding, _npy(tar, taken[extension], coding))
+                )
             elif kind in _SOUNDS and coding == "stored":
-                fields.append(_Field(name, each, "sound"))
+                fields.append(_Field(name, extension, "sound"))
             else:
-                fields.append(_Field(name, each, "bytes", coding))
+                fields.append(_Field(name, extension, "bytes", coding))
         return fields
 
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
@@ -226,7 +236,7 @@ class _Field:
             builder.add_field(self.name, kind, coding=self.coding, decoded_sizes=sized)
 
 
-class _Columns:
+class _MemberColumns:
     """Adds the samples of a tar to the builder, many at a time."""
 
     def __init__(
@@ -239,37 +249,37 @@ class _Columns:
         self._fields = fields
         self._samples = 0  # passed on
         self._waiting = 0
-        self._offsets: dict[str, list[int]] = {each.name: [] for each in fields}
-        self._sizes: dict[str, list[int]] = {each.name: [] for each in fields}
-        self._decoded: dict[str, list[int]] = {each.name: [] for each in fields}
-        self._extensions = {each.extension for each in fields}
+        self._offsets: dict[str, list[int]] = {field.name: [] for field in fields}
+        self._sizes: dict[str, list[int]] = {field.name: [] for field in fields}
+        self._decoded: dict[str, list[int]] = {field.name: [] for field in fields}
+        self._extensions = {field.extension for field in fields}
         self.findings = FindingCounts()  # Also of what has no bytes in the tar.
 
-    def add(self, tar: TarReader, key: str, found: dict[str, Member]) -> None:
-        taken = {each: member for each, member in found.items() if not member.missing}
-        if len(taken) < len(found):
-            for each in found.values():
-                if each.missing:
-                    self.findings.add(TAR_LINK if each.is_link else TAR_SPECIAL, each.name)
+    def add(self, tar: TarReader, key: str, members: dict[str, Member]) -> None:
+        taken = {extension: member for extension, member in members.items() if not member.missing}
+        if len(taken) < len(members):
+            for entry in members.values():
+                if entry.missing:
+                    self.findings.add(TAR_LINK if entry.is_link else TAR_SPECIAL, entry.name)
         if not taken:
-            if not found:
+            if not members:
                 self.findings.add(TAR_OTHER, key)
             return
         unknown = taken.keys() - self._extensions
         for field in self._fields:
             member = taken.get(field.extension)
             if member is None and field.name == "image":  # A .png among .jpg, and the like.
-                other = next((each for each in IMAGES if each in unknown), None)
+                other = next((extension for extension in IMAGES if extension in unknown), None)
                 if other is not None:
                     unknown.discard(other)
                     member = taken[other]
-            if member is None and field.extension in found:
-                raise without_bytes(tar.path, key, found[field.extension])
+            if member is None and field.extension in members:
+                raise without_bytes(tar.path, key, members[field.extension])
             if member is None:
                 raise self._unlike(tar, key, taken, f"has no .{field.extension}")
             self._add_member(tar, field, member)
         if unknown:
-            more = ", ".join(f".{each}" for each in sorted(unknown))
+            more = ", ".join(f".{extension}" for extension in sorted(unknown))
             raise self._unlike(tar, key, taken, f"has {more}, too")
         self._waiting += 1
         if self._waiting >= _SAMPLES_AT_ONCE:
@@ -278,7 +288,7 @@ class _Columns:
     def _unlike(
         self, tar: TarReader, key: str, taken: dict[str, Member], what: str
     ) -> InvalidArgumentError:
-        named = ", ".join(f".{each.extension}" for each in self._fields)
+        named = ", ".join(f".{field.extension}" for field in self._fields)
         what = f"{what}; the first sample has {named}"
         return unlike(tar, key, taken, what, self._row.members, self._row.raw)
 
@@ -352,10 +362,14 @@ class _Columns:
 
 def _warn_of_missing(path: str, findings: FindingCounts) -> None:
     """Warns of members that have no bytes in their tar."""
-    found = [str(each) for each in findings.as_findings() if each.kind in (TAR_LINK, TAR_SPECIAL)]
-    if found:
+    texts = [
+        str(finding)
+        for finding in findings.as_findings()
+        if finding.kind in (TAR_LINK, TAR_SPECIAL)
+    ]
+    if texts:
         warnings.warn(
-            f"headrace: indexing {path}: {'; '.join(found)}; {DEREFERENCE}",
+            f"headrace: indexing {path}: {'; '.join(texts)}; {DEREFERENCE}",
             RuntimeWarning,
             stacklevel=callers_level(),
         )
@@ -379,8 +393,8 @@ def _npy(tar: TarReader, member: Member, coding: FieldCoding) -> NpyHeader:
 
 def _are_tars(folder: str) -> bool:
     with os.scandir(folder) as entries:
-        names = [each.name for each in entries if not each.name.startswith(".")]
-    return bool(names) and all(each.endswith(_SUFFIXES) for each in names)
+        names = [entry.name for entry in entries if not entry.name.startswith(".")]
+    return bool(names) and all(name.endswith(_SUFFIXES) for name in names)
 
 
 def _shards(path: str) -> list[str]:

@@ -54,8 +54,8 @@ class Stored:
         self._reader = reader
 
     def extents(self, position: int, samples: U64) -> Extents:
-        found = [self._index.extents(position, int(s), 1) for s in samples]
-        objects, offsets, sizes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        extents = [self._index.extents(position, int(s), 1) for s in samples]
+        objects, offsets, sizes = (np.concatenate(parts) for parts in zip(*extents, strict=True))
         return objects, offsets, sizes
 
     def read_into(self, extents: Extents, into: memoryview) -> None:
@@ -80,13 +80,15 @@ class Gathered:
         self._count = len(samples)
         self._rank = np.zeros(index.sample_count, np.int64)  # of a sample, among these
         self._rank[samples.astype(np.int64)] = np.arange(self._count)
-        columns = [[column[samples] for column in index.extents(each)] for each in self._fields]
+        columns = [
+            [column[samples] for column in index.extents(position)] for position in self._fields
+        ]
         # An entry is the value of a field of a sample; those of one field lie together.
         objects, offsets, sizes = (np.concatenate(parts) for parts in zip(*columns, strict=True))
         self._objects: U64 = objects
         self._offsets: U64 = offsets
         self._sizes: U64 = sizes
-        shard = np.repeat(np.arange(len(shards)), [len(each) for each in shards])
+        shard = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
         order = np.lexsort((offsets, objects, np.tile(shard, len(self._fields))))
         self._places = np.empty_like(sizes)
         self._places[order] = np.cumsum(sizes[order]) - sizes[order]

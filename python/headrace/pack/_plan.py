@@ -60,10 +60,10 @@ class PackParameters:
 
     def to_dict(self) -> dict[str, Any]:
         """For the journal and the index. A pack without homes is the same as before there were."""
-        given = asdict(self)
+        values = asdict(self)
         if self.shards_over == 1:
-            del given["shards_over"]
-        return given
+            del values["shards_over"]
+        return values
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _dealt(block_bytes: U64, homes: int) -> list[U64]:
         held, count, home = heap[0]
         heapq.heapreplace(heap, (held + size, count + 1, home))
         dealt[home].append(block)
-    return [np.array(each, np.uint64) for each in dealt]
+    return [np.array(numbers, np.uint64) for numbers in dealt]
 
 
 def _cut(sizes: U64, limit: int) -> U64:

@@ -44,7 +44,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Column:
+class BlockColumn:
     """A field of one block."""
 
     field: _core.Field
@@ -53,7 +53,7 @@ class Column:
     checksums: U64  # of extent fields
 
 
-Block = list[Column]
+Block = list[BlockColumn]
 
 
 def schema_of(index: _core.Index) -> pa.Schema:
@@ -151,12 +151,12 @@ class ShardWriter:
                 values = np.stack(
                     [self._index.inline_values(position, int(s), 1)[0] for s in samples]
                 )
-                block.append(Column(field, values, bytearray(), np.empty(0, np.uint64)))
+                block.append(BlockColumn(field, values, bytearray(), np.empty(0, np.uint64)))
                 continue
             objects, offsets, sizes = self._samples.extents(position, samples)
             ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
             data = bytearray(int(ends[-1]))
-            block.append(Column(field, ends, data, np.empty(len(samples), np.uint64)))
+            block.append(BlockColumn(field, ends, data, np.empty(len(samples), np.uint64)))
             for part in np.array_split(np.arange(len(samples)), min(_READS_A_BLOCK, len(samples))):
                 reads.append(
                     self._readers.submit(
@@ -165,16 +165,16 @@ class ShardWriter:
                 )
         return block, reads
 
-    def _inline_column(self, position: int, field: _core.Field, samples: U64) -> Column:
+    def _inline_column(self, position: int, field: _core.Field, samples: U64) -> BlockColumn:
         """The values of an inline field that differ in length."""
         values = [self._index.inline_ragged(position, int(s), 1)[0] for s in samples]
-        sizes = [len(each) for each in values]
+        sizes = [len(value) for value in values]
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
         data = bytearray(np.concatenate(values).tobytes())
-        return Column(field, ends, data, np.empty(0, np.uint64))
+        return BlockColumn(field, ends, data, np.empty(0, np.uint64))
 
     def _read(
-        self, column: Column, part: npt.NDArray[np.intp], extents: tuple[U64, U64, U64]
+        self, column: BlockColumn, part: npt.NDArray[np.intp], extents: tuple[U64, U64, U64]
     ) -> None:
         start, end = int(column.values[part[0]]), int(column.values[part[-1] + 1])
         self._samples.read_into(extents, memoryview(column.data)[start:end])
@@ -270,19 +270,19 @@ class ShardWriter:
             os.close(fd)
 
 
-def _to_compare(column: Column) -> Column:
+def _to_compare(column: BlockColumn) -> BlockColumn:
     """What a column read back is compared with: of extent fields the checksums."""
     if column.field.is_inline:
         return column
-    return Column(column.field, column.values, bytearray(), column.checksums)
+    return BlockColumn(column.field, column.values, bytearray(), column.checksums)
 
 
-def _binary_array(column: Column) -> pa.Array:
+def _binary_array(column: BlockColumn) -> pa.Array:
     buffers = [None, pa.py_buffer(column.values), pa.py_buffer(column.data)]
     return pa.Array.from_buffers(pa.large_binary(), len(column.values) - 1, buffers)
 
 
-def _inline_array(column: Column, arrow_type: pa.DataType) -> pa.Array:
+def _inline_array(column: BlockColumn, arrow_type: pa.DataType) -> pa.Array:
     if not column.field.shape:
         return pa.array(column.values, arrow_type)
     flat = pa.array(column.values.reshape(-1), arrow_type.value_type)
@@ -327,7 +327,7 @@ def _locate(fd: int, path: str, size: int, digest: int, written: list[Block]) ->
             )
         for number, block in enumerate(written):
             batch = file.get_batch(number)
-            found: list[tuple[Column, int, npt.NDArray[np.int64]]] = []
+            stored: list[tuple[BlockColumn, int, npt.NDArray[np.int64]]] = []
             for column, array in zip(block, batch.columns, strict=True):
                 if column.field.is_inline:
                     expected = (
@@ -342,14 +342,14 @@ def _locate(fd: int, path: str, size: int, digest: int, written: list[Block]) ->
                 read = np.frombuffer(ends, np.int64)[: len(array) + 1]
                 if not np.array_equal(read, column.values):
                     raise _not_as_written(path, number, column.field.name)
-                found.append((column, data.address - whole.address, read))
+                stored.append((column, data.address - whole.address, read))
             # The buffer of a column of empty values is somewhere in memory, not in the file.
-            spans = [(base, base + int(read[-1])) for _, base, read in found if read[-1]]
+            spans = [(base, base + int(read[-1])) for _, base, read in stored if read[-1]]
             start = min((begin for begin, _ in spans), default=0)
             end = max((end for _, end in spans), default=0)
             if start % ALIGNMENT:
                 raise InternalError(f"verifying {path}: block {number} lies at {start}, unaligned")
-            for column, base, read in found:
+            for column, base, read in stored:
                 offsets = (read[:-1] + (base if read[-1] else start)).astype(np.uint64)
                 sizes = np.diff(read).astype(np.uint64)
                 parts.setdefault(column.field.name, []).append((offsets, sizes, column.checksums))
@@ -372,8 +372,8 @@ def _compare(
     path: str, block: int, start: int, data: bytes, values: list[tuple[U64, U64, U64]]
 ) -> None:
     for offsets, sizes, checksums in values:
-        found = _core.hash64_ranges(data, offsets - np.uint64(start), sizes)
-        if not np.array_equal(found, checksums):
+        hashes = _core.hash64_ranges(data, offsets - np.uint64(start), sizes)
+        if not np.array_equal(hashes, checksums):
             raise _not_as_written(path, block, "data")
 
 

@@ -143,12 +143,12 @@ def _writing(workers: int | None, on: WriteShards | None) -> WriteShards:
 
 def _input_of(source: Dataset, parameters: PackParameters) -> dict[str, Any]:
     """Everything that determines the bytes of a pack: shards of two inputs are never mixed."""
-    found: dict[str, Any] = parameters.to_dict() | {
+    facts: dict[str, Any] = parameters.to_dict() | {
         "source_fingerprint": source.fingerprint,
         "pyarrow": pa.__version__,
     }
     left_out = left_out_of(source)
-    return found if left_out is None else found | {"left_out": hash_of(left_out)}
+    return facts if left_out is None else facts | {"left_out": hash_of(left_out)}
 
 
 def _check_source(source: Dataset) -> None:
@@ -367,7 +367,7 @@ class _Packer:
             np.concatenate([shard.block_sizes for shard in shards]),
             np.concatenate([shard.block_checksums for shard in shards]),
         )
-        counts, *extents, checksums = (_placed(each, self._plan.blocks) for each in columns)
+        counts, *extents, checksums = (_placed(column, self._plan.blocks) for column in columns)
         contents.add_blocks(counts, (extents[0], extents[1], extents[2]), checksums)
 
     def _attributes(self) -> dict[str, str]:

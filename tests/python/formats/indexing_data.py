@@ -33,7 +33,7 @@ from headrace.formats import (
     Tokens,
     WebDataset,
 )
-from headrace.formats._shards.records import masked_crc
+from headrace.formats._tfrecord.records import masked_crc
 
 FILES = 11
 

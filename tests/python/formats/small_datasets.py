@@ -20,8 +20,8 @@ from PIL import Image
 
 import headrace as hr
 from headrace.formats import Builder, Format, Records, Tokens
-from headrace.formats._files import megatron
-from headrace.formats._shards.records import masked_crc
+from headrace.formats._tfrecord.records import masked_crc
+from headrace.formats._tokens import megatron
 from headrace.pack import PackParameters, write_pack
 
 ROWS = 24

@@ -17,7 +17,7 @@ from own_readers import own_samples
 import headrace as hr
 from headrace import errors
 from headrace.formats import Coco
-from headrace.formats._tables import json_stream
+from headrace.formats._coco import json_stream
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "coco.md"
 IMAGES = 30

@@ -19,7 +19,7 @@ from rank_scripts import real_packages
 import headrace as hr
 from headrace import errors
 from headrace.formats import Builder, Format, Given, HuggingFace, register, table
-from headrace.formats._arrow.places import MappedFile
+from headrace.formats._arrow.mapped_files import MappedFile
 
 pa = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")

@@ -20,7 +20,7 @@ from manifest_data import ROWS, make_folder, plain_row, rich_row, write
 import headrace as hr
 from headrace import errors
 from headrace.formats import Manifest
-from headrace.formats._tables import rows
+from headrace.formats._tables import pieces
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "manifests.md"
 
@@ -62,7 +62,7 @@ def test_samples_are_those_of_the_tables_own_reader(folder: Path, suffix: str) -
 def test_rows_that_come_in_pieces_are_one_table(
     folder: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "_ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(pieces, "_ROWS_AT_ONCE", 5)
     row = plain_row if suffix in ("csv", "tsv") else rich_row
     found = [row(i) for i in range(ROWS)]
     for each in found[:12]:

@@ -20,7 +20,7 @@ from parquet_files import FILE, PLAIN, ROWS, every_kind, flat, jpeg, write
 import headrace as hr
 from headrace import errors
 from headrace.formats import Parquet
-from headrace.formats._parquet import parquet, values
+from headrace.formats._parquet import column_values, parquet
 from headrace.pack import write_pack
 
 DOCS = Path(__file__).parents[3] / "docs" / "formats" / "parquet.md"
@@ -134,8 +134,8 @@ def test_odd_shapes(tmp_path: Path, readers: None) -> None:
 def test_large_values_are_decoded_in_parts(
     tmp_path: Path, readers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(values, "_BATCH_BYTES", 1000)
-    monkeypatch.setattr(values, "_BATCH_ROWS_MAX", 3)
+    monkeypatch.setattr(column_values, "_BATCH_BYTES", 1000)
+    monkeypatch.setattr(column_values, "_BATCH_ROWS_MAX", 3)
     check_rows(write(tmp_path / "a.parquet", every_kind(ROWS), row_group_size=20))
 
 

@@ -23,7 +23,7 @@ from format_checks import check_damage, check_orders, check_rows, check_workers
 import headrace as hr
 from headrace import errors
 from headrace.formats import TFRecord
-from headrace.formats._shards.records import masked_crc
+from headrace.formats._tfrecord.records import masked_crc
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "tfrecord.md"
 FIXTURE = Path(__file__).parent / "tensorflow"

@@ -16,7 +16,7 @@ from format_checks import check_damage, check_orders, check_rows, check_workers,
 import headrace as hr
 from headrace import errors
 from headrace.formats import Tokens
-from headrace.formats._files import megatron
+from headrace.formats._tokens import megatron
 
 CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint16": 8}
 

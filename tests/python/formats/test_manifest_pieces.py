@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from headrace import errors
-from headrace.formats._tables import rows
-from headrace.formats._tables.files import Files, Found, path_of
-from headrace.formats._tables.rows import read_pieces
+from headrace.formats._tables import pieces
+from headrace.formats._tables.files import Files, NamedFiles, path_of
+from headrace.formats._tables.pieces import read_pieces
 
 Read = tuple[dict[str, list[Any]], list[int], list[int]]
 
@@ -79,7 +79,7 @@ def test_blocks_give_what_lines_give(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "a.csv"
     kinds = set()
     for _ in range(1500):
-        monkeypatch.setattr(rows, "_BLOCK_BYTES", draw.choice([40, 200, 2**20]))
+        monkeypatch.setattr(pieces, "_BLOCK_BYTES", draw.choice([40, 200, 2**20]))
         path.write_bytes(table(draw))
         found = read(path)
         assert found == read(path, draw.choice([1, 7, 1000]))
@@ -96,16 +96,16 @@ def test_a_plain_table_is_read_in_blocks_alone(
 ) -> None:
     path = tmp_path / "a.csv"
     path.write_text("path,label\n" + "".join(f"{number}.jpg,a\n" for number in range(5000)))
-    monkeypatch.setattr(rows, "_BLOCK_BYTES", 4096)
+    monkeypatch.setattr(pieces, "_BLOCK_BYTES", 4096)
     lines = 0
-    real = rows._Lines.__next__
+    real = pieces._Lines.__next__
 
     def count(self: Any) -> str:
         nonlocal lines
         lines += 1
         return real(self)
 
-    monkeypatch.setattr(rows._Lines, "__next__", count)
+    monkeypatch.setattr(pieces._Lines, "__next__", count)
     assert len(read(path)[1]) == 5000
     assert lines <= 2  # The header, and that nothing follows.
 
@@ -113,8 +113,8 @@ def test_a_plain_table_is_read_in_blocks_alone(
 def test_a_line_that_is_too_long_is_refused_in_blocks_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "_LINE_BYTES_MAX", 100)
-    monkeypatch.setattr(rows, "_BLOCK_BYTES", 50)
+    monkeypatch.setattr(pieces, "_LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(pieces, "_BLOCK_BYTES", 50)
     path = tmp_path / "a.csv"
     path.write_text("path,label\n" + "a,b\n" * 30 + "x" * 400 + ",c\n")
     assert "byte 131: line 32 has more than 100 bytes" in str(read(path))
@@ -153,7 +153,7 @@ def test_names_are_looked_up_as_one_by_one(tmp_path: Path) -> None:
 def test_found_files_are_selected() -> None:
     import numpy as np
 
-    found = Found(["a", "b", "c"], np.array([1, -1, 3]), np.array([4, 0, 6]))
+    found = NamedFiles(["a", "b", "c"], np.array([1, -1, 3]), np.array([4, 0, 6]))
     assert found.are_there.tolist() == [True, False, True]
     assert found.select([0, 2]).paths == ["a", "c"]
     assert found.select([2]).times.tolist() == [6]

@@ -15,7 +15,7 @@ from format_checks import Rows, check_batch, check_orders, check_rows, like, loa
 import headrace as hr
 from headrace import errors
 from headrace.formats import Builder, HuggingFace, Parquet, table
-from headrace.formats._parquet import values
+from headrace.formats._parquet import column_values
 from headrace.pack import PackParameters, write_pack
 
 pa = pytest.importorskip("pyarrow")
@@ -162,8 +162,8 @@ def test_lists_that_are_empty_everywhere(tmp_path: Path, count: int) -> None:
 def test_parquet_decodes_large_lists_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(values, "_BATCH_BYTES", 100)
-    monkeypatch.setattr(values, "_BATCH_ROWS_MAX", 3)
+    monkeypatch.setattr(column_values, "_BATCH_BYTES", 100)
+    monkeypatch.setattr(column_values, "_BATCH_ROWS_MAX", 3)
     check(hr.open(write_parquet(tmp_path / "a.parquet", rows(), row_group_size=17)), rows())
 
 

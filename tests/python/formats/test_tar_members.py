@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace import errors
-from headrace.formats._files.tar import Member, TarReader, open_tar
+from headrace.formats._tars.tar import Member, TarReader, open_tar
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.formats._arrow.inner import InnerLists
-from headrace.formats._arrow.layout import Leaf
-from headrace.formats._arrow.readers import Media, Reader
-from headrace.formats._arrow.saved import Saved, saved_at
-from headrace.formats._arrow.tables import ArrowFile, pyarrow
+from headrace.formats._arrow.arrow_file import ArrowFile, pyarrow
+from headrace.formats._arrow.leaves import Leaf
+from headrace.formats._arrow.nested_lists import NestedListReader
+from headrace.formats._arrow.readers import MediaReader, Reader
+from headrace.formats._base.absent import valid_field
 from headrace.formats._base.format import Sample
+from headrace.formats._huggingface.saved_folders import Saved, saved_at
 from headrace.formats._parquet import parquet as _parquet
-from headrace.formats._parquet.columns import Column
-from headrace.formats._tables.absent import valid_field
+from headrace.formats._parquet.parquet_column import ParquetColumn
 
 Row = dict[str, Any]
 
@@ -71,7 +71,7 @@ def _is_there(leaf: Leaf, row: Any) -> bool:
 def _stand_in(leaf: Leaf) -> Any:
     reader = leaf.reader
     assert isinstance(reader, Reader)
-    if isinstance(reader, InnerLists):
+    if isinstance(reader, NestedListReader):
         return []
     if reader.kind == "array":
         shape = [-1 if e is None else e for e in reader.shape]
@@ -83,13 +83,13 @@ def _value(leaf: Leaf, row: Any) -> Any:
     array = leaf.array(row)
     reader = leaf.reader
     assert isinstance(reader, Reader)
-    if isinstance(reader, Media):
+    if isinstance(reader, MediaReader):
         (found,) = array.to_pylist()
         if found["bytes"] is not None:
             return found["bytes"]
         with open(found["path"], "rb") as file:
             return file.read()
-    if isinstance(reader, InnerLists):
+    if isinstance(reader, NestedListReader):
         return _inner(reader, array.to_pylist()[0])
     if reader.kind != "array":
         return array.to_pylist()[0]
@@ -100,7 +100,7 @@ def _value(leaf: Leaf, row: Any) -> Any:
     return np.array(found, reader.dtype).reshape([-1 if e is None else e for e in reader.shape])
 
 
-def _inner(reader: InnerLists, lists: list[Any]) -> list[Any]:
+def _inner(reader: NestedListReader, lists: list[Any]) -> list[Any]:
     if reader.part is not None:
         return [each["bytes"] for each in lists]
     if reader.stored is None:
@@ -111,7 +111,7 @@ def _inner(reader: InnerLists, lists: list[Any]) -> list[Any]:
 
 def parquet(form: Any, path: str) -> Iterator[Sample]:
     """By pyarrow, a row group at a time."""
-    first: list[Column] | None = None
+    first: list[ParquetColumn] | None = None
     files = _parquet.files_of(path)
     wanted = form._in_files(path, files)
     with _parquet.opened(files[0], "reading") as file:
@@ -132,7 +132,7 @@ def parquet(form: Any, path: str) -> Iterator[Sample]:
                     yield _sample(row, first) | constants
 
 
-def _sample(row: dict[str, Any], columns: Sequence[Column]) -> Sample:
+def _sample(row: dict[str, Any], columns: Sequence[ParquetColumn]) -> Sample:
     sample = {}
     for column in columns:
         given = row[column.name]
@@ -151,7 +151,7 @@ def _sample(row: dict[str, Any], columns: Sequence[Column]) -> Sample:
     return sample
 
 
-def _own_value(row: dict[str, Any], column: Column) -> Any:
+def _own_value(row: dict[str, Any], column: ParquetColumn) -> Any:
     value = row[column.name]
     if column.is_nested:
         if column.kind != "array":

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from headrace.formats._base.format import Sample
-from headrace.formats._shards import litdata as _litdata
-from headrace.formats._shards import mds as _mds
-from headrace.formats._shards import rows as _rows
-from headrace.formats._shards import tfrecord as _tfrecord
-from headrace.formats._shards.features import kind_of
+from headrace.formats._litdata import arrow_rows as _arrow_rows
+from headrace.formats._litdata import litdata as _litdata
+from headrace.formats._mds import mds as _mds
 from headrace.formats._shards.frames import frames
 from headrace.formats._shards.source import open_shard
+from headrace.formats._tfrecord import tfrecord as _tfrecord
+from headrace.formats._tfrecord.feature_columns import kind_of
 
 
 def tfrecord(row: Any, path: str) -> Iterator[Sample]:
@@ -115,8 +115,8 @@ def _item(row: Any, data: bytes, found: Any) -> Sample:
 
 def _chunk_rows(shard: Any) -> Iterator[dict[str, Any]]:
     """The rows of a chunk, as Arrow gives them."""
-    with _rows._opened(shard) as (_, reader):
-        for batch in _rows._batches(shard, reader):
+    with _arrow_rows._opened(shard) as (_, reader):
+        for batch in _arrow_rows._batches(shard, reader):
             yield from batch.to_pylist()
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from headrace.formats._base.absent import NOT_GIVEN, valid_field
 from headrace.formats._base.format import Sample
-from headrace.formats._tables.absent import NOT_GIVEN, valid_field
 from headrace.formats._tables.cells import Cells
-from headrace.formats._tables.held import Holds
-from headrace.formats._tables.plan import Options, Plan
+from headrace.formats._tables.column_field import ColumnField
+from headrace.formats._tables.scan import Options, Plan
 
 Row = dict[str, Any]
 
@@ -94,7 +94,7 @@ def _inside(row: Row, column: str) -> Any:
     return None
 
 
-def _value(value: Any, holds: Holds, classes: tuple[str, ...] | None) -> Any:
+def _value(value: Any, holds: ColumnField, classes: tuple[str, ...] | None) -> Any:
     if holds.what == "classes":
         assert classes is not None
         return np.int64(classes.index(value) if isinstance(value, str) else value)

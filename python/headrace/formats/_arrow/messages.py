@@ -53,8 +53,8 @@ def stream_messages(data: Any, path: str, ahead: Ahead) -> Iterator[Message]:
     at, is_schema = 0, True
     while True:
         ahead(at, _HEADER_BYTES)
-        found = _message(data, at, len(data), path)
-        if found is None:
+        message = _message(data, at, len(data), path)
+        if message is None:
             end = at + (8 if _u32(data, at, len(data), path) == _CONTINUATION else 4)
             if end != len(data):
                 raise _damaged(
@@ -65,8 +65,8 @@ def stream_messages(data: Any, path: str, ahead: Ahead) -> Iterator[Message]:
                 )
             return
         if not is_schema:
-            yield found
-        at, is_schema = found.end, False
+            yield message
+        at, is_schema = message.end, False
 
 
 def file_messages(data: Any, path: str, ahead: Ahead) -> list[Message]:
@@ -94,10 +94,10 @@ def file_messages(data: Any, path: str, ahead: Ahead) -> list[Message]:
             if not 8 <= offset < start:
                 raise _damaged(path, block, f"a message is at byte {offset}, the file has {size}")
             ahead(offset, _HEADER_BYTES)
-            found = _message(data, offset, start, path)
-            if found is None or found.is_records != (field == 3):
+            message = _message(data, offset, start, path)
+            if message is None or message.is_records != (field == 3):
                 raise _damaged(path, offset, "not the message that the footer lists")
-            messages.append(found)
+            messages.append(message)
     return messages
 
 

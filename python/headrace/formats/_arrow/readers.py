@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import HeadraceError
-from headrace.formats._arrow.chunk import Chunk
-from headrace.formats._arrow.media import with_files
-from headrace.formats._arrow.parts import Extents, Part, Ragged, Rows, Values
+from headrace.formats._arrow.media_files import with_files
+from headrace.formats._arrow.record_batch import Chunk
+from headrace.formats._arrow.row_data import Extents, Ragged, RowData, RowNumbers, Values
 from headrace.formats._base.field import Kind
 
 _VIEW_BYTES = 16
@@ -30,45 +30,45 @@ class Reader(ABC):
     inline: bool = False
 
     @abstractmethod
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         """The rows of an array; `picks`: only these, in this order."""
 
 
-def _picked(part: Part, picks: Rows | None) -> Part:
+def _picked(part: RowData, picks: RowNumbers | None) -> RowData:
     return part if picks is None else part.take(picks)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numbers(Reader):
+class NumberReader(Reader):
     """Numbers, which the index holds."""
 
     stored: str
     inline: bool = True
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         if self.stored == "bool":
             return _picked(
                 Values(chunk.bits(name, array.buffers()[1], array.offset, len(array))), picks
             )
-        found = chunk.items(name, array.buffers()[1], self.stored, array.offset, len(array))
-        if self.stored == "uint64" and found.size and int(found.max()) > np.iinfo(np.int64).max:
-            row = chunk.first_row + int(found.argmax())
+        values = chunk.items(name, array.buffers()[1], self.stored, array.offset, len(array))
+        if self.stored == "uint64" and values.size and int(values.max()) > np.iinfo(np.int64).max:
+            row = chunk.first_row + int(values.argmax())
             raise chunk.refused(
                 name,
-                f"row {row:,} is {int(found.max())}, which int64 does not hold",
+                f"row {row:,} is {int(values.max())}, which int64 does not hold",
                 "cast the column to float64, or leave it out with columns=(...)",
             )
-        return _picked(Values(found.astype(self.dtype, copy=False)), picks)
+        return _picked(Values(values.astype(self.dtype, copy=False)), picks)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Binary(Reader):
+class BinaryReader(Reader):
     """Text or bytes with offsets of this type."""
 
     offsets: str
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         return _picked(self.extents(name, array, chunk), picks)
 
@@ -80,14 +80,14 @@ class Binary(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Views(Reader):
+class ViewReader(Reader):
     """Text or bytes as views: short values lie in the view itself."""
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         _, views, *data = array.buffers()
-        found = chunk.items(name, views, "<i4", 4 * array.offset, 4 * len(array)).reshape(-1, 4)
-        sizes = found[:, 0].astype(np.int64)
+        words = chunk.items(name, views, "<i4", 4 * array.offset, 4 * len(array)).reshape(-1, 4)
+        sizes = words[:, 0].astype(np.int64)
         if (sizes < 0).any():
             raise chunk.damaged(name, "a value has a negative length")
         own = _VIEW_BYTES * (array.offset + np.arange(len(array), dtype=np.int64)) + 4
@@ -95,8 +95,8 @@ class Views(Reader):
         parts = [chunk.extents(name, views, own[is_short], sizes[is_short])]
         rows = [np.flatnonzero(is_short)]
         for number, buffer in enumerate(data):
-            inside = np.flatnonzero(~is_short & (found[:, 2] == number))
-            starts = found[inside, 3].astype(np.int64)
+            inside = np.flatnonzero(~is_short & (words[:, 2] == number))
+            starts = words[inside, 3].astype(np.int64)
             parts.append(chunk.extents(name, buffer, starts, sizes[inside]))
             rows.append(inside)
         order = np.concatenate(rows)
@@ -106,12 +106,12 @@ class Views(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedBinary(Reader):
+class FixedBinaryReader(Reader):
     """Bytes of one length."""
 
     width: int
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         chunk.check_room(name, 8 * self.width * len(array), array.buffers()[1])
         starts = self.width * (array.offset + np.arange(len(array), dtype=np.int64))
@@ -120,7 +120,7 @@ class FixedBinary(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lists(Reader):
+class ListReader(Reader):
     """Lists of numbers: of one length (`widths` alone), or of any (`offsets`, then `widths`)."""
 
     stored: str
@@ -128,17 +128,17 @@ class Lists(Reader):
     widths: tuple[int, ...] = ()
     """The lengths of fixed lists, from the outside."""
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
         count, widths = len(array), self.widths
         if self.offsets is not None:
             ends = chunk.offsets(name, array, self.offsets)
             values = array.values
         else:
-            data, each = array.values, 1 if self.stored == "bool" else 8
+            data, value_bits = array.values, 1 if self.stored == "bool" else 8
             for _ in widths[1:]:
                 data = data.values
-            chunk.check_room(name, each * math.prod(widths) * count, data.buffers()[1])
+            chunk.check_room(name, value_bits * math.prod(widths) * count, data.buffers()[1])
             ends = widths[0] * (array.offset + np.arange(count + 1, dtype=np.int64))
             values, widths = array.values, widths[1:]
         values, ends = innermost(name, values, widths, ends, chunk)
@@ -151,18 +151,18 @@ class Lists(Reader):
             chunk.extents(name, data, ends[:-1] * size, np.diff(ends) * size, near), picks
         )
 
-    def _bits(self, name: str, data: Any, ends: Rows, chunk: Chunk) -> Part:
+    def _bits(self, name: str, data: Any, ends: RowNumbers, chunk: Chunk) -> RowData:
         first, count = int(ends[0]), int(ends[-1] - ends[0])
         bits = chunk.bits(name, data, first, count)
         if self.offsets is None:
-            return Values(bits.reshape(len(ends) - 1, *(each or 0 for each in self.shape)))
-        inner = tuple(each or 0 for each in self.shape[1:])
+            return Values(bits.reshape(len(ends) - 1, *(size or 0 for size in self.shape)))
+        inner = tuple(size or 0 for size in self.shape[1:])
         return Ragged(bits.reshape(-1, *inner), np.diff(ends) // math.prod(inner))
 
 
 def innermost(
-    name: str, values: Any, widths: tuple[int, ...], ends: Rows, chunk: Chunk
-) -> tuple[Any, Rows]:
+    name: str, values: Any, widths: tuple[int, ...], ends: RowNumbers, chunk: Chunk
+) -> tuple[Any, RowNumbers]:
     """The array of numbers, and the ends of the rows in its buffer.
 
     Row i has entries [ends[i], ends[i + 1]) of `values`.
@@ -177,7 +177,7 @@ def innermost(
     return values, ends
 
 
-def entries(name: str, values: Any, ends: Rows, rows: Rows, chunk: Chunk) -> Any:
+def entries(name: str, values: Any, ends: RowNumbers, rows: RowNumbers, chunk: Chunk) -> Any:
     """The entries of a list's array that rows have: none is null. `rows`: as `ends`, for errors."""
     first, last = int(ends[0]), int(ends[-1])
     if last > len(values):
@@ -188,14 +188,14 @@ def entries(name: str, values: Any, ends: Rows, rows: Rows, chunk: Chunk) -> Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nested(Reader):
+class TensorReader(Reader):
     """Arrays that are stored as lists of lists, which all must have these lengths."""
 
     stored: str
     lists: tuple[int | None, ...]
     """From the outside; None: any."""
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         count, near = len(array), array.buffers()[1]
         chunk.check_room(name, 32 * count, near)
         bounds = np.arange(count + 1, dtype=np.int64)  # of the rows, in entries of this level
@@ -211,10 +211,10 @@ class Nested(Reader):
             if expected is not None and (wrong := np.flatnonzero(np.diff(ends) != expected)).size:
                 at = int(wrong[0])
                 row = int(np.searchsorted(bounds - first, at, "right")) - 1
-                found = int(np.diff(ends)[at])
+                length = int(np.diff(ends)[at])
                 raise chunk.refused(
                     name,
-                    f"row {chunk.first_row + row:,} has {found} entries in dimension {level}, its "
+                    f"row {chunk.first_row + row:,} has {length} entries in dimension {level}, its "
                     f"type says {expected}",
                     "leave the column out with columns=(...)",
                 )
@@ -227,42 +227,44 @@ class Nested(Reader):
         data = array.buffers()[1]
         if self.stored == "bool":
             bits = chunk.bits(name, data, int(bounds[0]), int(bounds[-1] - bounds[0]))
-            return _picked(Values(bits.reshape(count, *(each or 0 for each in self.shape))), picks)
+            return _picked(Values(bits.reshape(count, *(size or 0 for size in self.shape))), picks)
         size = np.dtype(self.stored).itemsize
         part = chunk.extents(name, data, bounds[:-1] * size, np.diff(bounds) * size, near)
         return _picked(part, picks)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Media(Reader):
+class MediaReader(Reader):
     """A struct of bytes and path: an image, a sound. Without bytes the path is a file's."""
 
-    content: Binary
-    paths: Binary
+    content: BinaryReader
+    paths: BinaryReader
     places: tuple[int, int]  # of bytes and path in the struct
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         chunk.refuse_nulls(name, array)
-        content, paths = (array.field(each) for each in self.places)
+        content, paths = (array.field(place) for place in self.places)
         if not len(array) == len(content) == len(paths):
             raise chunk.damaged(
                 name, f"{len(array)} rows, and {len(content)} bytes, {len(paths)} paths"
             )
-        found = self.content.extents(name, content, chunk)
+        extents = self.content.extents(name, content, chunk)
         missing = chunk.missing(name, content)
         if picks is not None:
-            found = found.take(picks)
+            extents = extents.take(picks)
             missing = np.flatnonzero(np.isin(picks, missing))
         if missing.size == 0:
-            return found
+            return extents
         rows = missing if picks is None else picks[missing]
-        return with_files(name, found, missing, rows, self._texts(name, paths, rows, chunk), chunk)
+        return with_files(
+            name, extents, missing, rows, self._texts(name, paths, rows, chunk), chunk
+        )
 
     def content_of(self, array: Any) -> Any:
         """The bytes, of which some are null if they are files."""
         return array.field(self.places[0])
 
-    def _texts(self, name: str, array: Any, rows: Rows, chunk: Chunk) -> list[str | None]:
+    def _texts(self, name: str, array: Any, rows: RowNumbers, chunk: Chunk) -> list[str | None]:
         ends = chunk.offsets(name, array, self.paths.offsets)
         none = set(chunk.missing(name, array).tolist())
         data = array.buffers()[2]
@@ -275,13 +277,13 @@ class Media(Reader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dictionary(Reader):
+class DictionaryReader(Reader):
     """Text by number in a dictionary, which is decoded into the index."""
 
     kind: Kind = "text"
     inline: bool = True
 
-    def read(self, name: str, array: Any, chunk: Chunk, picks: Rows | None) -> Part:
+    def read(self, name: str, array: Any, chunk: Chunk, picks: RowNumbers | None) -> RowData:
         try:
             array.validate(full=True)
             chunk.refuse_nulls(name, array)
@@ -297,10 +299,10 @@ class Dictionary(Reader):
             raise  # Some are ValueErrors, too.
         except (ValueError, IndexError) as error:
             raise chunk.damaged(name, str(error).partition("\n")[0]) from error
-        encoded = [each.encode() for each in texts]
+        encoded = [text.encode() for text in texts]
         whole = Ragged(
             np.frombuffer(b"".join(encoded), np.uint8),
-            np.array([len(each) for each in encoded], np.int64),
+            np.array([len(text) for text in encoded], np.int64),
         )
         codes = codes.astype(np.int64)
         return whole.take(codes if picks is None else codes[picks])

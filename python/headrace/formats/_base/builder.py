@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
@@ -35,7 +36,7 @@ from headrace.formats._files.paths import are_below
 from headrace.formats._files.roots import DECODED, ROW_GROUPS
 from headrace.formats._indexing.elsewhere import Elsewhere, PartsElsewhere, PartWork
 from headrace.formats._indexing.in_order import JOBS, JOBS_MAX
-from headrace.formats._indexing.parts import Part, Parts
+from headrace.formats._indexing.parts_here import PartsHere, RecordingPart
 from headrace.formats._indexing.recorded import (
     DEPENDS_ON,
     U64,
@@ -125,7 +126,7 @@ class Builder:
         self._sink: Sink = self._core
         self._fields: dict[str, Field] = {}
         self._progress = progress
-        self._told = 0
+        self._samples = 0
         self._depends_on: list[State] = []
         self._ended = False
 
@@ -173,12 +174,12 @@ class Builder:
             raise InvalidArgumentError(
                 f"field {name!r}: a list of lists can be neither compressed nor widened"
             )
-        found = new_field(name, kind, dtype, shape, (coding, shuffled, header_bytes))
-        sized = decoded_sizes or found.has_decoded_sizes
-        found = replace(found, is_inline=inline, has_decoded_sizes=sized)
+        made = new_field(name, kind, dtype, shape, (coding, shuffled, header_bytes))
+        sized = decoded_sizes or made.has_decoded_sizes
+        made = replace(made, is_inline=inline, has_decoded_sizes=sized)
         if is_nested:
-            self._fields[found.lengths_field] = lengths_of(found).added(self._core)
-        self._fields[name] = found.added(self._core, batch_dtype)
+            self._fields[made.lengths_field] = lengths_of(made).added(self._core)
+        self._fields[name] = made.added(self._core, batch_dtype)
 
     def add_file(
         self,
@@ -294,17 +295,17 @@ class Builder:
         fields, unless all samples are arrays of one shape. `inner`: of lists of lists, the length
         of each inner list, in entries (of texts and bytes, in bytes), and how many each sample has.
         """
-        found = self._field(field)
-        found.check_decoded(decoded is not None)
-        self._add_inner(found, inner)
-        columns = [unsigned(each) for each in (files, offsets, sizes)]
+        target = self._field(field)
+        target.check_decoded(decoded is not None)
+        self._add_inner(target, inner)
+        columns = [unsigned(numbers) for numbers in (files, offsets, sizes)]
         if decoded is not None:
             columns.append(unsigned(decoded))
-        count = next((each.size for each in columns if each.ndim), 1)
-        objects, starts, lengths, *more = (stretched(each, count) for each in columns)
-        self._sink.add_extents(found.position, (objects, starts, lengths))
-        for each in more:
-            self._sink.add_decoded_sizes(found.position, each)
+        count = next((column.size for column in columns if column.ndim), 1)
+        objects, starts, lengths, *more = (stretched(column, count) for column in columns)
+        self._sink.add_extents(target.position, (objects, starts, lengths))
+        for decoded_bytes in more:
+            self._sink.add_decoded_sizes(target.position, decoded_bytes)
 
     def add_blocks(
         self, sample_counts: Sequence[int], files: Numbers, offsets: Numbers, sizes: Numbers
@@ -314,8 +315,8 @@ class Builder:
         A block has the bytes of all fields of its samples. All samples are in blocks, or none.
         """
         counts = unsigned(np.asarray(sample_counts, np.int64))
-        columns = [unsigned(each) for each in (files, offsets, sizes)]
-        objects, starts, lengths = (stretched(each, counts.size) for each in columns)
+        columns = [unsigned(numbers) for numbers in (files, offsets, sizes)]
+        objects, starts, lengths = (stretched(column, counts.size) for column in columns)
         self._sink.add_blocks(np.ascontiguousarray(counts), (objects, starts, lengths))
 
     def add_values(self, field: str, values: npt.ArrayLike) -> None:
@@ -324,14 +325,14 @@ class Builder:
         Of a field whose samples differ in length: a sequence of `str` or bytes, or of arrays; of
         lists of these, if samples are lists.
         """
-        found = self._inline(field)
-        if found.nested:
-            data, lengths, inner = found.flat(values)
+        target = self._inline(field)
+        if target.nested:
+            data, lengths, inner = target.flat(values)
             self.add_ragged(field, data, lengths, inner=inner)
-        elif found.is_variable:
-            self.add_ragged(field, *found.each(values))
+        elif target.is_variable:
+            self.add_ragged(field, *target.joined(values))
         else:
-            self._sink.add_inline_values(found.position, found.array(values, "samples"))
+            self._sink.add_inline_values(target.position, target.array(values, "samples"))
 
     def add_ragged(
         self,
@@ -347,9 +348,9 @@ class Builder:
         [sum of lengths, *shape]. `lengths`: of each, in bytes, or in entries of `values`. `inner`:
         as of `add_extents`.
         """
-        found = self._inline(field)
-        self._add_inner(found, inner)
-        self._sink.add_ragged(found.position, *found.ragged(values, lengths))
+        target = self._inline(field)
+        self._add_inner(target, inner)
+        self._sink.add_ragged(target.position, *target.ragged(values, lengths))
 
     def _add_inner(self, field: Field, inner: Inner | None) -> None:
         if (inner is None) == bool(field.nested):
@@ -359,9 +360,9 @@ class Builder:
             self._sink.add_ragged(self._fields[field.lengths_field].position, values, sizes)
 
     def _inline(self, field: str) -> Field:
-        found = self._field(field)
-        found.check_inline()
-        return found
+        target = self._field(field)
+        target.check_inline()
+        return target
 
     def add_parts(
         self,
@@ -381,10 +382,10 @@ class Builder:
         Returns the sum of what each part told last.
         """
         if len(paths) == 1:
-            self._told = 0
+            self._samples = 0
             if isinstance(note := describe(paths[0], self), str):
                 noted(note)
-            return self._told
+            return self._samples
         blocks: list[tuple[U64, Triple]] = []
         # Where blocks are decoded all samples are in one, so that the index can take each at once.
         at_once = self._decodes or self._row_groups
@@ -394,15 +395,14 @@ class Builder:
         folder = os.path.dirname(self._path)
         work = PartWork(_Part, self._root, self._decodes, self._row_groups, self._fields, describe)
         kept = self._begin_keeping()
-        parts: Parts[_Part] | PartsElsewhere
+        parts: PartsHere[_Part] | PartsElsewhere
         if self._elsewhere is None:
-            parts = Parts(
-                lambda stopped: _Part(work, folder, stopped), describe, kept, self._jobs, self.tell
-            )
+            begin = partial(_Part, work, folder)
+            parts = PartsHere(begin, describe, kept, self._jobs, self.tell)
         else:
             parts = PartsElsewhere(self._elsewhere, work, folder, kept, self.tell)
-        with closing(parts.read(paths)) as found:
-            for part in found:
+        with closing(parts.read(paths)) as recordings:
+            for part in recordings:
                 replay(part.calls, self._core, add_blocks, noted)
                 self._depends_on += part.depends_on
         samples = max(map(self._core.sample_count, range(len(self._fields))), default=0)
@@ -410,7 +410,7 @@ class Builder:
         if in_blocks == samples:
             for counts, extents in blocks:
                 self._core.add_blocks(counts, extents)
-        return parts.told
+        return parts.progress
 
     def set_classes(self, names: Iterable[str]) -> None:
         """Names the classes, by label."""
@@ -425,11 +425,11 @@ class Builder:
         """The number of files added."""
         return self._sink.object_count
 
-    def tell(self, found: int) -> None:
+    def tell(self, samples: int) -> None:
         """Reports progress: the number of samples or files found. May raise, to stop."""
-        self._told = found
+        self._samples = samples
         if self._progress is not None:
-            self._progress(found)
+            self._progress(samples)
 
     def __enter__(self) -> Self:
         return self
@@ -472,8 +472,8 @@ class Builder:
         """Where parts are kept for the next run, if this one is stopped: those of one call."""
         if self._continues is None or self._unfinished is not None:
             return None
-        fields = [repr(each) for each in self._fields.values()]
-        beside = [each for each in self._depends_on if each[1] >= 0]  # files, no folders
+        fields = [repr(field) for field in self._fields.values()]
+        beside = [state for state in self._depends_on if state[1] >= 0]  # files, no folders
         about = {"what": self._continues, "root": self._root, "fields": fields}
         self._unfinished = Unfinished(self._path, about | {"beside": beside})
         return self._unfinished
@@ -489,11 +489,11 @@ class Builder:
         return self._fields[field]
 
 
-class _Part(Part, Builder):
+class _Part(RecordingPart, Builder):
     """Takes the files and the samples of one path of `Builder.add_parts`."""
 
     def __init__(self, work: PartWork, folder: str, stopped: threading.Event) -> None:
-        Part.__init__(self, folder, stopped)
+        RecordingPart.__init__(self, folder, stopped)
         self._root, self._decodes, self._row_groups = work.root, work.decodes, work.row_groups
         self._fields = dict(work.fields)
         self._sink = self._recorder

@@ -51,8 +51,8 @@ def kept_index(fingerprint: str) -> _core.Index | None:
     """The index of that fingerprint, if the cache has it, of any dataset. For an error."""
     try:
         with os.scandir(_cache_folder()) as entries:
-            paths = [each.path for each in entries if each.name.endswith(INDEX_SUFFIX)]
-        return next((_core.Index.open(each) for each in paths if _is_of(each, fingerprint)), None)
+            paths = [entry.path for entry in entries if entry.name.endswith(INDEX_SUFFIX)]
+        return next((_core.Index.open(path) for path in paths if _is_of(path, fingerprint)), None)
     except (OSError, HeadraceError):
         return None
 

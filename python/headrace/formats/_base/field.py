@@ -46,19 +46,19 @@ class Field:
 
     def inner_lengths(self, lengths: Any, counts: Any) -> tuple[npt.NDArray[Any], U64]:
         """The lengths of inner lists as their field holds them, and their bytes of each sample."""
-        found = np.asarray(lengths)
-        if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        numbers = np.asarray(lengths)
+        if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
             raise InvalidArgumentError(
                 f"field {self.name!r}: inner lengths: got {shown(lengths)}, must be one number for "
                 "each inner list"
             )
-        if found.size and not 0 <= int(found.min()) <= int(found.max()) <= LENGTH_MAX:
+        if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) <= LENGTH_MAX:
             raise InvalidArgumentError(
-                f"field {self.name!r}: inner lengths: got {int(found.min())} to "
-                f"{int(found.max())}, must be in [0, {LENGTH_MAX}]"
+                f"field {self.name!r}: inner lengths: got {int(numbers.min())} to "
+                f"{int(numbers.max())}, must be in [0, {LENGTH_MAX}]"
             )
-        stored = found.astype(LENGTHS_DTYPE)
-        return stored, self._lengths(counts, found.size) * np.uint64(stored.itemsize)
+        stored = numbers.astype(LENGTHS_DTYPE)
+        return stored, self._lengths(counts, numbers.size) * np.uint64(stored.itemsize)
 
     def refuse_inner(self, inner: Inner | None) -> NoReturn:
         """Raises as the lengths of inner lists are missing, or were given and are not needed."""
@@ -71,8 +71,8 @@ class Field:
 
     def flat(self, values: Any) -> tuple[npt.NDArray[Any], Sequence[int], Inner]:
         """Samples that are lists of values: as `Builder.add_ragged` takes them."""
-        samples = [list(each) for each in values]
-        data, lengths = self.each([each for sample in samples for each in sample])
+        samples = [list(value) for value in values]
+        data, lengths = self.joined([value for sample in samples for value in sample])
         counts = [len(sample) for sample in samples]
         ends = list(accumulate(counts, initial=0))
         return data, [sum(lengths[i:j]) for i, j in pairwise(ends)], (lengths, counts)
@@ -128,7 +128,7 @@ class Field:
             self._check_text(data, counts)
         return data, counts * np.uint64(self.dtype.itemsize * math.prod(self.shape))
 
-    def each(self, values: Any) -> tuple[npt.NDArray[Any], Sequence[int]]:
+    def joined(self, values: Any) -> tuple[npt.NDArray[Any], Sequence[int]]:
         """Values that come one by one: end to end, and their lengths, as `ragged` takes them."""
         if isinstance(values, (str, bytes, bytearray, memoryview)):
             raise InvalidArgumentError(
@@ -136,12 +136,12 @@ class Field:
                 "sample"
             )
         if self.kind == "array":
-            parts = [self._entries(each) for each in values]
+            parts = [self._entries(value) for value in values]
             none = np.empty((0, *self.shape), self.dtype)
-            return np.concatenate([none, *parts]), [len(each) for each in parts]
-        encoded = [self._encoded(each) for each in values]
+            return np.concatenate([none, *parts]), [len(part) for part in parts]
+        encoded = [self._encoded(value) for value in values]
         data = np.frombuffer(b"".join(encoded), np.uint8)
-        return data, [len(each) for each in encoded]
+        return data, [len(part) for part in encoded]
 
     def _numbers(self, values: Any) -> npt.NDArray[Any]:
         try:
@@ -298,30 +298,30 @@ def lengths_of(nested: Field) -> Field:
 def dimensions(field: str, shape: Sequence[int | None]) -> list[int]:
     """The shape of an entry, of which no dimension is open."""
     inner = []
-    for each in shape:
-        if each is None:
+    for size in shape:
+        if size is None:
             raise InvalidArgumentError(
                 f"field {field!r}: got shape {list(shape)}: only the first dimension may be "
                 "None, or the first two"
             )
-        inner.append(int(each))
+        inner.append(int(size))
     return inner
 
 
 def dtype_name(field: str, dtype: npt.DTypeLike) -> str:
     """The name of a dtype that batches can hold."""
     try:
-        found = np.dtype(dtype)
+        numpy_dtype = np.dtype(dtype)
     except TypeError:
         raise InvalidArgumentError(
             f"field {field!r}: got dtype {shown(dtype)}, must be one of NumPy's"
         ) from None
-    if not found.isnative:
+    if not numpy_dtype.isnative:
         raise InvalidArgumentError(
-            f"field {field!r}: got dtype {found.str}, must be little-endian: write the data in "
-            "that order"
+            f"field {field!r}: got dtype {numpy_dtype.str}, must be little-endian: write the data "
+            "in that order"
         )
-    return found.name
+    return numpy_dtype.name
 
 
 def part_name(path: str, part: tuple[int, int], size: int) -> str:

@@ -144,32 +144,32 @@ class FindingCounts:
     decode, with the first few names."""
 
     def __init__(self) -> None:
-        self.found: dict[str, tuple[int, list[str]]] = {}
+        self.by_kind: dict[str, tuple[int, list[str]]] = {}
 
     def add(self, kind: str, name: str) -> None:
-        count, names = self.found.get(kind, (0, []))
-        self.found[kind] = (count + 1, [*names, name][:_EXAMPLES])
+        count, names = self.by_kind.get(kind, (0, []))
+        self.by_kind[kind] = (count + 1, [*names, name][:_EXAMPLES])
 
     def add_json(self, text: str) -> None:
         """Adds what another one found, by its `json`."""
         for kind, more, others in json.loads(text):
-            count, names = self.found.get(kind, (0, []))
-            self.found[kind] = (count + more, [*names, *others][:_EXAMPLES])
+            count, names = self.by_kind.get(kind, (0, []))
+            self.by_kind[kind] = (count + more, [*names, *others][:_EXAMPLES])
 
     def json(self) -> str:
         """For the attribute "report", which `Dataset.report` shows."""
-        return json.dumps([[kind, *found] for kind, found in sorted(self.found.items())])
+        return json.dumps([[kind, *counted] for kind, counted in sorted(self.by_kind.items())])
 
     def as_findings(self) -> list[Finding]:
         """As `Dataset.report` shows them."""
         return [
             Finding(kind, count, tuple(names))
-            for kind, (count, names) in sorted(self.found.items())
+            for kind, (count, names) in sorted(self.by_kind.items())
         ]
 
     def report(self, builder: Builder) -> None:
         """Sets that attribute, if there are any."""
-        if self.found:
+        if self.by_kind:
             builder.set_attribute("report", self.json())
 
 
@@ -200,23 +200,25 @@ def skip_patterns(skip: str | Iterable[str]) -> tuple[str, ...]:
     wanted: object = skip
     if isinstance(wanted, bytes) or not isinstance(wanted, Iterable):
         raise _not_patterns(wanted)
-    given: Sequence[object] = [wanted] if isinstance(wanted, str) else list(wanted)
-    for each in given:
-        if not isinstance(each, str):
-            raise _not_patterns(each)
-    return tuple(sorted({str(each) for each in given}))
+    patterns: Sequence[object] = [wanted] if isinstance(wanted, str) else list(wanted)
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise _not_patterns(pattern)
+    return tuple(sorted({str(pattern) for pattern in patterns}))
 
 
-def _not_patterns(given: object) -> InvalidArgumentError:
+def _not_patterns(patterns: object) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"skip: got {shown(given)}, must be patterns: skip=['*.bmp', '/src']"
+        f"skip: got {shown(patterns)}, must be patterns: skip=['*.bmp', '/src']"
     )
 
 
 def unmatched_skip(index: _core.Index) -> str | None:
     """A sentence about the patterns of `skip=` that match nothing; None if each matches."""
     try:
-        patterns = [str(each) for each in json.loads(index.attributes.get("skip_unmatched", "[]"))]
+        patterns = [
+            str(pattern) for pattern in json.loads(index.attributes.get("skip_unmatched", "[]"))
+        ]
     except (ValueError, TypeError):
         return None  # As for `skip`.
     if not patterns:
@@ -263,17 +265,17 @@ def callers_level() -> int:
 
 
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
-_told: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 
 
 def warn_of(findings: Iterable[Finding], index: _core.Index, path: str, doing: str) -> None:
     """Warns, once for each dataset and process, of files that will fail, if there are any."""
     wrong = list(findings)
     key = (path, index.fingerprint)
-    if not wrong or key in _told:
+    if not wrong or key in _warned:
         return
-    _told.add(key)
-    way_out = _WAY_OUT_OF_SOUNDS if all(each.kind in _SOUNDS for each in wrong) else WAY_OUT
+    _warned.add(key)
+    way_out = _WAY_OUT_OF_SOUNDS if all(finding.kind in _SOUNDS for finding in wrong) else WAY_OUT
     warnings.warn(
         f"headrace: {doing} {path}: files that cannot be decoded: {'; '.join(map(str, wrong))}. "
         f"Each is a sample, which fails when it is read: {way_out}",

@@ -94,8 +94,10 @@ def later_option(default: Any, *, hash: bool | None = None) -> Any:
 def written(row: Format, **changes: Any) -> str:
     """A format with other options, as Python: "hr.formats.Manifest(fill={'age': 0})"."""
     made: Any = dataclasses.replace(row, **changes)  # type: ignore[type-var]
-    given = {each.name: (getattr(made, each.name), each.default) for each in _options_of(made)}
-    options = [f"{name}={value!r}" for name, (value, usual) in given.items() if value != usual]
+    values = {
+        option.name: (getattr(made, option.name), option.default) for option in _options_of(made)
+    }
+    options = [f"{name}={value!r}" for name, (value, usual) in values.items() if value != usual]
     return f"hr.formats.{type(row).__name__}({', '.join(options)})"
 
 
@@ -119,11 +121,11 @@ class _NamedOptions(ABCMeta):
         own = vars(cls).get("__init__")
         if dataclasses.is_dataclass(cls) and own is not None and not hasattr(own, "__wrapped__"):
             type.__setattr__(cls, "__init__", named_arguments(own))
-        has_options = any("__init__" in vars(each) for each in cls.__mro__[:-1])
+        has_options = any("__init__" in vars(base) for base in cls.__mro__[:-1])
         if not has_options and (args or kwargs):
-            given = ", ".join([*map(shown, args), *kwargs])
+            arguments = ", ".join([*map(shown, args), *kwargs])
             raise InvalidArgumentError(
-                f"{cls.__name__}: got {given}: this format has no options; leave them out"
+                f"{cls.__name__}: got {arguments}: this format has no options; leave them out"
             )
         return super().__call__(*args, **kwargs)
 
@@ -186,7 +188,7 @@ class Format(metaclass=_NamedOptions):
             "fill(path, builder)"
         )
 
-    def of_object(self, given: object) -> Given | None:
+    def of_object(self, source: object) -> Given | None:
         """How to index an object that is given instead of a path; None: not one of this format.
 
         It must not import the object's package. Raises an error of headrace for one of its kind
@@ -216,9 +218,9 @@ class Format(metaclass=_NamedOptions):
 
     def command_words(self, path: str) -> str:
         """What names the dataset at `path` in a command: the format, too, if it has options."""
-        usual = {each.name: each.default for each in _options_of(self)}
-        given = {key: value for key, value in self.options().items() if value != usual.get(key)}
-        words = [path, *(["--format", self.name, *option_words(given)] if given else [])]
+        usual = {option.name: option.default for option in _options_of(self)}
+        changed = {key: value for key, value in self.options().items() if value != usual.get(key)}
+        words = [path, *(["--format", self.name, *option_words(changed)] if changed else [])]
         return shlex.join(words)
 
     def own_samples(self, path: str) -> Iterator[Sample]:
@@ -232,16 +234,16 @@ class Format(metaclass=_NamedOptions):
 
         Without those of `later_option()` that have their default.
         """
-        given = {each: getattr(self, each.name) for each in _options_of(self)}
+        values = {option: getattr(self, option.name) for option in _options_of(self)}
         return {
-            each.name: value
-            for each, value in given.items()
-            if not each.metadata.get(_LATER) or value != each.default
+            option.name: value
+            for option, value in values.items()
+            if not option.metadata.get(_LATER) or value != option.default
         }
 
     def option_names(self) -> tuple[str, ...]:
         """The names of all parameters."""
-        return tuple(each.name for each in _options_of(self))
+        return tuple(option.name for option in _options_of(self))
 
     # The rest serves formats with another way than an index that headrace builds and keeps.
 
@@ -249,39 +251,39 @@ class Format(metaclass=_NamedOptions):
         """Returns the index of the dataset at `path`; builds it if there is none or it is stale."""
         refuse_skip(f"opening {path}", wanted.skip)
         target = self._target(path, wanted)
-        index = open_current(target, lambda found: self._describes(path, found))
+        index = open_current(target, lambda index: self._describes(path, index))
         if index is not None:
             return Opened(index, named=None if wanted.index is None else target)
         if wanted.index is not None and os.path.exists(target):
             self._check_replaceable(path, target)
-        index, _ = self._build(self._given(path), target, wanted)
+        index, _ = self._build(self._at_path(path), target, wanted)
         return Opened(index, named=None if wanted.index is None else target, is_new=True)
 
-    def open_object(self, given: Given, wanted: Wanted) -> tuple[str, Opened]:
+    def open_object(self, source: Given, wanted: Wanted) -> tuple[str, Opened]:
         """As `open`, of an object; also the path of its index, which stands for it from now on."""
-        refuse_skip(f"opening {given.title}", wanted.skip)
+        refuse_skip(f"opening {source.title}", wanted.skip)
 
-        def describes(found: _core.Index) -> bool:
-            return self._describes(given.title, found) and found.attributes.get(KEY) == given.key
+        def describes(index: _core.Index) -> bool:
+            return self._describes(source.title, index) and index.attributes.get(KEY) == source.key
 
         if wanted.index is not None:
             target = index_target(wanted.index)
         else:
-            kept = cache_path(given.title, f":object={given.key}", self._options_text())
-            target = cache_target(given.title, kept, describes)
+            kept = cache_path(source.title, f":object={source.key}", self._options_text())
+            target = cache_target(source.title, kept, describes)
         index = open_current(target, describes)
         is_new = index is None
         if index is None:
             if wanted.index is not None and os.path.exists(target):
-                self._check_replaceable(given.title, target)
-            index, target = self._build(given, target, wanted)
+                self._check_replaceable(source.title, target)
+            index, target = self._build(source, target, wanted)
         return target, Opened(index, None if wanted.index is None else target, is_new)
 
     def build(self, path: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """Builds the index even if there is one. Returns it and the path of its file."""
         refuse_skip(f"indexing {path}", wanted.skip)
         target = self._target(path, wanted)
-        return self._build(self._given(path), target, wanted)
+        return self._build(self._at_path(path), target, wanted)
 
     def is_current(self, index: _core.Index) -> bool:
         """Whether the index still lists the files that exist. Stores check each file they open."""
@@ -301,7 +303,7 @@ class Format(metaclass=_NamedOptions):
         `fields`: in the order of the index. That is the order of a schema, or the one that somebody
         chose. A format where nobody did returns `data_first(fields)`.
         """
-        return [each.name for each in fields]
+        return [field.name for field in fields]
 
     def chose_fields(self, index: _core.Index) -> bool:
         """Whether whoever opened the dataset named its fields, in their order."""
@@ -357,58 +359,58 @@ class Format(metaclass=_NamedOptions):
 
     def _check_replaceable(self, path: str, target: str) -> None:
         """An index that the user named is replaced only if it is of the same dataset."""
-        found = _core.Index.open(target)
-        if not self._is_of(path, found):
-            of = found.attributes.get(SOURCE, found.root)
+        index = _core.Index.open(target)
+        if not self._is_of(path, index):
+            of = index.attributes.get(SOURCE, index.root)
             raise InvalidArgumentError(
                 f"opening dataset {path}: the index {target} is one of {of}, or was made with "
                 "other options; name another file"
             )
 
-    def _given(self, path: str) -> Given:
+    def _at_path(self, path: str) -> Given:
         return Given(path, "", self.root(path), lambda builder: self._index_into(path, builder))
 
-    def _build(self, given: Given, target: str, wanted: Wanted) -> tuple[_core.Index, str]:
+    def _build(self, source: Given, target: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """The index, and where it is: `target`, unless that is in the cache and has no room."""
         target = built(
-            given.title,
+            source.title,
             target,
-            lambda path: self._build_at(given, path, wanted),
+            lambda path: self._build_at(source, path, wanted),
             named=wanted.index is not None,
         )
         index = _core.Index.open(target)
-        _log.info("indexed %s: %d samples, into %s", given.title, index.sample_count, target)
+        _log.info("indexed %s: %d samples, into %s", source.title, index.sample_count, target)
         return index, target
 
-    def _build_at(self, given: Given, target: str, wanted: Wanted) -> None:
+    def _build_at(self, source: Given, target: str, wanted: Wanted) -> None:
         from headrace.formats._base.builder import Builder  # With all that indexing takes.
 
-        title = given.title
+        title = source.title
         make_folder_of(target, f"indexing {title}")
-        decodes = not given.key and self.decodes(title)
+        decodes = not source.key and self.decodes(title)
         with Builder(
             target,
-            given.root,
+            source.root,
             decodes=decodes,
             progress=wanted.progress,
             jobs=wanted.jobs,
-            continues=self._continues(given),
+            continues=self._continues(source),
             elsewhere=wanted.elsewhere,
         ) as builder:
             builder.set_attribute(FORMAT, self.name)
             builder.set_attribute(SOURCE, title)
             builder.set_attribute(OPTIONS, self._options_text())
-            if given.key:
-                builder.set_attribute(KEY, given.key)
-            _filled(given, builder, target)
-            for folder in () if given.key else searched_folders(title):
+            if source.key:
+                builder.set_attribute(KEY, source.key)
+            _filled(source, builder, target)
+            for folder in () if source.key else searched_folders(title):
                 builder.depends_on(folder)
 
-    def _continues(self, given: Given) -> str | None:
+    def _continues(self, source: Given) -> str | None:
         """What the parts of an index that was not finished must be of, to be used."""
         if not self.comes_with_headrace:
             return None  # The code of a format of the user's may have changed since.
-        parts = [_core.version, self.name, given.title, given.key, self._options_text()]
+        parts = [_core.version, self.name, source.title, source.key, self._options_text()]
         return json.dumps(parts)
 
 
@@ -419,16 +421,16 @@ _ADVICE = {
 """What to do, by what the core says."""
 
 
-def _filled(given: Given, builder: Builder, target: str) -> None:
+def _filled(source: Given, builder: Builder, target: str) -> None:
     """Describes the samples; errors name the data, not the index file."""
     try:
-        given.fill(builder)
+        source.fill(builder)
     except InvalidArgumentError as error:
         what = str(error).removeprefix(f"writing index {target!r}: ")
         if what == str(error):
             raise
         advice = next((way for end, way in _ADVICE.items() if end in what), "")
-        raise InvalidArgumentError(f"indexing {given.title}: {what}{advice}") from error
+        raise InvalidArgumentError(f"indexing {source.title}: {what}{advice}") from error
 
 
 def _as_json(row: Format) -> str:
@@ -452,10 +454,10 @@ def _as_json(row: Format) -> str:
 def options_of(index: _core.Index) -> dict[str, Any]:
     """The options with which the dataset was indexed."""
     try:
-        found = json.loads(index.attributes.get(OPTIONS, "{}"))
+        options = json.loads(index.attributes.get(OPTIONS, "{}"))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return options if isinstance(options, dict) else {}
 
 
 def refuse_skip(doing: str, skip: tuple[str, ...] | None) -> None:

@@ -26,7 +26,7 @@ def check_outside(doing: str, path: Any, root: str | None, *, is_folder: bool = 
         return  # The user of the path names it.
     inside = [a.is_relative_to(b) if is_folder else b in a.parent.parents for a, b in places]
     real, base = places[-1]
-    if any(inside) or any(real.is_relative_to(each) for each in _linked_classes(base)):
+    if any(inside) or any(real.is_relative_to(folder) for folder in _linked_classes(base)):
         raise InvalidArgumentError(
             f"{doing} {text}: it lies in the dataset {root}, where each folder is a class and "
             "each image a sample; name a place outside it"
@@ -37,8 +37,8 @@ def _linked_classes(root: Path) -> list[Path]:
     """Real paths of the folders in `root` (resolved) that are links; loops are not classes."""
     try:
         with os.scandir(root) as entries:
-            links = [each.path for each in entries if each.is_symlink() and each.is_dir()]
+            links = [entry.path for entry in entries if entry.is_symlink() and entry.is_dir()]
     except OSError:
         return []  # The reader reports it.
     around = (root, *root.parents)
-    return [each for each in map(Path, map(os.path.realpath, links)) if each not in around]
+    return [folder for folder in map(Path, map(os.path.realpath, links)) if folder not in around]

@@ -36,14 +36,14 @@ def sound_sizes(
     sounds: Iterable[tuple[Read, int, str]], undecoded: FindingCounts
 ) -> npt.NDArray[np.uint64]:
     """What each sound decodes to; 0 of one that is not decoded. The texts: names, or places."""
-    found = []
+    sizes = []
     for read, size, name in sounds:
         decoded = sound_bytes(read, size)
         if decoded is None:
             extension = os.path.splitext(name)[1].lower()
             undecoded.add(extension if extension in SOUNDS else OTHER_SOUND, name)
-        found.append(decoded or 0)
-    return np.array(found, np.uint64)
+        sizes.append(decoded or 0)
+    return np.array(sizes, np.uint64)
 
 
 def check_sounds(path: str, sounds: Sequence[str], kinds: Mapping[str, str]) -> None:
@@ -53,7 +53,7 @@ def check_sounds(path: str, sounds: Sequence[str], kinds: Mapping[str, str]) -> 
     for name in sounds:
         if kinds.get(name) != "bytes":
             has = f"it holds {kinds[name]}" if name in kinds else "there is no such field"
-            fields = [each for each, kind in kinds.items() if kind == "bytes"]
+            fields = [field for field, kind in kinds.items() if kind == "bytes"]
             there = f"name fields of bytes: {', '.join(fields)}"
             raise InvalidArgumentError(
                 f"indexing {path}: sounds: got {name!r}: {has}; "

@@ -15,7 +15,7 @@ def check_column_names(what: str, taken: Sequence[str], names: Sequence[str], ro
     for name in taken:
         if name and names.count(name) < 2:
             continue
-        others = tuple(each for each in names if each and names.count(each) == 1)
+        others = tuple(other for other in names if other and names.count(other) == 1)
         way = f", or take the others, format=hr.formats.{row}(columns={others!r})" if others else ""
         why = f"{names.count(name)} columns are named {name!r}"
         if not name:

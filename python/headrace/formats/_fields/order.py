@@ -76,9 +76,9 @@ def roles(fields: Sequence[FieldType]) -> list[Role]:
     - *Text* (kind text, and bytes whose last word is txt, text, caption or transcript) is data in a
       sample without other data, as in text classification. Beside data it is a label: a caption.
     """
-    found = [_role(each) for each in fields]
-    alone = not any(role in (Role.MEDIA, Role.VALUES) for role in found)
-    return [(Role.VALUES if alone else Role.LABEL) if role is None else role for role in found]
+    by_field = [_role(field) for field in fields]
+    alone = not any(role in (Role.MEDIA, Role.VALUES) for role in by_field)
+    return [(Role.VALUES if alone else Role.LABEL) if role is None else role for role in by_field]
 
 
 def data_first(fields: Sequence[FieldType]) -> list[str]:
@@ -89,7 +89,7 @@ def data_first(fields: Sequence[FieldType]) -> list[str]:
     """
     ranked = list(zip(roles(fields), fields, strict=True))
     if ranked and ranked[0][0] is Role.LABEL:
-        ranked.sort(key=lambda each: each[0])
+        ranked.sort(key=lambda pair: pair[0])
     return [field.name for _, field in ranked]
 
 

@@ -22,19 +22,19 @@ def decoded_size(read: Read, size: int, what: str) -> int:
     """
     if size < _LEAST:
         raise DataLossError(f"indexing {what}: {size} bytes, a gzip file has {_LEAST} at least")
-    found = int.from_bytes(read(size - 4, 4), "little")
-    if found > size * DEFLATE_RATIO_MAX:
+    decoded = int.from_bytes(read(size - 4, 4), "little")
+    if decoded > size * DEFLATE_RATIO_MAX:
         raise DataLossError(
-            f"indexing {what}: it ends with a size of {found:,} bytes, but {size:,} bytes of gzip "
-            f"decode to {size * DEFLATE_RATIO_MAX:,} at most: it is cut short, or no gzip; copy or "
-            "write the file again, or keep its bytes with raw="
+            f"indexing {what}: it ends with a size of {decoded:,} bytes, but {size:,} bytes of "
+            f"gzip decode to {size * DEFLATE_RATIO_MAX:,} at most: it is cut short, or no gzip; "
+            "copy or write the file again, or keep its bytes with raw="
         )
-    return found
+    return decoded
 
 
 def decoded_front(read: Read, size: int, what: str) -> Read:
     """Reads the first bytes that a gzip file of `size` bytes decodes to."""
-    fronts = [min(size, each) for each in _FRONTS]
+    fronts = [min(size, front) for front in _FRONTS]
     front = read(0, fronts[0])
 
     def read_decoded(offset: int, count: int) -> bytes:

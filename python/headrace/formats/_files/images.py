@@ -57,8 +57,8 @@ def advise_on_decoding(error: BaseException, words: str) -> None:
     text = _CORES_ADVICE.sub("", str(error.args[0])) if error.args else ""
     if not is_loss or not text or _FINDS_ALL in text:
         return
-    found = _BEGIN_SHOWN.search(text)
-    name = None if found is None else other_format(bytes.fromhex(found[1]))
+    match = _BEGIN_SHOWN.search(text)
+    name = None if match is None else other_format(bytes.fromhex(match[1]))
     if name is not None:
         way = f"convert it to JPEG, PNG or WebP; {_ways_out(words)}; what Pillow reads, it decodes"
         error.args = (f"{text}: {name}; {way} for a Python transform=", *error.args[1:])
@@ -69,11 +69,11 @@ def advise_on_decoding(error: BaseException, words: str) -> None:
 
 def _advise_on_sound(error: BaseException) -> None:
     """Completes the message of a sound of other channels, or another rate, than were given."""
-    found = _OTHER_SOUND.search(str(error.args[0])) if error.args else None
-    if found is None or _OPTIONS in str(error.args[0]):
+    match = _OTHER_SOUND.search(str(error.args[0])) if error.args else None
+    if match is None or _OPTIONS in str(error.args[0]):
         return
-    option = "rate" if found[2] == "Hz" else "channels"
-    text = f"; if all sounds have {found[1]} {found[2]}, give {option}={found[1]}{_OPTIONS}"
+    option = "rate" if match[2] == "Hz" else "channels"
+    text = f"; if all sounds have {match[1]} {match[2]}, give {option}={match[1]}{_OPTIONS}"
     error.args = (f"{error.args[0]}{text}", *error.args[1:])
 
 

@@ -45,8 +45,10 @@ class NestedField:
     """The position of the hidden field."""
     is_text: bool
 
-    def row(self, values: Any, lengths: Any, each: Callable[[Any], Any] | None = None) -> list[Any]:
-        """The inner lists of a sample: slices of `values`, or `str`; `each` converts a slice.
+    def row(
+        self, values: Any, lengths: Any, convert: Callable[[Any], Any] | None = None
+    ) -> list[Any]:
+        """The inner lists of a sample: slices of `values`, or `str`; `convert` converts a slice.
 
         Raises DataLossError if the lengths are not those of the values, or a text is not UTF-8.
         """
@@ -66,7 +68,7 @@ class NestedField:
                     "UTF-8, or leave the field out"
                 ) from None
         slices = (values[begin:end] for begin, end in pairwise(ends))
-        return list(slices if each is None else map(each, slices))
+        return list(slices if convert is None else map(convert, slices))
 
 
 class Nesting:
@@ -80,14 +82,14 @@ class Nesting:
             for suffix in (LENGTHS, TEXT_LENGTHS)
             if name + suffix in position
         )
-        hidden = {each.lengths for each in self.fields}
+        hidden = {field.lengths for field in self.fields}
         self.visible: tuple[int, ...] = tuple(n for n in range(len(names)) if n not in hidden)
         """The positions of the fields that the user sees."""
         self.names: tuple[str, ...] = tuple(names[number] for number in self.visible)
         """Their names."""
         self.stored_names = self.names
         """Their names in the order of the fields."""
-        self._by_values = {each.values: each for each in self.fields}
+        self._by_values = {field.values: field for field in self.fields}
 
     def in_order(self, names: Sequence[str]) -> Nesting:
         """The same fields at the same positions; the user sees them in this order."""
@@ -103,9 +105,9 @@ class Nesting:
     def hidden(self, names: Sequence[str]) -> list[str]:
         """The names of the hidden fields of those among `names` that are nested."""
         return [
-            hidden_name(each.name, is_text=each.is_text)
-            for each in self.fields
-            if each.name in names
+            hidden_name(field.name, is_text=field.is_text)
+            for field in self.fields
+            if field.name in names
         ]
 
     def joined(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:

@@ -54,13 +54,14 @@ def read_npy_header(read: Read, size: int, what: str) -> NpyHeader:
     if len(text) != length:
         raise damaged(start, "the header is cut short")
     try:
-        found = _literal(text.decode("utf-8" if front[6] == 3 else "latin1").strip())
-        descr, fortran, shape = (found[key] for key in ("descr", "fortran_order", "shape"))
+        parsed = _literal(text.decode("utf-8" if front[6] == 3 else "latin1").strip())
+        descr, fortran, shape = (parsed[key] for key in ("descr", "fortran_order", "shape"))
         dtype = np.lib.format.descr_to_dtype(descr)
     except (ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError) as error:
         raise damaged(start, f"its header cannot be read ({type(error).__name__})") from error
     if not isinstance(shape, tuple) or not all(
-        isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in shape
+        isinstance(dimension, int) and not isinstance(dimension, bool) and dimension >= 0
+        for dimension in shape
     ):
         raise damaged(start, f"its shape is {shape!r:.200}")
     header = NpyHeader(dtype, shape, start + length)

@@ -42,10 +42,10 @@ def dataset_path(doing: str, path: Any) -> str:
     where = spelled(os.path.abspath(os.path.expanduser(text)))
     if not os.path.exists(where) and not is_pattern(where):
         raise _not_found(f"{doing} {where}", where)
-    found = expand(where) if glob.has_magic(where) else []
+    paths = expand(where) if glob.has_magic(where) else []
     # Where wildcards stand for folders, their names may be values of columns.
     return (
-        found[0] if len(found) == 1 and "=" not in found[0][len(folder_above(where)) :] else where
+        paths[0] if len(paths) == 1 and "=" not in paths[0][len(folder_above(where)) :] else where
     )
 
 
@@ -53,17 +53,17 @@ def _listed(doing: str, paths: Sequence[Any]) -> str:
     """The pattern of these files, in this order."""
     if not paths:
         raise InvalidArgumentError(f"{doing}: got an empty list, must be paths of files")
-    found: list[str] = []
-    for each in paths:
-        if isinstance(each, (list, tuple)):
+    files: list[str] = []
+    for path in paths:
+        if isinstance(path, (list, tuple)):
             raise InvalidArgumentError(f"{doing}: got {shown(paths)}, must be a list of paths")
-        where = dataset_path(doing, each)
+        where = dataset_path(doing, path)
         if len(paths) > 1 and os.path.isdir(where):
             raise InvalidArgumentError(
                 f"{doing}: {where} is a folder; a list has files: write {where}/* in its place"
             )
-        found += expand(where) if is_pattern(where) else [where]
-    pattern = pattern_of(found)
+        files += expand(where) if is_pattern(where) else [where]
+    pattern = pattern_of(files)
     if pattern is None:
         raise InvalidArgumentError(
             f"{doing}: got {shown(paths)}: a list of paths becomes a pattern, and one of them has "
@@ -118,8 +118,8 @@ def spelled(path: str) -> str:
             return path
         for part in filter(None, path.split("/")):
             forms = (part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD")))
-            tried = (os.path.join(at, each) for each in forms)
-            at = next((each for each in tried if os.path.lexists(each)), "")
+            tried = (os.path.join(at, form) for form in forms)
+            at = next((place for place in tried if os.path.lexists(place)), "")
             if not at:
                 return path
     except UnicodeEncodeError:

@@ -39,8 +39,8 @@ def expand(path: str) -> list[str]:
     if not is_pattern(path):
         return [path]
     paths: list[str] = []
-    for each in _expanded(path):
-        paths += sorted(_matches(each)) if _has_wildcards(each) else [each]
+    for pattern in _expanded(path):
+        paths += sorted(_matches(pattern)) if _has_wildcards(pattern) else [pattern]
         if len(paths) > _FILES_MAX:
             raise InvalidArgumentError(
                 f"pattern {path}: more than {_FILES_MAX:,} files; name their folder"
@@ -52,31 +52,31 @@ def expand(path: str) -> list[str]:
 
 def folder_above(pattern: str) -> str:
     """The folder that all files of a pattern lie below."""
-    found = _SPECIAL.search(pattern)
-    return os.path.dirname(pattern[: found.start()] if found is not None else pattern)
+    match = _SPECIAL.search(pattern)
+    return os.path.dirname(pattern[: match.start()] if match is not None else pattern)
 
 
 def searched_folders(path: str) -> set[str]:
     """The folders whose lists decide what a pattern's wildcards match."""
-    found: set[str] = set()
-    for each in _expanded(path) if is_pattern(path) else ():
-        parts = each.split("/") if _has_wildcards(each) else []
+    folders: set[str] = set()
+    for pattern in _expanded(path) if is_pattern(path) else ():
+        parts = pattern.split("/") if _has_wildcards(pattern) else []
         for number, part in enumerate(parts):
             above = "/".join(parts[:number]) or "/"
             if part == _ANY_DEPTH:
-                found.update(map(os.path.normpath, glob.glob(f"{above}/**/", recursive=True)))
+                folders.update(map(os.path.normpath, glob.glob(f"{above}/**/", recursive=True)))
             elif glob.has_magic(part):
-                found.update(filter(os.path.isdir, glob.glob(above, recursive=True)))
-    return set(map(os.path.normpath, found))
+                folders.update(filter(os.path.isdir, glob.glob(above, recursive=True)))
+    return set(map(os.path.normpath, folders))
 
 
 def pattern_of(paths: Sequence[str]) -> str | None:
     """A pattern of these paths, which are absolute, in this order; None: there is none."""
     if len(paths) == 1:
         return paths[0]
-    folder = os.path.commonpath([os.path.dirname(each) for each in paths])
-    names = [os.path.relpath(each, folder) for each in paths]
-    if any(_SPECIAL_IN_LIST.search(each) for each in (folder, *names)):
+    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
+    names = [os.path.relpath(path, folder) for path in paths]
+    if any(_SPECIAL_IN_LIST.search(name) for name in (folder, *names)):
         return None
     return os.path.join(folder, f"{{{','.join(names)}}}")
 
@@ -89,15 +89,15 @@ def files_at(path: str, takes: Callable[[str], bool]) -> list[str]:
         names = sorted(os.listdir(path))
     except OSError as error:
         raise FailedPreconditionError(f"indexing {path}: {unread_reason(error)}") from error
-    return [os.path.join(path, each) for each in names if takes(each)]
+    return [os.path.join(path, name) for name in names if takes(name)]
 
 
 def _matches(pattern: str) -> Iterator[str]:
     """The paths that match wildcards; of `**` all files below, as it stands for folders."""
     if _ANY_DEPTH not in pattern.split("/"):
         return glob.iglob(pattern)
-    found = set(glob.iglob(pattern, recursive=True))  # It may find a path in two ways.
-    return filter(os.path.isfile, found) if pattern.endswith(_ANY_DEPTH) else iter(found)
+    matches = set(glob.iglob(pattern, recursive=True))  # It may find a path in two ways.
+    return filter(os.path.isfile, matches) if pattern.endswith(_ANY_DEPTH) else iter(matches)
 
 
 def _has_wildcards(path: str) -> bool:
@@ -109,22 +109,22 @@ def _is_list(inside: str) -> bool:
 
 
 def _expanded(path: str) -> Iterator[str]:
-    for found in _BRACES.finditer(path):
-        if _is_list(found[1]):
-            for part in _parts(found[1]):
-                for rest in _expanded(path[found.end() :]):
-                    yield path[: found.start()] + part + rest
+    for match in _BRACES.finditer(path):
+        if _is_list(match[1]):
+            for part in _parts(match[1]):
+                for rest in _expanded(path[match.end() :]):
+                    yield path[: match.start()] + part + rest
             return
     yield path
 
 
 def _parts(inside: str) -> Iterator[str]:
-    found = _RANGE.fullmatch(inside)
-    if found is None:
+    match = _RANGE.fullmatch(inside)
+    if match is None:
         yield from inside.split(",")
         return
-    first, last = int(found[1]), int(found[2])
-    width = max(len(found[1]), len(found[2])) if found[1].startswith("0") else 0
+    first, last = int(match[1]), int(match[2])
+    width = max(len(match[1]), len(match[2])) if match[1].startswith("0") else 0
     step = 1 if last >= first else -1
     for number in range(first, last + step, step):
         yield f"{number:0{width}d}"

@@ -36,7 +36,7 @@ def describe_field(field: _core.Field) -> str:
     compressed = f", {field.coding}" if field.coding != "stored" else ""
     if field.kind not in ("array", "list"):
         return field.kind + compressed
-    dimensions = ["?"] * (field.kind == "list") + [str(each) for each in field.shape]
+    dimensions = ["?"] * (field.kind == "list") + [str(size) for size in field.shape]
     shape = f"[{', '.join(dimensions)}]" if dimensions else ""
     wide = f" as {field.batch_dtype}" if field.batch_dtype != field.dtype else ""
     return f"{field.dtype}{shape}{wide}{compressed}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from headrace.formats._base.format import Format
 from headrace.formats._folders.calls import open_call
-from headrace.formats._folders.contents import UNLIKE, contents_of, path_of_files, taker
+from headrace.formats._folders.files_by_format import UNLIKE, contents_of, path_of_files, taker
 from headrace.formats._folders.media import is_media
 
 Recognise = Callable[[str], Format | None]
@@ -57,7 +57,7 @@ def advice_on_file(path: str, formats: Sequence[Format]) -> str:
         return "copy or write it again"
     name = os.path.basename(path)
     if name.endswith(".bin"):
-        tokens = next(each.example() for each in formats if each.name == "tokens")
+        tokens = next(row.example() for row in formats if row.name == "tokens")
         return (
             f"a raw file does not say what it holds; of token ids: {open_call(path, tokens)}, "
             "with their type and the length of a sample; of records of equal size: "
@@ -72,13 +72,13 @@ def advice_on_file(path: str, formats: Sequence[Format]) -> str:
 
 def undecoded_suffixes(suffixes: Iterable[str]) -> set[str]:
     """Those of files that headrace has no decoder for."""
-    return {each for each in suffixes if each in _UNDECODED}
+    return {suffix for suffix in suffixes if suffix in _UNDECODED}
 
 
 def undecoded_advice(suffixes: set[str]) -> str:
     """For files that headrace has no decoder for."""
-    names = sorted({_UNDECODED[each][0] for each in suffixes})
-    ways = sorted({_UNDECODED[each][1] for each in suffixes})
+    names = sorted({_UNDECODED[suffix][0] for suffix in suffixes})
+    ways = sorted({_UNDECODED[suffix][1] for suffix in suffixes})
     return f"headrace does not decode {', '.join(names)}; {'; '.join(ways)}"
 
 
@@ -86,9 +86,9 @@ def advice_on_files(
     path: str, names: Sequence[str], formats: Sequence[Format], recognise: Recognise
 ) -> str:
     """For a folder of files that are not one dataset; empty: there is none."""
-    found = contents_of(path, names, formats)
+    contents = contents_of(path, names, formats)
     calls = []
-    for suffix, files in found.kinds.items():
+    for suffix, files in contents.kinds.items():
         taken = files[:1] if suffix in UNLIKE else files
         where = path_of_files(path, taken, suffix=suffix)
         row = taker(files[0], formats)
@@ -105,7 +105,7 @@ def advice_on_files(
     media = _advice_on_media(path, names, recognise)
     if media:
         return media
-    suffixes = undecoded_suffixes(os.path.splitext(each)[1].lower() for each in found.others)
+    suffixes = undecoded_suffixes(os.path.splitext(name)[1].lower() for name in contents.others)
     return undecoded_advice(suffixes) if suffixes else ""
 
 
@@ -122,9 +122,9 @@ def _advice_on_media(path: str, names: Sequence[str], recognise: Recognise) -> s
             calls.append(open_call(where))
     if not calls:
         return ""
-    stems = {os.path.splitext(each)[0]: each for files in kinds.values() for each in files}
-    others = sorted(each for each in names if not is_media(each))
-    pairs = ((each, stems.get(os.path.splitext(each)[0])) for each in others)
+    stems = {os.path.splitext(file)[0]: file for files in kinds.values() for file in files}
+    others = sorted(name for name in names if not is_media(name))
+    pairs = ((other, stems.get(os.path.splitext(other)[0])) for other in others)
     pair = next((f"{other} beside {own}" for other, own in pairs if own is not None), "")
     what = f"{pair} seem to be one sample; " if pair else ""
     return (

@@ -26,7 +26,7 @@ def files_beside(root: str, skip: Sequence[str] = ()) -> Finding | None:
 
     Not those whose names patterns of `skip=` leave out.
     """
-    found: list[str] = []
+    beside: list[str] = []
     for folder in islice(_folders(root, 0), _FOLDERS_LOOKED_AT):
         try:
             with os.scandir(folder) as entries:
@@ -35,22 +35,22 @@ def files_beside(root: str, skip: Sequence[str] = ()) -> Finding | None:
             continue  # The walk has told of it.
         samples = {x for x in names if x.lower().endswith(_SAMPLES)}
         others = (x for x in sorted(names) if x not in samples and x[0] != ".")
-        found += (
-            os.path.relpath(os.path.join(folder, each), root)
-            for each in others
-            if not any(fnmatchcase(each, pattern) for pattern in skip)
-            and _has_sample(folder, os.path.splitext(each)[0], samples)
+        beside += (
+            os.path.relpath(os.path.join(folder, other), root)
+            for other in others
+            if not any(fnmatchcase(other, pattern) for pattern in skip)
+            and _has_sample(folder, os.path.splitext(other)[0], samples)
         )
-    return Finding(BESIDE, len(found), tuple(found[:_SHOWN])) if found else None
+    return Finding(BESIDE, len(beside), tuple(beside[:_SHOWN])) if beside else None
 
 
 def warn_of_files_beside(root: str, skip: Sequence[str] = ()) -> None:
     """Warns of them."""
-    found = files_beside(root, skip)
-    if found is not None:
+    finding = files_beside(root, skip)
+    if finding is not None:
         warnings.warn(
-            f"headrace: indexing {root}: {found}; to have them as fields, write a table with a row "
-            "a sample, which names its files (headrace docs formats/manifests)",
+            f"headrace: indexing {root}: {finding}; to have them as fields, write a table with a "
+            "row a sample, which names its files (headrace docs formats/manifests)",
             RuntimeWarning,
             stacklevel=callers_level(),
         )
@@ -58,10 +58,10 @@ def warn_of_files_beside(root: str, skip: Sequence[str] = ()) -> None:
 
 def _has_sample(folder: str, stem: str, samples: Set[str]) -> bool:
     """Whether a folder has a sample of this name, by the endings of the `samples` of it."""
-    wanted = {stem + os.path.splitext(each)[1] for each in samples}
+    wanted = {stem + os.path.splitext(sample)[1] for sample in samples}
     if not wanted.isdisjoint(samples):
         return True
-    return any(os.path.isfile(os.path.join(folder, each)) for each in wanted)
+    return any(os.path.isfile(os.path.join(folder, name)) for name in wanted)
 
 
 def _folders(above: str, depth: int) -> Iterator[str]:

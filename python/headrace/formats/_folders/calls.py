@@ -13,7 +13,7 @@ _LISTED_MAX = 5
 
 def lists_many(path: str) -> bool:
     """Whether a path lists more names in braces than a message shows: {a.png,b.png,...}."""
-    return any(each.count(",") >= _LISTED_MAX for each in re.findall(r"\{[^{}]*\}", path))
+    return any(braces.count(",") >= _LISTED_MAX for braces in re.findall(r"\{[^{}]*\}", path))
 
 
 def open_call(

@@ -16,13 +16,13 @@ from headrace.formats._base.builder import Builder
 from headrace.formats._base.findings import Finding, FindingCounts
 from headrace.formats._base.format import Format
 from headrace.formats._base.sounds import sound_bytes
+from headrace.formats._coco.annotations import is_annotations
 from headrace.formats._files.images import IMAGES
 from headrace.formats._files.patterns import expand
 from headrace.formats._files.reading import file_reader
 from headrace.formats._folders.beside import files_beside, warn_of_files_beside
-from headrace.formats._folders.contents import entries_of, is_note
+from headrace.formats._folders.files_by_format import entries_of, is_note
 from headrace.formats._indexing.recorded import file_state
-from headrace.formats._tables.annotations import is_annotations
 
 SOUNDS = (".wav", ".flac")
 _FOLDERS_LOOKED_AT = 20
@@ -47,33 +47,33 @@ class Media(Format):
             return is_media(first) and os.path.isfile(first)
         files, folders = _visible(path)
         if folders:
-            found = (_first_file(os.path.join(path, x)) for x in folders[:_FOLDERS_LOOKED_AT])
-            sounds = all(each is not None and _is_sound(each) for each in found)
+            first_files = (_first_file(os.path.join(path, x)) for x in folders[:_FOLDERS_LOOKED_AT])
+            sounds = all(file is not None and _is_sound(file) for file in first_files)
             return sounds and all(map(is_note, files))  # A table says which class a sound is of.
-        media = [each for each in files if is_media(each)]
+        media = [file for file in files if is_media(file)]
         if not media or len(set(map(_is_sound, media))) > 1:
             return False
         others = set(files).difference(media)
-        stems = {os.path.splitext(each)[0] for each in media} if others else set()
+        stems = {os.path.splitext(file)[0] for file in media} if others else set()
         return all(
-            is_note(each)
-            and os.path.splitext(each)[0] not in stems
-            and not _is_coco(os.path.join(path, each))
-            for each in others
+            is_note(other)
+            and os.path.splitext(other)[0] not in stems
+            and not _is_coco(os.path.join(path, other))
+            for other in others
         )
 
     def fill(self, path: str, builder: Builder) -> None:
         classes = _visible(path)[1] if os.path.isdir(path) else []
-        found = list(_found(path, classes, builder.depends_on))
-        if not found:
+        files = list(_sound_files(path, classes, builder.depends_on))
+        if not files:
             raise InvalidArgumentError(
                 f"indexing {path}: it holds no samples; open a folder that has some"
             )
-        are_sounds = _is_sound(found[0][0])
-        other = next((each for each, _ in found if _is_sound(each) != are_sounds), None)
+        are_sounds = _is_sound(files[0][0])
+        other = next((file for file, _ in files if _is_sound(file) != are_sounds), None)
         if other is not None:
             raise InvalidArgumentError(
-                f"indexing {path}: {found[0][0]} and {other}: images and sounds are not one "
+                f"indexing {path}: {files[0][0]} and {other}: images and sounds are not one "
                 "dataset; open those of one kind by a pattern"
             )
         name = "audio" if are_sounds else "image"
@@ -83,12 +83,12 @@ class Media(Format):
             builder.set_classes(classes)
             warn_of_files_beside(path)
         undecoded = FindingCounts()
-        for first in range(0, len(found), _AT_ONCE):
-            paths, labels = zip(*found[first : first + _AT_ONCE], strict=True)
-            states = [file_state(each) for each in paths]
+        for first in range(0, len(files), _AT_ONCE):
+            paths, labels = zip(*files[first : first + _AT_ONCE], strict=True)
+            states = [file_state(path) for path in paths]
             sizes = [size for _, size, _ in states]
             number = builder.add_files(paths, sizes, [mtime for _, _, mtime in states])
-            decoded = [_decoded_bytes(each, undecoded) for each in paths]
+            decoded = [_decoded_bytes(path, undecoded) for path in paths]
             numbers = np.arange(number, number + len(paths))
             builder.add_extents(name, numbers, 0, sizes, decoded=decoded if are_sounds else None)
             if classes:
@@ -97,8 +97,8 @@ class Media(Format):
         undecoded.report(builder)
 
     def also_found(self, index: _core.Index) -> tuple[Finding, ...]:
-        found = files_beside(index.root) if "label" in {x.name for x in index.fields} else None
-        return () if found is None else (found,)
+        finding = files_beside(index.root) if "label" in {x.name for x in index.fields} else None
+        return () if finding is None else (finding,)
 
 
 def _is_coco(path: str) -> bool:
@@ -128,30 +128,30 @@ def _first_file(folder: str) -> str | None:
     some: list[os.DirEntry[str]] = []
     with suppress(OSError), os.scandir(folder) as entries:
         some = [x for x in islice(entries, _FILES_LOOKED_AT) if not x.name.startswith(".")]
-    file = next((each.name for each in some if each.is_file() and not is_note(each.name)), None)
+    file = next((entry.name for entry in some if entry.is_file() and not is_note(entry.name)), None)
     if file is not None:
         return file
-    below = next((each.path for each in some if each.is_dir(follow_symlinks=False)), None)
+    below = next((entry.path for entry in some if entry.is_dir(follow_symlinks=False)), None)
     return None if below is None else _first_file(below)
 
 
-def _found(
+def _sound_files(
     path: str, classes: Sequence[str], visit: Callable[[str], object]
 ) -> Iterator[tuple[str, int]]:
     """The files, each with the number of its class folder. `visit` gets each folder."""
     if not os.path.isdir(path):
-        yield from ((each, 0) for each in expand(path))
+        yield from ((file, 0) for file in expand(path))
         return
     visit(path)
     if not classes:
-        yield from ((os.path.join(path, each), 0) for each in _visible(path)[0] if is_media(each))
+        yield from ((os.path.join(path, name), 0) for name in _visible(path)[0] if is_media(name))
     for label, name in enumerate(classes):
         for where, folders, files in os.walk(os.path.join(path, name), followlinks=True):
-            folders[:] = sorted(each for each in folders if not each.startswith("."))
+            folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
             visit(where)
-            for each in sorted(files):
-                if not each.startswith(".") and _is_sound(each):
-                    yield os.path.join(where, each), label
+            for file in sorted(files):
+                if not file.startswith(".") and _is_sound(file):
+                    yield os.path.join(where, file), label
 
 
 def _decoded_bytes(path: str, undecoded: FindingCounts) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import InvalidArgumentError
-from headrace.formats._folders.contents import path_of_files
+from headrace.formats._folders.files_by_format import path_of_files
 
 _SPLITS = frozenset(
     (
@@ -50,36 +50,36 @@ class Splits:
     @property
     def first(self) -> str:
         """The one that a user most likely wants: that of training."""
-        return min(self.parts, key=lambda each: (not each.lower().startswith("train"), each))
+        return min(self.parts, key=lambda part: (not part.lower().startswith("train"), part))
 
     @property
     def has_usual_name(self) -> bool:
         """Whether a part has a usual word for a split in its name."""
-        return any(_word_of(each) is not None for each in self.parts)
+        return any(_word_of(part) is not None for part in self.parts)
 
     @property
     def are_sure(self) -> bool:
         """Whether a name has no other word, or two differ by that of their split alone."""
-        letters = [re.sub(r"[^A-Za-z?]", "", _without_word(each)) for each in self.parts]
+        letters = [re.sub(r"[^A-Za-z?]", "", _without_word(part)) for part in self.parts]
         return any(map(is_split, self.parts)) or len(set(letters)) < len(letters)
 
     @property
     def path_of_all(self) -> str | None:
         """What `hr.open` takes for all parts, if they are files."""
-        names = sorted(each for names in self.parts.values() for each in names)
+        names = sorted(name for names in self.parts.values() for name in names)
         return path_of_files(self.folder, names)
 
     def like(self, split: str) -> str | None:
         """The part whose usual word means the same, as val for validation."""
-        group = next((each for each in _SAME if split.lower() in each), frozenset[str]())
+        group = next((group for group in _SAME if split.lower() in group), frozenset[str]())
         return next((part for part in self.parts if _word_of(part) in group), None)
 
     def chosen(self, split: str) -> str | None:
         """The part that `split` names: by its name, in any case, or as train names train2017."""
         for names in (
-            [each for each in self.parts if each == split],
-            [each for each in self.parts if each.lower() == split.lower()],
-            [each for each in self.parts if _word_of(each) == split.lower()],
+            [part for part in self.parts if part == split],
+            [part for part in self.parts if part.lower() == split.lower()],
+            [part for part in self.parts if _word_of(part) == split.lower()],
         ):
             if len(names) == 1:
                 return names[0]
@@ -110,7 +110,7 @@ def splits_of_files(folder: str, names: Iterable[str], takes: Callable[[str], bo
         part = _part_of(name)
         if part is not None:
             parts.setdefault(part, []).append(name)
-    return Splits(folder, {part: tuple(found) for part, found in parts.items()})
+    return Splits(folder, {part: tuple(files) for part, files in parts.items()})
 
 
 def splits_of_folders(folder: str, names: Iterable[str], *, any_other: bool = False) -> Splits:
@@ -120,10 +120,10 @@ def splits_of_folders(folder: str, names: Iterable[str], *, any_other: bool = Fa
     has a word of splits among others, as test_tube, is one of a split only if another one differs
     from it by such a word alone (seg_train, seg_test), or if all names have one.
     """
-    visible = sorted(each for each in names if not each.startswith("."))
+    visible = sorted(name for name in names if not name.startswith("."))
     if any_other:
-        return Splits(folder, {each: (each,) for each in visible if _word_of(each) is not None})
-    parts = {each: (each,) for each in _named_as_splits(visible)}
+        return Splits(folder, {name: (name,) for name in visible if _word_of(name) is not None})
+    parts = {name: (name,) for name in _named_as_splits(visible)}
     are_splits = len(parts) > 1 and 2 * len(parts) >= len(visible)
     return Splits(folder, parts if are_splits else {})
 
@@ -135,24 +135,24 @@ def splits_of_samples(folder: str, names: Sequence[str], *, any_other: bool) -> 
     then all that have a word are of its split.
     """
     looked_at = names if any_other else names[:: max(1, len(names) // _LOOKED_AT)]
-    stems = sorted({_stem_of(each) for each in looked_at})
-    words = {each: _word_of(each) for each in stems}
-    found = {each for each in stems if words[each]} if any_other else set(_named_as_splits(stems))
-    if len({words[each] for each in found}) < 2 - any_other or 2 * len(found) < len(stems):
+    stems = sorted({_stem_of(sample) for sample in looked_at})
+    words = {stem: _word_of(stem) for stem in stems}
+    named = {stem for stem in stems if words[stem]} if any_other else set(_named_as_splits(stems))
+    if len({words[stem] for stem in named}) < 2 - any_other or 2 * len(named) < len(stems):
         return Splits(folder, {})
-    words |= dict.fromkeys(words.keys() - found)  # Those whose word is no split.
+    words |= dict.fromkeys(words.keys() - named)  # Those whose word is no split.
     parts: dict[str, list[str]] = {}
     for name in names:
         stem = _stem_of(name)
         word = words[stem] if stem in words else _word_of(stem)
         if word is not None:
             parts.setdefault(word, []).append(name)
-    return Splits(folder, {part: tuple(each) for part, each in parts.items()})
+    return Splits(folder, {part: tuple(samples) for part, samples in parts.items()})
 
 
 def is_split(name: str) -> bool:
     """Whether a folder has the name of a split, and no other word: Train, val2017, test set."""
-    words = {each.lower() for each in _WORD.findall(name)}
+    words = {word.lower() for word in _WORD.findall(name)}
     return bool(words & _SPLITS) and words <= _SPLITS | _WITH
 
 
@@ -162,14 +162,14 @@ def _stem_of(name: str) -> str:
 
 def _named_as_splits(names: Sequence[str]) -> list[str]:
     rest: dict[str, set[str | None]] = {}
-    for each in names:
-        rest.setdefault(_without_word(each), set()).add(_word_of(each))
-    found = [
-        each
-        for each in names
-        if is_split(each) or (_has_word(each) and len(rest[_without_word(each)] - {None}) > 1)
+    for name in names:
+        rest.setdefault(_without_word(name), set()).add(_word_of(name))
+    named = [
+        name
+        for name in names
+        if is_split(name) or (_has_word(name) and len(rest[_without_word(name)] - {None}) > 1)
     ]
-    return list(names) if all(map(_has_word, names)) else found
+    return list(names) if all(map(_has_word, names)) else named
 
 
 def _has_word(name: str) -> bool:
@@ -186,14 +186,14 @@ def _without_word(name: str) -> str:
 
 def _word_of(name: str) -> str | None:
     """The usual word for a split in a name."""
-    words = (each.lower() for each in _WORD.findall(name))
-    return next((each for each in words if each in _SPLITS), None)
+    words = (word.lower() for word in _WORD.findall(name))
+    return next((word for word in words if word in _SPLITS), None)
 
 
 def _part_of(name: str) -> str | None:
-    found = _SET.fullmatch(name)
-    if found is None:
+    match = _SET.fullmatch(name)
+    if match is None:
         return _word_of(name)
-    last = found[1].rpartition("-")[2]
-    whole = _word_of(found[1])
+    last = match[1].rpartition("-")[2]
+    whole = _word_of(match[1])
     return last if whole is None or _word_of(last) is not None else whole

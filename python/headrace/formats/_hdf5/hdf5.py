@@ -17,9 +17,9 @@ from headrace.formats._base.builder import Builder
 from headrace.formats._base.format import Format
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.patterns import expand, files_at
-from headrace.formats._hdf5.layout import (
+from headrace.formats._hdf5.datasets import (
     INLINE_BYTES_MAX,
-    Column,
+    Hdf5Column,
     check_links,
     columns_of,
     compressed_chunks,
@@ -57,8 +57,8 @@ class Hdf5(Format):
     def recognises(self, path: str) -> bool:
         if os.path.isdir(path):
             with os.scandir(path) as entries:
-                names = [each.name for each in entries if not each.name.startswith(".")]
-            return bool(names) and all(each.lower().endswith(_SUFFIXES) for each in names)
+                names = [entry.name for entry in entries if not entry.name.startswith(".")]
+            return bool(names) and all(name.lower().endswith(_SUFFIXES) for name in names)
         first = expand(path)[0]
         if not first.lower().endswith(_SUFFIXES) or not os.path.isfile(first):
             return False
@@ -82,14 +82,14 @@ class Hdf5(Format):
             layout.check_same(files[0], columns)
         layout.add_fields(builder)
 
-        def describe(each: str, part: Builder) -> None:
-            read_ahead(each)
-            with opened(each) as file:
-                columns = self._columns(each, file)
-                layout.check_same(each, columns)
-                number = part.add_file(each, depends=len(files) <= _DEPENDS_MAX)
+        def describe(file_path: str, part: Builder) -> None:
+            read_ahead(file_path)
+            with opened(file_path) as file:
+                columns = self._columns(file_path, file)
+                layout.check_same(file_path, columns)
+                number = part.add_file(file_path, depends=len(files) <= _DEPENDS_MAX)
                 for column in columns:
-                    layout.add(each, file, column, number, part)
+                    layout.add(file_path, file, column, number, part)
             part.tell(layout.samples(columns))
 
         builder.add_parts(files, describe)
@@ -98,16 +98,16 @@ class Hdf5(Format):
         if self.sample is not None:
             choice("hdf5 sample", self.sample, ("row", "file"))
         for name in ("columns", "inline"):
-            given: Any = getattr(self, name)
-            if given is not None and not all(isinstance(x, str) for x in items(name, given, "str")):
-                raise InvalidArgumentError(f"hdf5 {name}: got {shown(given)}, must be names")
+            value: Any = getattr(self, name)
+            if value is not None and not all(isinstance(x, str) for x in items(name, value, "str")):
+                raise InvalidArgumentError(f"hdf5 {name}: got {shown(value)}, must be names")
 
-    def _columns(self, path: str, file: Any) -> list[Column]:
+    def _columns(self, path: str, file: Any) -> list[Hdf5Column]:
         if self.columns is None:
             names = datasets(path, file)
             check_links(path, file, names)
         else:
-            names = [each.strip("/") for each in self.columns]
+            names = [name.strip("/") for name in self.columns]
         if not names:
             raise InvalidArgumentError(
                 f"indexing {path}: columns= names none; name one, or leave it out"
@@ -119,10 +119,10 @@ class Hdf5(Format):
                 )
         return columns_of(path, file, names)
 
-    def _by_row(self, files: list[str], columns: list[Column]) -> bool:
+    def _by_row(self, files: list[str], columns: list[Hdf5Column]) -> bool:
         if self.sample is not None:
             return self.sample == "row"
-        counts = {each.name: each.shape[0] if each.shape else None for each in columns}
+        counts = {column.name: column.shape[0] if column.shape else None for column in columns}
         if len(set(counts.values())) == 1 and None not in counts.values():
             return True
         if len(files) > 1:
@@ -151,19 +151,19 @@ class _Layout:
     """The fields, from the first file; all others must have the same."""
 
     def __init__(
-        self, path: str, columns: list[Column], by_row: bool, inline: tuple[str, ...]
+        self, path: str, columns: list[Hdf5Column], by_row: bool, inline: tuple[str, ...]
     ) -> None:
         self._path = path
         self._by_row = by_row
-        wanted = {each.strip("/") for each in inline}
+        wanted = {name.strip("/") for name in inline}
         self._inline = {
-            each.name
-            for each in columns
-            if each.name in wanted or each.sample_bytes(by_row) <= INLINE_BYTES_MAX
+            column.name
+            for column in columns
+            if column.name in wanted or column.sample_bytes(by_row) <= INLINE_BYTES_MAX
         }
         self._types = self._types_of(columns)
 
-    def _types_of(self, columns: list[Column]) -> list[_Type]:
+    def _types_of(self, columns: list[Hdf5Column]) -> list[_Type]:
         return [
             _Type(
                 x.name,
@@ -174,13 +174,13 @@ class _Layout:
             for x in columns
         ]
 
-    def samples(self, columns: list[Column]) -> int:
+    def samples(self, columns: list[Hdf5Column]) -> int:
         """Of a file with these columns."""
         return columns[0].shape[0] if self._by_row else 1
 
     def add_fields(self, builder: Builder) -> None:
-        fields = [_field(each.name) for each in self._types]
-        for each, field in zip(self._types, fields, strict=True):
+        fields = [_field(field_type.name) for field_type in self._types]
+        for field_type, field in zip(self._types, fields, strict=True):
             if fields.count(field) > 1:
                 raise InvalidArgumentError(
                     f"indexing {self._path}: two datasets would be the field {field!r}; choose one "
@@ -189,27 +189,27 @@ class _Layout:
             builder.add_field(
                 field,
                 "array",
-                each.dtype,
-                each.shape,
-                inline=each.name in self._inline,
-                coding="zlib" if each.filters else "stored",
-                shuffled=len(each.filters) > 1,
+                field_type.dtype,
+                field_type.shape,
+                inline=field_type.name in self._inline,
+                coding="zlib" if field_type.filters else "stored",
+                shuffled=len(field_type.filters) > 1,
             )
 
-    def check_same(self, path: str, columns: list[Column]) -> None:
+    def check_same(self, path: str, columns: list[Hdf5Column]) -> None:
         """Refuses files whose rows are not as those of the first one."""
-        for each in columns:
-            if self._by_row and not each.shape:
+        for column in columns:
+            if self._by_row and not column.shape:
                 raise InvalidArgumentError(
-                    f"indexing {path}: dataset {each.name!r} is one number, no rows; leave it out "
-                    "with columns="
+                    f"indexing {path}: dataset {column.name!r} is one number, no rows; leave it "
+                    "out with columns="
                 )
-            if each.sample_bytes(self._by_row) == 0:
+            if column.sample_bytes(self._by_row) == 0:
                 raise InvalidArgumentError(
-                    f"indexing {path}: dataset {each.name!r} of shape {list(each.shape)} has "
+                    f"indexing {path}: dataset {column.name!r} of shape {list(column.shape)} has "
                     "samples of zero bytes; leave it out with columns="
                 )
-        counts = {each.name: each.shape[0] for each in columns} if self._by_row else {}
+        counts = {column.name: column.shape[0] for column in columns} if self._by_row else {}
         if len(set(counts.values())) > 1:
             raise InvalidArgumentError(
                 f"indexing {path}: its datasets differ in their numbers of rows: {counts}; choose "
@@ -217,13 +217,13 @@ class _Layout:
             )
         types = self._types_of(columns)
         if types != self._types:
-            found, wanted = ([tuple(each) for each in x] for x in (types, self._types))
+            own, wanted = ([tuple(field_type) for field_type in x] for x in (types, self._types))
             raise InvalidArgumentError(
-                f"indexing {path}: its fields are {found}, those of {self._path} {wanted}; open "
+                f"indexing {path}: its fields are {own}, those of {self._path} {wanted}; open "
                 "files of the same fields together, or choose with columns="
             )
 
-    def add(self, path: str, file: Any, column: Column, number: int, builder: Builder) -> None:
+    def add(self, path: str, file: Any, column: Hdf5Column, number: int, builder: Builder) -> None:
         """Adds the samples of a dataset of a file."""
         item, field = file[column.name], _field(column.name)
         if column.name in self._inline:
@@ -249,7 +249,7 @@ class _Layout:
             offsets = begins[rows // rows_a_run] + (rows % rows_a_run * row_bytes).astype(np.uint64)
             builder.add_extents(field, number, offsets, row_bytes)
 
-    def _add_values(self, item: Any, column: Column, field: str, builder: Builder) -> None:
+    def _add_values(self, item: Any, column: Hdf5Column, field: str, builder: Builder) -> None:
         if not self._by_row:
             builder.add_values(field, np.asarray(item[()], column.dtype)[np.newaxis])
             return

@@ -70,12 +70,12 @@ def keys_of(base: str, file: str) -> dict[str, str]:
 
     Of a column that is named twice the first.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in file[len(base) :].split("/")[:-1]:
         key, equals, value = part.partition("=")
         if equals and key:
-            found.setdefault(unquote(key), value)
-    return found
+            values.setdefault(unquote(key), value)
+    return values
 
 
 def base_of(path: str) -> str:
@@ -88,7 +88,7 @@ def base_of(path: str) -> str:
 def names_of(path: str, files: Iterable[str]) -> list[str]:
     """The columns that the folders of any of the files name."""
     base = base_of(path)
-    return list(dict.fromkeys(name for each in files for name in keys_of(base, each)))
+    return list(dict.fromkeys(name for file in files for name in keys_of(base, file)))
 
 
 def crosses_folders(pattern: str) -> bool:
@@ -104,34 +104,34 @@ def partitions_of(
     `has`: the columns that the files themselves have. `wanted`: of all; None: all.
     """
     base = base_of(path)
-    texts = {each: keys_of(base, each) for each in files}
+    texts = {file: keys_of(base, file) for file in files}
     names = [name for name in names_of(path, files) if name not in has]
     if wanted is not None:
         names = [name for name in wanted if name in names]
-    partial = [name for name in names if any(name not in texts[each] for each in files)]
-    for each in files:
-        lacks = [name for name in partial if name not in texts[each]]
+    partial = [name for name in names if any(name not in texts[file] for file in files)]
+    for file in files:
+        lacks = [name for name in partial if name not in texts[file]]
         if lacks:
             raise InvalidArgumentError(
-                f"indexing {path}: {each} lies in no folder {lacks[0]}=..., as others of its files "
+                f"indexing {path}: {file} lies in no folder {lacks[0]}=..., as others of its files "
                 f"do; name those that do by a pattern, or {_choice(has, names, partial)}"
             )
     columns: dict[str, str] = {}
-    values: dict[str, list[int | str]] = {each: [] for each in files}
+    values: dict[str, list[int | str]] = {file: [] for file in files}
     for name in names:
         choice = _choice(has, names, [name])
-        found = {each: _decoded(path, each, name, texts[each][name], choice) for each in files}
-        numbers = {each: _number(value) for each, value in found.items()}
-        is_text = any(each is None for each in numbers.values())
+        decoded = {file: _decoded(path, file, name, texts[file][name], choice) for file in files}
+        numbers = {file: _number(value) for file, value in decoded.items()}
+        is_text = any(number is None for number in numbers.values())
         columns[name] = "text" if is_text else "int32"
-        for each in files:
-            number = numbers[each]
-            values[each].append(found[each] if is_text or number is None else number)
-    return Partitions(columns, {each: tuple(row) for each, row in values.items()})
+        for file in files:
+            number = numbers[file]
+            values[file].append(decoded[file] if is_text or number is None else number)
+    return Partitions(columns, {file: tuple(row) for file, row in values.items()})
 
 
 def _choice(has: Sequence[str], partitions: Sequence[str], without: Sequence[str]) -> str:
-    others = (*has, *(each for each in partitions if each not in without))
+    others = (*has, *(partition for partition in partitions if partition not in without))
     return f"leave the column out: format=hr.formats.Parquet(columns={others!r})"
 
 
@@ -164,19 +164,19 @@ def _number(text: str) -> int | None:
 
 def partition_files(folder: str) -> list[str]:
     """The files in a folder of partitions, by path; none of a hidden folder, or of one of "_"."""
-    found: list[str] = []
+    paths: list[str] = []
     for where, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = sorted(each for each in folders if not each.startswith((".", "_")))
-        found += (os.path.join(where, each) for each in files if not each.startswith((".", "_")))
-    return sorted(found)
+        folders[:] = sorted(folder for folder in folders if not folder.startswith((".", "_")))
+        paths += (os.path.join(where, file) for file in files if not file.startswith((".", "_")))
+    return sorted(paths)
 
 
 def folders_between(folder: str, file: str) -> list[str]:
     """The folders in `folder` that a file lies in."""
-    found = []
+    folders = []
     while len(file := os.path.dirname(file)) > len(folder):
-        found.append(file)
-    return found
+        folders.append(file)
+    return folders
 
 
 def first_files(folder: str) -> list[str]:
@@ -185,15 +185,15 @@ def first_files(folder: str) -> list[str]:
     for _ in range(_DEPTH_MAX):
         first, files = "", []
         with os.scandir(at) as entries:
-            for each in entries:
-                if each.name.startswith((".", "_")):
+            for entry in entries:
+                if entry.name.startswith((".", "_")):
                     continue
-                if not each.is_dir():
-                    files.append(each.name)
-                elif at == folder and each.name.find("=") <= 0:
+                if not entry.is_dir():
+                    files.append(entry.name)
+                elif at == folder and entry.name.find("=") <= 0:
                     return []
                 else:
-                    first = min(first or each.name, each.name)
+                    first = min(first or entry.name, entry.name)
                 if at == folder and not first and len(files) > _BESIDE_MAX:
                     return []  # A folder of files, of which there may be millions.
         if not first:
@@ -211,14 +211,14 @@ def values_of_splits(folder: str, is_split: Callable[[str], bool]) -> tuple[str,
         if not names:
             break
         key = names[0].partition("=")[0]
-        values = [each.partition("=")[2] for each in names if each.startswith(f"{key}=")]
-        if all(is_split(unquote(each)) for each in values):
+        values = [name.partition("=")[2] for name in names if name.startswith(f"{key}=")]
+        if all(is_split(unquote(value)) for value in values):
             there = map(os.path.basename, glob.iglob(f"{above}/{glob.escape(key)}=*"))
-            values = sorted({each.partition("=")[2] for each in there})
-        if all(is_split(unquote(each)) for each in values):
+            values = sorted({name.partition("=")[2] for name in there})
+        if all(is_split(unquote(value)) for value in values):
             # With a wildcard for its name the column stays one of the files.
-            found = {unquote(x): f"{above}/*={glob.escape(x)}/**/*.parquet" for x in values}
-            return unquote(key), found
+            patterns = {unquote(x): f"{above}/*={glob.escape(x)}/**/*.parquet" for x in values}
+            return unquote(key), patterns
         folder = os.path.join(folder, names[0])
         above += f"/{glob.escape(key)}=*"
         names = _partitions_in(folder)
@@ -233,11 +233,11 @@ def _partitions_in(folder: str) -> list[str]:
 def refuse_other_partitions(folder: str) -> None:
     """Raises if a folder holds partitions of tables that are not Parquet."""
     files = first_files(folder)
-    suffixes = {os.path.splitext(each)[1].lower() for each in files} - {""}
-    written = next((each for each in _READ_BY_PYARROW if each in suffixes), None)
+    suffixes = {os.path.splitext(file)[1].lower() for file in files} - {""}
+    written = next((suffix for suffix in _READ_BY_PYARROW if suffix in suffixes), None)
     if written is None:
         return
-    names = sorted(each for each in os.listdir(folder) if each.find("=") > 0)
+    names = sorted(name for name in os.listdir(folder) if name.find("=") > 0)
     more = ", ..." if len(names) > _SHOWN else ""
     code = (
         "import pyarrow.dataset as d; d.write_dataset(d.dataset("
@@ -256,7 +256,7 @@ def warn_of_partitions(path: str, fields: Sequence[str]) -> None:
     """Warns if the folders of a pattern's files name columns that are no fields."""
     if not crosses_folders(path) or os.path.isdir(path):
         return
-    lost = [each for each in names_of(path, expand(path)) if each not in fields]
+    lost = [name for name in names_of(path, expand(path)) if name not in fields]
     if lost:
         warnings.warn(
             f"headrace: indexing {path}: folders name {counted(len(lost), 'column', 'columns')}, "

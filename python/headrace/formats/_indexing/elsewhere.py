@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.formats._indexing.parts import Part
+from headrace.formats._indexing.parts_here import RecordingPart
 from headrace.formats._indexing.recorded import Finished, State, spool, state_of
 from headrace.formats._indexing.unfinished import Unfinished
 
@@ -30,14 +30,14 @@ class PartWork:
         """Describes a file."""
         state = state_of(path)
         part = self.make(self, tempfile.gettempdir(), threading.Event())
-        assert isinstance(part, Part)
+        assert isinstance(part, RecordingPart)
         try:
             note = self.describe(path, part)
             if isinstance(note, str):
                 part.add_note(note)
             done = part.finished(state if state_of(path) == state else None)
             done.calls.seek(0)
-            return Described(done.calls.read(), done.depends_on, done.told, done.state)
+            return Described(done.calls.read(), done.depends_on, done.progress, done.state)
         finally:
             part.discard()
 
@@ -48,7 +48,7 @@ class Described:
 
     calls: bytes
     depends_on: list[State]
-    told: int
+    progress: int
     state: State | None
 
     def arrived(self, folder: str) -> Finished:
@@ -59,7 +59,7 @@ class Described:
         except BaseException:
             calls.close()
             raise
-        return Finished(calls, self.depends_on, self.told, self.state)
+        return Finished(calls, self.depends_on, self.progress, self.state)
 
 
 class Elsewhere(Protocol):
@@ -78,7 +78,7 @@ class Elsewhere(Protocol):
 
 
 class PartsElsewhere:
-    """As `Parts`: the parts of one call of `Builder.add_parts`, described by other processes.
+    """As `PartsHere`: the parts of one call of `Builder.add_parts`, described by other processes.
 
     Thread safety: one thread.
     """
@@ -91,19 +91,19 @@ class PartsElsewhere:
         kept: Unfinished | None,
         tell: Callable[[int], object],
     ) -> None:
-        """`folder`: of temporary files. `kept`, `tell`: as those of `Parts`."""
+        """`folder`: of temporary files. `kept`, `tell`: as those of `PartsHere`."""
         self._elsewhere = elsewhere
         self._work = work
         self._folder = folder
         self._kept = kept
         self._tell = tell
-        self._arrived = 0  # samples told by parts that arrived
-        self.told = 0
+        self._arrived = 0  # progress of parts that arrived
+        self.progress = 0
         """The sum of what the parts told last."""
 
     def read(self, paths: Sequence[str]) -> Generator[Finished, None, None]:
         """Yields the parts in the order of `paths`; each is closed when the next one is asked."""
-        missing = [each for each in paths if not self._has(each)]
+        missing = [path for path in paths if not self._has(path)]
         left = set(missing)
         described = self._elsewhere(self._work, missing, self._keep, self._waiting)
         with closing(described):
@@ -117,7 +117,7 @@ class PartsElsewhere:
                     yield part
                 finally:
                     part.calls.close()
-                self.told += part.told
+                self.progress += part.progress
                 self._waiting()
 
     def _find(self, path: str) -> Finished | None:
@@ -127,14 +127,14 @@ class PartsElsewhere:
         return self._kept.find(state)
 
     def _has(self, path: str) -> bool:
-        found = self._find(path)
-        if found is not None:
-            self._arrived += found.told
-            found.calls.close()
-        return found is not None
+        part = self._find(path)
+        if part is not None:
+            self._arrived += part.progress
+            part.calls.close()
+        return part is not None
 
     def _keep(self, part: Described) -> None:
-        self._arrived += part.told
+        self._arrived += part.progress
         if self._kept is not None:
             arrived = part.arrived(self._folder)
             try:

@@ -45,15 +45,15 @@ def in_order(
     begun: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(jobs, thread_name_prefix="headrace-index") as threads:
         try:
-            begun.extend(threads.submit(work, each) for each in islice(left, _AHEAD * jobs))
+            begun.extend(threads.submit(work, item) for item in islice(left, _AHEAD * jobs))
             while begun:
                 first = begun.popleft()
                 while not wait([first], _LOOK_S).done:
                     waiting()
                 yield first.result()
-                begun.extend(threads.submit(work, each) for each in islice(left, 1))
+                begun.extend(threads.submit(work, item) for item in islice(left, 1))
         finally:
             if stopped is not None:
                 stopped.set()
-            for each in begun:
-                each.cancel()
+            for future in begun:
+                future.cancel()

@@ -58,7 +58,7 @@ class Finished:
     calls: IO[bytes]
     """As `Recorder` writes them."""
     depends_on: list[State]
-    told: int
+    progress: int
     """The number of samples or files found: the argument of the last `tell`."""
     state: State | None = None
     """Of the file before and after it was read; None if that differs."""
@@ -124,12 +124,12 @@ class Recorder:
         self, call: str, field: int, arrays: Sequence[Any], names: Sequence[str] = ()
     ) -> None:
         self._check()
-        flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in arrays]
-        head = json.dumps([call, field, [each.size for each in flat], list(names)]).encode()
+        flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
+        head = json.dumps([call, field, [array.size for array in flat], list(names)]).encode()
         try:
             self.calls.write(_HEAD.pack(len(head)) + head)
-            for each in flat:
-                self.calls.write(each.data)
+            for array in flat:
+                self.calls.write(array.data)
         except OSError as error:
             kind = ResourceExhaustedError if error.errno == errno.ENOSPC else UnavailableError
             raise kind(
@@ -151,7 +151,7 @@ def replay(
     calls.seek(0)
     while length := calls.read(_HEAD.size):
         call, field, sizes, names = json.loads(calls.read(*_HEAD.unpack(length)))
-        arrays = [np.frombuffer(calls.read(each), np.uint8) for each in sizes]
+        arrays = [np.frombuffer(calls.read(size), np.uint8) for size in sizes]
         if call == "objects":
             sink.add_objects(names, arrays[0].view(np.uint64), arrays[1].view(np.int64))
         elif call == "extents":
@@ -169,7 +169,7 @@ def replay(
 
 
 def _moved(arrays: Sequence[npt.NDArray[np.uint8]], first: np.uint64) -> Triple:
-    files, offsets, sizes = (each.view(np.uint64) for each in arrays)
+    files, offsets, sizes = (array.view(np.uint64) for array in arrays)
     return files + first, offsets, sizes
 
 

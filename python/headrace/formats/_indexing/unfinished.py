@@ -55,7 +55,7 @@ class Unfinished:
         self._path = path + SUFFIX
         self._about = (json.dumps(about, sort_keys=True) + "\n").encode()
         self._begin = time.monotonic()
-        self._found: dict[str, _Place] = {}
+        self._places: dict[str, _Place] = {}
         self._fd: int | None = None
         self._close_fd: Callable[[], object] = lambda: None
         self._end = 0
@@ -65,7 +65,7 @@ class Unfinished:
 
     def find(self, state: State) -> Finished | None:
         """The part of a file that is as it was, with all that it depends on; else None."""
-        place, fd = self._found.get(state[0]), self._fd
+        place, fd = self._places.get(state[0]), self._fd
         if place is None or place.state != state or fd is None:
             return None
         calls = spool(os.path.dirname(self._path))
@@ -83,12 +83,12 @@ class Unfinished:
         if at != end or checksum != place.checksum:
             calls.close()
             return None
-        _, depends_on, told = json.loads(text)
-        beside = [_state(each) for each in depends_on]
-        if any(state_of(each[0]) != each for each in beside):
+        _, depends_on, samples = json.loads(text)
+        beside = [_state(dependency) for dependency in depends_on]
+        if any(state_of(other[0]) != other for other in beside):
             calls.close()
             return None
-        return Finished(calls, beside, told, state, is_kept=True)
+        return Finished(calls, beside, samples, state, is_kept=True)
 
     def add(self, part: Finished) -> None:
         """Keeps a part, unless it was found here, or its file changed while it was read.
@@ -163,13 +163,13 @@ class Unfinished:
             return
         at = len(self._about)
         while (place := _place_at(fd, at, size)) is not None:
-            self._found[place.state[0]] = place
+            self._places[place.state[0]] = place
             at = place.offset + place.json_bytes + place.calls_bytes
         os.ftruncate(fd, at)
         self._end = at
 
     def _append(self, fd: int, part: Finished) -> None:
-        text = json.dumps([part.state, part.depends_on, part.told]).encode()
+        text = json.dumps([part.state, part.depends_on, part.progress]).encode()
         at = self._end + _HEAD.size
         checksum = zlib.crc32(text)
         _write(fd, text, at)
@@ -194,17 +194,17 @@ def _place_at(fd: int, at: int, size: int) -> _Place | None:
     if mark != _MARK or json_bytes > _JSON_BYTES_MAX or offset + json_bytes + calls_bytes > size:
         return None
     try:
-        state, depends_on, told = json.loads(os.pread(fd, json_bytes, offset))
-        for each in (state, *depends_on):
-            _state(each)
-        int(told)
+        state, depends_on, samples = json.loads(os.pread(fd, json_bytes, offset))
+        for entry in (state, *depends_on):
+            _state(entry)
+        int(samples)
         return _Place(_state(state), offset, json_bytes, calls_bytes, checksum)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def _state(given: Any) -> State:
-    path, size, mtime_ns = given
+def _state(entry: Any) -> State:
+    path, size, mtime_ns = entry
     return str(path), int(size), int(mtime_ns)
 
 

@@ -18,14 +18,14 @@ class Members:
 
     def taken(self) -> list[str]:
         """The names of those since the last call."""
-        found, self._twice = self._twice, []
-        return found
+        twice, self._twice = self._twice, []
+        return twice
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        members = dict(pairs)
+        if len(members) != len(pairs):
             seen: dict[str, Any] = {}
             for name, value in pairs:
                 if seen.setdefault(name, value) != value:
                     self._twice.append(name)
-        return found
+        return members

@@ -78,37 +78,37 @@ def files_of(path: str) -> list[str]:
     """The files of a dataset: a file, a pattern, or the Parquet files of a folder, by name; also of
     its partitions."""
     if os.path.isdir(path) and first_files(path):
-        return [each for each in partition_files(path) if each.endswith(SUFFIXES)]
+        return [file for file in partition_files(path) if file.endswith(SUFFIXES)]
     return files_at(path, lambda name: name.endswith(SUFFIXES) and not name.startswith((".", "_")))
 
 
 def is_partitioned(folder: str) -> bool:
     """Whether it is a folder of partitions that hold Parquet files."""
-    return any(each.endswith(SUFFIXES) for each in first_files(folder))
+    return any(file.endswith(SUFFIXES) for file in first_files(folder))
 
 
 def is_folder_of_files(folder: str) -> bool:
     """Whether it has Parquet files, and no folders."""
-    found = False
+    has_files = False
     with os.scandir(folder) as entries:
-        for each in entries:
-            if each.name.startswith("."):
+        for entry in entries:
+            if entry.name.startswith("."):
                 continue
-            if each.is_dir():
+            if entry.is_dir():
                 return False
-            found = found or each.name.endswith(SUFFIXES)
-    return found
+            has_files = has_files or entry.name.endswith(SUFFIXES)
+    return has_files
 
 
 def warn_of_others(folder: str, files: Sequence[str]) -> None:
     """Warns of files in the folder that look like data, and are not part of the dataset."""
-    taken = {os.path.basename(each) for each in files}
+    taken = {os.path.basename(file) for file in files}
     suffixes = Counter(
         os.path.splitext(name)[1]
         for name in os.listdir(folder)
         if name not in taken and not name.startswith((".", "_"))
     )
-    others = [f"{suffixes[each]} {each}" for each in sorted(suffixes) if each not in _NOTES]
+    others = [f"{suffixes[suffix]} {suffix}" for suffix in sorted(suffixes) if suffix not in _NOTES]
     if others:
         warnings.warn(
             f"headrace: indexing {folder}: its Parquet files are the dataset; others in it are "

@@ -26,7 +26,7 @@ _TAIL_BYTES = 8  # the footer's size, and _MAGIC
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ColumnChunk:
     """A column of a row group; numbers are those of the format's parquet.thrift."""
 
     type: int
@@ -37,19 +37,19 @@ class Chunk:
     has_dictionary: bool
 
 
-Chunks = dict[tuple[int, str], Chunk]
+ColumnChunks = dict[tuple[int, str], ColumnChunk]
 """By the number of the row group, and the path of the column, as "image.bytes"."""
 
 
-def chunks_of(path: str, read: Read, size: int) -> Chunks:
+def chunks_of(path: str, read: Read, size: int) -> ColumnChunks:
     """All of them. Memory: that of the footer, ten times."""
     data = _footer(path, read, size)
     try:
         footer, _ = read_struct(data)
         return {
-            (number, _path(each)): _chunk(each)
+            (number, _path(column)): _chunk(column)
             for number, group in enumerate(_part(footer, 4, list))
-            for each in _part(group, 1, list)
+            for column in _part(group, 1, list)
         }
     except (TruncatedError, MalformedError) as error:
         raise DataLossError(
@@ -58,11 +58,11 @@ def chunks_of(path: str, read: Read, size: int) -> Chunks:
         ) from error
 
 
-def first_chunks(path: str, read: Read, size: int) -> Iterator[tuple[str, Chunk]]:
+def first_chunks(path: str, read: Read, size: int) -> Iterator[tuple[str, ColumnChunk]]:
     """Those of the first row group with their paths; up to where the footer is damaged."""
     with suppress(TruncatedError, MalformedError):
-        for each in structs_in(_footer(path, read, size), 4, 1):
-            yield _path(each), _chunk(each)
+        for column in structs_in(_footer(path, read, size), 4, 1):
+            yield _path(column), _chunk(column)
 
 
 def _footer(path: str, read: Read, size: int) -> bytes:
@@ -78,15 +78,15 @@ def _footer(path: str, read: Read, size: int) -> bytes:
 
 def _path(column: Any) -> str:
     parts = _part(_part(column, 3, dict), 3, list)
-    return b".".join(each for each in parts if isinstance(each, bytes)).decode(errors="replace")
+    return b".".join(part for part in parts if isinstance(part, bytes)).decode(errors="replace")
 
 
-def _chunk(column: Any) -> Chunk:
+def _chunk(column: Any) -> ColumnChunk:
     about: Struct = _part(column, 3, dict)
     encodings = _part(about, 2, list)
-    if not all(isinstance(each, int) for each in encodings):
+    if not all(isinstance(encoding, int) for encoding in encodings):
         raise MalformedError("the encodings of a column are no numbers")
-    return Chunk(
+    return ColumnChunk(
         _part(about, 1, int),
         frozenset(encodings),
         _part(about, 4, int),
@@ -97,7 +97,7 @@ def _chunk(column: Any) -> Chunk:
 
 
 def _part(fields: Any, number: int, kind: type) -> Any:
-    found = fields.get(number) if isinstance(fields, dict) else None
-    if not isinstance(found, kind) or (isinstance(found, int) and found < 0):
+    value = fields.get(number) if isinstance(fields, dict) else None
+    if not isinstance(value, kind) or (isinstance(value, int) and value < 0):
         raise MalformedError(f"it has no field {number} of that type")
-    return found
+    return value

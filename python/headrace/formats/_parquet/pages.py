@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from headrace.errors import DataLossError
 from headrace.formats._files.npy import Read
-from headrace.formats._parquet.columns import Column
-from headrace.formats._parquet.footer import Chunk, Chunks, chunks_of, first_chunks
+from headrace.formats._parquet.footer import ColumnChunk, ColumnChunks, chunks_of, first_chunks
+from headrace.formats._parquet.parquet_column import ParquetColumn
 from headrace.formats._parquet.thrift import MalformedError, Struct, TruncatedError, read_struct
 
 if TYPE_CHECKING:
@@ -41,22 +41,22 @@ class Page:
 
 
 def are_plain(
-    path: str, read: Read, size: int, file: pq.ParquetFile, columns: Sequence[Column]
+    path: str, read: Read, size: int, file: pq.ParquetFile, columns: Sequence[ParquetColumn]
 ) -> bool:
     """Whether the footer says that the values of all these columns lie in pages as they are."""
-    paths = {each.path for each in columns}
+    paths = {column.path for column in columns}
     for name, chunk in first_chunks(path, read, size):  # Mostly one column of one group decides.
         if name in paths and not _is_plain(chunk):
             return False
     chunks = chunks_of(path, read, size)
     return all(
-        _is_plain(chunks.get((group, each)))
+        _is_plain(chunks.get((group, column_path)))
         for group in range(file.metadata.num_row_groups)
-        for each in paths
+        for column_path in paths
     )
 
 
-def _is_plain(chunk: Chunk | None) -> bool:
+def _is_plain(chunk: ColumnChunk | None) -> bool:
     """Of one column of one row group; None where it is a list."""
     return (
         chunk is not None
@@ -70,9 +70,9 @@ def _is_plain(chunk: Chunk | None) -> bool:
 def offsets_of(
     path: str,
     read: Read,
-    chunks: Chunks,
+    chunks: ColumnChunks,
     group: int,
-    column: Column,
+    column: ParquetColumn,
     lengths: npt.NDArray[np.int64],
     has_nulls: bool,
 ) -> npt.NDArray[np.int64]:
@@ -104,7 +104,7 @@ def offsets_of(
 
 
 def _page(
-    path: str, read: Read, group: int, column: Column, at: int, has_levels: bool
+    path: str, read: Read, group: int, column: ParquetColumn, at: int, has_levels: bool
 ) -> tuple[Page | None, int]:
     """The page whose header lies at `at`, None for one without values; where the next begins."""
     header, size = _header(path, read, group, column, at)
@@ -132,7 +132,9 @@ def _page(
     return Page(start + levels, stored - levels, count), start + stored
 
 
-def _header(path: str, read: Read, group: int, column: Column, at: int) -> tuple[Struct, int]:
+def _header(
+    path: str, read: Read, group: int, column: ParquetColumn, at: int
+) -> tuple[Struct, int]:
     for count in _HEADER_BYTES:
         data = read(at, count)
         try:
@@ -147,11 +149,11 @@ def _header(path: str, read: Read, group: int, column: Column, at: int) -> tuple
 
 def _whole(fields: Struct, number: int) -> int | None:
     """A field that is a number of 0 or more."""
-    found = fields.get(number)
-    return found if isinstance(found, int) and found >= 0 else None
+    value = fields.get(number)
+    return value if isinstance(value, int) and value >= 0 else None
 
 
-def _unlike(path: str, group: int, column: Column, at: int, what: str) -> DataLossError:
+def _unlike(path: str, group: int, column: ParquetColumn, at: int, what: str) -> DataLossError:
     return DataLossError(
         f"indexing {path}: row group {group}: column {column.path!r}: byte {at}: {what}; copy or "
         "write the file again, or have row groups decoded: hr.formats.Parquet(decode=True)"

@@ -17,6 +17,12 @@ import numpy.typing as npt
 from headrace import _core
 from headrace._units import format_bytes
 from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.formats._base.absent import (
+    check_absent,
+    check_known,
+    left_out,
+    valid_field,
+)
 from headrace.formats._base.builder import Builder, Decodes
 from headrace.formats._base.field import Inner
 from headrace.formats._base.format import SOURCE, later_option
@@ -32,7 +38,7 @@ from headrace.formats._hive.partitions import (
 )
 from headrace.formats._indexing.in_order import in_order
 from headrace.formats._parquet.advice import NullAdvice, short_zero
-from headrace.formats._parquet.columns import Column, classes_of, columns_of, with_stand_ins
+from headrace.formats._parquet.column_values import values_of
 from headrace.formats._parquet.files import (
     SUFFIXES,
     files_of,
@@ -42,16 +48,15 @@ from headrace.formats._parquet.files import (
     release_unused,
     warn_of_others,
 )
-from headrace.formats._parquet.footer import Chunks, chunks_of
+from headrace.formats._parquet.footer import ColumnChunks, chunks_of
 from headrace.formats._parquet.pages import are_plain, offsets_of
-from headrace.formats._parquet.values import values_of
-from headrace.formats._rowgroups.format import GroupFormat
-from headrace.formats._tables.absent import (
-    check_absent,
-    check_known,
-    left_out,
-    valid_field,
+from headrace.formats._parquet.parquet_column import (
+    ParquetColumn,
+    classes_of,
+    columns_of,
+    with_stand_ins,
 )
+from headrace.formats._rowgroups.format import GroupFormat
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -98,8 +103,8 @@ class Parquet(GroupFormat):
             return "groups"
         files = files_of(path)
         wanted, beside = self._in_files(path, files), self._beside(path, files)
-        with closing(in_order(lambda each: self._is_plain(each, wanted, beside), files)) as found:
-            return False if all(found) else "groups"
+        with closing(in_order(lambda file: self._is_plain(file, wanted, beside), files)) as plain:
+            return False if all(plain) else "groups"
 
     def is_current(self, index: _core.Index) -> bool:
         return super().is_current(index) and not self._lacks_partitions(index)
@@ -109,34 +114,34 @@ class Parquet(GroupFormat):
         path = index.attributes.get(SOURCE, "")
         if os.path.isdir(path) or not crosses_folders(path):
             return False
-        has = {each.name for each in index.fields}
+        has = {field.name for field in index.fields}
         wanted = names_of(path, files_of(path)[:1])
         return any(
-            self.columns is None or each in self.columns for each in wanted if each not in has
+            self.columns is None or name in self.columns for name in wanted if name not in has
         )
 
     def _in_files(self, path: str, files: Sequence[str]) -> Sequence[str] | None:
         """The columns that are wanted of the files themselves."""
         partitioned = names_of(path, files)
-        given: Any = self.columns
-        if given is None or isinstance(given, str) or not partitioned:
+        chosen: Any = self.columns
+        if chosen is None or isinstance(chosen, str) or not partitioned:
             return self.columns
         with opened(files[0]) as file:
             has = file.schema_arrow.names
-        return [each for each in given if each in has or each not in partitioned]
+        return [name for name in chosen if name in has or name not in partitioned]
 
     def _beside(self, path: str, files: Sequence[str]) -> list[str]:
         """The columns that are wanted and that folders name; files may have some of them, too."""
         names = names_of(path, files)
-        return [each for each in names if self.columns is None or each in self.columns]
+        return [name for name in names if self.columns is None or name in self.columns]
 
     def _is_plain(
         self, path: str, wanted: Sequence[str] | None, beside: Sequence[str] = ()
     ) -> bool:
         with opened(path) as file:
             columns = self._columns_of(path, file, wanted, beside)
-            stored = [each for each in columns if not each.is_inline]
-            if any(each.has_stand_in for each in stored):
+            stored = [column for column in columns if not column.is_inline]
+            if any(column.has_stand_in for column in stored):
                 return False  # The file has no bytes for it.
             with file_reader(path) as (read, size):
                 return are_plain(path, read, size, file, stored)
@@ -144,7 +149,7 @@ class Parquet(GroupFormat):
     def _index_into(self, path: str, builder: Builder) -> None:
         files = files_of(path)
         if os.path.isdir(path) and is_partitioned(path):
-            for folder in {path, *(up for each in files for up in folders_between(path, each))}:
+            for folder in {path, *(up for file in files for up in folders_between(path, file))}:
                 builder.depends_on(folder)
         elif os.path.isdir(path):
             builder.depends_on(path)
@@ -162,15 +167,17 @@ class Parquet(GroupFormat):
             builder.set_classes(classes)
         decoding = Lock()  # One row group is in memory at a time.
 
-        def describe(each: str, part: Builder) -> None:
-            part.depends_on(each)
-            with opened(each) as file:
+        def describe(file_path: str, part: Builder) -> None:
+            part.depends_on(file_path)
+            with opened(file_path) as file:
                 filling = _Filling(self, part, columns, beside)
-                filling.check(each, self._columns_of(each, file, wanted, beside), files[0])
-                partitions.add(part, each, file.metadata.num_rows)
+                filling.check(
+                    file_path, self._columns_of(file_path, file, wanted, beside), files[0]
+                )
+                partitions.add(part, file_path, file.metadata.num_rows)
                 for group in range(file.metadata.num_row_groups):
                     with decoding:
-                        filling.add(each, file, group)
+                        filling.add(file_path, file, group)
                         release_unused()
 
         if builder.add_parts(files, describe) == 0:
@@ -180,7 +187,7 @@ class Parquet(GroupFormat):
 
     def _described_by(
         self, first: str, wanted: Sequence[str] | None, beside: Sequence[str]
-    ) -> tuple[list[Column], list[str] | None, list[str]]:
+    ) -> tuple[list[ParquetColumn], list[str] | None, list[str]]:
         """The columns by the first file, the names of classes, and all columns of the file.
 
         The file is gone when this returns, and with it the dictionary that its reader keeps.
@@ -188,7 +195,7 @@ class Parquet(GroupFormat):
         with opened(first) as file:
             schema = file.schema_arrow
             columns = _with_images(first, file, self._columns_of(first, file, wanted, beside))
-            names = list(dict.fromkeys([*(each.name for each in columns), *beside]))
+            names = list(dict.fromkeys([*(column.name for column in columns), *beside]))
             for column in columns:
                 if column.kind == "image" and column.has_stand_in:
                     raise InvalidArgumentError(
@@ -203,13 +210,13 @@ class Parquet(GroupFormat):
         file: pq.ParquetFile,
         wanted: Sequence[str] | None,
         beside: Sequence[str] = (),
-    ) -> list[Column]:
+    ) -> list[ParquetColumn]:
         """Those of the file; none if only columns that folders name are wanted."""
         if wanted is not None and not wanted and self.columns:
             return []
         check_absent("parquet", self.fill, self.optional)
         columns = columns_of(path, file.schema_arrow, wanted, beside)
-        check_known(path, self, {each.name: short_zero(each) for each in columns})
+        check_known(path, self, {column.name: short_zero(column) for column in columns})
         return with_stand_ins(columns, self.fill or {}, self.optional)
 
     def decode_group(self, path: str, part: str, into: memoryview) -> int:
@@ -224,7 +231,7 @@ class Parquet(GroupFormat):
                 )
             columns = columns_of(path, file.schema_arrow, names)
             if not is_permuted:  # An index of before has tensors as they are stored.
-                columns = [replace(each, permutation=None) for each in columns]
+                columns = [replace(column, permutation=None) for column in columns]
             for column in with_stand_ins(columns, stand_ins, ()):
                 for values in values_of(path, file, group, column):
                     data = values.bytes
@@ -236,12 +243,12 @@ class Parquet(GroupFormat):
 
 def _add_fields(
     builder: Builder,
-    columns: Sequence[Column],
+    columns: Sequence[ParquetColumn],
     partitions: Partitions,
     wanted: Sequence[str] | None,
 ) -> None:
     """Adds the fields in the order that was given, or those of partitions last."""
-    by_name = {each.name: each for each in columns}
+    by_name = {column.name: column for column in columns}
     for name in wanted or [*by_name, *partitions.columns]:
         kind = partitions.columns.get(name)
         if kind is None:
@@ -256,7 +263,11 @@ class _Filling:
     """Adds the row groups of a file to the builder."""
 
     def __init__(
-        self, row: Parquet, builder: Builder, columns: Sequence[Column], beside: Sequence[str]
+        self,
+        row: Parquet,
+        builder: Builder,
+        columns: Sequence[ParquetColumn],
+        beside: Sequence[str],
     ) -> None:
         """`beside`: the columns that folders name."""
         self._row = row
@@ -264,17 +275,19 @@ class _Filling:
         self._format = row.name
         self._builder = builder
         self._columns = columns
-        self._stored = [each for each in columns if not each.is_inline]
-        self._names = [each.name for each in self._stored]
+        self._stored = [column for column in columns if not column.is_inline]
+        self._names = [column.name for column in self._stored]
         self._stand_ins = {x.name: x.stand_in for x in self._stored if x.has_stand_in}
         self._file = -1  # the number of the one that was added last
         self._file_path = ""
-        self._chunks: Chunks = {}
+        self._chunks: ColumnChunks = {}
         self._samples = 0
 
-    def check(self, path: str, columns: Sequence[Column], first: str) -> None:
+    def check(self, path: str, columns: Sequence[ParquetColumn], first: str) -> None:
         """Raises unless the columns are those of the first file."""
-        mine, theirs = ([each.described() for each in _unsure(x)] for x in (columns, self._columns))
+        mine, theirs = (
+            [column.described() for column in _unsure(x)] for x in (columns, self._columns)
+        )
         if mine != theirs:
             raise InvalidArgumentError(
                 f"indexing {path}: its columns are {', '.join(mine)}; those of {first} "
@@ -325,7 +338,7 @@ class _Filling:
             with file_reader(path) as (read, size):
                 self._chunks = chunks_of(path, read, size)
         schema = map(file.schema.column, range(len(file.schema.names)))
-        have_nulls = {each.path for each in schema if each.max_definition_level > 0}
+        have_nulls = {column.path for column in schema if column.max_definition_level > 0}
         with file_reader(path) as (read, _):
             for column, of_rows in zip(self._stored, lengths, strict=True):
                 has_nulls = column.path in have_nulls
@@ -342,8 +355,8 @@ class _Filling:
         inners: Sequence[Inner | None],
     ) -> None:
         """The extents of values in a row group that a reader decodes, and its block."""
-        size = int(sum(each.sum() for each in lengths))
-        is_permuted = any(each.permutation is not None for each in self._stored)
+        size = int(sum(of_column.sum() for of_column in lengths))
+        is_permuted = any(column.permutation is not None for column in self._stored)
         about = [group, self._names, self._stand_ins, is_permuted]
         while not about[-1]:
             about.pop()
@@ -367,7 +380,7 @@ def _parsed(path: str, part: str) -> tuple[int, list[str], dict[str, Any], bool]
         group, names, *more = json.loads(unquote(part))
         stand_ins = more[0] if more else {}
         is_permuted = more[1:] == [True]
-        are_names = all(isinstance(each, str) for each in (*names, *stand_ins))
+        are_names = all(isinstance(name, str) for name in (*names, *stand_ins))
         if isinstance(group, int) and are_names and isinstance(stand_ins, dict):
             return group, names, stand_ins, is_permuted
     except (ValueError, TypeError):
@@ -386,25 +399,30 @@ def _too_large(path: str, group: int, size: int) -> InvalidArgumentError:
     )
 
 
-def _unsure(columns: Sequence[Column]) -> list[Column]:
+def _unsure(columns: Sequence[ParquetColumn]) -> list[ParquetColumn]:
     """Without what only values tell: that bytes are images."""
-    return [replace(each, kind="bytes") if each.kind == "image" else each for each in columns]
-
-
-def _with_images(path: str, file: pq.ParquetFile, columns: Sequence[Column]) -> list[Column]:
-    """Columns of bytes are images if the schema says so, or if the first value begins as one."""
     return [
-        replace(each, kind="image") if _holds_images(path, file, each) else each for each in columns
+        replace(column, kind="bytes") if column.kind == "image" else column for column in columns
     ]
 
 
-def _holds_images(path: str, file: pq.ParquetFile, column: Column) -> bool:
+def _with_images(
+    path: str, file: pq.ParquetFile, columns: Sequence[ParquetColumn]
+) -> list[ParquetColumn]:
+    """Columns of bytes are images if the schema says so, or if the first value begins as one."""
+    return [
+        replace(column, kind="image") if _holds_images(path, file, column) else column
+        for column in columns
+    ]
+
+
+def _holds_images(path: str, file: pq.ParquetFile, column: ParquetColumn) -> bool:
     if column.kind != "bytes" or column.is_nested:
         return False
     return column.is_media or _begins_as_image(path, file, column)
 
 
-def _begins_as_image(path: str, file: pq.ParquetFile, column: Column) -> bool:
+def _begins_as_image(path: str, file: pq.ParquetFile, column: ParquetColumn) -> bool:
     column = replace(column, stand_in="")  # The first one that there is.
     for group in range(file.metadata.num_row_groups):
         for values in values_of(path, file, group, column):

@@ -24,7 +24,7 @@ class MalformedError(Exception):
 
 def read_struct(data: bytes) -> tuple[Struct, int]:
     """The struct at the beginning of `data`, and its size in bytes."""
-    reader = _Reader(data)
+    reader = _ThriftReader(data)
     return reader.struct(0), reader.at
 
 
@@ -34,7 +34,7 @@ def structs_in(data: bytes, *numbers: int) -> Iterator[Struct]:
     `numbers`: of the fields that lead to it. All of them are lists of structs, of which the first
     has the next field.
     """
-    reader = _Reader(data)
+    reader = _ThriftReader(data)
     count = 0
     for number in numbers:
         count = reader.enter(number)
@@ -44,7 +44,7 @@ def structs_in(data: bytes, *numbers: int) -> Iterator[Struct]:
         yield reader.struct(len(numbers))
 
 
-class _Reader:
+class _ThriftReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.at = 0
@@ -122,11 +122,11 @@ class _Reader:
         return self._bytes(1)[0]
 
     def _bytes(self, count: int) -> bytes:
-        found = self._data[self.at : self.at + count]
-        if len(found) < count:
+        value = self._data[self.at : self.at + count]
+        if len(value) < count:
             raise TruncatedError
         self.at += count
-        return found
+        return value
 
     def _unsigned(self) -> int:
         value = 0

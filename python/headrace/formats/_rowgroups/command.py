@@ -17,7 +17,7 @@ def reader_command() -> list[str]:
     """This interpreter, with this process's path for modules; empty if it is not known."""
     if not sys.executable:
         return []
-    path = [os.path.abspath(each) for each in sys.path]
+    path = [os.path.abspath(folder) for folder in sys.path]
     return [sys.executable, "-c", _PROGRAM.format(path=path)]
 
 

@@ -1,1 +1,1 @@
-"""Formats of shards, MDS, LitData and TFRecord, and the layouts that they are made of."""
+"""What MDS and LitData share: the bytes of shards, and the columns of samples in them."""

@@ -12,14 +12,14 @@ from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._base.builder import Builder
 from headrace.formats._files.reading import file_reader
 from headrace.formats._indexing.in_order import in_order
-from headrace.formats._shards.columns import Column, Extents, Values
 from headrace.formats._shards.frames import frames
+from headrace.formats._shards.sample_table import pieces
+from headrace.formats._shards.shard_columns import ExtentColumn, ShardColumn, ShardValues
 from headrace.formats._shards.source import AGAIN, ShardFile, open_shard
-from headrace.formats._shards.table import pieces
 
 _LARGE_BYTES = 2**24  # decoded: such pieces of shards are decoded one at a time
 
-Chosen = Mapping[int, Column]
+Chosen = Mapping[int, ShardColumn]
 """By the position in a sample: the columns that become fields."""
 
 
@@ -32,19 +32,19 @@ def read_index(path: str, key: str) -> Any:
     with file_reader(path) as (read, size):
         text = read(0, size)
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataLossError(
             f"indexing {path}: its {size} bytes are no JSON: {str(error) or 'nested too deep'}; "
             f"{AGAIN}"
         ) from error
-    other = next((each for each in _KEYS if isinstance(found, dict) and each in found), key)
-    if other != key and key not in found:
+    other = next((known for known in _KEYS if isinstance(content, dict) and known in content), key)
+    if other != key and key not in content:
         raise InvalidArgumentError(
             f"indexing {path}: it lists {other}: the dataset is of {_KEYS[other]}, not of "
             f"{_KEYS[key]}; leave format= out, or give hr.formats.{_KEYS[other]}(...)"
         )
-    return found
+    return content
 
 
 def choose(
@@ -52,7 +52,7 @@ def choose(
     stored: Mapping[str, str],
     columns: tuple[str, ...] | None,
     raw: tuple[str, ...],
-    make: Callable[[str, str, str, list[str]], Column],
+    make: Callable[[str, str, str, list[str]], ShardColumn],
 ) -> Chosen:
     """The columns that become fields.
 
@@ -61,18 +61,20 @@ def choose(
     another one; `names`: those of all columns.
     """
     check_some(path, columns)
-    for option, given in (("columns", columns or ()), ("raw", raw)):
-        for name in given:
+    for option, names in (("columns", columns or ()), ("raw", raw)):
+        for name in names:
             if name not in stored:
                 raise InvalidArgumentError(
-                    f"indexing {path}: {option}={given!r}: there is no {name!r}; there are "
+                    f"indexing {path}: {option}={names!r}: there is no {name!r}; there are "
                     f"{', '.join(stored)}"
                 )
-    chosen: dict[int, Column] = {}
+    chosen: dict[int, ShardColumn] = {}
     for at, (name, how) in enumerate(stored.items()):
         if columns is None or name in columns:
             is_raw = name in raw
-            chosen[at] = Extents(name, "bytes") if is_raw else make(path, name, how, list(stored))
+            chosen[at] = (
+                ExtentColumn(name, "bytes") if is_raw else make(path, name, how, list(stored))
+            )
     if not chosen:
         raise InvalidArgumentError(f"indexing {path}: its samples have no columns; write some")
     return chosen
@@ -88,7 +90,7 @@ def check_some(path: str, columns: tuple[str, ...] | None) -> None:
 
 def refused(path: str, name: str, how: str, why: str, stored: Sequence[str]) -> Exception:
     """An error about a column that cannot be a field."""
-    others = tuple(each for each in stored if each != name)
+    others = tuple(other for other in stored if other != name)
     leave_out = f", or leave it out with columns={others!r}" if others else ""
     return InvalidArgumentError(
         f"indexing {path}: column {name!r} is stored as {how!r}: {why}; keep its bytes with "
@@ -188,8 +190,11 @@ def _turn(piece: ShardFile, decoding: Lock) -> AbstractContextManager[object]:
 
 def _values(
     shard: ShardFile, number: int, widths: list[int | None], chosen: Chosen
-) -> Iterator[tuple[int, Values]]:
+) -> Iterator[tuple[int, ShardValues]]:
     with open_shard(shard) as source:
         for piece in pieces(source, shard, widths):
             for at in chosen:
-                yield at, Values(source, number, piece.first, piece.starts[at], piece.sizes[at])
+                yield (
+                    at,
+                    ShardValues(source, number, piece.first, piece.starts[at], piece.sizes[at]),
+                )

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.formats._files.reading import file_reader
+from headrace.formats._shards.sample_table import sample_bounds
 from headrace.formats._shards.source import (
     I64,
     ZSTD_FRONT_BYTES,
@@ -20,7 +21,6 @@ from headrace.formats._shards.source import (
     check_size,
     zstd_content_bytes,
 )
-from headrace.formats._shards.table import sample_bounds
 
 _MAGIC = b"LDFZ01\0\0"
 _VERSION = 1
@@ -65,7 +65,7 @@ def _batches(source: Source, shard: ShardFile) -> Iterator[ShardFile]:
     end = at + count * _FRAME.itemsize
     done = 0
     for number, frame in enumerate(table):
-        first, items, offset, size, decoded = (int(each) for each in frame)
+        first, items, offset, size, decoded = (int(value) for value in frame)
         here = bounds[first : first + items + 1] if first == done else bounds[:0]
         if (
             not items

@@ -78,10 +78,10 @@ class Source:
         """These bytes, which must be there."""
         # Not a read of a size that damage made up.
         there = max(0, min(size, self.size - offset))
-        found = np.frombuffer(self._read(offset, there), np.uint8)
-        if found.size != size:
-            raise self.damaged(offset, f"{size} bytes are needed, there are {found.size}")
-        return found
+        data = np.frombuffer(self._read(offset, there), np.uint8)
+        if data.size != size:
+            raise self.damaged(offset, f"{size} bytes are needed, there are {data.size}")
+        return data
 
     def gather(self, starts: I64, width: int) -> U8:
         """[places, width]: `width` bytes from each place, in ascending order; zeros behind the end.

@@ -1,1 +1,1 @@
-"""Tables that list samples: manifests with a row a sample, and the annotations of COCO."""
+"""Manifests: tables with a row a sample, which names its files."""

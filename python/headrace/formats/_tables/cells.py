@@ -56,10 +56,10 @@ class Cells:
     def taken(self, columns: list[list[str]]) -> list[list[str]]:
         """Cells as they count: without blanks, and empty where they say so."""
         if self.strip:
-            columns = [[each.strip() for each in cells] for cells in columns]
+            columns = [[cell.strip() for cell in cells] for cells in columns]
         if self.absent:
             none = set(self.absent)
-            columns = [["" if each in none else each for each in cells] for cells in columns]
+            columns = [["" if cell in none else cell for cell in cells] for cells in columns]
         return columns
 
     def delimiter_of(self, path: str) -> str:
@@ -95,7 +95,7 @@ def column_names(path: str, header: list[str], delimiter: str) -> list[str]:
     numbered = [str(number) for number in range(len(header) - 1)]
     if not header[0].strip() and header[1:] == numbered and numbered:
         return ["column1", *(f"column{number}" for number in range(2, len(header) + 1))]
-    names = [each if each.strip() else f"column{at}" for at, each in enumerate(header, 1)]
+    names = [cell if cell.strip() else f"column{at}" for at, cell in enumerate(header, 1)]
     for name, count in Counter(names).items():
         if count > 1:
             raise InvalidArgumentError(
@@ -118,7 +118,7 @@ def check_delimiter(path: str, header: Sequence[str], second: str, row: Format |
     if len(header) != 1 or row is None:
         return
     for delimiter, name in _DELIMITERS.items():
-        widths = {len(_cells_of(each, delimiter)) for each in (header[0], second)}
+        widths = {len(_cells_of(line, delimiter)) for line in (header[0], second)}
         if len(widths) == 1 and max(widths) > 1:
             other = "," if delimiter != "," else "\t"
             raise InvalidArgumentError(
@@ -163,20 +163,20 @@ class Oddities:
 
     def report(self, into: FindingCounts) -> None:
         """Has `Dataset.report` name them."""
-        into.found.update(self.counts.found)
+        into.by_kind.update(self.counts.by_kind)
 
     def warn(self, table: str, row: Any) -> None:
         """One warning, with what to type."""
         said = []
-        for kind, (count, examples) in self.counts.found.items():
-            given = tuple(self.columns.get(kind, ()))
-            options: dict[str, Any] | None = {"text": (*row.text, *given)}
+        for kind, (count, examples) in self.counts.by_kind.items():
+            columns = tuple(self.columns.get(kind, ()))
+            options: dict[str, Any] | None = {"text": (*row.text, *columns)}
             if kind == "blanks":
                 options = {"strip": True}
             elif kind == "rows_in_quotes":
                 options = {"quote": None}
             elif kind == "numbers_as_text":
-                options = {"absent": (*row.absent, *given)}
+                options = {"absent": (*row.absent, *columns)}
             elif kind == "too_large":
                 options = {"floats": "float64"}
             elif kind == "member_twice":

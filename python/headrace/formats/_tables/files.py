@@ -34,7 +34,7 @@ I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Found:
+class NamedFiles:
     """Files that rows name."""
 
     paths: Sequence[str]
@@ -48,11 +48,11 @@ class Found:
         """Whether there is a regular file at each path."""
         return self.sizes >= 0
 
-    def select(self, rows: Sequence[int]) -> Found:
+    def select(self, rows: Sequence[int]) -> NamedFiles:
         """These rows alone."""
         if len(rows) == len(self.paths):
             return self
-        return Found([self.paths[row] for row in rows], self.sizes[rows], self.times[rows])
+        return NamedFiles([self.paths[row] for row in rows], self.sizes[rows], self.times[rows])
 
 
 def are_images(names: Sequence[str]) -> bool:
@@ -61,8 +61,8 @@ def are_images(names: Sequence[str]) -> bool:
     alike = names[0][names[0].rfind(".") :] + "\0" if names else ""
     if text.count("\0") == len(names) and text.count(alike) == len(names):
         return alike[:-1].lower() in IMAGES  # Looking at each name takes longer.
-    suffixes = {each[each.rfind(".") :] for each in names}
-    return all(each.lower() in IMAGES for each in suffixes)
+    suffixes = {name[name.rfind(".") :] for name in names}
+    return all(suffix.lower() in IMAGES for suffix in suffixes)
 
 
 def path_of(folder: str, name: str) -> str:
@@ -81,42 +81,42 @@ def is_file(path: str) -> bool:
         return False
 
 
-def _find(folder: str, names: Sequence[str]) -> Found:
+def _find(folder: str, names: Sequence[str]) -> NamedFiles:
     """The files of these names: paths, if absolute; else below the folder."""
     if _are_plain(names):
         prefix = folder.rstrip("/") + "/"
-        paths, where, asked = [prefix + each for each in names], folder, names
+        paths, where, asked = [prefix + name for name in names], folder, names
     else:
-        paths = [path_of(folder, each) if each else "" for each in names]
+        paths = [path_of(folder, name) if name else "" for name in names]
         where, asked = "/", paths
     try:
-        return Found(paths, *_core.files_found(where, asked, JOBS))
+        return NamedFiles(paths, *_core.files_found(where, asked, JOBS))
     except InvalidArgumentError:  # A zero byte, or no Unicode, in one of them.
         if len(paths) == 1:
-            return Found(paths, np.array([-1]), np.array([0]))
-        parts = [_find("/", [each]) for each in paths]
-        sizes, times = ([getattr(each, of)[0] for each in parts] for of in ("sizes", "times"))
-        return Found(paths, np.array(sizes), np.array(times))
+            return NamedFiles(paths, np.array([-1]), np.array([0]))
+        parts = [_find("/", [path]) for path in paths]
+        sizes, times = ([getattr(part, of)[0] for part in parts] for of in ("sizes", "times"))
+        return NamedFiles(paths, np.array(sizes), np.array(times))
 
 
-def _in_other_forms(found: Found) -> Found:
+def _in_other_forms(files: NamedFiles) -> NamedFiles:
     """With the files that are there under names in another Unicode form."""
-    missing = np.flatnonzero(~found.are_there).tolist()
-    there = {row: spelled(found.paths[row]) for row in missing}
-    other = {row: path for row, path in there.items() if path != found.paths[row]}
+    missing = np.flatnonzero(~files.are_there).tolist()
+    there = {row: spelled(files.paths[row]) for row in missing}
+    other = {row: path for row, path in there.items() if path != files.paths[row]}
     if not other:
-        return found
+        return files
     again = _find("/", list(other.values()))
-    paths, sizes, times = list(found.paths), found.sizes.copy(), found.times.copy()
+    paths, sizes, times = list(files.paths), files.sizes.copy(), files.times.copy()
     for at, (row, path) in enumerate(other.items()):
         paths[row], sizes[row], times[row] = path, again.sizes[at], again.times[at]
-    return Found(paths, sizes, times)
+    return NamedFiles(paths, sizes, times)
 
 
 def _are_plain(names: Sequence[str]) -> bool:
     """Whether each name is its path below the folder as it stands: relative, without "." parts."""
     text = "\0".join(names)
-    return not (text.startswith("/") or text.endswith("/") or any(each in text for each in _ODDS))
+    return not (text.startswith("/") or text.endswith("/") or any(odd in text for odd in _ODDS))
 
 
 class Files:
@@ -137,16 +137,16 @@ class Files:
         self._first = ""
         self._names: list[str] = []
 
-    def look_up(self, names: Sequence[str], where: Callable[[int], str]) -> Found:
+    def look_up(self, names: Sequence[str], where: Callable[[int], str]) -> NamedFiles:
         """The files of these names; `where(i)`: where name i is."""
-        found = _in_other_forms(_find(self._folder, names))
-        for position in np.flatnonzero(~found.are_there)[:_EXAMPLES].tolist():
+        files = _in_other_forms(_find(self._folder, names))
+        for position in np.flatnonzero(~files.are_there)[:_EXAMPLES].tolist():
             name = names[position]
             if not self._first:
                 self._first = f"{where(position)}: {self._why(name)}"
             if len(self._names) < _EXAMPLES:
                 self._names.append(name)
-        return found
+        return files
 
     def _why(self, name: str) -> str:
         if _URL.match(name):
@@ -159,21 +159,21 @@ class Files:
     def _folder_near(self, base: str, names: Sequence[str]) -> str | None:
         """A folder in `base`, relative to it, that has the files of these names."""
         relative = [
-            each for each in names if each and not each.startswith("/") and "\0" not in each
+            name for name in names if name and not name.startswith("/") and "\0" not in name
         ]
         if not relative:
             return None
         try:
             with os.scandir(base) as entries:
-                folders = sorted(each.name for each in entries if each.is_dir())[:_FOLDERS_MAX]
+                folders = sorted(entry.name for entry in entries if entry.is_dir())[:_FOLDERS_MAX]
         except OSError:
             return None
         for folder in folders:
-            if all(is_file(path_of(os.path.join(base, folder), each)) for each in relative):
+            if all(is_file(path_of(os.path.join(base, folder), name)) for name in relative):
                 return folder
         return None
 
-    def add(self, files: Found) -> tuple[I64, I64]:
+    def add(self, files: NamedFiles) -> tuple[I64, I64]:
         """Adds files, which are there, and returns the number and the size of each."""
         known = self._known
         if len(known) > _REMEMBERED_MAX:
@@ -185,10 +185,10 @@ class Files:
         new = {path: row for row, path in enumerate(files.paths) if path not in known}
         if new:
             self._add_new(files.select(list(new.values())))
-        positions = np.array([known[each] for each in files.paths])
+        positions = np.array([known[path] for path in files.paths])
         return self._known_numbers[positions], self._known_sizes[positions]
 
-    def _add_new(self, files: Found) -> I64:
+    def _add_new(self, files: NamedFiles) -> I64:
         """Adds files that are not known, and returns their numbers."""
         self._check_below(files.paths)
         first = self._builder.add_files(files.paths, files.sizes, files.times)
@@ -202,7 +202,7 @@ class Files:
         below = self._builder.root.rstrip("/") + "/"
         if are_below(below, files):
             return
-        outside = next((each for each in files if not each.startswith(below)), None)
+        outside = next((file for file in files if not file.startswith(below)), None)
         if outside is not None:
             raise InvalidArgumentError(
                 f"indexing: the file {outside} does not lie in {self._builder.root}; name a folder "
@@ -248,5 +248,5 @@ class Files:
                 f"{self._first}; all {rows:,} rows of {table} name files that are not there; {name}"
             )
         # As a folder notes files that skip= left out: Dataset.report has them.
-        undecoded.found["skipped"] = self.missing, self._names
+        undecoded.by_kind["skipped"] = self.missing, self._names
         undecoded.report(self._builder)

@@ -16,17 +16,18 @@ from headrace.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
+from headrace.formats._base.absent import check_absent
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.format import Format, later_option
 from headrace.formats._base.sounds import check_sounds
 from headrace.formats._files.patterns import expand
 from headrace.formats._indexing.recorded import file_state
-from headrace.formats._tables.absent import check_absent
 from headrace.formats._tables.cells import Cells, Oddities
 from headrace.formats._tables.files import Files
-from headrace.formats._tables.piece import Piece
-from headrace.formats._tables.plan import Options, Plan, Scan, Writer, have_files, holds_bytes
-from headrace.formats._tables.rows import SUFFIXES, read_pieces
+from headrace.formats._tables.pieces import SUFFIXES, read_pieces
+from headrace.formats._tables.row_piece import RowPiece
+from headrace.formats._tables.scan import Options, Plan, Scan, have_files, holds_bytes
+from headrace.formats._tables.writer import Writer
 
 _FOLDER_FILES = ("metadata", "manifest")
 _TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
@@ -114,9 +115,9 @@ class Manifest(Format):
     def _index_into(self, path: str, builder: Builder) -> None:
         self._check_options()
         tables = self._tables(path)
-        states = [file_state(each) for each in tables]
-        for each in tables:
-            builder.depends_on(each)
+        states = [file_state(table) for table in tables]
+        for table in tables:
+            builder.depends_on(table)
         if os.path.isdir(path):
             builder.depends_on(path)
         odd = Oddities()
@@ -127,7 +128,7 @@ class Manifest(Format):
         for table in tables:
             for piece in self._pieces(table):
                 writer.add(piece)
-        if [file_state(each) for each in tables] != states:
+        if [file_state(table) for table in tables] != states:
             raise FailedPreconditionError(
                 f"indexing {path}: the table changed while it was read; index it again when "
                 "nothing writes to it"
@@ -141,14 +142,14 @@ class Manifest(Format):
         check_absent("manifest", self.fill, self.optional)
         self._cells().check()
         for name in ("columns", "text", "absent"):
-            given: Any = getattr(self, name)
-            if given is not None and not all(isinstance(x, str) for x in items(name, given, "str")):
-                raise InvalidArgumentError(f"manifest {name}: got {shown(given)}, must be names")
+            value: Any = getattr(self, name)
+            if value is not None and not all(isinstance(x, str) for x in items(name, value, "str")):
+                raise InvalidArgumentError(f"manifest {name}: got {shown(value)}, must be names")
         paths: Any = self.paths
         if paths is not None and not (
             isinstance(paths, Mapping)
             and paths
-            and all(isinstance(each, str) for each in (*paths, *paths.values()))
+            and all(isinstance(text, str) for text in (*paths, *paths.values()))
         ):
             raise InvalidArgumentError(
                 f"manifest paths: got {shown(paths)}, must be columns by field: "
@@ -174,7 +175,7 @@ class Manifest(Format):
     def _cells(self) -> Cells:
         return Cells(self.delimiter, self.quote, self.strip, tuple(self.absent))
 
-    def _pieces(self, table: str, odd: Oddities | None = None) -> Iterator[Piece]:
+    def _pieces(self, table: str, odd: Oddities | None = None) -> Iterator[RowPiece]:
         return read_pieces(table, None, tuple(self.text), self._cells(), odd, self)
 
     def _plan(
@@ -204,7 +205,7 @@ def names_files(table: str, folder: str) -> bool:
         return False
 
 
-def _head(path: str) -> Piece | None:
+def _head(path: str) -> RowPiece | None:
     return next(islice(read_pieces(path, _HEAD_ROWS), 1), None)
 
 
@@ -215,14 +216,14 @@ def _table_in(folder: str) -> str | None:
     manifest.
     """
     with os.scandir(folder) as entries:
-        visible = [each for each in entries if not each.name.startswith(".")]
+        visible = [entry for entry in entries if not entry.name.startswith(".")]
     tables = []
-    for each in visible:
-        stem, suffix = os.path.splitext(each.name)
-        if stem in _FOLDER_FILES and suffix in SUFFIXES and each.is_file():
-            tables.append(each.name)
+    for entry in visible:
+        stem, suffix = os.path.splitext(entry.name)
+        if stem in _FOLDER_FILES and suffix in SUFFIXES and entry.is_file():
+            tables.append(entry.name)
     if len(tables) != 1:
         return None
-    if not tables[0].startswith("manifest.") and sum(each.is_dir() for each in visible) > 1:
+    if not tables[0].startswith("manifest.") and sum(entry.is_dir() for entry in visible) > 1:
         return None
     return os.path.join(folder, tables[0])

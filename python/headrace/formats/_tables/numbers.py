@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace.formats._tables.cells import Oddities
-from headrace.formats._tables.piece import Piece
+from headrace.formats._tables.row_piece import RowPiece
 
 INFINITE, TOO_LARGE = "infinite", "too_large"
 """Kinds of findings: numbers that float64, and float32, cannot hold."""
@@ -32,8 +32,8 @@ def stays_finite(value: Any, dtype: str) -> bool:
     """Whether a value of `fill=`, a number or a list of them, stays finite in a field's type."""
     if not isinstance(value, (float, list)) or dtype not in _LIMITS:
         return True
-    found = np.array(value, np.float64)
-    return not too_large(found, dtype).any()
+    numbers = np.array(value, np.float64)
+    return not too_large(numbers, dtype).any()
 
 
 def too_large(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
@@ -43,7 +43,7 @@ def too_large(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
 
 
 def note_infinite(
-    piece: Piece, name: str, values: list[Any], floats: str, peak: float, odd: Oddities
+    piece: RowPiece, name: str, values: list[Any], floats: str, peak: float, odd: Oddities
 ) -> None:
     """Notes the rows whose numbers became infinite in a field of this type.
 
@@ -62,24 +62,24 @@ def note_infinite(
 def _large_values(values: list[Any], floats: str, peak: float) -> list[tuple[int, bool]]:
     """The rows that have one, and whether float64 cannot hold it either."""
     limit = _LIMITS[floats]
-    found = [
-        (row, isinf(each))
-        for row, each in enumerate(values)
-        if type(each) is float and abs(each) >= limit
+    large = [
+        (row, isinf(value))
+        for row, value in enumerate(values)
+        if type(value) is float and abs(value) >= limit
     ]
     if peak >= limit:
-        for row, each in enumerate(values):
-            if type(each) is list:
-                sizes = np.abs(np.array(_leaves(each), np.float64))
+        for row, value in enumerate(values):
+            if type(value) is list:
+                sizes = np.abs(np.array(_leaves(value), np.float64))
                 finite = sizes[np.isfinite(sizes)]
-                found += [(row, True)] * bool(np.isinf(sizes).any())
-                found += [(row, False)] * bool((finite >= limit).any())
-    return found
+                large += [(row, True)] * bool(np.isinf(sizes).any())
+                large += [(row, False)] * bool((finite >= limit).any())
+    return large
 
 
 def _leaves(entries: list[Any]) -> list[Any]:
     while entries and type(entries[0]) is list:
-        entries = [each for inner in entries for each in inner]
+        entries = [leaf for inner in entries for leaf in inner]
     return entries
 
 

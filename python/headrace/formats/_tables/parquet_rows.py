@@ -7,17 +7,19 @@ from typing import Any
 
 from headrace._text import unread_reason
 from headrace.errors import DataLossError, FailedPreconditionError, HeadraceError, NotFoundError
-from headrace.formats._tables.piece import Piece
+from headrace.formats._arrow_types.fields import bytes_of, entries_of, number_of
+from headrace.formats._tables.row_piece import RowPiece
 
 
-def parquet_pieces(path: str, rows_at_once: int) -> Iterator[Piece]:
+def parquet_pieces(path: str, rows_at_once: int) -> Iterator[RowPiece]:
     """The rows; a column has the values that pyarrow gives for it."""
     pyarrow = _pyarrow()
     position = 0
     with _reading(path):
         schema = pyarrow.parquet.read_schema(path)
-    blobs = {each.name for each in schema if _has_bytes(pyarrow, each.type)}
-    for batch in _batches(path, [each for each in schema.names if each not in blobs], rows_at_once):
+    blobs = {field.name for field in schema if _has_bytes(pyarrow, field.type)}
+    names = [name for name in schema.names if name not in blobs]
+    for batch in _batches(path, names, rows_at_once):
         with _reading(path):
             values = {
                 name: column.to_pylist()
@@ -27,7 +29,7 @@ def parquet_pieces(path: str, rows_at_once: int) -> Iterator[Piece]:
         columns = {name: values.get(name, [b""] * batch.num_rows) for name in schema.names}
         places = list(range(position, position + batch.num_rows))
         position += batch.num_rows
-        yield Piece(path, columns, places, None, typed=True)
+        yield RowPiece(path, columns, places, None, typed=True)
 
 
 def declared_types(path: str) -> dict[str, str]:
@@ -36,44 +38,34 @@ def declared_types(path: str) -> dict[str, str]:
     Those inside a column with fields are named as `read_pieces` names them.
     """
     pyarrow = _pyarrow()
-    found: dict[str, str] = {}
+    declared: dict[str, str] = {}
 
-    def add(name: str, kind: Any) -> None:
-        while _is_list(pyarrow, kind):
-            kind = kind.value_type
-        if pyarrow.types.is_struct(kind):
-            for each in kind:
-                add(f"{name}_{each.name}", each.type)
-        elif (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)) and (
-            kind != pyarrow.uint64()
-        ):
-            found[name] = kind.to_pandas_dtype().__name__
+    def add(name: str, arrow_type: Any) -> None:
+        while (entries := entries_of(arrow_type)) is not None:
+            arrow_type = entries
+        if pyarrow.types.is_struct(arrow_type):
+            for part in arrow_type:
+                add(f"{name}_{part.name}", part.type)
+            return
+        number = number_of(arrow_type, times=False)
+        if number not in (None, "bool", "uint64"):
+            declared[name] = str(number)
 
     with _reading(path):
         schema = pyarrow.parquet.read_schema(path)
     for field in schema:
         add(field.name, field.type)
-    return found
+    return declared
 
 
-def _is_list(pyarrow: Any, kind: Any) -> bool:
-    return bool(
-        pyarrow.types.is_list(kind)
-        or pyarrow.types.is_large_list(kind)
-        or pyarrow.types.is_fixed_size_list(kind)
-    )
-
-
-def _has_bytes(pyarrow: Any, kind: Any) -> bool:
-    if pyarrow.types.is_struct(kind):
-        return any(_has_bytes(pyarrow, each.type) for each in kind)
-    if _is_list(pyarrow, kind):
-        return _has_bytes(pyarrow, kind.value_type)
-    return bool(
-        pyarrow.types.is_binary(kind)
-        or pyarrow.types.is_large_binary(kind)
-        or pyarrow.types.is_fixed_size_binary(kind)
-    )
+def _has_bytes(pyarrow: Any, arrow_type: Any) -> bool:
+    if pyarrow.types.is_struct(arrow_type):
+        return any(_has_bytes(pyarrow, part.type) for part in arrow_type)
+    entries = entries_of(arrow_type)
+    if entries is not None:
+        return _has_bytes(pyarrow, entries)
+    of_bytes = bytes_of(arrow_type)
+    return of_bytes is not None and of_bytes[0] == "bytes"
 
 
 def _batches(path: str, names: list[str], rows_at_once: int) -> Iterator[Any]:

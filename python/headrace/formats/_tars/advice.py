@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headrace.errors import InvalidArgumentError
-from headrace.formats._files.tar import Member, TarReader
 from headrace.formats._tars.samples import IMAGES, samples_of
+from headrace.formats._tars.tar import Member, TarReader
 
 DEREFERENCE = (
     "write the tar with `tar --dereference --hard-dereference`, which stores the bytes that links "
@@ -32,7 +32,7 @@ def without_bytes(path: str, key: str, member: Member) -> InvalidArgumentError:
 def unlike(
     tar: TarReader,
     key: str,
-    found: dict[str, Member],
+    sample: dict[str, Member],
     what: str,
     members: Sequence[str] | None,
     raw: tuple[str, ...],
@@ -41,15 +41,15 @@ def unlike(
 
     Reads all headers of the tar.
     """
-    at = min(each.offset for each in found.values())
-    samples = [(each, tuple(its)) for each, its in samples_of(tar)]
+    at = min(member.offset for member in sample.values())
+    samples = [(other, tuple(its)) for other, its in samples_of(tar)]
     parted = _parted(samples)
     if parted is not None:
         advice = f"its members are not beside each other, {parted}; {_sorting(tar.path)}"
     else:
         if members is not None:
-            samples = [(each, tuple(m for m in its if m in members)) for each, its in samples]
-        common, count = _common([each for each in samples if each[1]], raw)
+            samples = [(other, tuple(m for m in its if m in members)) for other, its in samples]
+        common, count = _common([pair for pair in samples if pair[1]], raw)
         more = f", raw={raw!r}" if raw else ""
         advice = (
             f"take the members that {count} of its {len(samples)} samples have: "
@@ -83,18 +83,27 @@ def _common(samples: Samples, raw: tuple[str, ...]) -> tuple[tuple[str, ...], in
 
     Of several the most, and those of most samples. Images of which samples have one each are one.
     """
-    images = [each for each in IMAGES if each not in raw]
-    is_one = all(sum(each in images for each in found) < 2 for _, found in samples)
-    named = {each: _IMAGE if is_one and each in images else each for _, s in samples for each in s}
-    shapes = Counter(tuple(dict.fromkeys(named[each] for each in found)) for _, found in samples)
+    images = [extension for extension in IMAGES if extension not in raw]
+    is_one = all(
+        sum(extension in images for extension in extensions) < 2 for _, extensions in samples
+    )
+    named = {
+        extension: _IMAGE if is_one and extension in images else extension
+        for _, s in samples
+        for extension in s
+    }
+    shapes = Counter(
+        tuple(dict.fromkeys(named[extension] for extension in extensions))
+        for _, extensions in samples
+    )
     has: dict[str, list[int]] = {}
     for number, shape in enumerate(shapes):
-        for each in shape:
-            has.setdefault(each, []).append(number)
+        for name in shape:
+            has.setdefault(name, []).append(number)
     counts = list(shapes.values())
     groups: dict[tuple[int, ...], list[str]] = {}
-    for each, where in has.items():
-        groups.setdefault(tuple(where), []).append(each)
+    for name, where in has.items():
+        groups.setdefault(tuple(where), []).append(name)
     usual = max(counts)  # A file beside the samples, such as info.json, counts for none.
 
     def worth(where: tuple[int, ...]) -> tuple[int, bool]:
@@ -102,5 +111,5 @@ def _common(samples: Samples, raw: tuple[str, ...]) -> tuple[tuple[str, ...], in
         return count * len(groups[where]), _IMAGE in groups[where]
 
     best = max(groups, key=worth)
-    members = tuple(each for each in named if named[each] in groups[best])
+    members = tuple(extension for extension in named if named[extension] in groups[best])
     return members, sum(counts[number] for number in best)

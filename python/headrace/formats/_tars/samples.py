@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headrace.errors import DataLossError
-from headrace.formats._files.tar import Member, TarReader
+from headrace.formats._tars.tar import Member, TarReader
 
 KEY = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)  # webdataset's own
 META = re.compile(r"__[^/]*__($|/)")
@@ -20,7 +20,7 @@ IMAGES = ("jpg", "jpeg", "png", "webp")
 def samples_of(tar: TarReader) -> Iterator[tuple[str, dict[str, Member]]]:
     """Consecutive members with one key, by extension, as webdataset groups them."""
     current = ""
-    found: dict[str, Member] = {}
+    members: dict[str, Member] = {}
     for member in tar:
         name = member.name
         begin = name.rfind("/") + 1
@@ -35,23 +35,23 @@ def samples_of(tar: TarReader) -> Iterator[tuple[str, dict[str, Member]]]:
         if name.startswith("__") and META.match(name):
             continue
         if key != current:
-            if found:
-                yield current, found
-            current, found = key, {}
-        if extension in found:
+            if members:
+                yield current, members
+            current, members = key, {}
+        if extension in members:
             raise DataLossError(
                 f"indexing {tar.path}: byte {member.offset}: sample {key!r} has two members "
                 f".{extension}; keys of neighbours must differ"
             )
-        found[extension] = member
-    if found:
-        yield current, found
+        members[extension] = member
+    if members:
+        yield current, members
 
 
 def keys_again(tar: TarReader, hashes: array[int]) -> Iterator[str]:
     """The keys of samples of which an earlier one has the key, too; `hashes`: of all keys."""
-    found, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
-    twice = set(found[counts > 1].tolist())
+    values, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
+    twice = set(values[counts > 1].tolist())
     before: set[str] = set()
     for key, _ in samples_of(tar) if twice else ():
         if key in before:

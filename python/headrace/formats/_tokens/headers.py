@@ -34,7 +34,7 @@ _GZIP = b"\x1f\x8b\x08"  # Which tokens may be, too: only where the name says it
 
 
 @dataclass(frozen=True)
-class Header:
+class TokenHeader:
     """What a header says of the tokens behind it."""
 
     bytes: int
@@ -50,7 +50,7 @@ def has_header(path: str) -> bool:
     return front.startswith(_PACKED) or _words(front)[:2] in _NUMBERS
 
 
-def read_header(path: str) -> Header | None:
+def read_header(path: str) -> TokenHeader | None:
     """The header in front of raw tokens; None: there is none.
 
     Raises if its number of tokens is not what the file has, or if it is of another kind of file.
@@ -85,7 +85,7 @@ def _words(front: bytes) -> tuple[int, ...]:
     return tuple(int.from_bytes(padded[at : at + 4], "little") for at in range(0, 16, 4))
 
 
-def _numbers(path: str, words: tuple[int, ...], size: int) -> Header:
+def _numbers(path: str, words: tuple[int, ...], size: int) -> TokenHeader:
     dtype = _NUMBERS[words[0], words[1]] or _WIDTHS.get(words[3])
     if dtype is None:
         raise DataLossError(
@@ -100,10 +100,10 @@ def _numbers(path: str, words: tuple[int, ...], size: int) -> Header:
             f"bytes with the header; the file has {size:,}; copy or write it again, or give "
             f"header_bytes={_NUMBERS_BYTES} and dtype={dtype!r} to take all that is there"
         )
-    return Header(_NUMBERS_BYTES, dtype)
+    return TokenHeader(_NUMBERS_BYTES, dtype)
 
 
-def _packed(path: str, front: bytes, size: int) -> Header:
+def _packed(path: str, front: bytes, size: int) -> TokenHeader:
     version = int.from_bytes(front[7:15], "little")
     code = front[15] if len(front) >= _PACKED_BYTES else 0
     if version != 1 or not 0 < code < len(_PACKED_CODES) or size < _PACKED_BYTES:
@@ -111,4 +111,4 @@ def _packed(path: str, front: bytes, size: int) -> Header:
             f"indexing {path}: byte 7: its header of a packed dataset has version {version} and "
             f"dtype code {code}, must be version 1 and 1 to 8; copy or write the file again"
         )
-    return Header(_PACKED_BYTES, _PACKED_CODES[code])
+    return TokenHeader(_PACKED_BYTES, _PACKED_CODES[code])

@@ -11,7 +11,7 @@ import torch.utils.data._utils.worker as torch_worker
 from torch.utils.data import IterableDataset, get_worker_info
 
 from headrace._loading.passes.origins import has_state
-from headrace.formats._arrow.objects import kind_of
+from headrace.formats._huggingface.open_datasets import kind_of
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from PIL import Image
 
 import headrace as hr
 from headrace import errors
-from headrace.formats._tables.annotations import Annotations
+from headrace.formats._coco.annotations import Annotations
 
 PAGE = Path(__file__).parents[4] / "docs" / "formats" / "coco.md"
 Content = dict[str, Any]

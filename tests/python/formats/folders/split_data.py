@@ -21,7 +21,7 @@ from PIL import Image
 import headrace as hr
 from headrace import errors
 from headrace.formats import Format, Tokens
-from headrace.formats._shards.records import masked_crc
+from headrace.formats._tfrecord.records import masked_crc
 
 Write = Callable[[Path, Sequence[int]], None]
 Read = Callable[[Any], int]

@@ -11,7 +11,7 @@ from split_data import KINDS, calls, numbers_of, picture, refusal, write
 from split_data import parquet as write_parquet
 
 import headrace as hr
-from headrace.formats._folders.sets import sets_of
+from headrace.formats._folders.numbered_files import sets_of
 
 NAMES = {
     "parquet": "x-{:05}-of-00004.parquet",

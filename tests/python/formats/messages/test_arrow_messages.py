@@ -14,8 +14,9 @@ import pytest
 import headrace as hr
 from headrace import errors
 from headrace.formats import HuggingFace
-from headrace.formats._arrow import objects, places
-from headrace.formats._arrow.tables import reading
+from headrace.formats._arrow import mapped_files
+from headrace.formats._arrow.arrow_file import reading
+from headrace.formats._huggingface import open_datasets
 
 pa = pytest.importorskip("pyarrow")
 
@@ -248,7 +249,7 @@ def test_files_that_the_system_does_not_read(
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     remedy = "; see what is there with `namei -l PATH`; if its disk fails, copy it again"
     with pytest.raises(errors.FailedPreconditionError) as caught:
-        places.MappedFile(str(tmp_path / "loop"))
+        mapped_files.MappedFile(str(tmp_path / "loop"))
     what = f"reading {tmp_path}/loop: Too many levels of symbolic links"
     assert str(caught.value) == what + remedy
     path = write(tmp_path / "a.arrow", {"a": pa.array(["x", "y"])})
@@ -256,7 +257,7 @@ def test_files_that_the_system_does_not_read(
     def failing(fd: int, buffers: Any, at: int) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(places.os, "preadv", failing)
+    monkeypatch.setattr(mapped_files.os, "preadv", failing)
     with pytest.raises(errors.FailedPreconditionError) as caught:
         hr.open(path)
     disk = "; read the kernel's log (dmesg), and check the disk"
@@ -371,7 +372,7 @@ def test_objects_that_cannot_be_read_in_place(tmp_path: Path) -> None:
 def test_where_the_system_does_not_say_what_is_mapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_MAPS", str(tmp_path / "maps"))
+    monkeypatch.setattr(open_datasets, "_MAPS", str(tmp_path / "maps"))
     with pytest.raises(errors.FailedPreconditionError) as caught:
         hr.open(mapped(tmp_path / "a.arrow"))
     assert str(caught.value) == (

@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace import errors
 from headrace.formats import Hdf5
-from headrace.formats._hdf5 import layout
+from headrace.formats._hdf5 import datasets
 
 ROWS = np.arange(80, dtype=np.int64).reshape(4, 20)
 """Of 160 bytes each, which are not copied into the index."""
@@ -96,7 +96,7 @@ def test_chunks_that_are_many_or_apart(
         f"indexing {path}: dataset 'a' lies in 4 chunks apart from each other, so it is not one "
         f"range of bytes{repack}"
     )
-    monkeypatch.setattr(layout, "_CHUNKS_MAX", 3)
+    monkeypatch.setattr(datasets, "_CHUNKS_MAX", 3)
     assert refusal(path, columns=("a",)) == f"indexing {path}: dataset 'a' has 4 chunks{repack}"
 
 

@@ -20,9 +20,9 @@ from headrace import errors
 from headrace.formats import Parquet
 from headrace.formats._files.npy import Read
 from headrace.formats._parquet import files, thrift
-from headrace.formats._parquet.columns import columns_of
-from headrace.formats._parquet.footer import Chunk, chunks_of
+from headrace.formats._parquet.footer import ColumnChunk, chunks_of
 from headrace.formats._parquet.pages import offsets_of
+from headrace.formats._parquet.parquet_column import columns_of
 
 INT, LIST, STRUCT, BINARY = 5, 9, 12, 8
 Value = int | bytes | list[Any] | dict[int, Any]
@@ -116,7 +116,7 @@ def refusal(data: bytes) -> str:
 def test_footers_that_are_damaged() -> None:
     good = footer(ABOUT)
     found = chunks_of("a.parquet", reader(good), len(good))
-    assert found == {(0, "a"): Chunk(6, frozenset({0, 3}), 0, 4, 100, has_dictionary=False)}
+    assert found == {(0, "a"): ColumnChunk(6, frozenset({0, 3}), 0, 4, 100, has_dictionary=False)}
     assert refusal(good[:-1]) == (
         "indexing a.parquet: it does not end as a Parquet file: it was cut; copy or write it again"
     )
@@ -145,7 +145,7 @@ def offsets(*pages: bytes, lengths: list[int]) -> list[int]:
     data = b"PAR1" + b"".join(pages)
     schema = pa.schema([pa.field("a", pa.binary(), nullable=False)])
     (column,) = columns_of("a.parquet", schema, None)
-    chunk = Chunk(6, frozenset({0}), 0, 4, len(data) - 4, has_dictionary=False)
+    chunk = ColumnChunk(6, frozenset({0}), 0, 4, len(data) - 4, has_dictionary=False)
     found = offsets_of(
         "a.parquet", reader(data), {(0, "a"): chunk}, 0, column, np.array(lengths), has_nulls=False
     )

@@ -16,8 +16,8 @@ import pytest
 import headrace as hr
 from headrace import errors
 from headrace.formats import MDS, Format, LitData, TFRecord
-from headrace.formats._shards import tfrecord
-from headrace.formats._shards.records import masked_crc
+from headrace.formats._tfrecord import tfrecord
+from headrace.formats._tfrecord.records import masked_crc
 
 AGAIN = "; copy or write the dataset again"
 LEAF = {"type": None, "context": None, "children_spec": []}

@@ -16,7 +16,8 @@ from format_checks import formats_in
 import headrace as hr
 from headrace import errors
 from headrace.formats import Coco, Manifest
-from headrace.formats._tables import coco, columns, rows
+from headrace.formats._coco import coco
+from headrace.formats._tables import pieces, scanned_column
 
 AGAIN = "; copy or write the file again"
 
@@ -200,7 +201,7 @@ def test_tables_that_change_meanwhile(
 def test_texts_that_are_too_many_for_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "CLASSES_MAX", 2)
+    monkeypatch.setattr(scanned_column, "CLASSES_MAX", 2)
     path = csv(tmp_path, "text,label\na,x\nb,y\nc,z\n")
     said = refusal(path, Manifest())
     assert said.startswith(
@@ -253,7 +254,7 @@ def test_tables_that_the_system_does_not_read(
 ) -> None:
     loop = tmp_path / "loop.csv"
     loop.symlink_to(loop)
-    with pytest.raises(errors.FailedPreconditionError) as caught, rows.opened(str(loop)):
+    with pytest.raises(errors.FailedPreconditionError) as caught, pieces.opened(str(loop)):
         raise AssertionError
     assert str(caught.value) == (
         f"indexing {loop}: Too many levels of symbolic links; see what is there with `namei -l "

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from headrace.formats import Format, TFRecord, Tokens
-from headrace.formats._shards.records import masked_crc
+from headrace.formats._tfrecord.records import masked_crc
 
 Numbers = np.ndarray[Any, Any]
 PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False}

@@ -17,7 +17,7 @@ import pytest
 import headrace as hr
 from headrace import errors
 from headrace.formats import Manifest, Parquet, Records, WebDataset
-from headrace.formats._tables.absent import NOT_GIVEN
+from headrace.formats._base.absent import NOT_GIVEN
 
 
 def test_a_split_of_a_folder_and_one_of_its_tables(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace._dataset import Dataset, open_dataset
 from headrace.errors import HeadraceError
-from headrace.formats._arrow import objects
+from headrace.formats._huggingface import open_datasets
 
 
 class Known(NamedTuple):
@@ -24,11 +24,14 @@ def known(leaf: Any) -> Known | None:
     """None: the engine cannot read it."""
     if type(leaf) is Dataset:
         return Known(leaf, lambda keys: _counted(keys, len(leaf)))
-    if objects.kind_of(leaf) != "Dataset" or type(leaf).__module__.partition(".")[0] != "datasets":
+    if (
+        open_datasets.kind_of(leaf) != "Dataset"
+        or type(leaf).__module__.partition(".")[0] != "datasets"
+    ):
         return None  # Such as a class of the user's, which may give other samples.
     try:
-        base = open_dataset(objects.all_rows(leaf))
-        mapping = objects.mapping_of(leaf)
+        base = open_dataset(open_datasets.all_rows(leaf))
+        mapping = open_datasets.mapping_of(leaf)
     except (HeadraceError, OSError):
         return None
     count = len(leaf)
@@ -40,7 +43,7 @@ def known(leaf: Any) -> Known | None:
 
 def facts(leaf: Any) -> object:
     """What samples of a dataset depend on: other facts, other samples."""
-    if objects.kind_of(leaf) != "Dataset":
+    if open_datasets.kind_of(leaf) != "Dataset":
         return id(leaf)
     return id(leaf), leaf._fingerprint, repr(leaf.format)
 

@@ -1,0 +1,1 @@
+"""Which field a column of Arrow or Parquet becomes, by its type."""

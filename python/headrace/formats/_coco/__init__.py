@@ -1,0 +1,1 @@
+"""COCO: images and their annotations, in one file of JSON."""

@@ -1,0 +1,1 @@
+"""LitData: chunks of samples, of tokens, of rows of an Arrow table."""

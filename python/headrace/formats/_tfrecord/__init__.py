@@ -1,0 +1,1 @@
+"""TFRecord: records, and the features of their examples."""
