@@ -159,7 +159,7 @@ Status Run(const Arguments& arguments) {
       ranks.emplace_back([&, rank] {
         for (;;) {
           if (!queues[rank]->ready()) run->OnWaiting(rank);
-          const Result<BatchQueue::Taken> taken = queues[rank]->Take(-1);
+          const Result<TakenBatch> taken = queues[rank]->Take(-1);
           if (!taken.ok()) {
             statuses[rank] = taken.status();
             all.arrive_and_drop();  // The others find the same.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "base/coding/coding.h"
 #include "base/format/errors.h"
 #include "base/hash.h"
 #include "convert/buffer.h"

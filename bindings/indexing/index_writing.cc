@@ -21,6 +21,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
+#include "base/coding/coding.h"
 #include "base/executor.h"
 #include "base/format/errors.h"
 #include "base/unique_fd.h"

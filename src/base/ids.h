@@ -1,7 +1,7 @@
 #pragma once
 
-// Identifiers and byte ranges that every layer shares. Each id is a type of its own, so that a
-// sample cannot be passed as an object.
+// Identifiers, byte ranges and codings that every layer shares. Each id is a type of its own, so
+// that a sample cannot be passed as an object. Plain values.
 
 #include <cstdint>
 
@@ -18,6 +18,24 @@ using NodeNumber = std::uint32_t;
 
 // No node: where a number may name one, and nobody is meant.
 inline constexpr NodeNumber kNoNode = 0xffff'ffff;
+
+// Position of a tier in its node's list, fastest first.
+using TierNumber = std::uint8_t;
+
+inline constexpr TierNumber kNoTier = 0xff;  // storage, or not kept
+// Where a sample came from, in Batch::sources, if it was another node.
+inline constexpr TierNumber kFromNode = 0xfe;
+
+// How bytes are compressed. Index files contain these numbers.
+enum class Coding : std::uint8_t {
+  kStored = 0,   // they are not
+  kZstd = 1,     // zstd frames, end to end
+  kZlib = 2,     // a deflate stream with the header and checksum of zlib
+  kDeflate = 3,  // a deflate stream alone
+  kSnappy = 4,   // a snappy block, without a frame
+  kGzip = 5,     // gzip members, end to end
+};
+inline constexpr Coding kCodingLast = Coding::kGzip;
 
 constexpr std::uint64_t Raw(SampleId id) { return static_cast<std::uint64_t>(id); }
 constexpr std::uint64_t Raw(ObjectId id) { return static_cast<std::uint64_t>(id); }

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/part_stats.h"
 #include "base/status.h"
 #include "engine/engine_parts.h"
-#include "engine/engine_stats.h"
 #include "engine/loop/engine_options.h"
 #include "engine/loop/inbox.h"
 #include "engine/tiers/tier_cache.h"

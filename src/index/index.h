@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/coding/coding.h"
 #include "base/ids.h"
 #include "base/status.h"
 

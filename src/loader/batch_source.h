@@ -1,21 +1,34 @@
 #pragma once
 
+// Where a training loop gets its batches from: the interface of Loader, and of a loader whose
+// engine runs in a node process.
+
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/status.h"
 #include "engine/batch/batch.h"
-#include "loader/batch_queue.h"
-#include "loader/config/session_facts.h"
-#include "model/preprocess_model.h"
+#include "model/machine_model.h"
 #include "observe/loader_stats.h"
-#include "observe/step_times.h"
-#include "plan/exact_order.h"
-#include "plan/order.h"
+#include "plan/order_options.h"
 
 namespace headrace {
+
+// What is fixed once a session is open, for every rank of it.
+struct SessionFacts {
+  std::vector<BatchField> schema;  // of batches; at the client of a node process without codecs
+  std::uint64_t steps_per_epoch = 0;
+  // The order's parameters with all defaults filled in. A saved state contains them.
+  OrderParameters order_parameters;
+  // The origin of each parameter, in words.
+  OrderParameters order_origins;
+  // The inflation that the order is expected to cause on this dataset. std::nullopt: none is
+  // expected, or no closed form is known.
+  std::optional<ExpectedInflation> inflation;
+};
 
 // The source of one rank's batches: a Loader in this process, or the node process of several ranks.
 // A *run* is one pass over the plan: it starts at a position and continues, epoch after epoch,
@@ -23,9 +36,9 @@ namespace headrace {
 //
 // Thread safety: every method may be called from any thread; Next() by one thread at a time.
 // Ownership: batches handed out may outlive the source.
-// Shutdown: the destructor stops the run and waits a limited time for outstanding work: see Session
-// for reads of storage, RemoteLoader for the node process. In a forked child the destructor leaves
-// everything to the parent, and every method returns FailedPrecondition.
+// Shutdown: the destructor stops the run and waits a limited time for outstanding work: one second
+// for reads of storage, whose memory then stays until they end. In a forked child the destructor
+// leaves everything to the parent, and every method returns FailedPrecondition.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -36,7 +49,7 @@ class BatchSource {
   // `position`. If this fails, the previous run has ended, too.
   //
   // Errors: Cancelled  Stop() or another Start() was called meanwhile, or Abandon() before
-  //         those of OrderFactory::Make
+  //         InvalidArgument, OutOfRange  the order cannot start there
   virtual Status Start(Position position) = 0;
 
   // The same with an order that the caller decided: one epoch. Only if the source's own order is
@@ -51,7 +64,7 @@ class BatchSource {
   //
   // Errors: FailedPrecondition  no run; Cancelled  the run was stopped
   //         the error that ended the run
-  virtual Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) = 0;
+  virtual Result<TakenBatch> Next(std::int64_t timeout_ns) = 0;
 
   // Ends the run and drops its batches that were not taken. Waits up to `timeout_ns` for its reads
   // (negative: no limit). Returns false if some reads are still in flight: Start() would wait for
@@ -69,7 +82,7 @@ class BatchSource {
   // Tells where the rows of one step of the source's own order come from. Reads nothing. With
   // tiers, plans the run again up to that step.
   //
-  // Errors: those of OrderFactory::Make
+  // Errors: OutOfRange  no such step
   virtual Result<std::vector<PlannedRow>> Explain(Position position) const = 0;
   // The same for samples of an order that the caller decided.
   virtual Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const = 0;
@@ -77,10 +90,10 @@ class BatchSource {
   [[nodiscard]] virtual Result<LoaderStats> stats() const = 0;
   // The tiers' part of stats(); cheap enough to call between batches.
   [[nodiscard]] virtual std::vector<NamedTierStats> tier_stats() const = 0;
-  // Times of the newest batches that all ranks of the node took: see SessionReports.
+  // Times of the newest batches that all ranks of the node took, a few thousand of each rank.
   [[nodiscard]] virtual Result<std::vector<StepTime>> step_times() const = 0;
-  // Measured preprocessing times: see SessionReports::decode_times().
-  [[nodiscard]] virtual Result<std::vector<PreprocessModel::Row>> decode_times() const = 0;
+  // Measured preprocessing times, for LoaderOptions::preprocess of a later run.
+  [[nodiscard]] virtual Result<std::vector<PreprocessRow>> decode_times() const = 0;
 };
 
 }  // namespace headrace

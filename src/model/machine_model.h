@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/members.h"
 #include "base/status.h"
 
 namespace headrace {
@@ -78,23 +79,30 @@ class SizedRates {
   std::vector<Size> sizes_;  // empty: no limit
 };
 
+HEADRACE_MEMBERS(Curve::Point, users, rate)
+HEADRACE_MEMBERS(SizedRates::Size, bytes, rate)
+
+// What storage gives.
 struct StorageModel {
   SizedRates rate;               // t: over reads in flight
   double rate_max = kUnlimited;  // b_fs: one worker's link to it
   bool shared = true;            // by the nodes of a job; else each has its own, as fast as this
 };
+HEADRACE_MEMBERS(StorageModel, rate, rate_max, shared)
 
 // What one node gets of the others.
 struct LinkModel {
   SizedRates rate;   // b_c: over samples that it has asked for and not got
   double asked = 1;  // of these
 };
+HEADRACE_MEMBERS(LinkModel, rate, asked)
 
 struct TierModel {
   SizedRates read;     // r_j: over threads
   SizedRates write;    // w_j: over threads
   double threads = 1;  // p_j
 };
+HEADRACE_MEMBERS(TierModel, read, write, threads)
 
 // A machine as `headrace profile` measured it, in NoPFS's terms (Dryden et al. 2021, section 4).
 struct MachineModel {
@@ -107,6 +115,20 @@ struct MachineModel {
   Curve copy;                           // bytes a second over threads, from memory to memory
   double preprocess_rate = kUnlimited;  // beta
 };
+HEADRACE_MEMBERS(MachineModel, storage, readers, tiers, staging, link, decode, copy,
+                 preprocess_rate)
+
+// A mean of measured preprocessing times, as a machine profile keeps it.
+struct PreprocessRow {
+  std::uint64_t transform = 0;  // hash of the transform
+  double bytes = 0;             // mean size of the samples, as stored
+  int threads = 1;              // that preprocessed meanwhile
+  std::uint64_t count = 1;      // observations, up to the window
+  double seconds = 0;           // of one sample
+
+  friend bool operator==(const PreprocessRow&, const PreprocessRow&) = default;
+};
+HEADRACE_MEMBERS(PreprocessRow, transform, bytes, threads, count, seconds)
 
 // Errors: InvalidArgument  a count (readers, threads, asked) not above 0, a rate not above 0; the
 //                          message names it

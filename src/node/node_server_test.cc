@@ -169,7 +169,7 @@ TEST_F(NodeServerTest, OneThatStopsTakingHoldsUpTheOthersWhenItsShareIsFull) {
   std::vector<RowList> got;
   // Until the engine has nothing left that it may do.
   for (;;) {
-    const Result<BatchQueue::Taken> next = one->Next(0);
+    const Result<TakenBatch> next = one->Next(0);
     ASSERT_TRUE(next.ok()) << next.status().ToString();
     if (next.value().batch != nullptr) {
       got.push_back(RowsOf(*one, *next.value().batch));

@@ -1,18 +1,18 @@
 #pragma once
 
+// What a loader reports: LoaderStats, what it did so far; StepTime, when each of the newest batches
+// was made; PlannedRow, where a row comes from. docs/observe.md explains the figures. Plain
+// structs.
+
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/members.h"
-#include "engine/batch/batch.h"
-#include "engine/engine_stats.h"
-#include "observe/memory_budget.h"
-#include "observe/step_times.h"
-#include "peer/node_traffic.h"
-#include "store/byte_store.h"
-#include "tier/tier.h"
+#include "base/part_stats.h"
 
 namespace headrace {
 
@@ -58,6 +58,77 @@ struct ScheduleStats {
 };
 HEADRACE_MEMBERS(ScheduleStats, name, stragglers, corrections, planned_steps, decode_threads)
 
+// How a loader's memory is divided between its uses. Bytes, as buffers are charged: rounded up.
+struct Budget {
+  std::uint64_t staging_bytes = 0;
+  std::uint64_t batch_bytes = 0;  // all of them
+  std::uint32_t batches_max = 0;  // in work or ready
+  std::uint64_t resident_bytes = 0;
+  std::uint64_t pinned_bytes = 0;
+  std::uint64_t scratch_bytes = 0;
+  std::uint64_t results_bytes = 0;
+  std::uint64_t decoded_bytes = 0;  // objects that the store decodes as a whole
+};
+HEADRACE_MEMBERS(Budget, staging_bytes, batch_bytes, batches_max, resident_bytes, pinned_bytes,
+                 scratch_bytes, results_bytes, decoded_bytes)
+
+// One batch of one rank that its consumer took. Nanoseconds of the system's monotonic clock, which
+// all processes of a machine share.
+struct StepTime {
+  std::uint64_t run = 0;  // number of the run: its first batch was not read ahead
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+  std::uint32_t lane = 0;
+  std::int64_t admitted_ns = 0;  // its reads began
+  std::int64_t read_ns = 0;      // all of its bytes were there
+  std::int64_t done_ns = 0;      // and decoded
+  std::int64_t busy_ns = 0;      // BatchTimes::busy_ns
+  std::int64_t handed_ns = 0;    // those before it were, too
+  std::int64_t taken_ns = 0;
+  std::array<std::int64_t, kStallCauses> stall_ns{};  // waited for it, by StallCause
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;  // stored, of the samples decoded
+
+  [[nodiscard]] std::int64_t waited_ns() const {
+    std::int64_t all = 0;
+    for (const std::int64_t ns : stall_ns) all += ns;
+    return all;
+  }
+};
+HEADRACE_MEMBERS(StepTime, run, epoch, step, lane, admitted_ns, read_ns, done_ns, busy_ns,
+                 handed_ns, taken_ns, stall_ns, samples, bytes)
+
+// By nearest rank; zeros of nothing.
+struct Percentiles {
+  std::uint64_t count = 0;
+  std::int64_t p50_ns = 0;
+  std::int64_t p95_ns = 0;
+  std::int64_t p99_ns = 0;
+};
+HEADRACE_MEMBERS(Percentiles, count, p50_ns, p95_ns, p99_ns)
+
+// What batches of one lane say, without the first of each run: before it there is no step.
+struct LaneFigures {
+  Percentiles step;                                   // from one batch taken to the next
+  Percentiles wait;                                   // of a batch
+  std::int64_t spanned_ns = 0;                        // sum over steps
+  std::array<std::int64_t, kStallCauses> stall_ns{};  // of these steps, by StallCause
+};
+HEADRACE_MEMBERS(LaneFigures, step, wait, spanned_ns, stall_ns)
+
+// How unevenly ranks that train in step get on: shares of iterations in which the slowest differs
+// from the fastest by more than a part of the step time, which is what the training itself takes:
+// the least of any lane from one batch taken to the next one asked for.
+inline constexpr std::array<double, 3> kImbalanceThetas = {0.05, 0.1, 0.2};
+struct Imbalance {
+  std::uint64_t iterations = 0;  // of which every lane's batch is known, and that before it
+  // By theta: in how long after the last rank took the step before their batch was done ...
+  std::array<double, kImbalanceThetas.size()> late{};
+  // ... and in what their engine's lanes were busy for, whoever waits for it.
+  std::array<double, kImbalanceThetas.size()> busy{};
+};
+HEADRACE_MEMBERS(Imbalance, iterations, late, busy)
+
 // What the engine of one rank, or of all ranks of a node process, did so far. Only `delivered` is
 // one rank's.
 struct LoaderStats {
@@ -83,11 +154,5 @@ struct LoaderStats {
 HEADRACE_MEMBERS(LoaderStats, lane, delivered, engine, store, budget, threads, cores, message_bytes,
                  running_ns, device_read_bytes, index_bytes, awaited, tiers, nodes, schedule,
                  figures, imbalance)
-
-// Adds what a run counted; its gauges take the place of those before. A lane of all runs is the sum
-// of its part in each.
-void AddRun(const EngineStats& run, EngineStats& total);
-
-void AddBatch(const Batch& batch, Delivered& total);
 
 }  // namespace headrace

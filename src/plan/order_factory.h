@@ -18,14 +18,6 @@
 
 namespace headrace {
 
-// Parameters of an order by name, besides OrderOptions. As given by a user; or with every default
-// filled in, as in a saved state.
-using OrderParameter = std::variant<std::int64_t, std::string>;
-using OrderParameters = std::map<std::string, OrderParameter, std::less<>>;
-
-// One number for each sample: homes and costs of orders that take them.
-using SampleTable = std::shared_ptr<const std::vector<std::uint32_t>>;
-
 // The inputs of an order.
 struct OrderRequest {
   OrderOptions job;

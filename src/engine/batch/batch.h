@@ -1,5 +1,7 @@
 #pragma once
 
+// A batch, and how its fields lie in memory.
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -7,19 +9,22 @@
 #include <string>
 #include <vector>
 
-#include "base/coding/coding.h"
 #include "base/ids.h"
-#include "base/memory/buffer_pool.h"
-#include "base/status.h"
-#include "codec/codec.h"
-#include "engine/batch/batch_times.h"
+#include "base/members.h"
+#include "base/part_stats.h"
 #include "index/index.h"
-#include "plan/placement/placement.h"
-#include "store/byte_store.h"
 
 namespace headrace {
 
+class FieldCodec;    // decodes; private to the library
+struct BatchMemory;  // private to the library
+
+// Rows are aligned to this in ragged fields, and each field to a page.
+inline constexpr std::uint64_t kRowAlignment = 64;
+
 // One field of a batch: which field of the dataset it comes from and how it is turned into rows.
+// `name`, `dtype`, `shape`, `ragged`, `is_text` and `row_bytes` describe rows; the rest is for the
+// engine.
 struct BatchField {
   std::string name;
   std::size_t index_field = 0;              // position in Index::fields()
@@ -34,14 +39,10 @@ struct BatchField {
   std::uint64_t header_bytes = 0;           // then left out, in front
   bool has_decoded_sizes = false;  // the index knows the bytes that the codec gets or makes
   bool may_be_empty = true;        // false: a sample of zero stored bytes is DataLoss
-  bool may_read_in_place = true;   // see ReadInPlace()
+  bool may_read_in_place = true;   // whether large rows may be read straight into the batch
 
   [[nodiscard]] bool is_inline() const { return codec == nullptr; }
   [[nodiscard]] bool is_compressed() const { return coding != Coding::kStored; }
-  // Whether a row is the stored bytes, unchanged.
-  [[nodiscard]] bool is_copy() const { return codec->is_copy() && !is_compressed(); }
-  // Whether a row is made of the stored bytes in about the time of a copy, by any task.
-  [[nodiscard]] bool costs_a_copy() const { return codec->costs_a_copy() && !is_compressed(); }
 };
 
 // Which bytes a row has in memory.
@@ -50,30 +51,39 @@ struct BatchRows {
   std::vector<std::span<std::byte>> rows;  // ragged: each row
 };
 
-// Where a sample came from, in Batch::sources, if it was another node.
-inline constexpr TierNumber kFromNode = 0xfe;
+// When a batch went through the engine; nanoseconds of its clock.
+struct BatchTimes {
+  std::int64_t admitted_ns = 0;
+  std::int64_t read_ns = 0;  // all of its bytes were there
+  std::int64_t done_ns = 0;  // and decoded
+  // Load and decode, as Lobster compares it between ranks: from when it was admitted, or its lane's
+  // batch before was done, whichever came later.
+  std::int64_t busy_ns = 0;
+  std::int64_t handed_ns = 0;
+  StallTimes stall_ns{};           // waited for it
+  std::uint64_t sample_bytes = 0;  // stored, of the samples decoded
+};
+HEADRACE_MEMBERS(BatchTimes, admitted_ns, read_ns, done_ns, busy_ns, handed_ns, stall_ns,
+                 sample_bytes)
 
 // A batch of one rank: its samples in slot order and their fields. Made by the engine, which no
 // longer touches it once it is handed over; then it belongs to whoever holds it.
 //
 // Thread safety: as for a plain struct. The memory goes back to its pool on whatever thread
-// destroys the Batch, also after the engine is gone.
+// destroys the last copy of the Batch, also after the engine and the loader are gone; rows are
+// valid until then.
 struct Batch {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;
   bool ends_epoch = false;
-  bool beyond_budget = false;  // its memory, without `extra`, is beyond the budget
+  bool beyond_budget = false;  // its memory is beyond the budget
   BatchTimes times;
   std::vector<SampleId> samples;            // delivered, by slot: stand-ins included
   std::vector<Substitution> substitutions;  // those among them, by slot
   // By slot, where there are tiers: a tier, kFromNode, or kNoTier: storage.
   std::vector<TierNumber> sources;
-  std::vector<BatchRows> fields;  // parallel to the schema
-  std::vector<Buffer> extra;      // ragged rows of stand-ins, that need more room than was planned
-  Buffer memory;
-  // Of a batch that another process made: says when it is let go, and what its rows lie in.
-  std::shared_ptr<const void> lease;
-  std::vector<std::shared_ptr<SharedMemory>> mapped;
+  std::vector<BatchRows> fields;        // parallel to the schema
+  std::shared_ptr<BatchMemory> memory;  // what the rows lie in, and holds it
 
   // The row in `slot` of field number `position` of `schema`.
   [[nodiscard]] std::span<std::byte> row(std::span<const BatchField> schema, std::size_t position,
@@ -84,32 +94,10 @@ struct Batch {
   }
 };
 
-// Rows are aligned to this in ragged fields, and each field to a page.
-inline constexpr std::uint64_t kRowAlignment = 64;
-
-// The bytes of which a sample's row is made: the stored ones, or what they decode to.
-//
-// Errors: those of Index::decoded_bytes()
-Result<std::uint64_t> ContentBytes(const Index& index, const BatchField& field, SampleId id,
-                                   std::uint64_t stored_bytes);
-
-// Stored bytes from which a row that is_copy() is read straight into the batch: what the room for
-// widening adds, two alignments at most, is an eighth of that.
-inline constexpr std::uint64_t kInPlaceBytesMin = 16 * kBufferAlignment;
-
-// Whether the rows of `stored_bytes` bytes of `field` are read straight into the batch: where they
-// are not decoded, and the batch has huge pages. A device that reads past the page cache into small
-// pages takes a descriptor for each, and gives two thirds of its rate: it costs less to read into
-// staging memory, and to copy.
-bool ReadInPlace(const BatchField& field, std::uint64_t stored_bytes);
-
-// What a batch keeps free at `offset` for a ragged row that is not inline: what the row takes, or
-// the buffer to read it into, of `buffer_bytes`. `content_bytes`: see ContentBytes().
-ByteRange RowRoom(const BatchField& field, std::uint64_t content_bytes, std::uint64_t buffer_bytes,
-                  std::uint64_t offset);
-
-// Bytes that a batch of `rows` rows takes for the fields that are not ragged, page rounding
-// included.
-std::uint64_t FixedBatchBytes(std::span<const BatchField> schema, std::uint64_t rows);
+// What BatchSource::Next() returns.
+struct TakenBatch {
+  std::shared_ptr<Batch> batch;  // null: the time limit passed, or the plan ended
+  bool ended = false;
+};
 
 }  // namespace headrace

@@ -8,7 +8,7 @@
 
 #include "base/cell_pool.h"
 #include "base/ids.h"
-#include "engine/blocks/block_counts.h"
+#include "base/part_stats.h"
 #include "engine/blocks/block_work.h"
 #include "engine/loop/loop_context.h"
 #include "engine/memory/pinned_blocks.h"

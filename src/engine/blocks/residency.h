@@ -9,9 +9,9 @@
 
 #include "base/cell_pool.h"
 #include "base/ids.h"
+#include "base/part_stats.h"
 #include "base/status.h"
 #include "engine/blocks/block_copier.h"
-#include "engine/blocks/block_counts.h"
 #include "engine/blocks/block_parts.h"
 #include "engine/blocks/block_work.h"
 #include "engine/blocks/parcel_parts.h"

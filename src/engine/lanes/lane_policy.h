@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "plan/order.h"
+#include "plan/order_options.h"
 
 namespace headrace {
 

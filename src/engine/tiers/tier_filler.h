@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/part_stats.h"
 #include "base/status.h"
 #include "engine/loop/loop_context.h"
 #include "engine/tiers/source_choice.h"
 #include "engine/tiers/tier_cache.h"
-#include "engine/tiers/tier_counts.h"
 #include "fetch/fetch.h"
 #include "fetch/held_samples.h"
 #include "fetch/sample_chain.h"

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/status.h"
-#include "observe/memory_budget.h"
+#include "observe/loader_stats.h"
 
 namespace headrace {
 

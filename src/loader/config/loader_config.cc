@@ -10,6 +10,7 @@
 #include "base/format/errors.h"
 #include "base/memory/buffer_pool.h"
 #include "base/units.h"
+#include "engine/batch/row_rooms.h"
 #include "engine/decode/field_decoding.h"
 #include "index/index.h"
 #include "loader/config/budget.h"

@@ -6,6 +6,7 @@
 #include "engine/batch/batch.h"
 #include "index/index.h"
 #include "loader/config/loader_options.h"
+#include "store/byte_store.h"
 
 namespace headrace {
 

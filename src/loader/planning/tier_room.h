@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "loader/config/tiers_spec.h"
+#include "loader/config/loader_options.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"

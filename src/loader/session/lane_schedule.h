@@ -51,9 +51,7 @@ class LaneSchedule {
   [[nodiscard]] DecodeObserver* observer() { return &decode_times_; }
   [[nodiscard]] ScheduleStats stats() const;
   // The measured preprocessing times, in the form of a machine profile.
-  [[nodiscard]] std::vector<PreprocessModel::Row> decode_times() const {
-    return decode_times_.rows();
-  }
+  [[nodiscard]] std::vector<PreprocessRow> decode_times() const { return decode_times_.rows(); }
 
  private:
   LaneSchedule(const LoaderConfig& config, PreprocessModel measured);

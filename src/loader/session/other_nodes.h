@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "base/members.h"
+#include "base/part_stats.h"
 #include "base/status.h"
 #include "fetch/fetch.h"
 #include "fetch/held_samples.h"
-#include "peer/node_traffic.h"
 #include "plan/order.h"
 #include "plan/placement/step_sums.h"
 

@@ -20,6 +20,7 @@
 #include "plan/exact_order.h"
 #include "plan/placement/tiers.h"
 #include "store/memory_store.h"
+#include "store/store_table.h"
 
 namespace headrace {
 namespace {

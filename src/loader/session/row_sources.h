@@ -14,6 +14,8 @@
 #include "index/index.h"
 #include "observe/loader_stats.h"
 #include "plan/order.h"
+#include "plan/order_options.h"
+#include "plan/placement/placement.h"
 
 namespace headrace {
 

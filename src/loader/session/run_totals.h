@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/part_stats.h"
 #include "engine/batch/batch.h"
-#include "engine/engine_stats.h"
 #include "observe/loader_stats.h"
 #include "observe/step_times.h"
 

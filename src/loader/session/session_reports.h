@@ -65,7 +65,7 @@ class SessionReports {
   [[nodiscard]] Result<std::vector<StepTime>> step_times() const;
   // Measured preprocessing times of this session and of the runs that options.preprocess comes
   // from.
-  [[nodiscard]] std::vector<PreprocessModel::Row> decode_times() const;
+  [[nodiscard]] std::vector<PreprocessRow> decode_times() const;
 
  private:
   const Parts parts_;

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "engine/batch/batch.h"
 #include "engine/tiers/tier_cache.h"
-#include "loader/config/tiers_spec.h"
+#include "loader/config/loader_options.h"
 #include "loader/planning/schedules.h"
 #include "loader/planning/tier_room.h"
 #include "plan/exact_order.h"

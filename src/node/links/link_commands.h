@@ -4,6 +4,7 @@
 #include <istream>
 #include <string>
 
+#include "base/part_options.h"
 #include "base/status.h"
 #include "peer/peer_options.h"
 

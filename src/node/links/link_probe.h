@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "base/part_options.h"
 #include "base/status.h"
 #include "peer/peer_options.h"
 

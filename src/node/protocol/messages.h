@@ -17,8 +17,8 @@
 #include "base/unique_fd.h"
 #include "engine/batch/batch.h"
 #include "ipc/message.h"
+#include "loader/batch_source.h"
 #include "loader/config/loader_options.h"
-#include "loader/config/session_facts.h"
 #include "observe/loader_stats.h"
 #include "observe/step_times.h"
 #include "peer/peer_options.h"
@@ -173,7 +173,7 @@ struct StatsReply {
   std::uint64_t call = 0;
   Status status;
   LoaderStats stats;
-  std::vector<PreprocessModel::Row> decode_times;
+  std::vector<PreprocessRow> decode_times;
 };
 HEADRACE_MEMBERS(StatsReply, call, status, stats, decode_times)
 struct StepsReply {

@@ -11,6 +11,7 @@
 
 #include "base/format/errors.h"
 #include "base/members.h"
+#include "plan/order_factory.h"
 
 namespace headrace {
 namespace {

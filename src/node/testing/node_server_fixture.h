@@ -108,7 +108,7 @@ class NodeServerTest : public ::testing::Test {
                                                         const LoaderOptions& options) {
     const std::uint64_t all = kSteps * options.job.epochs;
     for (std::uint64_t taken = 0; taken < all; ++taken) {
-      const Result<BatchQueue::Taken> next = loader.Next(kHangNs);
+      const Result<TakenBatch> next = loader.Next(kHangNs);
       if (!next.ok()) return {next.status(), taken};
       if (next.value().batch == nullptr) {
         ADD_FAILURE() << "nothing came after " << taken << " batches";

@@ -1,4 +1,4 @@
-#include "engine/batch/batch.h"
+#include "engine/batch/row_rooms.h"
 
 #include "base/units.h"
 
@@ -13,7 +13,7 @@ Result<std::uint64_t> ContentBytes(const Index& index, const BatchField& field, 
 bool ReadInPlace(const BatchField& field, std::uint64_t stored_bytes) {
   // A read in place may begin at any byte of its memory; elements of several bytes are aligned.
   return field.may_read_in_place && field.ragged && ElementBytes(field.dtype) == 1 &&
-         field.is_copy() && stored_bytes >= kInPlaceBytesMin;
+         IsCopy(field) && stored_bytes >= kInPlaceBytesMin;
 }
 
 ByteRange RowRoom(const BatchField& field, std::uint64_t content_bytes, std::uint64_t buffer_bytes,

@@ -1,4 +1,4 @@
-#include "observe/loader_stats.h"
+#include "observe/stats_sums.h"
 
 #include <algorithm>
 #include <array>
