@@ -22,7 +22,7 @@
 #include "convert/buffer.h"
 #include "convert/text.h"
 #include "gil/gil.h"
-#include "index/folder/folder.h"
+#include "headrace/folder_index.h"
 #include "module.h"
 #include "status.h"
 

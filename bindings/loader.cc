@@ -1,6 +1,6 @@
 // Loader, batches; and the permutation that orders are made of.
 
-#include "loader/loader.h"
+#include "headrace/loader.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

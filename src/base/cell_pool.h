@@ -10,8 +10,8 @@
 #include <span>
 
 #include "base/mutex.h"
-#include "base/part_stats.h"
-#include "base/status.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

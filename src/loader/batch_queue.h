@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "base/mutex.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
 #include "engine/lanes/lane_parts.h"
+#include "headrace/batch.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -1,4 +1,4 @@
-#include "loader/loader.h"
+#include "headrace/loader.h"
 
 #include <functional>
 #include <utility>

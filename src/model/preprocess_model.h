@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
-#include "model/machine_model.h"
+#include "headrace/machine_model.h"
+#include "headrace/status.h"
 #include "model/preprocess_curve.h"
 
 namespace headrace {

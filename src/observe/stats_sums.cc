@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/members.h"
+#include "headrace/members.h"
 
 namespace headrace {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/part_stats.h"
-#include "engine/batch/batch.h"
-#include "observe/loader_stats.h"
+#include "headrace/batch.h"
+#include "headrace/loader_stats.h"
+#include "headrace/part_stats.h"
 
 namespace headrace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "observe/loader_stats.h"
+#include "headrace/loader_stats.h"
 
 namespace headrace {
 

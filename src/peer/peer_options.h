@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/members.h"
+#include "headrace/ids.h"
+#include "headrace/members.h"
 
 namespace headrace {
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 #include "plan/order.h"
-#include "plan/order_options.h"
 
 namespace headrace {
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/registry/registry.h"
-#include "base/status.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
-#include "plan/order_options.h"
 
 namespace headrace {
 

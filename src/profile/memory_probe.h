@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
 #include "codec/image/image_codec.h"
-#include "engine/batch/batch.h"
 #include "engine/batch/row_rooms.h"
-#include "index/index.h"
+#include "headrace/batch.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 #include "profile/slice.h"
 #include "profile/storage_probe.h"
 

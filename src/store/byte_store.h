@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/part_stats.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

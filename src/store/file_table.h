@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/mutex.h"
-#include "base/part_options.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/ids.h"
+#include "headrace/part_options.h"
+#include "headrace/status.h"
 #include "store/file_mapping.h"
 
 namespace headrace {

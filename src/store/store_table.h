@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "base/part_options.h"
 #include "base/registry/registry.h"
-#include "base/status.h"
+#include "headrace/part_options.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 #include "store/file_table.h"
 #include "store/object_memory.h"

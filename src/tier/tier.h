@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/part_stats.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

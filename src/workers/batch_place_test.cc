@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/memory/buffer_pool.h"
-#include "engine/batch/batch.h"
 #include "engine/batch/batch_memory.h"
 #include "gtest/gtest.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 namespace {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
+#include "headrace/status.h"
 #include "loader/batch_queue.h"
 #include "workers/layout.h"
 #include "workers/result_memory.h"

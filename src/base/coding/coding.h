@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

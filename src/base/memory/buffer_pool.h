@@ -12,9 +12,9 @@
 
 #include "base/memory/arena.h"
 #include "base/mutex.h"
-#include "base/part_stats.h"
 #include "base/shared_memory.h"
-#include "base/status.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "base/status.h"
 #include "codec/codec.h"
-#include "codec/transforms.h"
+#include "headrace/part_options.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <span>
 
-#include "base/status.h"
 #include "codec/codec.h"
-#include "codec/transforms.h"
+#include "headrace/part_options.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <span>
 
-#include "base/ids.h"
-#include "base/status.h"
 #include "codec/codec.h"
-#include "engine/batch/batch.h"
-#include "index/index.h"
+#include "headrace/batch.h"
+#include "headrace/ids.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 
 namespace headrace {

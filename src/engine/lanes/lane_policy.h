@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <span>
 
-#include "base/status.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 #include "plan/order.h"
-#include "plan/order_options.h"
 
 namespace headrace {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/part_stats.h"
+#include "headrace/part_stats.h"
 
 namespace headrace {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/part_options.h"
 #include "base/units.h"
+#include "headrace/part_options.h"
 
 namespace headrace {
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "base/part_stats.h"
-#include "base/status.h"
 #include "codec/codec.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -6,9 +6,9 @@
 
 #include "base/format/errors.h"
 #include "base/units.h"
-#include "engine/batch/batch.h"
 #include "engine/batch/batch_memory.h"
 #include "engine/batch/row_rooms.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/batch/batch.h"
 #include "engine/batch/row_rooms.h"
 #include "fetch/coalesce.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 namespace {

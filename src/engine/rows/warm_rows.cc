@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/batch/batch.h"
 #include "engine/batch/row_rooms.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 namespace {

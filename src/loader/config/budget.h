@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/status.h"
-#include "observe/loader_stats.h"
+#include "headrace/loader_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "engine/batch/row_rooms.h"
 #include "engine/decode/field_decoding.h"
-#include "index/index.h"
+#include "headrace/index.h"
 #include "loader/config/budget.h"
 #include "loader/config/resolved_order.h"
 #include "loader/config/schema.h"

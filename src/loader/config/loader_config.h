@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
-#include "engine/batch/batch.h"
 #include "engine/loop/engine_options.h"
-#include "loader/config/loader_options.h"
-#include "observe/loader_stats.h"
+#include "headrace/batch.h"
+#include "headrace/loader_options.h"
+#include "headrace/loader_stats.h"
+#include "headrace/status.h"
 #include "store/object_memory.h"
 
 namespace headrace {

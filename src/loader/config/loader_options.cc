@@ -1,4 +1,4 @@
-#include "loader/config/loader_options.h"
+#include "headrace/loader_options.h"
 
 #include "engine/lanes/lane_policies.h"
 #include "plan/order_factory.h"

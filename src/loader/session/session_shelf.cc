@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/format/errors.h"
-#include "base/status.h"
+#include "headrace/status.h"
 #include "loader/session/engine_run.h"
 #include "loader/session/session_tiers.h"
 

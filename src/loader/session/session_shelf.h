@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/mutex.h"
 #include "fetch/held_samples.h"
+#include "headrace/ids.h"
 
 namespace headrace {
 

@@ -14,9 +14,9 @@
 #include "base/hash.h"
 #include "base/prng.h"
 #include "gtest/gtest.h"
-#include "index/index.h"
-#include "index/index_writer.h"
-#include "loader/batch_source.h"
+#include "headrace/index.h"
+#include "headrace/index_writer.h"
+#include "headrace/loader.h"
 #include "store/testing/temp_files.h"
 
 namespace headrace {

@@ -11,15 +11,15 @@
 #include <variant>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/members.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
+#include "headrace/ids.h"
+#include "headrace/loader.h"
+#include "headrace/loader_options.h"
+#include "headrace/loader_stats.h"
+#include "headrace/members.h"
+#include "headrace/status.h"
 #include "ipc/message.h"
-#include "loader/batch_source.h"
-#include "loader/config/loader_options.h"
-#include "observe/loader_stats.h"
 #include "observe/step_times.h"
 #include "peer/peer_options.h"
 #include "plan/exact_order.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/format/errors.h"
 #include "base/units.h"
-#include "index/index.h"
+#include "headrace/index.h"
 #include "loader/config/resolved_order.h"
 #include "loader/session/retained_tiers.h"
 #include "loader/session/session_reports.h"

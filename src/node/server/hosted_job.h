@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/status.h"
 #include "loader/machine/thread_executor.h"
 #include "loader/session/session.h"
 #include "node/protocol/messages.h"

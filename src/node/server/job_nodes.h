@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/part_stats.h"
-#include "base/status.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 #include "loader/session/other_nodes.h"
 #include "node/protocol/messages.h"
 #include "peer/peer_options.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

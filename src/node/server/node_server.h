@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/status.h"
 #include "ipc/server.h"
 #include "loader/machine/thread_executor.h"
 #include "node/server/hosted_job.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 

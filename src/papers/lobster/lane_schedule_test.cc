@@ -9,12 +9,12 @@
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "index/index_writer.h"
+#include "headrace/index_writer.h"
+#include "headrace/papers.h"
 #include "loader/batch_queue.h"
 #include "loader/session/session.h"
 #include "loader/session/session_reports.h"
 #include "papers/lobster/testing/schedule_bytes.h"
-#include "papers/papers.h"
 
 namespace headrace {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
 #include "fetch/fetch.h"
+#include "headrace/status.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/sample_message.h"
 #include "peer/race.h"

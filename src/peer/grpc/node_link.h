@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
 #include "fetch/fetch.h"
+#include "headrace/status.h"
 #include "peer/grpc/asked_samples.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/proto/peers.grpc.pb.h"

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "base/part_options.h"
-#include "base/part_stats.h"
-#include "base/status.h"
 #include "fetch/fetch.h"
 #include "fetch/held_samples.h"
+#include "headrace/part_options.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 #include "peer/peer_options.h"
 #include "peer/plan_ledger.h"
 

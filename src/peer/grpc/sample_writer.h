@@ -8,8 +8,8 @@
 #include <span>
 #include <utility>
 
-#include "base/status.h"
 #include "fetch/held_samples.h"
+#include "headrace/status.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/sample_message.h"
 #include "peer/shelf.h"

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/registry/registry.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/placement/uses.h"

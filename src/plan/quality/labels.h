@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/order_factory.h"
 

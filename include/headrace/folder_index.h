@@ -1,14 +1,17 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "base/executor.h"
-#include "base/status.h"
-#include "index/index_writer.h"
+#include "headrace/index.h"
+#include "headrace/index_writer.h"
+#include "headrace/status.h"
 
 namespace headrace {
+
+class Executor;  // threads; private to the library
 
 // Called from time to time during the walk and once at its end, on the calling thread, with the
 // number of files found so far. May be empty. Returning false cancels the walk.
@@ -28,6 +31,8 @@ using FolderProgress = std::function<bool(std::uint64_t files_found)>;
 //
 // `executor`: its threads read the status of files, many at a time; nullptr: the calling thread
 // does. What is returned does not depend on it.
+//
+// Thread safety: may be called from any thread.
 //
 // Fields: "image" (kImage, extents: whole files), "label" (int64 scalar, inline: number of the
 // class).

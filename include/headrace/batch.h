@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/members.h"
-#include "base/part_stats.h"
-#include "index/index.h"
+#include "headrace/ids.h"
+#include "headrace/index.h"
+#include "headrace/members.h"
+#include "headrace/part_stats.h"
 
 namespace headrace {
 

@@ -9,11 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "base/members.h"
-#include "base/part_options.h"
-#include "codec/transforms.h"
-#include "model/machine_model.h"
-#include "plan/order_options.h"
+#include "headrace/machine_model.h"
+#include "headrace/members.h"
+#include "headrace/order_options.h"
+#include "headrace/part_options.h"
 
 namespace headrace {
 
@@ -39,13 +38,13 @@ HEADRACE_MEMBERS(LoaderField, name, image, encoded, sound)
 struct OrderSpec {
   std::string name = DefaultOrder();
   // Set by the user; defaults come from the order, the dataset and the memory. Orders that read
-  // blocks have one more, "block_samples": neighbours that are read together. Default 0:
-  // the blocks of the dataset or, if it has none, of about 1 MiB, at most 64 samples.
+  // blocks have one more, "block_samples": neighbours that are read together. Default 0: the blocks
+  // of the dataset or, if it has none, of about 1 MiB, at most 64 samples.
   OrderParameters parameters;
   SampleTable homes;
   SampleTable costs;
-  // Numbers of samples that no epoch has, ascending; null: none. Other samples keep
-  // their numbers; a list of samples that somebody else decided must have none of these.
+  // Numbers of samples that no epoch has, ascending; null: none. Other samples keep their numbers;
+  // a list of samples that somebody else decided must have none of these.
   SampleTable left_out;
 
   [[nodiscard]] std::uint64_t left_out_count() const {
@@ -80,7 +79,7 @@ struct TiersSpec {
 };
 HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs, ask)
 
-// What one rank sets. All ranks of a node, and all nodes of a job, set the same.
+// What one rank sets. The ranks of one node process set the same, but for `job.rank`.
 struct LoaderOptions {
   std::vector<LoaderField> fields;  // in this order; empty: every field of the dataset, as stored
   OrderOptions job;                 // sample_count is filled in

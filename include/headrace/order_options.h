@@ -14,9 +14,9 @@
 #include <variant>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/members.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/members.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "base/members.h"
-#include "base/status.h"
+#include "headrace/members.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

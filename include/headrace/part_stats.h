@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/members.h"
+#include "headrace/ids.h"
+#include "headrace/members.h"
 
 namespace headrace {
 

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/members.h"
-#include "base/part_stats.h"
+#include "headrace/ids.h"
+#include "headrace/members.h"
+#include "headrace/part_stats.h"
 
 namespace headrace {
 
-HEADRACE_MEMBERS(ByteRange, offset, size)  // of base/ids.h
+HEADRACE_MEMBERS(ByteRange, offset, size)  // of headrace/ids.h
 
 // Where one row of a step comes from.
 struct PlannedRow {

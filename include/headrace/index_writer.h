@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
-#include "index/index.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

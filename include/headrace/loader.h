@@ -1,19 +1,23 @@
 #pragma once
 
-// Where a training loop gets its batches from: the interface of Loader, and of a loader whose
-// engine runs in a node process.
+// A C++ program starts here: it opens an index (index.h), or builds one (folder_index.h,
+// index_writer.h), states its options (loader_options.h), and takes batches (batch.h) from a
+// Loader. examples/cpp does so. Errors are values (status.h).
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
-#include "model/machine_model.h"
-#include "observe/loader_stats.h"
-#include "plan/order_options.h"
+#include "headrace/batch.h"
+#include "headrace/ids.h"
+#include "headrace/index.h"
+#include "headrace/loader_options.h"
+#include "headrace/loader_stats.h"
+#include "headrace/machine_model.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 
 namespace headrace {
 
@@ -36,9 +40,10 @@ struct SessionFacts {
 //
 // Thread safety: every method may be called from any thread; Next() by one thread at a time.
 // Ownership: batches handed out may outlive the source.
-// Shutdown: the destructor stops the run and waits a limited time for outstanding work: one second
-// for reads of storage, whose memory then stays until they end. In a forked child the destructor
-// leaves everything to the parent, and every method returns FailedPrecondition.
+// Shutdown: the destructor stops the run and waits a limited time for outstanding work: of reads of
+// storage one second, and the memory of those that take longer stays until they end. In a forked
+// child the destructor leaves everything to the parent, and every method returns
+// FailedPrecondition.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -48,8 +53,9 @@ class BatchSource {
   // Ends the current run, if there is one, and starts a run of the source's own order at
   // `position`. If this fails, the previous run has ended, too.
   //
-  // Errors: Cancelled  Stop() or another Start() was called meanwhile, or Abandon() before
-  //         InvalidArgument, OutOfRange  the order cannot start there
+  // Errors: Cancelled        Stop() or another Start() was called meanwhile, or Abandon() before
+  //         OutOfRange       no such position
+  //         InvalidArgument  a parameter of the order, with the samples that it has now
   virtual Status Start(Position position) = 0;
 
   // The same with an order that the caller decided: one epoch. Only if the source's own order is
@@ -94,6 +100,47 @@ class BatchSource {
   [[nodiscard]] virtual Result<std::vector<StepTime>> step_times() const = 0;
   // Measured preprocessing times, for LoaderOptions::preprocess of a later run.
   [[nodiscard]] virtual Result<std::vector<PreprocessRow>> decode_times() const = 0;
+};
+
+// Loads batches of one rank, in this process.
+//
+// Thread safety, ownership, shutdown: as for any BatchSource.
+class Loader final : public BatchSource {
+ public:
+  // Errors: InvalidArgument     invalid options, which the message names; a budget below one batch
+  //         FailedPrecondition  io_uring was requested and cannot be used; a tier's folder
+  //                             is in use
+  //         any of reading      a store of no storage, which reads some samples
+  static Result<std::unique_ptr<Loader>> Open(std::shared_ptr<const Index> index,
+                                              LoaderOptions options);
+  ~Loader() override;
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  [[nodiscard]] const SessionFacts& facts() const override;
+  [[nodiscard]] const Index& index() const;
+
+  Status Start(Position position) override;
+  Status StartList(ListOrderOptions list) override;
+  // The calling thread runs decode tasks instead of waiting idle.
+  Result<TakenBatch> Next(std::int64_t timeout_ns) override;
+  bool Stop(std::int64_t timeout_ns = -1) override;
+  [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const override;
+  void Abandon() override;
+
+  Result<std::vector<PlannedRow>> Explain(Position position) const override;
+  Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const override;
+  [[nodiscard]] Result<LoaderStats> stats() const override;
+  [[nodiscard]] std::vector<NamedTierStats> tier_stats() const override;
+  [[nodiscard]] Result<std::vector<StepTime>> step_times() const override;
+  [[nodiscard]] Result<std::vector<PreprocessRow>> decode_times() const override;
+
+ private:
+  struct Parts;  // the session, and its current run
+
+  explicit Loader(std::unique_ptr<Parts> parts);
+
+  std::unique_ptr<Parts> parts_;  // never null
 };
 
 }  // namespace headrace

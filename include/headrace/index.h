@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 
 namespace headrace {
 
