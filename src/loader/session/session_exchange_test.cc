@@ -24,7 +24,7 @@
 #include "loader/session/session.h"
 #include "loader/session/session_reports.h"
 #include "loader/testing/bytes_dataset.h"
-#include "peer/shelf.h"
+#include "peer/leased_samples.h"
 
 namespace headrace {
 namespace {
@@ -40,7 +40,7 @@ struct Network {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::uint64_t> rounds = {0, 0};
-  Shelf shelves[2];
+  LeasedSamples shelves[2];
 };
 
 // The other node, straight from its session.

@@ -34,7 +34,7 @@ class SharedTakes {
  private:
   struct Shared {
     std::shared_ptr<const Batch> batch;
-    Ranks takers;
+    Ranks taken_by;
   };
 
   // Of a run, by epoch and step.

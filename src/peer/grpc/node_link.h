@@ -33,7 +33,7 @@ namespace headrace {
 // for a while: its samples fail at once.
 //
 // Of a fetch that names a second node, that one is asked by `ask_second` when this one has failed,
-// or has sent nothing for a part of its time. Then both may answer: see Race.
+// or has sent nothing for a part of its time. Then both may answer: see HedgedRead.
 //
 // Thread safety: every method may be called from any thread.
 // Shutdown: Close(), which waits for the stream, and then the destructor; neither on a thread of

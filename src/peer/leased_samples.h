@@ -11,18 +11,18 @@ namespace headrace {
 // The samples that a node gives now, and a count of who uses them: their owner may take them away.
 //
 // Thread safety: every method may be called from any thread.
-class Shelf {
+class LeasedSamples {
  public:
-  // An entry in use. The shelf outlives it.
+  // An entry in use. LeasedSamples outlives it.
   class Lease {
    public:
-    explicit Lease(Shelf& shelf) : shelf_(shelf) {}
-    ~Lease() { shelf_.Leave(); }
+    explicit Lease(LeasedSamples& samples) : samples_(samples) {}
+    ~Lease() { samples_.Leave(); }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
 
    private:
-    Shelf& shelf_;
+    LeasedSamples& samples_;
   };
 
   // As HeldSamples::Take(). The entry that `done` gets has to be let go before the lease.

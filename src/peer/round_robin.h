@@ -7,7 +7,7 @@ namespace headrace {
 // Whose turn it is where some share what is scarce, and all of it may go to the first.
 //
 // Thread safety: none.
-class Rotation {
+class RoundRobin {
  public:
   // Calls served(each) for all of `all`, which says whether it took some. The next call begins
   // after the first that did, so that this one comes last.

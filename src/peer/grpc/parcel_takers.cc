@@ -1,4 +1,4 @@
-#include "peer/grpc/takers.h"
+#include "peer/grpc/parcel_takers.h"
 
 #include <grpcpp/grpcpp.h>
 
@@ -13,9 +13,9 @@
 namespace headrace {
 
 // One call of Takes(). Kept until it has ended, as in PlanTeller.
-class Takers::Call final : public grpc::ClientUnaryReactor {
+class ParcelTakers::Call final : public grpc::ClientUnaryReactor {
  public:
-  Call(Takers& takers, std::shared_ptr<NodeLink> link, const Run& run)
+  Call(ParcelTakers& takers, std::shared_ptr<NodeLink> link, const Run& run)
       : takers_(takers), link_(std::move(link)), run_(run) {
     context_.AddMetadata(kPeerTokenKey, link_->options().token);
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(kCallMs));
@@ -52,7 +52,7 @@ class Takers::Call final : public grpc::ClientUnaryReactor {
     if (--users_ == 0) takers_.ended_.NotifyAll();
   }
 
-  Takers& takers_;
+  ParcelTakers& takers_;
   const std::shared_ptr<NodeLink> link_;
   const Run run_;
   grpc::ClientContext context_;
@@ -61,11 +61,11 @@ class Takers::Call final : public grpc::ClientUnaryReactor {
   int users_ = 2;  // Begin() and gRPC
 };
 
-Takers::Takers() = default;
+ParcelTakers::ParcelTakers() = default;
 
-Takers::~Takers() { HEADRACE_CHECK(calls_.empty()); }
+ParcelTakers::~ParcelTakers() { HEADRACE_CHECK(calls_.empty()); }
 
-bool Takers::Any(const Run& run, const std::vector<std::shared_ptr<NodeLink>>& links) {
+bool ParcelTakers::Any(const Run& run, const std::vector<std::shared_ptr<NodeLink>>& links) {
   MutexLock lock(mutex_);
   if (run != run_) {
     run_ = run;
@@ -77,7 +77,7 @@ bool Takers::Any(const Run& run, const std::vector<std::shared_ptr<NodeLink>>& l
   return std::ranges::any_of(takers_, [](const Taker& taker) { return !taker.gone; });
 }
 
-void Takers::OnEnd(const Call& call, bool takes, bool listens) {
+void ParcelTakers::OnEnd(const Call& call, bool takes, bool listens) {
   if (call.run() != run_) return;  // About a run before.
   const auto of_node = std::ranges::find_if(
       takers_, [&call](const Taker& taker) { return taker.link.get() == call.link(); });
@@ -87,7 +87,7 @@ void Takers::OnEnd(const Call& call, bool takes, bool listens) {
   of_node->gone = !takes || of_node->failures >= kFailuresMax;
 }
 
-void Takers::Sweep(std::int64_t now_ns) {
+void ParcelTakers::Sweep(std::int64_t now_ns) {
   Calls ended;
   std::vector<Call*> begun;
   {
@@ -104,14 +104,14 @@ void Takers::Sweep(std::int64_t now_ns) {
   for (Call* const call : begun) call->Begin();
 }
 
-void Takers::TakeEnded(Calls& to) {
+void ParcelTakers::TakeEnded(Calls& to) {
   for (auto each = calls_.begin(); each != calls_.end();) {
     const auto here = each++;
     if ((*here)->ended()) to.splice(to.end(), calls_, here);
   }
 }
 
-void Takers::Close() {
+void ParcelTakers::Close() {
   Calls ended;
   MutexLock lock(mutex_);
   closing_ = true;

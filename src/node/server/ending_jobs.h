@@ -16,7 +16,7 @@ namespace headrace {
 //
 // Thread safety: every method may be called from any thread.
 // Shutdown: the destructor waits for all of them.
-class Leavers {
+class EndingJobs {
  public:
   static constexpr std::size_t kThreadsMax = 64;
 
@@ -24,7 +24,7 @@ class Leavers {
   void Run(std::function<void()> end) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  struct Leaver {
+  struct EndingJob {
     std::atomic<bool> ended = false;
     std::unique_ptr<ThreadExecutor> thread;  // Last: `ended` is used until it has gone.
   };
@@ -33,7 +33,7 @@ class Leavers {
   bool Begin(std::function<void()>& end) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   Mutex mutex_;
-  std::list<Leaver> leavers_ HEADRACE_GUARDED_BY(mutex_);
+  std::list<EndingJob> ending_jobs_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

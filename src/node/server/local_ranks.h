@@ -13,9 +13,9 @@
 
 namespace headrace {
 
-// A rank in a job of its node process, by its local rank. Ranks that get the same batches share a
-// lane of the engine.
-struct Seat {
+// A rank of a job in its node process; its place in a list of these is its local rank. Ranks that
+// get the same batches share a lane of the engine.
+struct LocalRank {
   std::shared_ptr<LaneClient> client;
   std::uint32_t lane = 0;
   std::uint64_t start = 0;          // number of the run that it is in, or asks for
@@ -24,11 +24,12 @@ struct Seat {
   bool answered = false;
 };
 
-// std::nullopt: the client has no seat.
-std::optional<std::uint32_t> SeatOf(std::span<const Seat> seats, const LaneClient& client);
+// std::nullopt: the client is no rank of these.
+std::optional<std::uint32_t> LocalRankOf(std::span<const LocalRank> ranks,
+                                         const LaneClient& client);
 
 // The ranks of a lane that are in that run.
-SharedTakes::Ranks RanksInRun(std::span<const Seat> seats, std::uint32_t lane,
+SharedTakes::Ranks RanksInRun(std::span<const LocalRank> ranks, std::uint32_t lane,
                               const SessionRun& run);
 
 }  // namespace headrace

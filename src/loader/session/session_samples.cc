@@ -1,4 +1,4 @@
-#include "loader/session/session_shelf.h"
+#include "loader/session/session_samples.h"
 
 #include <algorithm>
 #include <utility>
@@ -26,7 +26,7 @@ Status NoRun() { return {StatusCode::kUnavailable, "this node has no run now"}; 
 
 }  // namespace
 
-void SessionShelf::Take(SampleId sample, std::uint64_t deadline, TakenEntry done) {
+void SessionSamples::Take(SampleId sample, std::uint64_t deadline, TakenEntry done) {
   if (tiers_ != nullptr) {
     for (const std::unique_ptr<Tier>& tier : tiers_->tiers()) {
       if (Tier::EntryRef entry = tier->Find(sample)) return done(std::move(entry));
@@ -51,7 +51,7 @@ void SessionShelf::Take(SampleId sample, std::uint64_t deadline, TakenEntry done
   run->Bring(sample, deadline, std::move(done));
 }
 
-void SessionShelf::TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done) {
+void SessionSamples::TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done) {
   std::shared_ptr<EngineRun> run;
   Status refused;
   {
@@ -77,19 +77,19 @@ void SessionShelf::TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel
   run->TakeParcel(to, part, std::move(done));
 }
 
-bool SessionShelf::MayWait(NodeNumber node) const {
+bool SessionSamples::MayWait(NodeNumber node) const {
   const auto waiting = std::ranges::count(waiting_, node, &Waiting::node);
   return expected_ &&
          static_cast<std::size_t>(waiting) < (node == kNoNode ? kWaitingMax : 2 * kPartsOpenMax);
 }
 
-void SessionShelf::Expect(std::uint64_t round) {
+void SessionSamples::Expect(std::uint64_t round) {
   MutexLock lock(mutex_);
   expected_ = true;
   round_ = round;
 }
 
-void SessionShelf::Begin(const std::shared_ptr<EngineRun>& run) {
+void SessionSamples::Begin(const std::shared_ptr<EngineRun>& run) {
   std::vector<Waiting> waiting;
   {
     MutexLock lock(mutex_);
@@ -100,7 +100,7 @@ void SessionShelf::Begin(const std::shared_ptr<EngineRun>& run) {
   for (const Waiting& each : waiting) each.request(run.get());
 }
 
-bool SessionShelf::Owes() {
+bool SessionSamples::Owes() {
   std::shared_ptr<EngineRun> run;
   {
     MutexLock lock(mutex_);
@@ -109,7 +109,7 @@ bool SessionShelf::Owes() {
   return run != nullptr && run->owes();
 }
 
-void SessionShelf::End() {
+void SessionSamples::End() {
   std::shared_ptr<EngineRun> run;  // Ends without the lock.
   std::vector<Waiting> waiting;
   {

@@ -8,7 +8,7 @@ namespace headrace {
 // read's memory, and it alone says how the read ended. If neither sends any, the later to end says.
 //
 // Thread safety: every method may be called from any thread.
-class Race {
+class HedgedRead {
  public:
   // Whether `runner`, one of the two, has the read, now or since before.
   bool Claim(const void* runner) {

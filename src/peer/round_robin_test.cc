@@ -1,4 +1,4 @@
-#include "peer/rotation.h"
+#include "peer/round_robin.h"
 
 #include <vector>
 
@@ -11,13 +11,13 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(RotationTest, WhoTookSomeComesLastTheNextTime) {
+TEST(RoundRobinTest, WhoTookSomeComesLastTheNextTime) {
   const std::vector<int> all = {0, 1, 2};
-  Rotation rotation;
+  RoundRobin round_robin;
   std::vector<int> takers;
   for (int round = 0; round < 6; ++round) {
     bool left = true;  // enough for one, and only 1 and 2 want it
-    rotation.Visit(all, [&](int each) {
+    round_robin.Visit(all, [&](int each) {
       if (!left || each == 0) return false;
       takers.push_back(each);
       left = false;
@@ -27,19 +27,19 @@ TEST(RotationTest, WhoTookSomeComesLastTheNextTime) {
   EXPECT_THAT(takers, ElementsAre(1, 2, 1, 2, 1, 2));
 }
 
-TEST(RotationTest, AllAreVisitedOnceFromTheOneWhoseTurnItIs) {
-  Rotation rotation;
+TEST(RoundRobinTest, AllAreVisitedOnceFromTheOneWhoseTurnItIs) {
+  RoundRobin round_robin;
   std::vector<int> visited;
   const auto visit = [&](int each) {
     visited.push_back(each);
     return true;
   };
-  rotation.Visit(std::vector<int>{0, 1, 2}, visit);
-  rotation.Visit(std::vector<int>{0, 1, 2}, visit);
-  rotation.Visit(std::vector<int>{7}, visit);  // Others have gone.
+  round_robin.Visit(std::vector<int>{0, 1, 2}, visit);
+  round_robin.Visit(std::vector<int>{0, 1, 2}, visit);
+  round_robin.Visit(std::vector<int>{7}, visit);  // Others have gone.
   EXPECT_THAT(visited, ElementsAre(0, 1, 2, 1, 2, 0, 7));
   visited.clear();
-  rotation.Visit(std::vector<int>{}, visit);
+  round_robin.Visit(std::vector<int>{}, visit);
   EXPECT_THAT(visited, IsEmpty());
 }
 

@@ -1,4 +1,4 @@
-#include "peer/shelf.h"
+#include "peer/leased_samples.h"
 
 #include <atomic>
 #include <string>
@@ -39,35 +39,37 @@ class OneSample final : public HeldSamples {
   std::vector<std::pair<SampleId, TakenEntry>> waiting_;
 };
 
-TEST(ShelfTest, GivesNothingBeforeItHasSomething) {
-  Shelf shelf;
+TEST(LeasedSamplesTest, GivesNothingBeforeItHasSomething) {
+  LeasedSamples samples;
   Status said;
-  shelf.Take(SampleId{1}, 0,
-             [&](Result<Tier::EntryRef> entry, const std::shared_ptr<Shelf::Lease>&) {
-               said = entry.status();
-             });
+  samples.Take(SampleId{1}, 0,
+               [&](Result<Tier::EntryRef> entry, const std::shared_ptr<LeasedSamples::Lease>&) {
+                 said = entry.status();
+               });
   EXPECT_EQ(said.code(), StatusCode::kUnavailable);
 }
 
-TEST(ShelfTest, TakesBackOnlyWhenNothingIsInUse) {
+TEST(LeasedSamplesTest, TakesBackOnlyWhenNothingIsInUse) {
   OneSample held;
-  Shelf shelf;
-  shelf.Give(&held);
-  std::shared_ptr<Shelf::Lease> lease;
+  LeasedSamples samples;
+  samples.Give(&held);
+  std::shared_ptr<LeasedSamples::Lease> lease;
   Tier::EntryRef entry;
-  shelf.Take(SampleId{1}, 0, [&](Result<Tier::EntryRef> got, std::shared_ptr<Shelf::Lease> with) {
-    entry = std::move(got).value();
-    lease = std::move(with);
-  });
-  shelf.Take(SampleId{2}, 0,
-             [&](const Result<Tier::EntryRef>& got, const std::shared_ptr<Shelf::Lease>&) {
-               EXPECT_EQ(got.status().code(), StatusCode::kNotFound);
-             });
+  samples.Take(SampleId{1}, 0,
+               [&](Result<Tier::EntryRef> got, std::shared_ptr<LeasedSamples::Lease> with) {
+                 entry = std::move(got).value();
+                 lease = std::move(with);
+               });
+  samples.Take(
+      SampleId{2}, 0,
+      [&](const Result<Tier::EntryRef>& got, const std::shared_ptr<LeasedSamples::Lease>&) {
+        EXPECT_EQ(got.status().code(), StatusCode::kNotFound);
+      });
   held.Answer();
   ASSERT_TRUE(entry);
   std::atomic<bool> taken_back = false;
   std::jthread owner([&] {
-    shelf.Give(nullptr);
+    samples.Give(nullptr);
     taken_back = true;
   });
   EXPECT_FALSE(taken_back);
@@ -77,15 +79,15 @@ TEST(ShelfTest, TakesBackOnlyWhenNothingIsInUse) {
   EXPECT_TRUE(taken_back);
 }
 
-TEST(ShelfTest, ANodeThatPlansNoParcelsSaysSo) {
+TEST(LeasedSamplesTest, ANodeThatPlansNoParcelsSaysSo) {
   OneSample held;
-  Shelf shelf;
-  shelf.Give(&held);
+  LeasedSamples samples;
+  samples.Give(&held);
   std::string said;
-  shelf.TakeParcel(1, {.count = 1},
-                   [&](const Result<OwnedBytes>& bytes) { said = bytes.status().ToString(); });
+  samples.TakeParcel(1, {.count = 1},
+                     [&](const Result<OwnedBytes>& bytes) { said = bytes.status().ToString(); });
   EXPECT_EQ(said, "InvalidArgument: this node sends no parcels");
-  shelf.Give(nullptr);
+  samples.Give(nullptr);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "loader/session/session_shelf.h"
+#include "loader/session/session_samples.h"
 
 #include <cstddef>
 #include <memory>
@@ -20,33 +20,33 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-class SessionShelfTest : public ::testing::Test {
+class SessionSamplesTest : public ::testing::Test {
  protected:
   void Take(NodeNumber node, std::uint64_t round) {
-    shelf_.TakeParcel(node, {.round = round, .count = 1}, [this](const Result<OwnedBytes>& bytes) {
-      ended_.push_back(bytes.status());
-    });
+    samples_.TakeParcel(
+        node, {.round = round, .count = 1},
+        [this](const Result<OwnedBytes>& bytes) { ended_.push_back(bytes.status()); });
   }
 
   std::vector<Status> ended_;
-  SessionShelf shelf_{/*tiers=*/nullptr};
+  SessionSamples samples_{/*tiers=*/nullptr};
 };
 
-TEST_F(SessionShelfTest, PartsOfARunThatIsExpectedWaitForItAndOthersAreRefused) {
-  shelf_.Expect(3);
+TEST_F(SessionSamplesTest, PartsOfARunThatIsExpectedWaitForItAndOthersAreRefused) {
+  samples_.Expect(3);
   Take(1, 3);
   EXPECT_THAT(ended_, SizeIs(0));
   Take(1, 2);
   ASSERT_THAT(ended_, SizeIs(1));
   EXPECT_EQ(ended_[0].code(), StatusCode::kUnavailable);
   EXPECT_THAT(ended_[0].ToString(), HasSubstr("the other node is in run 2, this one in run 3"));
-  shelf_.End();
+  samples_.End();
   ASSERT_THAT(ended_, SizeIs(2)) << "the run does not begin";
   EXPECT_EQ(ended_[1].code(), StatusCode::kUnavailable);
 }
 
-TEST_F(SessionShelfTest, EachNodeHasRoomForTwiceWhatItMayAskFor) {
-  shelf_.Expect(1);
+TEST_F(SessionSamplesTest, EachNodeHasRoomForTwiceWhatItMayAskFor) {
+  samples_.Expect(1);
   for (std::size_t i = 0; i < 2 * kPartsOpenMax; ++i) Take(1, 1);
   EXPECT_THAT(ended_, SizeIs(0));
   Take(1, 1);
@@ -55,19 +55,19 @@ TEST_F(SessionShelfTest, EachNodeHasRoomForTwiceWhatItMayAskFor) {
   EXPECT_THAT(ended_[0].ToString(), HasSubstr("node 1 waits for 2048 other parts"));
   Take(2, 1);
   EXPECT_THAT(ended_, SizeIs(1)) << "another node's";
-  shelf_.End();
+  samples_.End();
   EXPECT_THAT(ended_, SizeIs(2 * kPartsOpenMax + 2));
 }
 
-TEST_F(SessionShelfTest, ARunThatHasEndedSaysSo) {
-  shelf_.Expect(1);
-  shelf_.End();
+TEST_F(SessionSamplesTest, ARunThatHasEndedSaysSo) {
+  samples_.Expect(1);
+  samples_.End();
   Take(1, 1);
   ASSERT_THAT(ended_, SizeIs(1));
   EXPECT_THAT(ended_[0].ToString(), HasSubstr("this node has ended run 1"));
 }
 
-TEST(SessionShelfOfTiersTest, WhatNoTierHasIsNotReadForNodesThatGuess) {
+TEST(SessionSamplesOfTiersTest, WhatNoTierHasIsNotReadForNodesThatGuess) {
   const LoopHarness test;
   // NOLINTNEXTLINE(performance-unnecessary-value-param): the type of the pointer
   const AskPolicy guess("guess", [](auto inner, auto /*node*/, auto /*filled*/) { return inner; });
@@ -83,10 +83,10 @@ TEST(SessionShelfOfTiersTest, WhatNoTierHasIsNotReadForNodesThatGuess) {
                          order,
                          /*verified=*/true, {})
           .value();
-  SessionShelf shelf(tiers.get());
+  SessionSamples samples(tiers.get());
   std::string said;
-  shelf.Take(SampleId{3}, 0,
-             [&](const Result<Tier::EntryRef>& entry) { said = entry.status().ToString(); });
+  samples.Take(SampleId{3}, 0,
+               [&](const Result<Tier::EntryRef>& entry) { said = entry.status().ToString(); });
   EXPECT_EQ(said, "NotFound: sample 3 is not in a tier of this node yet");
 }
 

@@ -22,10 +22,10 @@ class SessionTiers;
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: `tiers` outlives it, and so do the entries that it gave.
-class SessionShelf final : public HeldSamples {
+class SessionSamples final : public HeldSamples {
  public:
   // `tiers` may be null.
-  explicit SessionShelf(const SessionTiers* tiers) : tiers_(tiers) {}
+  explicit SessionSamples(const SessionTiers* tiers) : tiers_(tiers) {}
 
   void Take(SampleId sample, std::uint64_t deadline, TakenEntry done) override
       HEADRACE_LOCKS_EXCLUDED(mutex_);

@@ -17,7 +17,7 @@ namespace headrace {
 //
 // Thread safety: every method may be called from any thread.
 // Shutdown: Close(), and then the destructor; neither on a thread of gRPC.
-class Takers {
+class ParcelTakers {
  public:
   static constexpr std::int64_t kAskEveryNs = 100'000'000;
   static constexpr std::int64_t kCallMs = 5'000;
@@ -33,10 +33,10 @@ class Takers {
     friend bool operator==(const Run&, const Run&) = default;
   };
 
-  Takers();
-  ~Takers();
-  Takers(const Takers&) = delete;
-  Takers& operator=(const Takers&) = delete;
+  ParcelTakers();
+  ~ParcelTakers();
+  ParcelTakers(const ParcelTakers&) = delete;
+  ParcelTakers& operator=(const ParcelTakers&) = delete;
 
   // Whether any of the nodes of `links` may take parcels of the run: unless it said no, or has
   // gone. The first call for a run has Sweep() begin to ask them. A node that does not answer,

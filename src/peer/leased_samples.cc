@@ -1,4 +1,4 @@
-#include "peer/shelf.h"
+#include "peer/leased_samples.h"
 
 #include <utility>
 
@@ -10,14 +10,14 @@ Status GivesNothing() { return {StatusCode::kUnavailable, "this node gives nothi
 }  // namespace
 
 // Null: nothing is given.
-std::pair<HeldSamples*, std::shared_ptr<Shelf::Lease>> Shelf::Enter() {
+std::pair<HeldSamples*, std::shared_ptr<LeasedSamples::Lease>> LeasedSamples::Enter() {
   MutexLock lock(mutex_);
   if (held_ == nullptr) return {nullptr, nullptr};
   ++in_use_;
   return {held_, std::make_shared<Lease>(*this)};
 }
 
-void Shelf::Take(SampleId sample, std::uint64_t deadline, Done done) {
+void LeasedSamples::Take(SampleId sample, std::uint64_t deadline, Done done) {
   auto entered = Enter();
   if (entered.first == nullptr) return done(GivesNothing(), nullptr);
   entered.first->Take(
@@ -26,7 +26,7 @@ void Shelf::Take(SampleId sample, std::uint64_t deadline, Done done) {
           Result<Tier::EntryRef> entry) mutable { done(std::move(entry), std::move(lease)); });
 }
 
-void Shelf::TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done) {
+void LeasedSamples::TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done) {
   auto entered = Enter();
   if (entered.first == nullptr) return done(GivesNothing());
   entered.first->TakeParcel(to, part,
@@ -37,7 +37,7 @@ void Shelf::TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done) 
                             });
 }
 
-void Shelf::Give(HeldSamples* held) {
+void LeasedSamples::Give(HeldSamples* held) {
   MutexLock lock(mutex_);
   held_ = held;
   withdraws_ = true;
@@ -45,7 +45,7 @@ void Shelf::Give(HeldSamples* held) {
   withdraws_ = false;
 }
 
-void Shelf::Leave() {
+void LeasedSamples::Leave() {
   MutexLock lock(mutex_);
   if (--in_use_ == 0) left_.NotifyAll();
 }
