@@ -11,9 +11,9 @@
 #include <string>
 #include <utility>
 
-#include "index/folder/folder.h"
-#include "index/index.h"
-#include "index/index_writer.h"
+#include "headrace/folder_index.h"
+#include "headrace/index.h"
+#include "headrace/index_writer.h"
 
 namespace {
 

@@ -25,8 +25,8 @@
 #include "base/mutex.h"
 #include "base/prng.h"
 #include "base/units.h"
-#include "index/index.h"
-#include "index/index_writer.h"
+#include "headrace/index.h"
+#include "headrace/index_writer.h"
 #include "loader/batch_queue.h"
 #include "loader/session/session.h"
 #include "loader/session/session_reports.h"
@@ -159,7 +159,7 @@ Status Run(const Arguments& arguments) {
       ranks.emplace_back([&, rank] {
         for (;;) {
           if (!queues[rank]->ready()) run->OnWaiting(rank);
-          const Result<BatchQueue::Taken> taken = queues[rank]->Take(-1);
+          const Result<TakenBatch> taken = queues[rank]->Take(-1);
           if (!taken.ok()) {
             statuses[rank] = taken.status();
             all.arrive_and_drop();  // The others find the same.

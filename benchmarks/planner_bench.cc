@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "papers/papers.h"
+#include "headrace/papers.h"
 #include "plan/order_factory.h"
 
 namespace {

@@ -16,12 +16,13 @@
 #include <vector>
 
 #include "arrays.h"
+#include "base/coding/coding.h"
 #include "base/format/errors.h"
 #include "base/hash.h"
 #include "convert/buffer.h"
 #include "convert/text.h"
 #include "gil/gil.h"
-#include "index/folder/folder.h"
+#include "headrace/folder_index.h"
 #include "module.h"
 #include "status.h"
 

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "convert/text.h"
-#include "index/index.h"
+#include "headrace/index.h"
 #include "store/file_table.h"
 
 namespace headrace::bindings {

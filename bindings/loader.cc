@@ -1,6 +1,6 @@
 // Loader, batches; and the permutation that orders are made of.
 
-#include "loader/loader.h"
+#include "headrace/loader.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -27,6 +27,7 @@
 #include "convert/keywords.h"
 #include "convert/order_parameters.h"
 #include "convert/text.h"
+#include "engine/lanes/decode_times.h"
 #include "gil/ending.h"
 #include "gil/gil.h"
 #include "index.h"
@@ -39,7 +40,9 @@
 #include "node/client/remote_loader.h"
 #include "plan/block_map.h"
 #include "plan/permutation.h"
+#include "plan/placement/placement.h"
 #include "status.h"
+#include "store/store_table.h"
 
 namespace headrace::bindings {
 namespace {
@@ -219,7 +222,7 @@ class PyLoader {
     InstallCopyGuard();  // The program may have set a handler of its own since the last batch.
     std::shared_ptr<BatchSource> loader = this->loader();
     for (;;) {
-      BatchQueue::Taken got = ValueOrThrow(
+      TakenBatch got = ValueOrThrow(
           InCore(loader, [&](BatchSource& core) { return core.Next(kSignalsEveryNs); }));
       if (got.ended) return std::nullopt;
       if (got.batch != nullptr) return PyBatch{std::move(got.batch), schema_};
@@ -369,7 +372,7 @@ nb::list PyLoader::ExplainRows(const std::vector<std::uint64_t>& ids) const {
 nb::list PyLoader::DecodeTimes() const {
   nb::list list;
   const auto rows = Asked([](BatchSource& loader) { return loader.decode_times(); });
-  for (const PreprocessModel::Row& row : rows) {
+  for (const PreprocessRow& row : rows) {
     list.append(nb::make_tuple(row.transform, row.bytes, row.threads, row.count, row.seconds));
   }
   return list;

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "loader/batch_source.h"
+#include "headrace/loader.h"
 
 namespace headrace::bindings {
 

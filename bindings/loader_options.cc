@@ -1,6 +1,6 @@
 // Binds the options of a Loader: OrderSpec, LoaderOptions, NodeAddress.
 
-#include "loader/config/loader_options.h"
+#include "headrace/loader_options.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

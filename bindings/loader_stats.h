@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "observe/loader_stats.h"
+#include "headrace/loader_stats.h"
 #include "observe/step_times.h"
 
 namespace headrace::bindings {

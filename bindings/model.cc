@@ -18,8 +18,8 @@
 #include "convert/keywords.h"
 #include "convert/text.h"
 #include "gil/gil.h"
+#include "headrace/machine_model.h"
 #include "model/epoch_prediction.h"
-#include "model/machine_model.h"
 #include "module.h"
 #include "status.h"
 

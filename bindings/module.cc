@@ -1,6 +1,6 @@
 #include "module.h"
 
-#include "papers/papers.h"
+#include "headrace/papers.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The C++ core of headrace. Private: use the package `headrace`.";

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "base/status.h"
 #include "gil/gil.h"
+#include "headrace/status.h"
 
 namespace headrace::bindings {
 

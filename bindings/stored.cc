@@ -13,6 +13,7 @@
 
 #include "arrays.h"
 #include "base/format/errors.h"
+#include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
 #include "base/process_id.h"
 #include "convert/buffer.h"

@@ -41,6 +41,17 @@ set(HEADRACE_MAY_USE_node base store ipc loader papers peer node_protocol node_c
 set(HEADRACE_MAY_USE_testing base store)
 set(HEADRACE_MAY_USE_tier_testing base store tier testing)
 
+# The public headers, include/headrace/NAME.h, by the layer that each belongs to: they obey the table above as if they lay
+# in its folder. tools/tidy.py reads this table, and refuses a public header that includes another one than these.
+set(HEADRACE_PUBLIC_base ids members part_options part_stats status)
+set(HEADRACE_PUBLIC_index folder_index index index_writer)
+set(HEADRACE_PUBLIC_plan order_options)
+set(HEADRACE_PUBLIC_model machine_model)
+set(HEADRACE_PUBLIC_engine batch)
+set(HEADRACE_PUBLIC_observe loader_stats)
+set(HEADRACE_PUBLIC_loader loader loader_options)
+set(HEADRACE_PUBLIC_papers papers)
+
 # Designated initializers leave out on purpose what has a default; g++ 12 warns of that. It also sees
 # overlapping copies in "text" + std::string() (gcc bug 105651), and takes sources that are compiled together for headers.
 set(HEADRACE_WARNINGS -Wall -Wextra -Wconversion -Wshadow -Werror -Wno-missing-field-initializers
@@ -71,7 +82,8 @@ function(headrace_library layer)
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_compile_features(headrace_${layer} PUBLIC cxx_std_20)
   target_include_directories(headrace_${layer} PUBLIC
-    $<BUILD_INTERFACE:${headrace_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include/headrace>)
+    $<BUILD_INTERFACE:${headrace_SOURCE_DIR}/include> $<BUILD_INTERFACE:${headrace_SOURCE_DIR}/src>
+    $<INSTALL_INTERFACE:include>)
   list(TRANSFORM L_DEPS PREPEND headrace_)
   target_link_libraries(headrace_${layer} PUBLIC ${L_DEPS} ${L_EXTERNAL})
   target_compile_options(headrace_${layer} PRIVATE ${HEADRACE_WARNINGS})

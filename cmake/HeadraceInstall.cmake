@@ -13,24 +13,13 @@ add_library(headrace INTERFACE)
 add_library(headrace::headrace ALIAS headrace)
 target_link_libraries(headrace INTERFACE ${headrace_shipped})
 
-# Users write #include "headrace/base/prng.h", from the installed package and with add_subdirectory.
-file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/include)
-file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/src ${CMAKE_CURRENT_BINARY_DIR}/include/headrace SYMBOLIC)
-target_include_directories(headrace INTERFACE
-  $<BUILD_INTERFACE:${CMAKE_CURRENT_BINARY_DIR}/include> $<INSTALL_INTERFACE:include>)
-
 set(headrace_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/headrace)
 install(TARGETS headrace ${headrace_shipped} EXPORT headraceTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT headrace_dev)
 install(EXPORT headraceTargets NAMESPACE headrace::
   DESTINATION ${headrace_package_dir} COMPONENT headrace_dev)
-install(DIRECTORY src/ DESTINATION include/headrace COMPONENT headrace_dev
-  FILES_MATCHING PATTERN "*.h"
-  PATTERN "*_conformance.h" EXCLUDE
-  PATTERN "format" EXCLUDE  # includes fmt, which users need not have
-  PATTERN "testing" EXCLUDE
-  PATTERN "grpc" EXCLUDE
-  PATTERN "sim" EXCLUDE)
+# The public headers; those in src/ are private.
+install(DIRECTORY include/ DESTINATION include COMPONENT headrace_dev FILES_MATCHING PATTERN "*.h")
 
 configure_package_config_file(cmake/headraceConfig.cmake.in headraceConfig.cmake
   INSTALL_DESTINATION ${headrace_package_dir})

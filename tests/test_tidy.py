@@ -24,7 +24,16 @@ CLEAN = {
         "set(HEADRACE_MAY_USE_node_server base)\n"
         "set(HEADRACE_MAY_USE_node base node_client node_server)\n"
         "set(HEADRACE_MAY_USE_loader_testing node_client)\n"
+        "set(HEADRACE_PUBLIC_base status)\n"
+        "set(HEADRACE_PUBLIC_plan options position)\n"
     ),
+    "include/headrace/status.h": "#pragma once\n#include <string>\n",
+    "include/headrace/position.h": "#pragma once\n",
+    "include/headrace/options.h": (
+        '#pragma once\n#include "headrace/position.h"\n#include "headrace/status.h"\n'
+    ),
+    "examples/cpp/CMakeLists.txt": "add_executable(main main.cc)\n",
+    "examples/cpp/main.cc": '#include <unistd.h>\n#include "headrace/options.h"\n',
     "src/base/CMakeLists.txt": "headrace_library(base\n  SRCS ids.cc)\nheadrace_test(ids_test)\n",
     "src/base/ids.h": "#pragma once\n",
     "src/base/ids.cc": '#include "base/ids.h"\n',
@@ -67,6 +76,33 @@ VIOLATIONS = [
     ("src/plan/a.h", HEADER + '# include "store/s.h"\n', 2, "use 'store' (allowed: base)"),
     ("src/plan/a.h", HEADER + "#include <store/s.h>\n", 2, "'plan' may not use 'store'"),
     ("src/plan/order_test.cc", '#include "store/s.h"\n', 1, "'plan' may not use 'store'"),
+    ("src/base/a.h", HEADER + '#include "headrace/options.h"\n', 2, "'base' may not use 'plan'"),
+    (
+        "include/headrace/status.h",
+        HEADER + '#include "headrace/position.h"\n',
+        2,
+        "'base' may not use 'plan'",
+    ),
+    (
+        "include/headrace/options.h",
+        HEADER + '#include "base/ids.h"\n',
+        2,
+        "public header includes the private base/ids.h",
+    ),
+    (
+        "include/headrace/options.h",
+        HEADER + "#include <plan/order.h>\n",
+        2,
+        "public header includes the private plan/order.h",
+    ),
+    ("include/headrace/a.h", HEADER, 1, "public header without a row HEADRACE_PUBLIC_* in"),
+    (
+        "examples/cpp/main.cc",
+        '#include "headrace/loader/threads.h"\n',
+        1,
+        "example includes the private headrace/loader/threads.h",
+    ),
+    ("examples/cpp/main.cc", '#include "plan/order.h"\n', 1, "example includes the private"),
     ("src/novel/a.h", HEADER, 1, "layer 'novel' has no row in cmake/Headrace.cmake"),
     (
         "src/base/testing/a.h",

@@ -15,7 +15,7 @@ stamp=build/python/installed log=build/python.log begun=build/python.begun
 made_for="$venv ${CMAKE_ARGS:-} ${CXXFLAGS:-}"
 # Nothing to do if it was built so, and no file that it is made of is newer.
 if [[ $(cat "$stamp" 2>/dev/null) == "$made_for" && $# == 0 ]]; then
-  newer=$(find CMakeLists.txt pyproject.toml LICENSE README.md bindings cmake docs python src \
+  newer=$(find CMakeLists.txt pyproject.toml LICENSE README.md bindings cmake docs include python src \
     tools/build_python.sh "$venv/headrace-setup" \
     -newer "$stamp" -not -name '*.pyc' -not -name __pycache__ -print -quit)
   if [[ -z $newer ]] && python -c 'import headrace' 2>/dev/null; then

@@ -50,7 +50,7 @@ def main() -> int:
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, text in texts(commit):
         parts = name.split("/")
-        depth = {"bindings": 1, "src": 2, "python": 3}[parts[0]]
+        depth = {"bindings": 1, "include": 2, "src": 2, "python": 3}[parts[0]]
         folder = "/".join(parts[:-1][:depth])
         text_lines = text.splitlines()
         counts[folder][0] += 1

@@ -45,7 +45,7 @@ def executed_of(objects: list[Path]) -> dict[str, Lines]:
     for line in done.stdout.splitlines():
         for source in json.loads(line)["files"]:
             path = os.path.relpath(os.path.join(BUILD, source["file"]), ROOT)
-            if not path.startswith("src/") or not is_shipped(path):
+            if not path.startswith(("include/", "src/")) or not is_shipped(path):
                 continue
             lines = found[path]
             for each in source["lines"]:

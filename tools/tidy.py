@@ -3,7 +3,8 @@
 Usage: python3 tools/tidy.py [ROOT]
 
 Prints `file:line: rule` for each violation and exits 1 if there is one. A rule is a function of
-the Tree that yields findings, or a row of BANNED. tests/test_tidy.py plants each violation once.
+the Tree that yields findings, or a row of tidy_rules/bans.py. tests/test_tidy.py plants each
+violation once.
 """
 
 from __future__ import annotations
@@ -23,19 +24,16 @@ from typing import NamedTuple
 
 import tidy_classes
 from source_tree import source_files
+from tidy_rules import bans, words
 from tidy_rules import floors as floor_rules
-from tidy_rules import words
+from tidy_rules.bans import CPP, PYTHON, TEXT
 
 LINES_MAX = {".h": 300, ".cc": 600, ".py": 500}
 ARCHITECTURE_LINES_MAX = 300
 MODULES_MAX = 15  # a header with its source is one module
 
-CPP = frozenset({".h", ".cc"})
-CODE = CPP | {".py", ".cmake", ".sh"}
-TEXT = CODE | {".pyi", ".md", ".txt", ".toml", ".json", ".yml", ".yaml", ""}
-
-# These two quote what they ban.
-QUOTING = frozenset({"tools/tidy.py", "tests/test_tidy.py"})
+# These two quote what is banned.
+QUOTING = frozenset({"tools/tidy_rules/bans.py", "tests/test_tidy.py"})
 
 INCLUDE = re.compile(r'\s*#\s*include\s*["<]([^">]+)')
 
@@ -126,6 +124,18 @@ class Tree:
         rows = row.finditer(table.text if table else "")
         return {row[1]: set(row[2].replace('"', "").split()) for row in rows}
 
+    @cached_property
+    def public(self) -> dict[str, str]:
+        """The layer of each public header, by what an #include says: of the table beside it."""
+        table = self.files.get("cmake/Headrace.cmake")
+        rows = re.findall(
+            r"^set\(HEADRACE_PUBLIC_(\w+) ([\w ]*)\)", table.text if table else "", re.M
+        )
+        return {f"headrace/{name}.h": layer for layer, names in rows for name in names.split()}
+
+    def layer_of_include(self, included: str) -> str | None:
+        return self.public.get(included) or self.layer_of(folder_of(included))
+
     def layer_of(self, folder: str | None) -> str | None:
         """The row of a folder below src/: its own ("a_b" for a/b), or else its parent's."""
         while folder:
@@ -141,23 +151,45 @@ Rule = Callable[[Tree], Iterator[tuple[str, int, str]]]  # as Finding
 
 def layers(tree: Tree) -> Iterator[Finding]:
     for file in tree.of(CPP):
-        if file.source_folder is None:
+        layer = tree.public.get(file.path.removeprefix("include/"))
+        if layer is None and file.source_folder is None:
             continue
-        layer = tree.layer_of(file.source_folder)
+        layer = layer or tree.layer_of(file.source_folder)
         if layer is None:
-            top = file.source_folder.partition("/")[0]
+            top = (file.source_folder or "").partition("/")[0]
             yield Finding(file.path, 1, f"layer '{top}' has no row in cmake/Headrace.cmake")
             continue
         may_use = tree.may_use[layer]
         if file.is_test or file.is_test_double:  # They may use more where a row says so.
             may_use = may_use | tree.may_use.get(f"{layer}_testing", set())
         for number, included in file.includes:
-            used = tree.layer_of(folder_of(included))
+            used = tree.layer_of_include(included)
             if used is None or used == layer or used in may_use:
                 continue
             allowed = " ".join(sorted(may_use)) or "nothing"
             rule = f"layer '{layer}' may not use '{used}' (allowed: {allowed})"
             yield Finding(file.path, number, rule)
+
+
+def public_headers(tree: Tree) -> Iterator[Finding]:
+    """They include each other only, and examples/ include only them: the rest is private."""
+    for file in tree.of(CPP):
+        if file.path.startswith("include/"):
+            if file.path.removeprefix("include/") not in tree.public:
+                rule = "public header without a row HEADRACE_PUBLIC_* in cmake/Headrace.cmake"
+                yield Finding(file.path, 1, rule)
+            what = "public header"
+        elif file.path.startswith("examples/"):
+            what = "example"
+        else:
+            continue
+        for number, included in file.includes:
+            is_ours = "/" in included and tree.layer_of_include(included.removeprefix("headrace/"))
+            if included not in tree.public and (is_ours or included.startswith("headrace/")):
+                yield Finding(file.path, number, f"{what} includes the private {included}")
+    for included in tree.public:
+        if f"include/{included}" not in tree.files:
+            yield Finding("cmake/Headrace.cmake", 1, f"public header {included} is not there")
 
 
 def circle_in(arrows: Mapping[str, Collection[str]]) -> list[str]:
@@ -185,7 +217,9 @@ def no_circle_of_layers(tree: Tree) -> Iterator[Finding]:
 
 
 def no_circle_of_folders(tree: Tree) -> Iterator[Finding]:
-    """Folders of one library are layers as well. Tests may include all that the library may use."""
+    """Folders of one library are layers as well. Tests may include all that the library may use.
+
+    Public headers are in no circle: they include no header of a folder (public_headers)."""
     arrows: dict[str, dict[str, list[tuple[str, int]]]] = defaultdict(lambda: defaultdict(list))
     for file in tree.of(CPP):
         folder = file.source_folder
@@ -214,7 +248,7 @@ def rarest_of_circles(
 
 def doubles_in_tests_only(tree: Tree) -> Iterator[Finding]:
     for file in tree.of(CPP):
-        shipped = file.path.startswith(("src/", "bindings/"))
+        shipped = file.path.startswith(("include/", "src/", "bindings/"))
         if file.is_test or file.is_test_double or not shipped:
             continue
         for number, included in file.includes:
@@ -346,102 +380,10 @@ def import_circles(tree: Tree) -> Iterator[Finding]:
         yield Finding(files[first].path, graph[first].pop(second), rule)  # The next is another one.
 
 
-class Ban(NamedTuple):
-    pattern: str
-    files: frozenset[str]  # suffixes
-    allowed: str  # a pattern of the paths where it is right; "" for nowhere
-    rule: str
-
-
-CMAKE = frozenset({".cmake", ".txt"})
-PYTHON = frozenset({".py"})
-NOT_SHIPPED = r"^(?!python/headrace/)"
-NAMES_PAPERS = r"^(src/papers|benchmarks)/|^(bindings/module|src/node/main|.*_test)\.cc$"
-CPP_TEST = r"(_test|_stress_test)\.cc$|_conformance\.(h|cc)$"
-
-BANNED = [
-    Ban(r"\b(FIXME|TODO|XXX|HACK)\b", CODE | CMAKE, "", "marker: open an issue instead"),
-    Ban(r"\bstd::cout\b", CPP, r"^(examples|benchmarks)/", "std::cout: return it or report it"),
-    Ban(r"\.detach\(\)", CPP, "", "detached thread: nobody can stop it"),
-    Ban(
-        r"\b(default_random_engine|mt19937(_64)?|random_device)\b|\bstd::(random_)?shuffle\b"
-        r"|\bstd::\w+_distribution\b|\bs?rand\(",
-        CPP,
-        "",
-        "order differs by library: use base/prng.h",
-    ),
-    Ban(
-        r"\b(sleep_for|sleep_until|usleep|nanosleep)\b",
-        CPP,
-        r"^src/base/(?!.*_test\.cc$)",
-        "sleep: wait for the thing itself, or take a Clock",
-    ),
-    Ban(r"\btime\.sleep\(", PYTHON, r"^(?!tests/)", "sleep: wait for the thing itself"),
-    Ban(
-        r"\bstd::(j?thread\b(?!::)|async\b)|\bpthread_create\b",
-        CPP,
-        rf"^src/(loader|workers|node|store|peer)/|/testing/|^(benchmarks|examples)/|{CPP_TEST}",
-        "thread: take an Executor; loader/, workers/ and node/ start threads",
-    ),
-    Ban(
-        r"\bNOLINT(NEXTLINE|BEGIN)?\b(?!\([\w.,* -]+\): *\S)(?!END)",
-        CPP,
-        "",
-        "NOLINT must say NOLINT(check): reason",
-    ),
-    Ban(r"\bNOLINTEND\b(?!\([\w.,* -]+\))", CPP, "", "NOLINTEND must name its check"),
-    Ban(
-        r"\bDISABLED_\w|\bpytest\.mark\.(skip|xfail)\b(?!if)|\bunittest\.skip\(|^\s*#\s*if\s+0\b",
-        CPP | PYTHON,
-        "",
-        "disabled: repair it or delete it",
-    ),
-    Ban(r"\bDISABLED\s+(TRUE|ON|1)\b", CMAKE, "", "disabled: repair it or delete it"),
-    Ban(r"\bfile\(\s*GLOB", CMAKE, "", "glob: list the sources"),
-    Ban(
-        r'^\s*#\s*include\s*["<](Python\.h|nanobind/|pybind11/)',
-        CPP,
-        r"^bindings/",
-        "Python outside bindings/",
-    ),
-    Ban(
-        r"nanobind/stl/(string|string_view|filesystem)\.h\b",
-        CPP,
-        "",
-        "text between Python and the core: use bindings/convert/text.h",
-    ),
-    Ban(
-        r'^\s*#\s*include\s*["<](grpc\w*|absl)/',
-        CPP,
-        r"^src/(peer|node)/",
-        "gRPC and Abseil outside peer/ and node/",
-    ),
-    Ban(
-        r'^\s*#\s*include\s*["<](fmt|base/format)/',
-        CPP,
-        r"^src/base/format/|\.cc$",
-        "fmt in a header: users of the core need not have it",
-    ),
-    Ban(
-        r"\b__getattribute__\b|\bf_locals\b|\.__class__\s*=(?!=)|\bdef __class__\b"
-        r"|[\"']__class__[\"']",
-        PYTHON,
-        NOT_SHIPPED,
-        "disguise: an object is the same to every caller",
-    ),
-    Ban(
-        r"\b_getframe\b|\binspect\.(currentframe|stack)\b",
-        PYTHON,
-        NOT_SHIPPED + r"|^python/headrace/formats/_base/findings\.py$",  # callers_level()
-        "a caller's frame: an object is the same to every caller",
-    ),
-    Ban(r'^\s*#\s*include\s*["<]papers/', CPP, NAMES_PAPERS, "papers register: ask an interface"),
-    Ban(r"(?<![\w.~}])/(home|root|Users|work)/\w", TEXT, "", "path of one machine"),
-]
-
-
 def banned(tree: Tree) -> Iterator[Finding]:
-    compiled = [(re.compile(ban.pattern), re.compile(ban.allowed or r"$^"), ban) for ban in BANNED]
+    compiled = [
+        (re.compile(ban.pattern), re.compile(ban.allowed or r"$^"), ban) for ban in bans.BANNED
+    ]
     for file in tree.files.values():
         if file.path in QUOTING:
             continue
@@ -465,6 +407,7 @@ RULES: list[Rule] = [
     layers,
     no_circle_of_layers,
     no_circle_of_folders,
+    public_headers,
     doubles_in_tests_only,
     sizes,
     folder_sizes,

@@ -263,7 +263,7 @@ def shipped(root: Path) -> dict[str, str]:
 
 def is_shipped(path: str) -> bool:
     """Neither a test nor a test double."""
-    if not re.match(r"(src|bindings|python/headrace)/.*\.(h|cc|py)$", path):
+    if not re.match(r"(include|src|bindings|python/headrace)/.*\.(h|cc|py)$", path):
         return False
     return not re.search(r"/testing/|_(test|fuzz|bench)\.cc$|_conformance\.(h|cc)$", path)
 

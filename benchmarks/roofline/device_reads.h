@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "places.h"
 #include "read_files.h"
 #include "reading.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/memory/mapped_file.h"
-#include "base/status.h"
+#include "headrace/status.h"
 #include "places.h"
 #include "read_files.h"
 #include "reading.h"

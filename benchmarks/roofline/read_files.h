@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/status.h"
 #include "store/file_table.h"
 
 namespace headrace {

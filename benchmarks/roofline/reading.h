@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

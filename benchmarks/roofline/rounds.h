@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "reading.h"
 
 namespace headrace {

@@ -1,7 +1,7 @@
 #pragma once
 
 // Keyword arguments that are too many for a function's parameters, and those that are the members
-// of a described struct (base/members.h). The GIL must be held.
+// of a described struct (headrace/members.h). The GIL must be held.
 
 #include <nanobind/nanobind.h>
 
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "arrays.h"
-#include "base/members.h"
 #include "convert/text.h"
+#include "headrace/members.h"
 #include "plan/order_factory.h"
 #include "status.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Values of the core as plain ones of Python: a dict of a described struct (base/members.h), a
+// Values of the core as plain ones of Python: a dict of a described struct (headrace/members.h), a
 // list, a number, a message, None. The GIL must be held.
 
 #include <nanobind/nanobind.h>
@@ -9,9 +9,9 @@
 #include <ranges>
 #include <string>
 
-#include "base/ids.h"
-#include "base/members.h"
 #include "convert/text.h"
+#include "headrace/ids.h"
+#include "headrace/members.h"
 
 namespace headrace::bindings {
 

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "gil/gil.h"
-#include "loader/batch_source.h"
+#include "headrace/loader.h"
 #include "status.h"
 
 namespace headrace::bindings {

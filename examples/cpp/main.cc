@@ -12,10 +12,13 @@
 #include <memory>
 #include <string>
 
-#include "headrace/index/folder/folder.h"
-#include "headrace/index/index.h"
-#include "headrace/index/index_writer.h"
-#include "headrace/loader/loader.h"
+#include "headrace/batch.h"
+#include "headrace/folder_index.h"
+#include "headrace/index.h"
+#include "headrace/index_writer.h"
+#include "headrace/loader.h"
+#include "headrace/loader_options.h"
+#include "headrace/status.h"
 
 namespace {
 
@@ -45,7 +48,7 @@ headrace::Status ReadEpoch(const fs::path& folder, const fs::path& index_path) {
                             headrace::Loader::Open(index, options));
   HEADRACE_RETURN_IF_ERROR(loader->Start({.epoch = 0, .step = 0}));
   for (;;) {
-    HEADRACE_ASSIGN_OR_RETURN(const headrace::BatchQueue::Taken taken, loader->Next(-1));
+    HEADRACE_ASSIGN_OR_RETURN(const headrace::TakenBatch taken, loader->Next(-1));
     if (taken.ended) return headrace::Status();
     std::uint64_t bytes = 0;
     std::int64_t label_sum = 0;

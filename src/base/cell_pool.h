@@ -9,9 +9,9 @@
 #include <optional>
 #include <span>
 
-#include "base/members.h"
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 
@@ -36,12 +36,7 @@ inline constexpr CellRun kNoCells{0xffff'ffff};
 // Fork: a child does not touch the memory.
 class CellPool {
  public:
-  struct Stats {
-    std::uint64_t unit_bytes = 0;  // of a cell
-    std::uint64_t capacity_units = 0;
-    std::uint64_t used_units = 0;
-    std::uint64_t used_units_peak = 0;
-  };
+  using Stats = CellStats;
 
   // Errors: InvalidArgument    2^32 - 1 cells or more, or a cell size that is not a power of two
   //         ResourceExhausted  the system refuses the mapping
@@ -110,7 +105,5 @@ class CellPool {
   // Released cells: last in, first out, so that runs of one size stay whole and pages stay warm.
   std::uint32_t free_ HEADRACE_GUARDED_BY(mutex_);
 };
-
-HEADRACE_MEMBERS(CellPool::Stats, unit_bytes, capacity_units, used_units, used_units_peak)
 
 }  // namespace headrace

@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "base/status.h"
 #include "codec/codec.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

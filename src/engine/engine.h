@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
 #include "engine/engine_parts.h"
-#include "engine/engine_stats.h"
 #include "engine/loop/engine_options.h"
 #include "engine/loop/inbox.h"
 #include "engine/tiers/tier_cache.h"
 #include "fetch/held_samples.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 
 namespace headrace {

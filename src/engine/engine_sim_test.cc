@@ -7,6 +7,7 @@
 #include <string>
 
 #include "codec/bytes_codec.h"
+#include "engine/batch/row_rooms.h"
 #include "engine/engine.h"
 #include "engine/testing/lane_world.h"
 #include "engine/testing/sim_world.h"

@@ -14,10 +14,10 @@
 #include <variant>
 
 #include "base/check.h"
-#include "base/ids.h"
 #include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 #include "tier/tier.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
 #include "fetch/fetch.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -6,10 +6,10 @@
 #include <memory>
 #include <span>
 
-#include "base/ids.h"
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
 #include "fetch/fetch.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "tier/tier.h"
 
 namespace headrace {

@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
-#include "index/index.h"
+#include "headrace/ids.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/status.h"
 
 namespace headrace::internal {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/status.h"
-#include "index/index_writer.h"
+#include "headrace/index_writer.h"
+#include "headrace/status.h"
 
 namespace headrace::internal {
 

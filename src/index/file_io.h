@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/status.h"
 
 namespace headrace::internal {
 

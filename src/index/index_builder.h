@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
-#include "base/ids.h"
-#include "base/status.h"
-#include "index/index_writer.h"
+#include "headrace/ids.h"
+#include "headrace/index_writer.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 #include "index/atomic_file.h"
-#include "index/index.h"
 #include "index/index_format.h"
 
 namespace headrace::internal {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
-#include "index/index.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 #include "index/index_rules.h"
 
 namespace headrace::internal {

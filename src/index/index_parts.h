@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/memory/mapped_file.h"
-#include "base/status.h"
-#include "index/index.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 #include "index/index_format.h"
 
 namespace headrace::internal {

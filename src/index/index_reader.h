@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/memory/mapped_file.h"
-#include "base/status.h"
-#include "index/index.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 
 namespace headrace::internal {
 

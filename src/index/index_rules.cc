@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/coding/coding.h"
 #include "base/units.h"
 
 namespace headrace::internal {

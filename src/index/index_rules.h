@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "index/index.h"
+#include "headrace/index.h"
 
 namespace headrace::internal {
 

@@ -1,4 +1,4 @@
-#include "index/index.h"
+#include "headrace/index.h"
 
 #include <sys/stat.h>
 #include <algorithm>

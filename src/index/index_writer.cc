@@ -1,4 +1,4 @@
-#include "index/index_writer.h"
+#include "headrace/index_writer.h"
 
 #include <algorithm>
 #include <array>

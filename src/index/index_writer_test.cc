@@ -1,4 +1,4 @@
-#include "index/index_writer.h"
+#include "headrace/index_writer.h"
 
 #include <sys/mount.h>
 #include <sys/resource.h>

@@ -17,8 +17,8 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/prng.h"
+#include "headrace/index_writer.h"
 #include "index/index_format.h"
-#include "index/index_writer.h"
 
 namespace headrace::internal {
 

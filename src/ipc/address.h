@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace::internal {
 

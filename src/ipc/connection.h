@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/status.h"
 #include "ipc/message.h"
 
 namespace headrace {

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "headrace/status.h"
 #include "ipc/message.h"
 
 namespace headrace::internal {

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/mutex.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/status.h"
 #include "ipc/packet.h"
 
 namespace headrace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

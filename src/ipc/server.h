@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/mutex.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/status.h"
 #include "ipc/connection.h"
 #include "ipc/message.h"
 #include "ipc/peer.h"

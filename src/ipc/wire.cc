@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-// Every code of base/status.h.
+// Every code of headrace/status.h.
 bool IsStatusCode(std::uint8_t code) {
   switch (static_cast<StatusCode>(code)) {
     case StatusCode::kOk:

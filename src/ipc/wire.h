@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

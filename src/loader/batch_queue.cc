@@ -29,7 +29,7 @@ bool BatchQueue::ready() const {
   return !batches_.empty() || end_.has_value();
 }
 
-Result<BatchQueue::Taken> BatchQueue::Take(std::int64_t timeout_ns) {
+Result<TakenBatch> BatchQueue::Take(std::int64_t timeout_ns) {
   MutexLock lock(mutex_);
   while (batches_.empty() && !end_.has_value()) {
     if (timeout_ns < 0) {
@@ -39,13 +39,13 @@ Result<BatchQueue::Taken> BatchQueue::Take(std::int64_t timeout_ns) {
     }
   }
   if (!batches_.empty()) {
-    Taken taken{.batch = std::move(batches_.front())};
+    TakenBatch taken{.batch = std::move(batches_.front())};
     batches_.pop_front();
     return taken;
   }
-  if (!end_.has_value()) return Taken{};
+  if (!end_.has_value()) return TakenBatch{};
   if (!end_->ok()) return *end_;
-  return Taken{.ended = true};
+  return TakenBatch{.ended = true};
 }
 
 }  // namespace headrace

@@ -6,8 +6,9 @@
 #include <optional>
 
 #include "base/mutex.h"
-#include "base/status.h"
-#include "engine/engine.h"
+#include "engine/lanes/lane_parts.h"
+#include "headrace/batch.h"
+#include "headrace/status.h"
 
 namespace headrace {
 
@@ -17,11 +18,6 @@ namespace headrace {
 // Thread safety: the engine calls OnBatch() and OnEnd(); any thread may call the other methods.
 class BatchQueue final : public BatchSink {
  public:
-  struct Taken {
-    std::shared_ptr<Batch> batch;  // null: the time limit passed, or the plan ended
-    bool ended = false;
-  };
-
   void OnBatch(std::shared_ptr<Batch> batch) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   void OnEnd(Status status) override HEADRACE_LOCKS_EXCLUDED(mutex_);
 
@@ -34,7 +30,7 @@ class BatchQueue final : public BatchSink {
 
   // Returns the next batch. Waits at most `timeout_ns` for it (negative: no limit). After the last
   // batch, returns how the plan ended.
-  Result<Taken> Take(std::int64_t timeout_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  Result<TakenBatch> Take(std::int64_t timeout_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
   mutable Mutex mutex_;

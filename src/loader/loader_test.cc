@@ -1,4 +1,4 @@
-#include "loader/loader.h"
+#include "headrace/loader.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -13,10 +13,13 @@
 #include <thread>
 #include <utility>
 
+#include "base/cell_pool.h"
 #include "base/units.h"
+#include "engine/lanes/lane_parts.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
+#include "loader/batch_queue.h"
 #include "loader/config/loader_config.h"
 #include "loader/ending/reaper.h"
 #include "loader/session/session.h"
@@ -24,6 +27,7 @@
 #include "loader/testing/bytes_dataset.h"
 #include "plan/block_map.h"
 #include "plan/placement/placement.h"
+#include "store/store_table.h"
 #include "store/uring_file_store.h"
 
 namespace headrace {
@@ -381,7 +385,7 @@ TEST_P(LoaderTest, TheStepsOfEachRankAreTimedOverAllRuns) {
     for (std::uint64_t step = 0; step < left_at; ++step) {
       for (std::uint32_t lane = 0; lane < kRanks; ++lane) {
         run->OnWaiting(lane);
-        const BatchQueue::Taken next = queues[lane].Take(-1).value();
+        const TakenBatch next = queues[lane].Take(-1).value();
         if (next.ended) continue;
         run->OnTaken(lane, *next.batch, next.batch->times.handed_ns);
         taken[lane].push_back({.epoch = next.batch->epoch, .step = next.batch->step});

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
-#include "model/machine_model.h"
+#include "headrace/machine_model.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "model/machine_model.h"
+#include "headrace/machine_model.h"
 
 namespace headrace {
 

@@ -1,4 +1,4 @@
-#include "model/machine_model.h"
+#include "headrace/machine_model.h"
 
 #include <cmath>
 #include <limits>

@@ -39,7 +39,7 @@ Status WrongRow(std::size_t row, fmt::format_string<Args...> what, Args&&... arg
                          fmt::format(what, std::forward<Args>(args)...));
 }
 
-Status CheckRow(std::size_t number, const PreprocessModel::Row& row, std::uint64_t window) {
+Status CheckRow(std::size_t number, const PreprocessRow& row, std::uint64_t window) {
   if (!(row.bytes >= 1) || !std::isfinite(row.bytes)) {
     return WrongRow(number, "bytes: got {:f}, must be at least 1", row.bytes);
   }
@@ -155,8 +155,8 @@ std::optional<double> PreprocessModel::Seconds(std::uint64_t transform, double b
   return curve->Seconds(threads);
 }
 
-std::vector<PreprocessModel::Row> PreprocessModel::ToRows() const {
-  std::vector<Row> rows;
+std::vector<PreprocessRow> PreprocessModel::ToRows() const {
+  std::vector<PreprocessRow> rows;
   for (const Sized& sized : curves_) {
     for (const Mean& mean : sized.means) {
       rows.push_back({.transform = sized.transform,
@@ -169,11 +169,11 @@ std::vector<PreprocessModel::Row> PreprocessModel::ToRows() const {
   return rows;
 }
 
-Result<PreprocessModel> PreprocessModel::FromRows(std::span<const Row> rows,
+Result<PreprocessModel> PreprocessModel::FromRows(std::span<const PreprocessRow> rows,
                                                   const Options& options) {
   PreprocessModel model(options);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Row& row = rows[i];
+    const PreprocessRow& row = rows[i];
     HEADRACE_RETURN_IF_ERROR(CheckRow(i, row, options.window));
     const std::size_t curves = model.curves_.size();
     Sized& sized = model.SizedOf(row.transform, BucketOf(row.bytes));

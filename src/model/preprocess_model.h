@@ -6,7 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/machine_model.h"
+#include "headrace/status.h"
 #include "model/preprocess_curve.h"
 
 namespace headrace {
@@ -41,17 +42,6 @@ class PreprocessModel {
     std::int64_t nanoseconds = 0;
   };
 
-  // A mean, as a machine profile keeps it.
-  struct Row {
-    std::uint64_t transform = 0;
-    double bytes = 0;  // mean size of the curve's samples
-    int threads = 1;
-    std::uint64_t count = 1;  // observations, up to the window
-    double seconds = 0;
-
-    friend bool operator==(const Row&, const Row&) = default;
-  };
-
   // Counts of `options` must be at least 1.
   explicit PreprocessModel(const Options& options);
   PreprocessModel() : PreprocessModel(Options{}) {}
@@ -75,11 +65,12 @@ class PreprocessModel {
 
   // All means, ordered by transform, size and threads. FromRows() makes the same model from them,
   // except for the ages of observations.
-  [[nodiscard]] std::vector<Row> ToRows() const;
+  [[nodiscard]] std::vector<PreprocessRow> ToRows() const;
 
   // A fitted model. Errors: InvalidArgument  an invalid value, a row that is there twice, more rows
   // than the options have room for; the message names the row
-  static Result<PreprocessModel> FromRows(std::span<const Row> rows, const Options& options);
+  static Result<PreprocessModel> FromRows(std::span<const PreprocessRow> rows,
+                                          const Options& options);
 
  private:
   struct Mean {

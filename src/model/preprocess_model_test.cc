@@ -274,38 +274,41 @@ TEST(PreprocessModelTest, RowsMakeTheSameModel) {
 }
 
 TEST(PreprocessModelTest, ARowThatCannotBeIsNamed) {
-  using Row = PreprocessModel::Row;
-  const auto error = [](std::vector<Row> rows) {
+  using PreprocessRow = PreprocessRow;
+  const auto error = [](std::vector<PreprocessRow> rows) {
     const auto made =
         PreprocessModel::FromRows(rows, {.curves_max = 2, .thread_counts_max = 2, .window = 10});
     EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument);
     return std::string(made.status().message());
   };
-  const Row good{.bytes = 1000, .threads = 1, .count = 1, .seconds = 0.1};
+  const PreprocessRow good{.bytes = 1000, .threads = 1, .count = 1, .seconds = 0.1};
   const auto with = [&](auto change) {
-    Row row = good;
+    PreprocessRow row = good;
     change(row);
     return row;
   };
-  EXPECT_THAT(error({good, with([](Row& r) {
+  EXPECT_THAT(error({good, with([](PreprocessRow& r) {
                        r.bytes = 0;
                        r.threads = 2;
                      })}),
               HasSubstr("row 1: bytes"));
-  EXPECT_THAT(error({with([](Row& r) { r.bytes = std::nan(""); })}), HasSubstr("row 0: bytes"));
-  EXPECT_EQ(error({with([](Row& r) { r.threads = 0; })}),
+  EXPECT_THAT(error({with([](PreprocessRow& r) { r.bytes = std::nan(""); })}),
+              HasSubstr("row 0: bytes"));
+  EXPECT_EQ(error({with([](PreprocessRow& r) { r.threads = 0; })}),
             "preprocessing model row 0: threads: got 0, must be at least 1");
-  EXPECT_THAT(error({with([](Row& r) { r.count = 11; })}), HasSubstr("must be in [1, 10]"));
-  EXPECT_THAT(error({with([](Row& r) { r.count = 0; })}), HasSubstr("count: got 0"));
-  EXPECT_THAT(error({with([](Row& r) { r.seconds = 0; })}), HasSubstr("seconds"));
-  EXPECT_THAT(error({with([](Row& r) { r.seconds = std::nan(""); })}), HasSubstr("seconds"));
+  EXPECT_THAT(error({with([](PreprocessRow& r) { r.count = 11; })}),
+              HasSubstr("must be in [1, 10]"));
+  EXPECT_THAT(error({with([](PreprocessRow& r) { r.count = 0; })}), HasSubstr("count: got 0"));
+  EXPECT_THAT(error({with([](PreprocessRow& r) { r.seconds = 0; })}), HasSubstr("seconds"));
+  EXPECT_THAT(error({with([](PreprocessRow& r) { r.seconds = std::nan(""); })}),
+              HasSubstr("seconds"));
   EXPECT_THAT(error({good, good}), HasSubstr("row 1: the same"));
-  EXPECT_THAT(
-      error({good, with([](Row& r) { r.threads = 2; }), with([](Row& r) { r.threads = 3; })}),
-      HasSubstr("row 2: more than 2 numbers of threads"));
-  EXPECT_THAT(
-      error({good, with([](Row& r) { r.transform = 1; }), with([](Row& r) { r.transform = 2; })}),
-      HasSubstr("row 2: more than 2 pairs"));
+  EXPECT_THAT(error({good, with([](PreprocessRow& r) { r.threads = 2; }),
+                     with([](PreprocessRow& r) { r.threads = 3; })}),
+              HasSubstr("row 2: more than 2 numbers of threads"));
+  EXPECT_THAT(error({good, with([](PreprocessRow& r) { r.transform = 1; }),
+                     with([](PreprocessRow& r) { r.transform = 2; })}),
+              HasSubstr("row 2: more than 2 pairs"));
 }
 
 }  // namespace

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/papers.h"
+#include "headrace/status.h"
 #include "node/links/link_commands.h"
 #include "node/server/serve_node.h"
-#include "papers/papers.h"
 #include "store/rowgroups/reader_command.h"
 
 namespace {

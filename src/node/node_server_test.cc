@@ -13,9 +13,9 @@
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "headrace/loader.h"
 #include "ipc/connection.h"
 #include "ipc/testing/raw_socket.h"
-#include "loader/loader.h"
 #include "loader/testing/bytes_dataset.h"
 #include "node/client/remote_loader.h"
 #include "node/protocol/messages.h"
@@ -169,7 +169,7 @@ TEST_F(NodeServerTest, OneThatStopsTakingHoldsUpTheOthersWhenItsShareIsFull) {
   std::vector<RowList> got;
   // Until the engine has nothing left that it may do.
   for (;;) {
-    const Result<BatchQueue::Taken> next = one->Next(0);
+    const Result<TakenBatch> next = one->Next(0);
     ASSERT_TRUE(next.ok()) << next.status().ToString();
     if (next.value().batch != nullptr) {
       got.push_back(RowsOf(*one, *next.value().batch));

@@ -1,4 +1,4 @@
-#include "papers/papers.h"
+#include "headrace/papers.h"
 
 #include "engine/lanes/lane_policies.h"
 #include "gtest/gtest.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
 #include "fetch/fetch.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -4,25 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "base/members.h"
-#include "fetch/fetch.h"
+#include "headrace/ids.h"
+#include "headrace/members.h"
 
 namespace headrace {
-
-// Where a node listens for the other nodes of its job.
-struct PeerListen {
-  // An address of this machine, without a port, or with one. Beyond loopback only with certificates
-  // or if `open_network` says so: without certificates whoever is on the network can read what the
-  // nodes send each other.
-  std::string address = "127.0.0.1";
-  bool open_network = false;
-  // Files in PEM format, all or none: then nodes prove to each other who they are (mutual TLS).
-  std::string authority;    // who has signed the certificates of the nodes
-  std::string certificate;  // of this node
-  std::string key;          // of this node
-  std::string name;         // in all certificates; empty: each has the node's address
-};
-HEADRACE_MEMBERS(PeerListen, address, open_network, authority, certificate, key, name)
 
 // The nodes of a job, as one of them knows them.
 struct PeerGroup {

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/status.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 #include "plan/order_factory.h"
-#include "plan/order_options.h"
 
 namespace headrace {
 

@@ -12,8 +12,8 @@
 #include "base/check.h"
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "headrace/index.h"
 #include "index/homes/homes.h"
-#include "index/index.h"
 
 namespace headrace {
 namespace {

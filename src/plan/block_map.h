@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

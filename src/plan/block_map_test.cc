@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "index/index.h"
-#include "index/index_writer.h"
+#include "headrace/index.h"
+#include "headrace/index_writer.h"
 #include "index/test_contents.h"
 
 namespace headrace {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 #include "plan/order.h"
-#include "plan/order_options.h"
 
 namespace headrace {
 
@@ -21,15 +21,7 @@ namespace headrace {
 // Errors: those of StepsPerEpoch and CheckStart
 Result<std::unique_ptr<Order>> MakeExactOrder(const OrderOptions& options, Position start);
 
-// An order given as a list: one epoch of one rank, batch after batch. For samplers and index lists
-// of the user.
-struct ListOrderOptions {
-  std::vector<SampleId> ids;              // of this rank, in order; repeats are allowed
-  std::vector<std::uint64_t> batch_ends;  // ascending positions in `ids`; the last is ids.size()
-  std::uint64_t epoch = 0;
-  std::uint64_t first_step = 0;  // the stream starts here
-  std::uint32_t rank = 0;
-};
+// An order given as a list.
 std::unique_ptr<Order> MakeListOrder(ListOrderOptions options);
 
 // Whether a list is one, of a dataset with so many samples.

@@ -5,8 +5,8 @@
 
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "headrace/index.h"
 #include "index/homes/homes.h"
-#include "index/index.h"
 
 namespace headrace {
 

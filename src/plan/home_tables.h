@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/order_factory.h"
 

@@ -6,8 +6,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "index/index.h"
-#include "index/index_writer.h"
+#include "headrace/index.h"
+#include "headrace/index_writer.h"
 #include "index/test_contents.h"
 
 namespace headrace {

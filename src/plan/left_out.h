@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"

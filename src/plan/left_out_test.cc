@@ -11,7 +11,7 @@
 #include "base/prng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "papers/papers.h"
+#include "headrace/papers.h"
 #include "plan/testing/odd_blocks.h"
 #include "plan/testing/stream_ledger.h"
 

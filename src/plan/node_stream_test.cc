@@ -13,7 +13,7 @@
 
 #include "base/prng.h"
 #include "gtest/gtest.h"
-#include "papers/papers.h"
+#include "headrace/papers.h"
 #include "plan/order_factory.h"
 #include "plan/testing/odd_blocks.h"
 #include "plan/testing/stream_ledger.h"

@@ -4,7 +4,6 @@
 // clock, thread, lock, I/O or log; the same arguments give the same plan on every node.
 // docs/orders.md specifies each order completely.
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 
 namespace headrace {
 
@@ -94,20 +93,6 @@ struct Step {
   // next epoch.
   std::uint64_t reads_due = 0;
 };
-
-// A position between two steps: the next step to deliver. At the end of an epoch it is step 0 of
-// the next one.
-struct Position {
-  std::uint64_t epoch = 0;
-  std::uint64_t step = 0;
-
-  friend auto operator<=>(const Position&, const Position&) = default;
-};
-
-// For messages: "step 3 of epoch 1".
-inline std::string StepText(Position at) {
-  return "step " + std::to_string(at.step) + " of epoch " + std::to_string(at.epoch);
-}
 
 // A stream of steps.
 //

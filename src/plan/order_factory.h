@@ -11,20 +11,12 @@
 #include <vector>
 
 #include "base/registry/registry.h"
-#include "base/status.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
-#include "plan/order_options.h"
 
 namespace headrace {
-
-// Parameters of an order by name, besides OrderOptions. As given by a user; or with every default
-// filled in, as in a saved state.
-using OrderParameter = std::variant<std::int64_t, std::string>;
-using OrderParameters = std::map<std::string, OrderParameter, std::less<>>;
-
-// One number for each sample: homes and costs of orders that take them.
-using SampleTable = std::shared_ptr<const std::vector<std::uint32_t>>;
 
 // The inputs of an order.
 struct OrderRequest {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "papers/papers.h"
+#include "headrace/papers.h"
 
 namespace headrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "plan/order_options.h"
+#include "headrace/order_options.h"
 
 #include <algorithm>
 #include <string>

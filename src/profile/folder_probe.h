@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/status.h"
 #include "profile/slice.h"
 
 namespace headrace {

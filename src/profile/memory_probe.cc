@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/format/errors.h"
+#include "engine/batch/row_rooms.h"
 #include "engine/decode/field_decoding.h"
 #include "loader/config/schema.h"
 
@@ -98,7 +99,7 @@ Status DecodeProbe::Decode(std::size_t sample, ProbeBuffer& row) const {
   if (room.empty()) {
     return ResourceExhausted("measuring decode: no memory for a row of {}", FormatBytes(row_bytes));
   }
-  if (field_.is_copy()) {
+  if (IsCopy(field_)) {
     if (row_bytes != stored.size()) {
       return DataLoss("a sample of {}, not {}", FormatBytes(stored.size()), FormatBytes(row_bytes));
     }

@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
 #include "codec/image/image_codec.h"
-#include "engine/batch/batch.h"
-#include "index/index.h"
+#include "engine/batch/row_rooms.h"
+#include "headrace/batch.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 #include "profile/slice.h"
 #include "profile/storage_probe.h"
 
@@ -43,7 +44,7 @@ class DecodeProbe {
   // Errors: ResourceExhausted  no threads; Cancelled
   Result<Slice> Run(int threads, const SliceLimits& limits);
 
-  [[nodiscard]] bool is_copy() const { return field_.is_copy(); }
+  [[nodiscard]] bool is_copy() const { return IsCopy(field_); }
   [[nodiscard]] std::uint64_t sample_count() const { return samples_.size(); }
   [[nodiscard]] double mean_bytes() const;  // stored, of a sample
 

@@ -8,7 +8,7 @@
 #include "base/prng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "index/index_writer.h"
+#include "headrace/index_writer.h"
 #include "profile/folder_probe.h"
 #include "profile/memory_probe.h"
 #include "profile/slice.h"

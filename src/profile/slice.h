@@ -13,8 +13,8 @@
 #include <span>
 #include <string>
 
-#include "base/status.h"
 #include "base/units.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 
 namespace headrace {

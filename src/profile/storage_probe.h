@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
-#include "index/index.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 #include "loader/session/open_store.h"
 #include "profile/slice.h"
 

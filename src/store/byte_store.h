@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/members.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 
@@ -46,23 +46,6 @@ struct ReadRequest {
   Done done;
   bool looked = false;  // ReadNow() just returned kNotHeld: do not check the page cache again
 };
-
-// Counters since the store was made: monotonic, except held_bytes.
-struct StoreStats {
-  std::string name;                    // "io_uring", "threads", "memory", "synthetic"
-  std::string note;                    // why this one, if there was a choice: "io_uring: EPERM ..."
-  std::uint64_t reads = 0;             // requests answered, with success or not
-  std::uint64_t bytes = 0;             // bytes of the ranges answered with success
-  std::uint64_t bytes_direct = 0;      // bytes read past the page cache, including widening
-  std::uint64_t bytes_page_cache = 0;  // bytes found in the page cache; 0 if a store cannot know
-  std::uint64_t retries = 0;           // tries after the first
-  std::uint64_t failures = 0;          // requests answered with an error, except Cancelled
-  // Of objects that the store decodes as a whole: those kept and those in progress.
-  std::uint64_t held_bytes = 0;
-  std::uint64_t held_bytes_peak = 0;
-};
-HEADRACE_MEMBERS(StoreStats, name, note, reads, bytes, bytes_direct, bytes_page_cache, retries,
-                 failures, held_bytes, held_bytes_peak)
 
 // Reads ranges of immutable objects.
 //

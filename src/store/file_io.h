@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
+#include "headrace/ids.h"
 
 namespace headrace {
 

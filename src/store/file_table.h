@@ -12,21 +12,14 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/mutex.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/ids.h"
+#include "headrace/part_options.h"
+#include "headrace/status.h"
 #include "store/file_mapping.h"
 
 namespace headrace {
-
-// The advice in errors about a file that differs from its index entry. The dataset's format sets
-// it.
-struct FileRemedies {
-  std::string changed = "index the dataset again";  // changed or removed
-  std::string broken_link = "index the dataset again and leave this file out with skip=";
-  std::string special = "index the dataset again and leave this file out with skip=";
-};
 
 // A file as it was when it was indexed.
 struct FileInfo {

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 #include "store/request.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/ids.h"
+#include "headrace/ids.h"
 #include "store/byte_store.h"
 #include "store/file_table.h"
 

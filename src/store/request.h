@@ -10,8 +10,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 
 namespace headrace {

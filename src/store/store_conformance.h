@@ -9,9 +9,9 @@
 #include <ostream>
 #include <string>
 
-#include "base/ids.h"
-#include "base/status.h"
 #include "gtest/gtest.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 
 namespace headrace {

@@ -10,7 +10,8 @@
 
 #include "base/executor.h"
 #include "base/registry/registry.h"
-#include "base/status.h"
+#include "headrace/part_options.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 #include "store/file_table.h"
 #include "store/object_memory.h"
@@ -78,9 +79,6 @@ const StoreFactory& ThreadStoreFactory();
 const StoreFactory& DecodedStoreFactory();
 const StoreFactory& RowGroupStoreFactory();
 const StoreFactory& SyntheticStoreFactory();
-
-// Lets the first store that suits be chosen.
-inline constexpr std::string_view kAnyStore = "auto";
 
 // Errors: InvalidArgument  no store of that name, or it reads no objects of that scheme
 Status CheckStore(std::string_view name, std::string_view scheme);

@@ -9,8 +9,8 @@
 
 #include "base/executor.h"
 #include "base/gate.h"
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 #include "store/file_table.h"
 #include "store/page_cache.h"

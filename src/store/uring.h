@@ -4,7 +4,7 @@
 
 #include <liburing.h>
 
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

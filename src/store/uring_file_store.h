@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/executor.h"
-#include "base/status.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 #include "store/file_table.h"
 #include "store/request.h"

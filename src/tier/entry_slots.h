@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/ids.h"
+#include "headrace/ids.h"
 
 namespace headrace {
 

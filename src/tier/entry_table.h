@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/mutex.h"
+#include "headrace/ids.h"
 #include "tier/entry_slots.h"
 
 namespace headrace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "tier/entry_table.h"
 #include "tier/tier.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "tier/entry_table.h"
 #include "tier/ssd_units.h"
 #include "tier/tier_folder.h"

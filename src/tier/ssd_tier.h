@@ -15,10 +15,10 @@
 
 #include "base/executor.h"
 #include "base/gate.h"
-#include "base/ids.h"
 #include "base/mutex.h"
-#include "base/status.h"
 #include "base/units.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "tier/entry_table.h"
 #include "tier/ssd_journal.h"
 #include "tier/ssd_units.h"

@@ -14,32 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/members.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
-
-struct TierStats {
-  std::uint64_t capacity_bytes = 0;
-  std::uint64_t used_bytes = 0;  // rounded to units, including entries being written and freed
-  std::uint64_t used_bytes_peak = 0;
-  std::uint64_t entries = 0;            // that Find() would find
-  std::uint64_t entries_inherited = 0;  // of an earlier run, found at the start and kept
-  std::uint64_t inserts = 0;            // successful ones
-  std::uint64_t inserts_refused = 0;    // for lack of room
-  std::uint64_t inserts_failed = 0;     // the medium failed
-  std::uint64_t erased = 0;             // by Erase()
-  std::uint64_t read_bytes = 0;         // from the medium, of entries
-  std::uint64_t written_bytes = 0;
-  std::uint64_t corrupt = 0;  // entries with a wrong checksum: dropped
-  std::uint64_t reads_failed = 0;
-  bool degraded = false;        // the medium failed: no more inserts, or no service at all
-  std::string degraded_reason;  // the first failure
-};
-HEADRACE_MEMBERS(TierStats, capacity_bytes, used_bytes, used_bytes_peak, entries, entries_inherited,
-                 inserts, inserts_refused, inserts_failed, erased, read_bytes, written_bytes,
-                 corrupt, reads_failed, degraded, degraded_reason)
 
 // A bounded cache of samples. An *entry* is one sample: the bytes of its stored fields, one after
 // the other, with a checksum.

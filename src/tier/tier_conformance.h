@@ -11,9 +11,9 @@
 #include <string>
 #include <utility>
 
-#include "base/ids.h"
-#include "base/status.h"
 #include "gtest/gtest.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "tier/testing/tier_client.h"
 #include "tier/tier.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/status.h"
 #include "tier/tier_io.h"
 #include "tier/tier_text.h"
 #include "tier/unit_space.h"

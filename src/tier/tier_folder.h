@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/status.h"
 #include "tier/tier_data.h"
 #include "tier/tier_io.h"
 #include "tier/tier_journal.h"

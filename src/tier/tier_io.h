@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

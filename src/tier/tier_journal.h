@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "tier/unit_space.h"
 
 namespace headrace {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "engine/batch/batch_memory.h"
 
 namespace headrace {
 
@@ -27,18 +28,21 @@ BufferPlace PlaceOfRow(const Batch& batch, std::span<const std::byte> row) {
         .memory = place.memory,
         .offset = place.offset + static_cast<std::uint64_t>(row.data() - bytes.data())};
   };
-  if (const auto place = place_in(batch.memory)) return *place;
-  for (const Buffer& buffer : batch.extra) {
+  HEADRACE_CHECK(batch.memory != nullptr || row.empty());
+  if (batch.memory == nullptr) return {};
+  if (const auto place = place_in(batch.memory->rows)) return *place;
+  for (const Buffer& buffer : batch.memory->extra) {
     if (const auto place = place_in(buffer)) return *place;
   }
-  for (const std::shared_ptr<SharedMemory>& memory : batch.mapped) {
+  for (const std::shared_ptr<SharedMemory>& memory : batch.memory->mapped) {
     const std::span<std::byte> bytes = memory->bytes();
     if (!Holds(bytes, row)) continue;
     return {.memory = memory, .offset = static_cast<std::uint64_t>(row.data() - bytes.data())};
   }
   HEADRACE_CHECK(row.empty());
-  return batch.mapped.empty() ? batch.memory.place()
-                              : BufferPlace{.memory = batch.mapped.front(), .offset = 0};
+  const auto& mapped = batch.memory->mapped;
+  return mapped.empty() ? batch.memory->rows.place()
+                        : BufferPlace{.memory = mapped.front(), .offset = 0};
 }
 
 }  // namespace headrace

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/memory/buffer_pool.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "base/memory/buffer_pool.h"
-#include "engine/batch/batch.h"
+#include "engine/batch/batch_memory.h"
 #include "gtest/gtest.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 namespace {
@@ -37,16 +38,17 @@ TEST(BatchPlaceTest, ARowLiesInTheMemoryThatItBeginsInNotInTheOneThatEndsThere) 
   auto neighbours = Neighbours(*pool);
   ASSERT_TRUE(neighbours.has_value());
   Batch batch;
-  batch.memory = std::move(neighbours->first);
-  batch.extra.push_back(std::move(neighbours->second));
-  const BufferPlace first = batch.memory.place();
-  const BufferPlace second = batch.extra[0].place();
+  batch.memory = std::make_shared<BatchMemory>();
+  batch.memory->rows = std::move(neighbours->first);
+  batch.memory->extra.push_back(std::move(neighbours->second));
+  const BufferPlace first = batch.memory->rows.place();
+  const BufferPlace second = batch.memory->extra[0].place();
   ASSERT_NE(first.memory, second.memory);
   for (const std::size_t size : {std::size_t{1}, std::size_t{100}, kBytes}) {
-    const BufferPlace place = PlaceOfRow(batch, batch.extra[0].bytes().first(size));
+    const BufferPlace place = PlaceOfRow(batch, batch.memory->extra[0].bytes().first(size));
     EXPECT_EQ(place.memory, second.memory) << size;
     EXPECT_EQ(place.offset, second.offset) << size;
-    EXPECT_EQ(PlaceOfRow(batch, batch.memory.bytes().last(size)).offset,
+    EXPECT_EQ(PlaceOfRow(batch, batch.memory->rows.bytes().last(size)).offset,
               first.offset + kBytes - size);
   }
 }
@@ -54,10 +56,12 @@ TEST(BatchPlaceTest, ARowLiesInTheMemoryThatItBeginsInNotInTheOneThatEndsThere) 
 TEST(BatchPlaceTest, AnEmptyRowHasAPlaceWhereverItBegins) {
   const std::shared_ptr<BufferPool> pool = BufferPool::MakeShared(kBytes).value();
   Batch batch;
-  batch.memory = pool->Acquire(kBytes).value();
+  batch.memory = std::make_shared<BatchMemory>();
+  batch.memory->rows = pool->Acquire(kBytes).value();
   for (const std::span<std::byte> row :
-       {std::span<std::byte>(), batch.memory.bytes().first(0), batch.memory.bytes().last(0)}) {
-    EXPECT_EQ(PlaceOfRow(batch, row).memory, batch.memory.place().memory);
+       {std::span<std::byte>(), batch.memory->rows.bytes().first(0),
+        batch.memory->rows.bytes().last(0)}) {
+    EXPECT_EQ(PlaceOfRow(batch, row).memory, batch.memory->rows.place().memory);
   }
 }
 

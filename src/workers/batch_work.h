@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
 #include "workers/layout.h"
 #include "workers/transformed_batch.h"
 #include "workers/worker_messages.h"

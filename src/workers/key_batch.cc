@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "engine/batch/batch_memory.h"
 
 namespace headrace {
 
@@ -30,9 +31,10 @@ Result<std::shared_ptr<Batch>> MakeKeyBatch(BufferPool& pool, KeyBatchHead head,
     return ResourceExhausted("the system has no memory for {} of {}", Counted(keys.size(), "key"),
                              FormatBytes(bytes));
   }
-  batch->memory = *std::move(buffer);
+  batch->memory = std::make_shared<BatchMemory>();
+  batch->memory->rows = *std::move(buffer);
   BatchRows& rows = batch->fields.emplace_back();
-  std::span<std::byte> rest = batch->memory.bytes();
+  std::span<std::byte> rest = batch->memory->rows.bytes();
   for (const std::string_view key : keys) {
     std::memcpy(rest.data(), key.data(), key.size());
     rows.rows.push_back(rest.first(key.size()));

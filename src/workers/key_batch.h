@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

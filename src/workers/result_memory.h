@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
+#include "headrace/status.h"
 #include "workers/transformed_batch.h"
 
 namespace headrace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/shared_memory.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
+#include "headrace/status.h"
 #include "ipc/connection.h"
 #include "ipc/wire.h"
 #include "workers/transformed_batch.h"

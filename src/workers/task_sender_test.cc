@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "engine/batch/batch_memory.h"
 #include "gtest/gtest.h"
 #include "workers/worker_channel.h"
 #include "workers/worker_messages.h"
@@ -33,9 +34,10 @@ class TaskSenderTest : public ::testing::Test {
   static Batch MakeBatch(const std::string& rows) {
     Batch batch;
     const auto pool = BufferPool::MakeShared(kMiB).value();
-    batch.memory = pool->Acquire(rows.size()).value();
-    std::memcpy(batch.memory.bytes().data(), rows.data(), rows.size());
-    batch.fields.push_back({.packed = batch.memory.bytes().first(rows.size())});
+    batch.memory = std::make_shared<BatchMemory>();
+    batch.memory->rows = pool->Acquire(rows.size()).value();
+    std::memcpy(batch.memory->rows.bytes().data(), rows.data(), rows.size());
+    batch.fields.push_back({.packed = batch.memory->rows.bytes().first(rows.size())});
     for (std::uint64_t i = 0; i < rows.size() / 4; ++i) batch.samples.push_back(SampleId{10 + i});
     return batch;
   }

@@ -8,10 +8,10 @@
 #include <optional>
 #include <utility>
 
-#include "base/members.h"
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
+#include "headrace/members.h"
+#include "headrace/status.h"
 #include "workers/batch_work.h"
 #include "workers/layout.h"
 #include "workers/result_memory.h"

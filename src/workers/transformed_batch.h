@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/memory/buffer_pool.h"
+#include "headrace/ids.h"
 #include "workers/layout.h"
 
 namespace headrace {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/shared_memory.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "headrace/status.h"
 #include "ipc/connection.h"
 
 namespace headrace {

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "base/mutex.h"
-#include "base/status.h"
-#include "loader/batch_source.h"
+#include "headrace/loader.h"
+#include "headrace/status.h"
 #include "workers/worker_pool.h"
 
 namespace headrace {

@@ -22,9 +22,9 @@ class FakeLoader final : public BatchSource {
   [[nodiscard]] const SessionFacts& facts() const override { return facts_; }
   Status Start(Position /*position*/) override { return Status(); }
   Status StartList(ListOrderOptions /*list*/) override { return Status(); }
-  Result<BatchQueue::Taken> Next(std::int64_t /*timeout_ns*/) override {
+  Result<TakenBatch> Next(std::int64_t /*timeout_ns*/) override {
     ++nexts;
-    return BatchQueue::Taken{.ended = true};
+    return TakenBatch{.ended = true};
   }
   bool Stop(std::int64_t timeout_ns) override {
     stops.push_back(timeout_ns);
@@ -42,8 +42,8 @@ class FakeLoader final : public BatchSource {
   [[nodiscard]] Result<std::vector<StepTime>> step_times() const override {
     return std::vector<StepTime>();
   }
-  [[nodiscard]] Result<std::vector<PreprocessModel::Row>> decode_times() const override {
-    return std::vector<PreprocessModel::Row>();
+  [[nodiscard]] Result<std::vector<PreprocessRow>> decode_times() const override {
+    return std::vector<PreprocessRow>();
   }
 
   std::atomic<int> nexts = 0;

@@ -31,8 +31,8 @@
 #include <span>
 #include <string>
 
-#include "base/members.h"
-#include "base/status.h"
+#include "headrace/members.h"
+#include "headrace/status.h"
 #include "ipc/message.h"
 #include "ipc/wire.h"
 #include "workers/layout.h"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/format/errors.h"
 #include "base/units.h"
 #include "workers/worker_messages.h"
@@ -165,7 +166,7 @@ WorkerPool::Source WorkerPool::EnterSource() {
   return source_;
 }
 
-void WorkerPool::LeaveSource(Result<BatchQueue::Taken> taken) {
+void WorkerPool::LeaveSource(Result<TakenBatch> taken) {
   MutexLock lock(mutex_);
   const std::optional<std::uint64_t> run = std::exchange(inside_, std::nullopt);
   changed_.NotifyAll();

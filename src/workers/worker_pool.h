@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
+#include "headrace/status.h"
 #include "loader/batch_queue.h"
 #include "workers/layout.h"
 #include "workers/result_memory.h"
@@ -48,7 +48,7 @@ class WorkerPool {
  public:
   // Waits up to `timeout_ns` (negative: no limit), as Loader::Next() does. Called by one thread at
   // a time.
-  using Source = std::function<Result<BatchQueue::Taken>(std::int64_t timeout_ns)>;
+  using Source = std::function<Result<TakenBatch>(std::int64_t timeout_ns)>;
 
   using Connections = TaskSender::Connections;
 
@@ -99,7 +99,7 @@ class WorkerPool {
   // Waits until a batch may be taken. Returns the source; the caller must call LeaveSource() next.
   // Returns null at the end.
   Source EnterSource();
-  void LeaveSource(Result<BatchQueue::Taken> taken);
+  void LeaveSource(Result<TakenBatch> taken);
   void Hear();
   void HearWorker(std::size_t worker);
 

@@ -1,5 +1,6 @@
 #include "workers/worker_pool.h"
 #include "base/units.h"
+#include "engine/batch/batch_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,25 +48,26 @@ class CountingSource {
     memory_ = std::move(made).value();
   }
 
-  Result<BatchQueue::Taken> operator()() {
+  Result<TakenBatch> operator()() {
     if (step_ == count_) {
       if (!error_.ok()) return error_;
-      return BatchQueue::Taken{.ended = true};
+      return TakenBatch{.ended = true};
     }
     auto batch = std::make_shared<Batch>();
     batch->step = step_++;
     const std::uint64_t rows = 10 + batch->step % 3;
     std::optional<Buffer> buffer = memory_->Acquire(rows * kRowBytes);
     if (!buffer.has_value()) return Status(StatusCode::kResourceExhausted, "no room");
-    batch->memory = std::move(*buffer);
-    const std::span<std::byte> packed = batch->memory.bytes().first(rows * kRowBytes);
+    batch->memory = std::make_shared<BatchMemory>();
+    batch->memory->rows = std::move(*buffer);
+    const std::span<std::byte> packed = batch->memory->rows.bytes().first(rows * kRowBytes);
     batch->fields.push_back({.packed = packed});
     for (std::uint64_t row = 0; row < rows; ++row) {
       const std::uint64_t number = batch->step * 100 + row;
       batch->samples.push_back(SampleId{number});
       std::memcpy(packed.data() + row * kRowBytes, &number, kRowBytes);
     }
-    return BatchQueue::Taken{.batch = std::move(batch)};
+    return TakenBatch{.batch = std::move(batch)};
   }
 
  private:
@@ -308,9 +310,9 @@ TEST_F(WorkerPoolTest, ASourceThatHasNothingIsNotWaitedForWithoutEnd) {
   Start(1);
   std::promise<std::int64_t> waits_ns;
   std::atomic<bool> asked = false;
-  pool_->Begin([&](std::int64_t timeout_ns) -> Result<BatchQueue::Taken> {
+  pool_->Begin([&](std::int64_t timeout_ns) -> Result<TakenBatch> {
     if (!asked.exchange(true)) waits_ns.set_value(timeout_ns);
-    return BatchQueue::Taken{};
+    return TakenBatch{};
   });
   const std::int64_t timeout_ns = waits_ns.get_future().get();
   EXPECT_GT(timeout_ns, 0);
@@ -351,7 +353,7 @@ TEST_F(WorkerPoolTest, WhatASourceGivesAfterTheNextBeginIsOfNoRun) {
   std::promise<void> entered;
   std::promise<void> stopped;
   CountingSource late(2);
-  pool_->Begin([&](std::int64_t) -> Result<BatchQueue::Taken> {
+  pool_->Begin([&](std::int64_t) -> Result<TakenBatch> {
     entered.set_value();
     stopped.get_future().wait();
     static_cast<void>(late());

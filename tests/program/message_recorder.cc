@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/status.h"
 
 // The functions that --wrap names: a call of Status::Status() and Status::WithContext() arrives at
 // the __wrap_, the function itself is the __real_.

@@ -5,9 +5,9 @@
 #include <sstream>
 #include <string>
 
-#include "base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "headrace/status.h"
 
 namespace headrace::testing {
 namespace {

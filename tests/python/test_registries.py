@@ -115,7 +115,7 @@ def misplaced(path: str, text: str) -> list[str]:
 def shipped() -> Iterator[Path]:
     """Every source that users get."""
     yield from (ROOT / "python" / "headrace").rglob("*.py")
-    for folder in ("src", "bindings"):
+    for folder in ("include", "src", "bindings"):
         for path in (ROOT / folder).rglob("*.*"):
             is_test = re.search(r"_(test|fuzz|bench)$|^test_", path.stem) or "testing" in path.parts
             if path.suffix in (".cc", ".h") and not is_test and "_conformance" not in path.stem:

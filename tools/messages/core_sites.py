@@ -1,4 +1,4 @@
-"""The places of src/ and bindings/ that make a failed Status, or throw.
+"""The places of include/, src/ and bindings/ that make a failed Status, or throw.
 
 A place is an expression that names a StatusCode beside its message, a `throw` of text, or a call of
 a function that only makes errors: it returns a Status, and none of its returns is a success.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from messages.sites import HOLE, ROOT, Site, joined, numbered
 
-FOLDERS = ("src", "bindings")
+FOLDERS = ("include", "src", "bindings")
 _TESTS = re.compile(r"_(test|stress|stress_test|fuzz|bench)\.cc$|conformance|/testing/|^src/sim/")
 
 _LITERAL = re.compile(r'(?:u8|L)?"((?:[^"\\\n]|\\.)*)"')

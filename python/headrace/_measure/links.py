@@ -24,7 +24,7 @@ SAMPLE_BYTES = (4096, 100 * 2**10, 2**20)
 _MEET_S = 120
 _ANSWER_S = 10
 _END_S = 2.0
-_CODES: dict[int, type[HeadraceError]] = {  # StatusCode of src/base/status.h
+_CODES: dict[int, type[HeadraceError]] = {  # StatusCode of include/headrace/status.h
     1: errors.CancelledError,
     3: errors.InvalidArgumentError,
     4: errors.DeadlineExceededError,

@@ -3,20 +3,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 
 namespace headrace {
-
-// How bytes are compressed. Index files contain these numbers.
-enum class Coding : std::uint8_t {
-  kStored = 0,   // they are not
-  kZstd = 1,     // zstd frames, end to end
-  kZlib = 2,     // a deflate stream with the header and checksum of zlib
-  kDeflate = 3,  // a deflate stream alone
-  kSnappy = 4,   // a snappy block, without a frame
-  kGzip = 5,     // gzip members, end to end
-};
-inline constexpr Coding kCodingLast = Coding::kGzip;
 
 // "stored", "zstd", "zlib", "deflate", "snappy", "gzip".
 std::string_view CodingName(Coding coding);

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/coding/coding.h"
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace::internal {
 

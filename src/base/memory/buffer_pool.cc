@@ -49,7 +49,7 @@ void Buffer::Reset() {
   pool->Release(std::exchange(bytes_, {}), beyond_, std::exchange(place_, {}));
 }
 
-BufferPool::Stats& BufferPool::Stats::operator+=(const Stats& other) {
+BufferStats& BufferStats::operator+=(const BufferStats& other) {
   capacity_bytes += other.capacity_bytes;
   used_bytes += other.used_bytes;
   used_bytes_peak += other.used_bytes_peak;

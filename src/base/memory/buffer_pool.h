@@ -10,11 +10,11 @@
 #include <span>
 #include <utility>
 
-#include "base/members.h"
 #include "base/memory/arena.h"
 #include "base/mutex.h"
 #include "base/shared_memory.h"
-#include "base/status.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 
@@ -58,17 +58,7 @@ class Buffer {
 // shared pool are not: a child that reads a buffer sees what the parent has it for by now.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  struct Stats {
-    std::uint64_t capacity_bytes = 0;
-    std::uint64_t used_bytes = 0;
-    std::uint64_t used_bytes_peak = 0;
-    std::uint64_t beyond_bytes = 0;  // in use beyond the capacity, see AcquireBeyond()
-    std::uint64_t beyond_bytes_peak = 0;
-    std::uint64_t beyond_count = 0;  // AcquireBeyond() calls so far
-
-    // Of two pools together; peaks are at most what both reached at once.
-    Stats& operator+=(const Stats& other);
-  };
+  using Stats = BufferStats;
 
   static std::shared_ptr<BufferPool> Make(std::uint64_t capacity_bytes);
   // The same of memory that other processes can map, see Buffer::place().
@@ -131,8 +121,5 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   Mutex hook_mutex_;  // Held while the hook runs: SetReleaseHook() waits for it.
   std::function<void()> hook_ HEADRACE_GUARDED_BY(hook_mutex_);
 };
-
-HEADRACE_MEMBERS(BufferPool::Stats, capacity_bytes, used_bytes, used_bytes_peak, beyond_bytes,
-                 beyond_bytes_peak, beyond_count)
 
 }  // namespace headrace

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/memory/guarded_copy.h"
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

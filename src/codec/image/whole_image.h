@@ -6,17 +6,11 @@
 #include <memory>
 #include <span>
 
-#include "base/status.h"
 #include "codec/codec.h"
+#include "headrace/part_options.h"
+#include "headrace/status.h"
 
 namespace headrace {
-
-// The check of images that are delivered encoded.
-enum class EncodedImages : std::uint8_t {
-  kUnchecked,            // no check
-  kDecodable,            // MakeImageCodec() decodes them
-  kDecodableOrOtherKind  // or IsImageOfOtherKind()
-};
 
 // Decodes every pixel of an image: rows from the top, RGB, 8 bits a channel. Calls `room`
 // once, when the size is known. `room` returns a buffer of 3 * height * width bytes, or null: then

@@ -8,8 +8,8 @@
 #include <memory>
 #include <span>
 
-#include "base/status.h"
 #include "codec/sound/sound_header.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

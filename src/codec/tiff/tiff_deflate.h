@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -6,6 +6,8 @@
 
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "engine/batch/batch_memory.h"
+#include "engine/batch/row_rooms.h"
 
 namespace headrace {
 namespace {
@@ -68,8 +70,10 @@ Result<std::shared_ptr<Batch>> BatchMaker::Make(const Step& step, BufferPool& me
   // At least 1 byte: an empty buffer means that there is no memory yet.
   const std::uint64_t size = std::max<std::uint64_t>(laid_out, 1);
   auto batch = std::make_shared<Batch>();
-  HEADRACE_ASSIGN_OR_RETURN(batch->memory, Acquire(memory, size, when_full, batch->beyond_budget));
-  const std::span<std::byte> bytes = batch->memory.bytes();
+  batch->memory = std::make_shared<BatchMemory>();
+  HEADRACE_ASSIGN_OR_RETURN(batch->memory->rows,
+                            Acquire(memory, size, when_full, batch->beyond_budget));
+  const std::span<std::byte> bytes = batch->memory->rows.bytes();
   if (bytes.empty()) return std::shared_ptr<Batch>();
 
   batch->epoch = step.epoch;

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
-#include "index/index.h"
+#include "headrace/batch.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 #include "store/byte_store.h"
 

@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "codec/bytes_codec.h"
+#include "engine/batch/batch_memory.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
 #include "store/memory_store.h"
@@ -67,7 +68,7 @@ TEST_F(BatchMakerTest, EachRowHasItsOwnMemoryOfItsOwnSize) {
     rows.push_back(batch->row(schema_, 1, slot));
     EXPECT_EQ(rows.back().size(), 8U);
   }
-  const std::span<std::byte> memory = batch->memory.bytes();
+  const std::span<std::byte> memory = batch->memory->rows.bytes();
   std::vector<bool> used(memory.size());
   for (const std::span<std::byte> row : rows) {
     for (const std::byte& byte : row) {

@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
-#include "index/index.h"
+#include "headrace/batch.h"
+#include "headrace/ids.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

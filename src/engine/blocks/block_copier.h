@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "base/status.h"
 #include "engine/blocks/block_work.h"
 #include "engine/loop/loop_context.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

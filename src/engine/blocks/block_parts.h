@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "base/ids.h"
-#include "engine/blocks/block_counts.h"
 #include "engine/blocks/block_work.h"
 #include "engine/loop/loop_context.h"
 #include "engine/memory/pinned_blocks.h"
 #include "engine/tiers/tier_filler.h"
+#include "headrace/ids.h"
+#include "headrace/part_stats.h"
 
 namespace headrace {
 

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "base/ids.h"
-#include "base/status.h"
 #include "engine/loop/loop_context.h"
 #include "fetch/fetch.h"
 #include "fetch/sample_chain.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 #include "tier/tier.h"
 

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "base/ids.h"
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
 #include "engine/blocks/residency.h"
 #include "engine/loop/loop_context.h"
 #include "fetch/held_samples.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 
 namespace headrace {

@@ -3,10 +3,10 @@
 #include <deque>
 #include <functional>
 
-#include "base/status.h"
 #include "engine/blocks/block_parts.h"
 #include "engine/blocks/block_work.h"
 #include "engine/loop/loop_context.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/format/errors.h"
+#include "engine/batch/row_rooms.h"
 
 namespace headrace {
 namespace {
@@ -256,7 +257,7 @@ bool Residency::MayStay(const BlockWork& block) const {
   if (loop_.parcels != nullptr) return false;  // Other nodes get samples from cells.
   std::uint64_t row_bytes = 0;
   for (std::size_t field = 0; field < fields.size(); ++field) {
-    if (fields[field].ragged || !fields[field].costs_a_copy()) return false;
+    if (fields[field].ragged || !CostsACopy(fields[field])) return false;
     row_bytes += fields[field].row_bytes;
   }
   if (row_bytes > loop_.options.decode_task_bytes) return false;

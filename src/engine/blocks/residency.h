@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "base/ids.h"
-#include "base/status.h"
 #include "engine/blocks/block_copier.h"
-#include "engine/blocks/block_counts.h"
 #include "engine/blocks/block_parts.h"
 #include "engine/blocks/block_work.h"
 #include "engine/blocks/parcel_parts.h"
 #include "engine/loop/loop_context.h"
 #include "engine/tiers/tier_filler.h"
 #include "fetch/fetch.h"
+#include "headrace/ids.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 
 namespace headrace {

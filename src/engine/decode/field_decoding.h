@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <span>
 
-#include "base/status.h"
 #include "codec/codec.h"
-#include "engine/batch/batch.h"
-#include "index/index.h"
+#include "headrace/batch.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/coding/coding.h"
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "engine/batch/row_rooms.h"
 #include "engine/decode/field_decoding.h"
 
 namespace headrace {
@@ -66,7 +68,7 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     }
     if (field.codec->keeps_bytes() && !field.is_compressed()) copied_bytes += row.size();
     if (at.read == nullptr) {
-      if (field.is_copy() && at.size == row.size()) {
+      if (IsCopy(field) && at.size == row.size()) {
         CopyOut(sample, at, row);
         continue;
       }

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "base/ids.h"
-#include "base/status.h"
 #include "codec/codec.h"
 #include "codec/image/scratch_memory.h"
-#include "engine/batch/batch.h"
 #include "engine/batch/stored_fields.h"
 #include "fetch/fetch.h"
 #include "fetch/verifier.h"
+#include "headrace/batch.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "tier/tier.h"
 
 namespace headrace {

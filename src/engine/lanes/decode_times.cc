@@ -23,7 +23,7 @@ std::optional<PreprocessCurve> DecodeTimes::CurveOf(double bytes) {
   return curve == nullptr ? std::nullopt : std::optional(*curve);
 }
 
-std::vector<PreprocessModel::Row> DecodeTimes::rows() const {
+std::vector<PreprocessRow> DecodeTimes::rows() const {
   MutexLock lock(mutex_);
   return model_.ToRows();
 }

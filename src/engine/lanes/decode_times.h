@@ -27,7 +27,7 @@ class DecodeTimes final : public DecodeObserver {
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // All measurements, in the form of a machine profile.
-  [[nodiscard]] std::vector<PreprocessModel::Row> rows() const HEADRACE_LOCKS_EXCLUDED(mutex_);
+  [[nodiscard]] std::vector<PreprocessRow> rows() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
   const std::uint64_t transform_;

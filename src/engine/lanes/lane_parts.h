@@ -4,8 +4,8 @@
 
 #include "base/executor.h"
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <span>
 
-#include "base/status.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 
 namespace headrace {

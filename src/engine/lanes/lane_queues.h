@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
 #include "engine/lanes/lane_parts.h"
 #include "engine/lanes/lane_policy.h"
 #include "engine/lanes/lane_stats.h"
 #include "engine/step/step_work.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 
 namespace headrace {

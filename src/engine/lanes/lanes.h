@@ -8,8 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
-#include "engine/batch/batch.h"
 #include "engine/batch/batch_maker.h"
 #include "engine/lanes/lane_parts.h"
 #include "engine/lanes/lane_policy.h"
@@ -17,6 +15,8 @@
 #include "engine/lanes/stall_meter.h"
 #include "engine/loop/loop_context.h"
 #include "engine/step/step_work.h"
+#include "headrace/batch.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 
 namespace headrace {

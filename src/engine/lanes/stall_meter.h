@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/batch/batch_times.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 

@@ -4,16 +4,11 @@
 #include <memory>
 
 #include "base/units.h"
+#include "headrace/part_options.h"
 
 namespace headrace {
 
 class LeftOut;
-
-// What to do with a sample that cannot be delivered: unreadable, damaged, undecodable.
-enum class OnError : std::uint8_t {
-  kRaise = 0,       // the step fails, with the error of its lowest slot that failed
-  kSubstitute = 1,  // another sample, drawn from (seed, epoch, sample), takes its place
-};
 
 struct EngineOptions {
   std::uint32_t batches_max = 8;  // batches in work or ready

@@ -11,13 +11,13 @@
 #include "base/clock.h"
 #include "base/executor.h"
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
 #include "engine/batch/stored_fields.h"
 #include "engine/loop/engine_options.h"
 #include "engine/loop/inbox.h"
 #include "fetch/fetch.h"
 #include "fetch/fetcher.h"
 #include "fetch/verifier.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

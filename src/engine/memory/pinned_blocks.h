@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/memory/buffer_pool.h"
 #include "base/mutex.h"
+#include "headrace/ids.h"
 
 namespace headrace {
 

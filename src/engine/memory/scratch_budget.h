@@ -5,10 +5,10 @@
 #include <optional>
 #include <utility>
 
-#include "base/members.h"
 #include "base/mutex.h"
-#include "base/status.h"
 #include "codec/codec.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 
@@ -48,12 +48,7 @@ class ScratchBudget : public std::enable_shared_from_this<ScratchBudget> {
     double memory_bytes_per_byte = 1;
   };
 
-  struct Stats {
-    std::uint64_t capacity_bytes = 0;
-    std::uint64_t used_bytes = 0;  // reserved for threads, and held by large decodes
-    std::uint64_t used_bytes_peak = 0;
-    std::uint64_t large_count = 0;  // large decodes so far
-  };
+  using Stats = ScratchStats;
 
   static std::shared_ptr<ScratchBudget> Make(const Options& options);
 
@@ -79,7 +74,5 @@ class ScratchBudget : public std::enable_shared_from_this<ScratchBudget> {
   mutable Mutex mutex_;
   Stats stats_ HEADRACE_GUARDED_BY(mutex_);
 };
-
-HEADRACE_MEMBERS(ScratchBudget::Stats, capacity_bytes, used_bytes, used_bytes_peak, large_count)
 
 }  // namespace headrace

@@ -6,7 +6,9 @@
 
 #include "base/format/errors.h"
 #include "base/units.h"
-#include "engine/batch/batch.h"
+#include "engine/batch/batch_memory.h"
+#include "engine/batch/row_rooms.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 namespace {
@@ -76,7 +78,7 @@ Status RaggedRoom::TakeRoom(StepWork& work, std::uint64_t bytes, std::span<std::
     return ResourceExhausted("a row of {}: the system has no memory", FormatBytes(bytes));
   }
   row = extra->bytes().first(bytes);
-  work.batch->extra.push_back(*std::move(extra));
+  work.batch->memory->extra.push_back(*std::move(extra));
   return Status();
 }
 

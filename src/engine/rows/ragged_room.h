@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <span>
 
-#include "base/status.h"
 #include "engine/lanes/lane_queues.h"
 #include "engine/loop/loop_context.h"
 #include "engine/rows/row_reader.h"
 #include "engine/step/step_work.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "base/status.h"
 #include "engine/blocks/residency.h"
 #include "engine/lanes/lane_queues.h"
 #include "engine/loop/loop_context.h"
@@ -17,6 +16,7 @@
 #include "engine/step/step_work.h"
 #include "engine/tiers/tier_filler.h"
 #include "fetch/sample_chain.h"
+#include "headrace/status.h"
 #include "tier/tier.h"
 
 namespace headrace {

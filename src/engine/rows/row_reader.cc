@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/batch/batch.h"
+#include "engine/batch/row_rooms.h"
 #include "fetch/coalesce.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 namespace {
@@ -181,7 +182,7 @@ std::span<std::byte> RowReader::RoomOf(DecodeTask& task, const RowRead& read) co
   if (!read.memory().empty()) return read.memory().first(size);
   const std::span<std::byte> row = task.work->batch->row(
       loop_.fields.schema(), loop_.fields.position(0), read.pieces.front().slot);
-  if (loop_.fields[0].is_copy() && row.size() == size) return row;
+  if (IsCopy(loop_.fields[0]) && row.size() == size) return row;
   return {task.bytes.emplace_back(std::make_unique_for_overwrite<std::byte[]>(size)).get(), size};
 }
 

@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
 #include "engine/lanes/lane_queues.h"
 #include "engine/loop/loop_context.h"
 #include "engine/step/step_work.h"
 #include "engine/tiers/tier_filler.h"
 #include "fetch/fetch.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -4,12 +4,12 @@
 #include <span>
 #include <string>
 
-#include "base/status.h"
 #include "engine/lanes/lane_queues.h"
 #include "engine/loop/loop_context.h"
 #include "engine/rows/row_decoder.h"
 #include "engine/rows/row_fetcher.h"
 #include "engine/step/step_work.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/batch/batch.h"
+#include "engine/batch/row_rooms.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 namespace {
@@ -22,7 +23,7 @@ constexpr std::size_t kWarmAhead = 8;
 bool WarmRows::MayTry() const {
   const StoredFields& fields = loop_.fields;
   for (std::size_t field = 0; field < fields.size(); ++field) {
-    if (!fields[field].costs_a_copy()) return false;
+    if (!CostsACopy(fields[field])) return false;
   }
   return !fields.empty() && loop_.storage.MayReadNow();
 }
@@ -102,7 +103,7 @@ void WarmRows::PlanReads(const StepWork& work, std::span<std::byte> room, Tried&
       if (!extent.ok() || extent.value().range.size > row.size()) continue;
       read.extent = extent.value();
       const std::uint64_t size = read.extent.range.size;
-      if (!field.is_copy()) {
+      if (!IsCopy(field)) {
         read.dst = room.first(size);
         room = room.subspan(size);
       } else if (field.ragged || size == row.size()) {
@@ -135,7 +136,7 @@ void WarmRows::DecodeAll(WarmTask& task, const Tried& tried) const {
     for (std::size_t number = 0; number < fields.size(); ++number) {
       const std::span<std::byte> bytes = reads[number].dst;
       const BatchField& field = fields[number];
-      if (field.ragged && field.is_copy()) {
+      if (field.ragged && IsCopy(field)) {
         batch.fields[fields.position(number)].rows[slot] = bytes;
       }
       fetches[number].data = bytes;
@@ -165,7 +166,7 @@ void WarmRows::Prefetch(const Batch& batch, std::span<const std::uint32_t> slots
 // Whether there are rows that are not the stored bytes.
 bool WarmRows::NeedsRoom() const {
   for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
-    if (!loop_.fields[field].is_copy()) return true;
+    if (!IsCopy(loop_.fields[field])) return true;
   }
   return false;
 }

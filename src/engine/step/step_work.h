@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
 #include "engine/decode/sample_decoder.h"
 #include "engine/loop/loop_context.h"
 #include "engine/memory/scratch_budget.h"
 #include "fetch/fetch.h"
 #include "fetch/sample_chain.h"
+#include "headrace/batch.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 #include "tier/tier.h"
 

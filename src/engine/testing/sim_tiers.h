@@ -13,7 +13,7 @@
 #include "base/prng.h"
 #include "engine/tiers/tier_cache.h"
 #include "gtest/gtest.h"
-#include "model/machine_model.h"
+#include "headrace/machine_model.h"
 #include "plan/placement/placement.h"
 #include "sim/sim_executor.h"
 #include "sim/sim_loop.h"

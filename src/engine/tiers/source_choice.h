@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/ids.h"
 #include "engine/batch/stored_fields.h"
 #include "engine/tiers/tier_cache.h"
 #include "fetch/fetch.h"
+#include "headrace/ids.h"
 #include "model/source_times.h"
 #include "tier/tier.h"
 

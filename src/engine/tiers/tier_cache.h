@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
 #include "engine/tiers/fill_progress.h"
 #include "fetch/fetch.h"
+#include "headrace/ids.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"

@@ -9,16 +9,16 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
 #include "engine/loop/loop_context.h"
 #include "engine/tiers/source_choice.h"
 #include "engine/tiers/tier_cache.h"
-#include "engine/tiers/tier_counts.h"
 #include "fetch/fetch.h"
 #include "fetch/held_samples.h"
 #include "fetch/sample_chain.h"
-#include "model/machine_model.h"
+#include "headrace/ids.h"
+#include "headrace/machine_model.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 #include "tier/tier.h"
 
 namespace headrace {

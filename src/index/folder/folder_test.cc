@@ -1,4 +1,4 @@
-#include "index/folder/folder.h"
+#include "headrace/folder_index.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
-#include "index/folder/folder.h"
+#include "headrace/folder_index.h"
+#include "headrace/status.h"
 #include "index/folder/folder_report.h"
 #include "index/folder/skip_rules.h"
 #include "index/folder/text.h"

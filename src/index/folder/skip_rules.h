@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "index/folder/folder_report.h"
 
 namespace headrace::internal {

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
-#include "index/index.h"
+#include "headrace/ids.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

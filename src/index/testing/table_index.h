@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "base/prng.h"
-#include "index/index.h"
+#include "headrace/index.h"
 
 namespace headrace {
 

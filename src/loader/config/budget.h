@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/status.h"
-#include "observe/memory_budget.h"
+#include "headrace/loader_stats.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

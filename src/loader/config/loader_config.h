@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
-#include "engine/batch/batch.h"
 #include "engine/loop/engine_options.h"
-#include "loader/config/loader_options.h"
-#include "observe/memory_budget.h"
+#include "headrace/batch.h"
+#include "headrace/loader_options.h"
+#include "headrace/loader_stats.h"
+#include "headrace/status.h"
 #include "store/object_memory.h"
 
 namespace headrace {
@@ -33,7 +33,7 @@ struct NodeOptions {
   std::optional<MachineModel> model;
   std::string schedule;
   std::optional<PeerListen> nodes;
-  std::vector<PreprocessModel::Row> preprocess;
+  std::vector<PreprocessRow> preprocess;
 };
 
 // Options resolved for one dataset and one machine: every default filled in, the memory divided.

@@ -8,7 +8,7 @@
 #include "base/cell_pool.h"
 #include "base/format/errors.h"
 #include "base/units.h"
-#include "index/index.h"
+#include "headrace/index.h"
 #include "plan/home_tables.h"
 
 namespace headrace {

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/status.h"
+#include "headrace/loader_options.h"
+#include "headrace/machine_model.h"
+#include "headrace/status.h"
 #include "loader/config/budget.h"
-#include "loader/config/loader_options.h"
-#include "model/machine_model.h"
 #include "plan/block_map.h"
 #include "plan/left_out.h"
 #include "plan/order.h"

@@ -9,10 +9,10 @@
 #include "base/prng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "headrace/papers.h"
 #include "index/test_contents.h"
 #include "index/testing/table_index.h"
 #include "loader/planning/tier_room.h"
-#include "papers/papers.h"
 
 namespace headrace {
 namespace {

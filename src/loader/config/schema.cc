@@ -7,9 +7,14 @@
 #include <utility>
 
 #include "base/format/errors.h"
+#include "base/memory/buffer_pool.h"
 #include "base/units.h"
 #include "codec/bytes_codec.h"
+#include "codec/image/image_codec.h"
+#include "codec/image/whole_image.h"
+#include "codec/sound/sound_codec.h"
 #include "codec/widen_codec.h"
+#include "engine/batch/row_rooms.h"
 
 namespace headrace {
 namespace {

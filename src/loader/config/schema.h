@@ -2,10 +2,11 @@
 
 #include <vector>
 
-#include "base/status.h"
-#include "engine/batch/batch.h"
-#include "index/index.h"
-#include "loader/config/loader_options.h"
+#include "headrace/batch.h"
+#include "headrace/index.h"
+#include "headrace/loader_options.h"
+#include "headrace/status.h"
+#include "store/byte_store.h"
 
 namespace headrace {
 

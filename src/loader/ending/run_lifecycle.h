@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "base/status.h"
 #include "base/units.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -10,7 +10,7 @@
 
 #include "base/executor.h"
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

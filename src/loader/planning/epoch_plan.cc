@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "engine/loop/engine_options.h"
-#include "index/index.h"
+#include "headrace/index.h"
 #include "loader/config/resolved_order.h"
 #include "plan/placement/readers/storage_readers.h"
 

@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "loader/config/loader_config.h"
 #include "loader/planning/tier_room.h"
 #include "model/source_times.h"

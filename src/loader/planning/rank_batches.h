@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
-#include "index/index.h"
-#include "loader/config/loader_options.h"
+#include "headrace/index.h"
+#include "headrace/loader_options.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 
 namespace headrace {

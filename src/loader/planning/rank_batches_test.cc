@@ -5,8 +5,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "headrace/papers.h"
 #include "loader/testing/bytes_dataset.h"
-#include "papers/papers.h"
 
 namespace headrace {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/status.h"
-#include "index/index.h"
-#include "loader/config/loader_options.h"
+#include "headrace/index.h"
+#include "headrace/loader_options.h"
+#include "headrace/status.h"
 #include "plan/placement/uses.h"
 
 namespace headrace {

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/registry/registry.h"
-#include "base/status.h"
 #include "engine/lanes/lane_policies.h"
 #include "engine/lanes/lane_policy.h"
+#include "headrace/loader_options.h"
+#include "headrace/status.h"
 #include "loader/config/loader_config.h"
-#include "loader/config/loader_options.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/format/errors.h"
 #include "base/units.h"
-#include "index/index.h"
+#include "headrace/index.h"
 #include "loader/config/resolved_order.h"
 
 namespace headrace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/status.h"
-#include "loader/config/tiers_spec.h"
+#include "headrace/loader_options.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"

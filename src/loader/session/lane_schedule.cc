@@ -4,7 +4,7 @@
 
 #include "base/format/errors.h"
 #include "engine/lanes/lane_policies.h"
-#include "index/index.h"
+#include "headrace/index.h"
 
 namespace headrace {
 namespace {

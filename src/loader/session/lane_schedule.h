@@ -8,14 +8,14 @@
 
 #include "base/memory/mapped_file.h"
 #include "base/mutex.h"
-#include "base/status.h"
 #include "engine/lanes/decode_times.h"
 #include "engine/lanes/lane_policies.h"
 #include "engine/lanes/lane_policy.h"
+#include "headrace/loader_stats.h"
+#include "headrace/status.h"
 #include "loader/config/loader_config.h"
 #include "loader/planning/schedules.h"
 #include "model/preprocess_model.h"
-#include "observe/loader_stats.h"
 
 namespace headrace {
 
@@ -51,9 +51,7 @@ class LaneSchedule {
   [[nodiscard]] DecodeObserver* observer() { return &decode_times_; }
   [[nodiscard]] ScheduleStats stats() const;
   // The measured preprocessing times, in the form of a machine profile.
-  [[nodiscard]] std::vector<PreprocessModel::Row> decode_times() const {
-    return decode_times_.rows();
-  }
+  [[nodiscard]] std::vector<PreprocessRow> decode_times() const { return decode_times_.rows(); }
 
  private:
   LaneSchedule(const LoaderConfig& config, PreprocessModel measured);

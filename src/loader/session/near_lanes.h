@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/memory/buffer_pool.h"
-#include "base/status.h"
 #include "engine/engine_parts.h"
+#include "headrace/status.h"
 #include "loader/machine/numa.h"
 #include "loader/machine/thread_executor.h"
 

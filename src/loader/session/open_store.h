@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/executor.h"
-#include "base/status.h"
-#include "index/index.h"
+#include "headrace/index.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 #include "store/file_table.h"
 #include "store/object_memory.h"

@@ -11,7 +11,7 @@
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "index/index_writer.h"
+#include "headrace/index_writer.h"
 #include "index/test_contents.h"
 #include "loader/config/loader_config.h"
 #include "loader/session/session.h"

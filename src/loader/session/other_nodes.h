@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/members.h"
-#include "base/status.h"
 #include "fetch/fetch.h"
 #include "fetch/held_samples.h"
-#include "peer/node_traffic.h"
+#include "headrace/members.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 #include "plan/order.h"
 #include "plan/placement/step_sums.h"
 

@@ -17,7 +17,8 @@ namespace headrace {
 // Ownership: the arguments of the constructor outlive it.
 class OwedWait {
  public:
-  // How often the other nodes are looked at, which do not notify: Takers asks each every 100 ms.
+  // How often the other nodes are looked at, which do not notify: ParcelTakers asks each every 100
+  // ms.
   static constexpr std::int64_t kLookNs = 50'000'000;
 
   // `owes`: whether the run has something for other nodes, or it is on its way to them.

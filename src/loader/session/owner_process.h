@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/process_id.h"
-#include "base/status.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

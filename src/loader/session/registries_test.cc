@@ -13,13 +13,14 @@
 #include "base/registry/testing/scoped_entry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "index/index_writer.h"
-#include "loader/loader.h"
+#include "headrace/index_writer.h"
+#include "headrace/loader.h"
 #include "loader/planning/schedules.h"
 #include "loader/testing/bytes_dataset.h"
 #include "plan/exact_order.h"
 #include "plan/placement/tiers.h"
 #include "store/memory_store.h"
+#include "store/store_table.h"
 
 namespace headrace {
 namespace {

@@ -7,13 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/mutex.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
-#include "index/index.h"
-#include "observe/loader_stats.h"
+#include "headrace/batch.h"
+#include "headrace/ids.h"
+#include "headrace/index.h"
+#include "headrace/loader_stats.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 #include "plan/order.h"
+#include "plan/placement/placement.h"
 
 namespace headrace {
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "loader/session/engine_run.h"
+#include "observe/stats_sums.h"
 
 namespace headrace {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "engine/batch/batch.h"
-#include "engine/engine_stats.h"
-#include "observe/loader_stats.h"
+#include "headrace/batch.h"
+#include "headrace/loader_stats.h"
+#include "headrace/part_stats.h"
 #include "observe/step_times.h"
 
 namespace headrace {

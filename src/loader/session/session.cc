@@ -22,7 +22,7 @@
 #include "loader/session/owed_wait.h"
 #include "loader/session/owner_process.h"
 #include "loader/session/session_reports.h"
-#include "loader/session/session_shelf.h"
+#include "loader/session/session_samples.h"
 #include "loader/session/session_tiers.h"
 #include "plan/left_out.h"
 
@@ -111,16 +111,16 @@ struct Session::Impl {
                  .nodes = nodes.get(),
                  .process = &process}) {
     if (nodes == nullptr) return;
-    shelf = std::make_unique<SessionShelf>(tiers.get());
-    nodes->Give(shelf.get());
+    given_samples = std::make_unique<SessionSamples>(tiers.get());
+    nodes->Give(given_samples.get());
     if (parcel_memory == nullptr) return;
-    owed = std::make_unique<OwedWait>(clock, *nodes,
-                                      [this] { return shelf->Owes() || sent_memory->in_use(); });
+    owed = std::make_unique<OwedWait>(
+        clock, *nodes, [this] { return given_samples->Owes() || sent_memory->in_use(); });
   }
   ~Impl() {
-    if (shelf != nullptr) shelf->End();
+    if (given_samples != nullptr) given_samples->End();
     runs.Close();
-    if (shelf != nullptr) nodes->Give(nullptr);
+    if (given_samples != nullptr) nodes->Give(nullptr);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -160,16 +160,16 @@ struct Session::Impl {
       HEADRACE_RETURN_IF_ERROR(schedule->BeginList());
     }
     if (parcel_memory != nullptr && start.has_value()) {
-      shelf->Expect(nodes->round() + 1);
+      given_samples->Expect(nodes->round() + 1);
       const Status agreed =
           nodes->Agree({.start = *start, .capacity_units = {}, .held = {}}).status();
-      if (!agreed.ok()) shelf->End();
+      if (!agreed.ok()) given_samples->End();
       HEADRACE_RETURN_IF_ERROR(agreed);
     }
     if (tiers != nullptr) {
-      if (shelf != nullptr) shelf->Expect();
+      if (given_samples != nullptr) given_samples->Expect();
       Result<std::unique_ptr<TierCache>> made = make_tiers(*tiers);
-      if (shelf != nullptr && !made.ok()) shelf->End();
+      if (given_samples != nullptr && !made.ok()) given_samples->End();
       HEADRACE_ASSIGN_OR_RETURN(next.tiers, std::move(made));
     }
     return next;
@@ -190,7 +190,7 @@ struct Session::Impl {
                         .first_rank = config.options.job.rank,
                         .policy = next.policy.get(),
                         .observer = schedule->observer(),
-                        .nodes = shelf == nullptr ? nullptr : &nodes->source(),
+                        .nodes = given_samples == nullptr ? nullptr : &nodes->source(),
                         .parcels = parcel_memory == nullptr ? nullptr : &nodes->source(),
                         .parcel_memory = parcel_memory,
                         .sent_memory = sent_memory,
@@ -207,7 +207,7 @@ struct Session::Impl {
           reports.OnTaken(number, lane, batch, taken_ns);
         });
     reports.Begin(run);
-    if (shelf != nullptr) shelf->Begin(run);
+    if (given_samples != nullptr) given_samples->Begin(run);
     return run;
   }
 
@@ -220,9 +220,9 @@ struct Session::Impl {
   const std::shared_ptr<PinnedBlocks> pinned_blocks;  // null: there is no memory for them
   const std::shared_ptr<ScratchBudget> scratch;       // null: nothing decodes
   MonotonicClock clock;
-  const std::shared_ptr<OtherNodes> nodes;    // null: they are not asked
-  const std::unique_ptr<SessionTiers> tiers;  // null: none
-  std::unique_ptr<SessionShelf> shelf;        // null: nobody asks this node
+  const std::shared_ptr<OtherNodes> nodes;        // null: they are not asked
+  const std::unique_ptr<SessionTiers> tiers;      // null: none
+  std::unique_ptr<SessionSamples> given_samples;  // null: nobody asks this node
   // Null: nodes do not send each other parcels.
   const std::shared_ptr<BufferPool> parcel_memory;
   const std::shared_ptr<BufferPool> sent_memory;  // with it
@@ -234,7 +234,7 @@ struct Session::Impl {
 
   // They share memory and its hook: one at a time.
   RunLifecycle<EngineRun> runs{clock, [this](EngineRun& run) {
-                                 if (shelf != nullptr) shelf->End();
+                                 if (given_samples != nullptr) given_samples->End();
                                  if (owed != nullptr) {
                                    nodes->StopTaking(nodes->round());
                                    owed->Changed();

@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "base/status.h"
-#include "engine/batch/batch.h"
-#include "index/index.h"
+#include "headrace/batch.h"
+#include "headrace/index.h"
+#include "headrace/loader.h"
+#include "headrace/status.h"
 #include "loader/config/loader_config.h"
-#include "loader/config/session_facts.h"
 #include "loader/ending/run_lifecycle.h"
 #include "loader/machine/numa.h"
 #include "plan/exact_order.h"

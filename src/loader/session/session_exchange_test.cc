@@ -24,7 +24,7 @@
 #include "loader/session/session.h"
 #include "loader/session/session_reports.h"
 #include "loader/testing/bytes_dataset.h"
-#include "peer/shelf.h"
+#include "peer/leased_samples.h"
 
 namespace headrace {
 namespace {
@@ -40,7 +40,7 @@ struct Network {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::uint64_t> rounds = {0, 0};
-  Shelf shelves[2];
+  LeasedSamples shelves[2];
 };
 
 // The other node, straight from its session.
@@ -194,7 +194,7 @@ class SessionExchangeTest : public ::testing::Test {
   // The next batch, whose bytes are those of its samples; nothing: the end, or an error.
   Result<bool> TakeOne(NodeNumber node) {
     if (!queues_[node]->ready()) runs_[node]->OnWaiting(0);
-    HEADRACE_ASSIGN_OR_RETURN(BatchQueue::Taken taken, queues_[node]->Take(kHangNs));
+    HEADRACE_ASSIGN_OR_RETURN(TakenBatch taken, queues_[node]->Take(kHangNs));
     if (taken.ended) return false;
     const Batch& batch = *taken.batch;
     for (std::size_t slot = 0; slot < batch.samples.size(); ++slot) {

@@ -64,7 +64,7 @@ Result<std::vector<StepTime>> SessionReports::step_times() const {
   return totals_.step_times();
 }
 
-std::vector<PreprocessModel::Row> SessionReports::decode_times() const {
+std::vector<PreprocessRow> SessionReports::decode_times() const {
   if (parts_.process->forked()) return {};
   return parts_.schedule->decode_times();
 }

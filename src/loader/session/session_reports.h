@@ -5,15 +5,15 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
-#include "engine/batch/batch.h"
-#include "index/index.h"
+#include "headrace/batch.h"
+#include "headrace/index.h"
+#include "headrace/loader_stats.h"
+#include "headrace/status.h"
 #include "loader/config/loader_config.h"
 #include "loader/session/owner_process.h"
 #include "loader/session/row_sources.h"
 #include "loader/session/run_totals.h"
 #include "model/preprocess_model.h"
-#include "observe/loader_stats.h"
 #include "observe/step_times.h"
 #include "plan/order.h"
 
@@ -65,7 +65,7 @@ class SessionReports {
   [[nodiscard]] Result<std::vector<StepTime>> step_times() const;
   // Measured preprocessing times of this session and of the runs that options.preprocess comes
   // from.
-  [[nodiscard]] std::vector<PreprocessModel::Row> decode_times() const;
+  [[nodiscard]] std::vector<PreprocessRow> decode_times() const;
 
  private:
   const Parts parts_;

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/format/errors.h"
 #include "engine/tiers/fill_progress.h"
-#include "index/index.h"
+#include "headrace/index.h"
 #include "loader/config/resolved_order.h"
 #include "loader/ending/reaper.h"
 #include "loader/machine/thread_executor.h"

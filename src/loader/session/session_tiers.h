@@ -11,10 +11,10 @@
 
 #include "base/executor.h"
 #include "base/mutex.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
 #include "engine/tiers/tier_cache.h"
-#include "loader/config/tiers_spec.h"
+#include "headrace/batch.h"
+#include "headrace/loader_options.h"
+#include "headrace/status.h"
 #include "loader/planning/schedules.h"
 #include "loader/planning/tier_room.h"
 #include "plan/exact_order.h"

@@ -14,9 +14,9 @@
 #include "base/hash.h"
 #include "base/prng.h"
 #include "gtest/gtest.h"
-#include "index/index.h"
-#include "index/index_writer.h"
-#include "loader/batch_source.h"
+#include "headrace/index.h"
+#include "headrace/index_writer.h"
+#include "headrace/loader.h"
 #include "store/testing/temp_files.h"
 
 namespace headrace {
@@ -136,7 +136,7 @@ constexpr std::int64_t kHangNs = 100'000'000'000;
 
 // Returns null at the end and after a failure: an error, or no batch within kHangNs.
 inline std::shared_ptr<Batch> TakeOne(BatchSource& source) {
-  Result<BatchQueue::Taken> taken = source.Next(kHangNs);
+  Result<TakenBatch> taken = source.Next(kHangNs);
   EXPECT_TRUE(taken.ok()) << taken.status().ToString();
   if (!taken.ok()) return nullptr;
   EXPECT_TRUE(taken.value().batch != nullptr || taken.value().ended) << "no batch came";

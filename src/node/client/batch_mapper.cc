@@ -1,5 +1,6 @@
 #include "node/client/batch_mapper.h"
 #include "base/format/errors.h"
+#include "engine/batch/batch_memory.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -80,7 +81,8 @@ Result<std::shared_ptr<Batch>> BatchMapper::Map(BatchReady ready,
   batch->samples = std::move(ready.samples);
   batch->substitutions = std::move(ready.substitutions);
   batch->sources = std::move(ready.sources);
-  batch->mapped = {used.begin(), used.end()};
+  batch->memory = std::make_shared<BatchMemory>();
+  batch->memory->mapped = {used.begin(), used.end()};
   return batch;
 }
 
@@ -113,8 +115,8 @@ Status OwnRows(Batch& batch) {
     copy(field.packed);
     for (std::span<std::byte>& row : field.rows) copy(row);
   }
-  batch.mapped.clear();
-  batch.lease = std::move(own);
+  batch.memory->mapped.clear();
+  batch.memory->lease = std::move(own);
   return Status();
 }
 

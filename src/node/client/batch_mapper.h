@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/shared_memory.h"
-#include "base/status.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
+#include "headrace/status.h"
 #include "ipc/message.h"
 #include "node/protocol/messages.h"
 

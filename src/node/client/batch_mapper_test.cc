@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/batch/batch_memory.h"
 #include "gtest/gtest.h"
 
 namespace headrace {
@@ -88,10 +89,10 @@ TEST_F(BatchMapperTest, OwnRowsAreCopiesThatNeedNoLease) {
   const auto shared = mapper_.Map(TwoSamples(), schema_).value();
   const auto own = mapper_.Map(TwoSamples(), schema_).value();
   const auto lease = std::make_shared<int>();
-  own->lease = lease;
+  own->memory->lease = lease;
   ASSERT_TRUE(OwnRows(*own).ok());
   EXPECT_EQ(lease.use_count(), 1);
-  EXPECT_TRUE(own->mapped.empty());
+  EXPECT_TRUE(own->memory->mapped.empty());
   shared->row(schema_, 0, 0)[0] = std::byte{'x'};
   shared->row(schema_, 1, 1)[0] = std::byte{'x'};
   EXPECT_EQ(Text(own->row(schema_, 0, 0)), "one");

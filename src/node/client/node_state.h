@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "node/client/remote_link.h"
 
 namespace headrace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/status.h"
 #include "ipc/connection.h"
 #include "node/protocol/messages.h"
 

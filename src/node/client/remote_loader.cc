@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "engine/batch/batch_memory.h"
 
 namespace headrace {
 namespace {
@@ -128,7 +129,7 @@ bool RemoteLoader::Stop(std::int64_t /*timeout_ns*/) {
 
 // Sends that a batch is taken under the lock: Stop() and Start() come before it, and it is dropped,
 // or after it, and it is the consumer's.
-Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
+Result<TakenBatch> RemoteLoader::Next(std::int64_t timeout_ns) {
   HEADRACE_RETURN_IF_ERROR(CheckProcess());
   MutexLock lock(mutex_);
   const std::uint64_t start = run_.start;
@@ -166,12 +167,12 @@ Result<BatchQueue::Taken> RemoteLoader::Next(std::int64_t timeout_ns) {
     node_state_ = {};
     link_->NoteTaken(number);
     auto lease = std::make_shared<const Lease>(link_, number);
-    if (!address_.shares_batches()) batch->lease = std::move(lease);  // Else it goes now.
-    return BatchQueue::Taken{.batch = std::move(batch)};
+    if (!address_.shares_batches()) batch->memory->lease = std::move(lease);  // Else it goes now.
+    return TakenBatch{.batch = std::move(batch)};
   }
-  if (!run_.end.has_value()) return BatchQueue::Taken{};
+  if (!run_.end.has_value()) return TakenBatch{};
   if (!run_.end->ok()) return *run_.end;
-  return BatchQueue::Taken{.ended = true};
+  return TakenBatch{.ended = true};
 }
 
 Result<bool> RemoteLoader::WaitUntil(const std::function<bool()>& done,
@@ -374,7 +375,7 @@ Result<LoaderStats> RemoteLoader::stats() const {
   return std::move(reply.stats);
 }
 
-Result<std::vector<PreprocessModel::Row>> RemoteLoader::decode_times() const {
+Result<std::vector<PreprocessRow>> RemoteLoader::decode_times() const {
   HEADRACE_ASSIGN_OR_RETURN(StatsReply reply,
                             Call<StatsReply>("save_profile()", AskStats{}, kCountsNs));
   return std::move(reply.decode_times);

@@ -14,9 +14,9 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/shared_memory.h"
-#include "base/status.h"
-#include "loader/batch_source.h"
-#include "loader/config/loader_options.h"
+#include "headrace/loader.h"
+#include "headrace/loader_options.h"
+#include "headrace/status.h"
 #include "node/client/batch_mapper.h"
 #include "node/client/node_state.h"
 #include "node/client/remote_link.h"
@@ -87,7 +87,7 @@ class RemoteLoader final : public BatchSource {
   //         FailedPrecondition  ranks ask for different positions
   //         DeadlineExceeded    some ranks made no loader within start_timeout_ns; or a signal has
   //                             stopped the node process for as long
-  Result<BatchQueue::Taken> Next(std::int64_t timeout_ns) override HEADRACE_LOCKS_EXCLUDED(mutex_);
+  Result<TakenBatch> Next(std::int64_t timeout_ns) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Never waits: only the node process waits for reads.
   bool Stop(std::int64_t timeout_ns = -1) override HEADRACE_LOCKS_EXCLUDED(mutex_);
   [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const override { return ns; }
@@ -112,7 +112,7 @@ class RemoteLoader final : public BatchSource {
   Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const override;
   [[nodiscard]] Result<LoaderStats> stats() const override;
   [[nodiscard]] Result<std::vector<StepTime>> step_times() const override;
-  [[nodiscard]] Result<std::vector<PreprocessModel::Row>> decode_times() const override;
+  [[nodiscard]] Result<std::vector<PreprocessRow>> decode_times() const override;
   [[nodiscard]] std::vector<NamedTierStats> tier_stats() const override
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 

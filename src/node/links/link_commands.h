@@ -4,7 +4,8 @@
 #include <istream>
 #include <string>
 
-#include "base/status.h"
+#include "headrace/part_options.h"
+#include "headrace/status.h"
 #include "peer/peer_options.h"
 
 namespace headrace {

@@ -9,7 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "base/status.h"
+#include "headrace/part_options.h"
+#include "headrace/status.h"
 #include "peer/peer_options.h"
 
 namespace headrace {

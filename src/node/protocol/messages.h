@@ -11,15 +11,15 @@
 #include <variant>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/members.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
+#include "headrace/ids.h"
+#include "headrace/loader.h"
+#include "headrace/loader_options.h"
+#include "headrace/loader_stats.h"
+#include "headrace/members.h"
+#include "headrace/status.h"
 #include "ipc/message.h"
-#include "loader/config/loader_options.h"
-#include "loader/config/session_facts.h"
-#include "observe/loader_stats.h"
 #include "observe/step_times.h"
 #include "peer/peer_options.h"
 #include "plan/exact_order.h"
@@ -173,7 +173,7 @@ struct StatsReply {
   std::uint64_t call = 0;
   Status status;
   LoaderStats stats;
-  std::vector<PreprocessModel::Row> decode_times;
+  std::vector<PreprocessRow> decode_times;
 };
 HEADRACE_MEMBERS(StatsReply, call, status, stats, decode_times)
 struct StepsReply {

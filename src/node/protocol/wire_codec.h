@@ -12,17 +12,17 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/members.h"
-#include "base/status.h"
 #include "base/unique_fd.h"
+#include "headrace/ids.h"
+#include "headrace/members.h"
+#include "headrace/status.h"
 #include "ipc/sealed_bytes.h"
 #include "ipc/wire.h"
 
 namespace headrace {
 
-// The wire form of a struct is its members, one after the other (base/members.h). A type that is
-// none, or has another form, has functions
+// The wire form of a struct is its members, one after the other (headrace/members.h). A type that
+// is none, or has another form, has functions
 //
 //   void Fields(WirePut& codec, const Thing& thing);
 //   void Fields(WireTake& codec, Thing& thing);

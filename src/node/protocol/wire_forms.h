@@ -1,11 +1,11 @@
 #pragma once
 
-// How types that are not described (base/members.h) lie in the messages of a node: see
+// How types that are not described (headrace/members.h) lie in the messages of a node: see
 // wire_codec.h.
 
-#include "engine/batch/batch.h"
 #include "engine/loop/engine_options.h"
-#include "loader/config/loader_options.h"
+#include "headrace/batch.h"
+#include "headrace/loader_options.h"
 #include "node/protocol/messages.h"
 #include "node/protocol/wire_codec.h"
 

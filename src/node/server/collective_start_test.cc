@@ -18,13 +18,14 @@ constexpr CollectiveStart::Pace kPace{.steps_per_epoch = 10, .batches_behind = 0
 class CollectiveStartTest : public ::testing::Test {
  protected:
   CollectiveStartTest() {
-    for (std::uint32_t seat = 0; seat < 3; ++seat) ranks_.Join(seat);
+    for (std::uint32_t local_rank = 0; local_rank < 3; ++local_rank) ranks_.Join(local_rank);
   }
-  Status Ask(std::uint32_t seat, Position position) {
-    return ranks_.Ask(seat, {.start = 7, .position = position});
+  Status Ask(std::uint32_t local_rank, Position position) {
+    return ranks_.Ask(local_rank, {.start = 7, .position = position});
   }
   void BeginAt(Position position) {
-    for (std::uint32_t seat = 0; seat < 3; ++seat) EXPECT_TRUE(Ask(seat, position).ok());
+    for (std::uint32_t local_rank = 0; local_rank < 3; ++local_rank)
+      EXPECT_TRUE(Ask(local_rank, position).ok());
     EXPECT_EQ(AgreedPosition(), position);
     ranks_.Begin(position);
   }
@@ -35,7 +36,7 @@ class CollectiveStartTest : public ::testing::Test {
     return agreed.value()->position;
   }
 
-  CollectiveStart ranks_{"train", /*first_rank=*/4, /*seats=*/3};
+  CollectiveStart ranks_{"train", /*first_rank=*/4, /*ranks=*/3};
 };
 
 TEST_F(CollectiveStartTest, ARunBeginsWhenAllHaveAskedForOnePosition) {

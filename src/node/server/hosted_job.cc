@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/format/errors.h"
 #include "base/units.h"
-#include "index/index.h"
+#include "headrace/index.h"
 #include "loader/config/resolved_order.h"
 #include "loader/session/retained_tiers.h"
 #include "loader/session/session_reports.h"
@@ -46,12 +46,12 @@ void HostedJob::Do(std::shared_ptr<LaneClient> client, Request request) {
   if (interrupts) ++interrupts_;
   Post([this, interrupts, client = std::move(client), request = std::move(request)]() mutable {
     if (interrupts) --interrupts_;
-    std::optional<std::uint32_t> seat;
+    std::optional<std::uint32_t> local_rank;
     {
       MutexLock lock(mutex_);
-      seat = SeatOf(seats_, *client);
+      local_rank = LocalRankOf(ranks_, *client);
     }
-    if (seat.has_value()) Answer(client, *seat, request);
+    if (local_rank.has_value()) Answer(client, *local_rank, request);
   });
 }
 
@@ -67,8 +67,8 @@ std::optional<HostedJob::Failure> HostedJob::failure() const {
   MutexLock lock(mutex_);
   if (failed_.ok()) return std::nullopt;
   Failure failure{.why = failed_, .at_ns = failed_at_ns_};
-  for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
-    if (!seats_[seat].answered) failure.untold.insert(seat);
+  for (std::uint32_t local_rank = 0; local_rank < ranks_.size(); ++local_rank) {
+    if (!ranks_[local_rank].answered) failure.untold.insert(local_rank);
   }
   return failure.untold.empty() ? std::nullopt : std::optional(std::move(failure));
 }
@@ -116,15 +116,15 @@ Status HostedJob::Join(const std::shared_ptr<LaneClient>& client, const OpenSess
   }
   if (session_ == nullptr) HEADRACE_RETURN_IF_ERROR(OpenFirst(open, client->pid()));
   MutexLock lock(mutex_);
-  Seat& seat = seats_[open.local_rank];
+  LocalRank& local_rank = ranks_[open.local_rank];
   if (start_.here(open.local_rank)) {
     return FailedPrecondition(
         "process {} joins job '{}' as local rank {}: process {} is that already; give each process "
         "its own LOCAL_RANK",
-        client->pid(), open.job, open.local_rank, seat.client->pid());
+        client->pid(), open.job, open.local_rank, local_rank.client->pid());
   }
-  const auto on_lane = std::ranges::count_if(seats_, [&](const Seat& each) {
-    return &each != &seat && each.client != nullptr && each.lane == open.lane;
+  const auto on_lane = std::ranges::count_if(ranks_, [&](const LocalRank& each) {
+    return &each != &local_rank && each.client != nullptr && each.lane == open.lane;
   });
   if (on_lane >= open.local_ranks / open.lanes) {
     return FailedPrecondition(
@@ -132,7 +132,7 @@ Status HostedJob::Join(const std::shared_ptr<LaneClient>& client, const OpenSess
         "as many as each position may have; give each process its own LOCAL_RANK",
         client->pid(), open.job, open.lane, open.lanes, on_lane);
   }
-  seat = Seat{.client = client, .lane = open.lane};
+  local_rank = LocalRank{.client = client, .lane = open.lane};
   start_.Join(open.local_rank);
   return Status();
 }
@@ -141,7 +141,7 @@ void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSess
   const Status joined = Join(client, open);
   {
     MutexLock lock(mutex_);
-    if (open.local_rank < seats_.size()) seats_[open.local_rank].answered = true;
+    if (open.local_rank < ranks_.size()) ranks_[open.local_rank].answered = true;
     if (failed_.ok() && !joined.ok()) {
       failed_ = joined;
       failed_at_ns_ = MonotonicClock().NowNanos();
@@ -157,20 +157,21 @@ void HostedJob::DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSess
                              .peer_address = nodes_ == nullptr ? "" : nodes_->address()});
 }
 
-void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t seat,
+void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t local_rank,
                        Request& request) {
   std::uint32_t lane = 0;
   {
     MutexLock lock(mutex_);
-    lane = seats_[seat].lane;
+    lane = ranks_[local_rank].lane;
   }
   if (auto* start = std::get_if<StartRun>(&request)) {
-    DoStart(seat, {.start = start->start, .position = start->position});
+    DoStart(local_rank, {.start = start->start, .position = start->position});
   } else if (auto* list = std::get_if<StartListRun>(&request)) {
     const Position position{.epoch = list->list.epoch, .step = list->list.first_step};
-    DoStart(seat, {.start = list->start, .position = position, .list = std::move(list->list)});
+    DoStart(local_rank,
+            {.start = list->start, .position = position, .list = std::move(list->list)});
   } else if (std::holds_alternative<StopRun>(request)) {
-    LeaveRun(seat);
+    LeaveRun(local_rank);
   } else if (auto* connect = std::get_if<ConnectNodes>(&request)) {
     Status status;
     if (nodes_ != nullptr) {
@@ -181,7 +182,7 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
     }  // Else all that it reads is in the index: there is nothing to give each other.
     client->Send(NodesConnected{.call = connect->call, .status = std::move(status)});
   } else if (const auto* still = std::get_if<StillWaiting>(&request)) {
-    DoStillWaiting(seat, *still);
+    DoStillWaiting(local_rank, *still);
   } else if (const auto* stats = std::get_if<AskStats>(&request)) {
     Result<LoaderStats> got = session_->reports().stats(lane);
     StatsReply reply{.call = stats->call, .status = got.status()};
@@ -209,16 +210,16 @@ void HostedJob::Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t 
   }
 }
 
-void HostedJob::DoStart(std::uint32_t seat, CollectiveStart::Wish wish) {
-  LeaveRun(seat);
+void HostedJob::DoStart(std::uint32_t local_rank, CollectiveStart::Wish wish) {
+  LeaveRun(local_rank);
   const std::uint64_t start = wish.start;
   Status failed;
   std::shared_ptr<LaneClient> client;
   {
     MutexLock lock(mutex_);
-    failed = failed_.ok() ? start_.Ask(seat, std::move(wish)) : failed_;
-    client = seats_[seat].client;
-    if (failed.ok()) seats_[seat].start = start;
+    failed = failed_.ok() ? start_.Ask(local_rank, std::move(wish)) : failed_;
+    client = ranks_[local_rank].client;
+    if (failed.ok()) ranks_[local_rank].start = start;
   }
   if (!failed.ok()) {
     client->Send(RunEnded{.start = start, .status = failed});
@@ -228,7 +229,7 @@ void HostedJob::DoStart(std::uint32_t seat, CollectiveStart::Wish wish) {
 }
 
 // What was sent and not taken is the node's again: the client drops it when it finds it.
-void HostedJob::LeaveRun(std::uint32_t seat) {
+void HostedJob::LeaveRun(std::uint32_t local_rank) {
   std::shared_ptr<SessionRun> run;
   std::shared_ptr<LaneClient> client;
   std::uint32_t lane = 0;
@@ -237,14 +238,14 @@ void HostedJob::LeaveRun(std::uint32_t seat) {
   SharedTakes::Batches taken;  // by all who stay in the lane
   {
     MutexLock lock(mutex_);
-    run = std::exchange(seats_[seat].run, nullptr);
-    start_.Withdraw(seat);
-    client = seats_[seat].client;
-    lane = seats_[seat].lane;
-    last = std::none_of(seats_.begin(), seats_.end(),
-                        [](const Seat& each) { return each.run != nullptr; });
+    run = std::exchange(ranks_[local_rank].run, nullptr);
+    start_.Withdraw(local_rank);
+    client = ranks_[local_rank].client;
+    lane = ranks_[local_rank].lane;
+    last = std::none_of(ranks_.begin(), ranks_.end(),
+                        [](const LocalRank& each) { return each.run != nullptr; });
     if (run != nullptr) {
-      const SharedTakes::Ranks left = RanksInRun(seats_, lane, *run);
+      const SharedTakes::Ranks left = RanksInRun(ranks_, lane, *run);
       last_of_lane = left.empty();
       taken = takes_[lane].Left(left);
     }
@@ -288,20 +289,20 @@ void HostedJob::EndWait(const Status& why) {
   Told told;
   {
     MutexLock lock(mutex_);
-    for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
-      if (!start_.wish(seat).has_value()) continue;
-      start_.Withdraw(seat);
-      told.emplace_back(seats_[seat].client, seats_[seat].start);
+    for (std::uint32_t local_rank = 0; local_rank < ranks_.size(); ++local_rank) {
+      if (!start_.wish(local_rank).has_value()) continue;
+      start_.Withdraw(local_rank);
+      told.emplace_back(ranks_[local_rank].client, ranks_[local_rank].start);
     }
   }
   Tell(told, why);
 }
 
-void HostedJob::DoStillWaiting(std::uint32_t seat, const StillWaiting& still) {
+void HostedJob::DoStillWaiting(std::uint32_t local_rank, const StillWaiting& still) {
   Status over;
   {
     MutexLock lock(mutex_);
-    over = start_.GiveUp(seat, still.start, still.waited_ns);
+    over = start_.GiveUp(local_rank, still.start, still.waited_ns);
   }
   if (!over.ok()) EndWait(over);
 }
@@ -310,9 +311,9 @@ Status HostedJob::Begin(const CollectiveStart::Wish& wish) {
   std::vector<std::vector<LaneSink::Receiver>> receivers(first_.lanes);
   {
     MutexLock lock(mutex_);
-    for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
-      if (!start_.wish(seat).has_value()) continue;
-      const Seat& asked = seats_[seat];
+    for (std::uint32_t local_rank = 0; local_rank < ranks_.size(); ++local_rank) {
+      if (!start_.wish(local_rank).has_value()) continue;
+      const LocalRank& asked = ranks_[local_rank];
       receivers[asked.lane].push_back({.client = asked.client, .start = asked.start});
     }
   }
@@ -333,8 +334,8 @@ Status HostedJob::Begin(const CollectiveStart::Wish& wish) {
   sinks_ = std::move(sinks);  // The run that used those before has ended.
   {
     MutexLock lock(mutex_);
-    for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
-      if (start_.wish(seat).has_value()) seats_[seat].run = run;
+    for (std::uint32_t local_rank = 0; local_rank < ranks_.size(); ++local_rank) {
+      if (start_.wish(local_rank).has_value()) ranks_[local_rank].run = run;
     }
     for (SharedTakes& each : takes_) each.Clear();
     start_.Begin(wish.position);
@@ -354,12 +355,13 @@ void HostedJob::FailAll(const Status& why) {
   std::vector<std::pair<std::shared_ptr<SessionRun>, std::uint32_t>> left;  // and their lanes
   {
     MutexLock lock(mutex_);
-    for (std::uint32_t seat = 0; seat < seats_.size(); ++seat) {
-      start_.Withdraw(seat);
-      if (seats_[seat].run != nullptr) {
-        left.emplace_back(std::exchange(seats_[seat].run, nullptr), seats_[seat].lane);
+    for (std::uint32_t local_rank = 0; local_rank < ranks_.size(); ++local_rank) {
+      start_.Withdraw(local_rank);
+      if (ranks_[local_rank].run != nullptr) {
+        left.emplace_back(std::exchange(ranks_[local_rank].run, nullptr), ranks_[local_rank].lane);
       }
-      if (start_.here(seat)) told.emplace_back(seats_[seat].client, seats_[seat].start);
+      if (start_.here(local_rank))
+        told.emplace_back(ranks_[local_rank].client, ranks_[local_rank].start);
     }
     for (SharedTakes& each : takes_) each.Clear();
   }
@@ -368,29 +370,29 @@ void HostedJob::FailAll(const Status& why) {
   Tell(told, why);
 }
 
-Status HostedJob::Took(std::uint32_t seat, SessionRun& run,
+Status HostedJob::Took(std::uint32_t local_rank, SessionRun& run,
                        const std::shared_ptr<const Batch>& batch, std::int64_t taken_ns) {
   std::uint32_t lane = 0;
   SharedTakes::Batches taken;
   {
     MutexLock lock(mutex_);
-    lane = seats_[seat].lane;
-    taken = takes_[lane].Took(seat, batch, RanksInRun(seats_, lane, run));
+    lane = ranks_[local_rank].lane;
+    taken = takes_[lane].Took(local_rank, batch, RanksInRun(ranks_, lane, run));
   }
   for (const auto& each : taken) run.OnTaken(lane, *each, taken_ns);
   MutexLock lock(mutex_);
-  return start_.Took(seat, {.epoch = batch->epoch, .step = batch->step + 1},
+  return start_.Took(local_rank, {.epoch = batch->epoch, .step = batch->step + 1},
                      {.steps_per_epoch = session_->facts().steps_per_epoch,
                       .batches_behind = first_.options.batches_behind});
 }
 
 void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote& note) {
   std::shared_ptr<SessionRun> run;
-  std::optional<std::uint32_t> seat;
+  std::optional<std::uint32_t> local_rank;
   {
     MutexLock lock(mutex_);
-    seat = SeatOf(seats_, *client);
-    if (seat.has_value()) run = seats_[*seat].run;
+    local_rank = LocalRankOf(ranks_, *client);
+    if (local_rank.has_value()) run = ranks_[*local_rank].run;
   }
   Status stuck;
   const std::int64_t now_ns = MonotonicClock().NowNanos();
@@ -400,7 +402,7 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
     // Whatever the rank says: not before it was there, nor in the future.
     const std::int64_t taken_ns =
         std::clamp(taken.at_ns, std::min(batch->times.handed_ns, now_ns), now_ns);
-    const Status goes_on = Took(*seat, *run, batch, taken_ns);
+    const Status goes_on = Took(*local_rank, *run, batch, taken_ns);
     if (stuck.ok()) stuck = goes_on;
   }
   for (const std::uint64_t number : note.let_go) client->LetGo(number);
@@ -408,40 +410,40 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
     std::optional<std::uint32_t> waits;  // unset: another rank of the lane is behind
     {
       MutexLock lock(mutex_);
-      const std::uint32_t lane = seats_[*seat].lane;
+      const std::uint32_t lane = ranks_[*local_rank].lane;
       if (!takes_[lane].waits()) waits = lane;
     }
     if (waits.has_value()) run->OnWaiting(*waits);
   }
-  if (seat.has_value() && !note.taken.empty()) TellOfTiers(client, *seat);
+  if (local_rank.has_value() && !note.taken.empty()) TellOfTiers(client, *local_rank);
   if (stuck.ok() && run != nullptr && nodes_ != nullptr) stuck = nodes_->TakeDifference();
   if (!stuck.ok()) Post([this, stuck] { FailAll(stuck); });
 }
 
-void HostedJob::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t seat) {
+void HostedJob::TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t local_rank) {
   std::vector<NamedTierStats> tiers = session_->reports().tier_stats();
   const auto failed = static_cast<std::size_t>(std::count_if(
       tiers.begin(), tiers.end(), [](const NamedTierStats& tier) { return tier.stats.degraded; }));
   {
     MutexLock lock(mutex_);
-    if (seats_[seat].tiers_in_trouble == failed) return;
-    seats_[seat].tiers_in_trouble = failed;
+    if (ranks_[local_rank].tiers_in_trouble == failed) return;
+    ranks_[local_rank].tiers_in_trouble = failed;
   }
   client->Send(TierTrouble{.tiers = std::move(tiers)});
 }
 
 void HostedJob::DoClose(const std::shared_ptr<LaneClient>& client) {
-  std::optional<std::uint32_t> seat;
+  std::optional<std::uint32_t> local_rank;
   {
     MutexLock lock(mutex_);
-    seat = SeatOf(seats_, *client);
+    local_rank = LocalRankOf(ranks_, *client);
   }
-  if (!seat.has_value()) return;
-  LeaveRun(*seat);
+  if (!local_rank.has_value()) return;
+  LeaveRun(*local_rank);
   {
     MutexLock lock(mutex_);
-    start_.Leave(*seat);
-    seats_[*seat].client.reset();
+    start_.Leave(*local_rank);
+    ranks_[*local_rank].client.reset();
   }
   BeginIfAllAsked();
 }

@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/status.h"
 #include "loader/machine/thread_executor.h"
 #include "loader/session/session.h"
 #include "node/protocol/messages.h"
 #include "node/server/collective_start.h"
 #include "node/server/lane_client.h"
-#include "node/server/seats.h"
+#include "node/server/local_ranks.h"
 #include "node/server/shared_takes.h"
 
 namespace headrace {
@@ -27,7 +27,7 @@ class JobNodes;
 class RetainedTiers;
 
 // A job of several ranks in their node process: the shared engine and the connected ranks. Each
-// rank has a *seat*, its local rank. Ranks that get the same batches share a lane of the engine.
+// rank is known by its local rank. Ranks that get the same batches share a lane of the engine.
 //
 // Ranks connect one by one. The first defines the job; the others must ask for the same job. A run
 // is collective:
@@ -90,12 +90,12 @@ class HostedJob {
         admit_(std::move(admit)),
         retained_(std::move(retained)),
         hurry_(std::move(hurry)),
-        seats_(first.local_ranks),
+        ranks_(first.local_ranks),
         start_(first.job, first.process - first.local_rank, first.local_ranks),
         takes_(first.lanes) {
     // Until it joins: where its neighbours are.
-    for (std::uint32_t seat = 0; seat < first.local_ranks; ++seat) {
-      seats_[seat].lane = seat * first.lanes / first.local_ranks;
+    for (std::uint32_t local_rank = 0; local_rank < first.local_ranks; ++local_rank) {
+      ranks_[local_rank].lane = local_rank * first.lanes / first.local_ranks;
     }
   }
 
@@ -104,12 +104,13 @@ class HostedJob {
   Status OpenFirst(const OpenSession& open, int pid);
   Status Join(const std::shared_ptr<LaneClient>& client, const OpenSession& open);
   void DoOpen(const std::shared_ptr<LaneClient>& client, const OpenSession& open);
-  void DoStart(std::uint32_t seat, CollectiveStart::Wish wish);
+  void DoStart(std::uint32_t local_rank, CollectiveStart::Wish wish);
   void DoClose(const std::shared_ptr<LaneClient>& client);
-  void DoStillWaiting(std::uint32_t seat, const StillWaiting& still)
+  void DoStillWaiting(std::uint32_t local_rank, const StillWaiting& still)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  void Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t seat, Request& request);
-  void LeaveRun(std::uint32_t seat) HEADRACE_LOCKS_EXCLUDED(mutex_);
+  void Answer(const std::shared_ptr<LaneClient>& client, std::uint32_t local_rank,
+              Request& request);
+  void LeaveRun(std::uint32_t local_rank) HEADRACE_LOCKS_EXCLUDED(mutex_);
   void BeginIfAllAsked() HEADRACE_LOCKS_EXCLUDED(mutex_);
   Status Begin(const CollectiveStart::Wish& wish);
   // Clients, each with the number of its run.
@@ -122,9 +123,9 @@ class HostedJob {
 
   // A rank took the batch. Returns whether others of its node can never start the run they wait
   // for.
-  Status Took(std::uint32_t seat, SessionRun& run, const std::shared_ptr<const Batch>& batch,
+  Status Took(std::uint32_t local_rank, SessionRun& run, const std::shared_ptr<const Batch>& batch,
               std::int64_t taken_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  void TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t seat)
+  void TellOfTiers(const std::shared_ptr<LaneClient>& client, std::uint32_t local_rank)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   const OpenSession first_;
@@ -133,7 +134,7 @@ class HostedJob {
   const std::stop_token hurry_;
 
   mutable Mutex mutex_;
-  std::vector<Seat> seats_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<LocalRank> ranks_ HEADRACE_GUARDED_BY(mutex_);
   CollectiveStart start_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<SharedTakes> takes_ HEADRACE_GUARDED_BY(mutex_);  // of each lane
   Status failed_ HEADRACE_GUARDED_BY(mutex_);                   // an error: the job has failed

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 #include "loader/session/other_nodes.h"
 #include "node/protocol/messages.h"
-#include "peer/node_traffic.h"
 #include "peer/peer_options.h"
 #include "peer/plan_ledger.h"
 #include "plan/order_factory.h"

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "engine/batch/batch_memory.h"
 
 namespace headrace {
 namespace {
@@ -100,8 +101,10 @@ void LaneClient::SendBatch(std::uint64_t start, std::span<const BatchField> sche
     const Batch& made = *batch;
     Sent sent{.batch = std::move(batch)};
     Places places;
-    places.Add(made.memory, NumberOf(made.memory, sent, unknown));
-    for (const Buffer& extra : made.extra) places.Add(extra, NumberOf(extra, sent, unknown));
+    const Buffer& rows = made.memory->rows;
+    places.Add(rows, NumberOf(rows, sent, unknown));
+    for (const Buffer& extra : made.memory->extra)
+      places.Add(extra, NumberOf(extra, sent, unknown));
     ready = Describe(made, schema, places);
     ready.start = start;
     ready.number = ++last_number_;

@@ -10,8 +10,8 @@
 
 #include "base/mutex.h"
 #include "base/shared_memory.h"
-#include "engine/batch/batch.h"
 #include "engine/engine_parts.h"
+#include "headrace/batch.h"
 #include "ipc/peer.h"
 #include "node/protocol/messages.h"
 

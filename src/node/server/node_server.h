@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/status.h"
 #include "ipc/server.h"
 #include "loader/machine/thread_executor.h"
+#include "node/server/ending_jobs.h"
 #include "node/server/hosted_job.h"
 #include "node/server/lane_client.h"
-#include "node/server/leavers.h"
 
 namespace headrace {
 
@@ -115,7 +115,7 @@ class NodeServer final : private IpcHandler {
   std::uint32_t owing_ HEADRACE_GUARDED_BY(mutex_) = 0;  // jobs that wait for other nodes
 
   // Ends jobs that other nodes still need, while others are opened.
-  Leavers leavers_;
+  EndingJobs ending_jobs_;
   // Opens and ends jobs one after the other, so that the folder of a job that ended is free for the
   // next.
   std::unique_ptr<ThreadExecutor> opener_;

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "base/format/errors.h"
-#include "base/members.h"
+#include "headrace/members.h"
+#include "plan/order_factory.h"
 
 namespace headrace {
 namespace {

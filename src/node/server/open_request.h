@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "node/protocol/messages.h"
 
 namespace headrace {

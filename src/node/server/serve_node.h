@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "node/server/node_server.h"
 
 namespace headrace {

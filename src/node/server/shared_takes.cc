@@ -9,15 +9,15 @@ SharedTakes::Batches SharedTakes::Took(std::uint32_t rank, std::shared_ptr<const
   if (!ranks.contains(rank)) return {};
   Shared& shared = shared_[{batch->epoch, batch->step}];
   shared.batch = std::move(batch);
-  shared.takers.insert(rank);
+  shared.taken_by.insert(rank);
   return Left(ranks);
 }
 
 SharedTakes::Batches SharedTakes::Left(const Ranks& ranks) {
   Batches taken;
   for (auto each = shared_.begin(); each != shared_.end();) {
-    const Ranks& takers = each->second.takers;
-    if (!std::includes(takers.begin(), takers.end(), ranks.begin(), ranks.end())) {
+    const Ranks& taken_by = each->second.taken_by;
+    if (!std::includes(taken_by.begin(), taken_by.end(), ranks.begin(), ranks.end())) {
       ++each;
       continue;
     }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/batch/batch.h"
+#include "headrace/batch.h"
 
 namespace headrace {
 
@@ -34,7 +34,7 @@ class SharedTakes {
  private:
   struct Shared {
     std::shared_ptr<const Batch> batch;
-    Ranks takers;
+    Ranks taken_by;
   };
 
   // Of a run, by epoch and step.

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "gtest/gtest.h"
+#include "headrace/loader.h"
 #include "ipc/testing/raw_socket.h"
-#include "loader/loader.h"
 #include "loader/testing/bytes_dataset.h"
 #include "node/client/remote_loader.h"
 #include "node/server/node_server.h"
@@ -108,7 +108,7 @@ class NodeServerTest : public ::testing::Test {
                                                         const LoaderOptions& options) {
     const std::uint64_t all = kSteps * options.job.epochs;
     for (std::uint64_t taken = 0; taken < all; ++taken) {
-      const Result<BatchQueue::Taken> next = loader.Next(kHangNs);
+      const Result<TakenBatch> next = loader.Next(kHangNs);
       if (!next.ok()) return {next.status(), taken};
       if (next.value().batch == nullptr) {
         ADD_FAILURE() << "nothing came after " << taken << " batches";

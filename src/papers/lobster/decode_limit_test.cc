@@ -106,7 +106,7 @@ TEST(DecodeLimitTest, MovesByOneThreadAtATime) {
 TEST(DecodeLimitTest, WhatWasLearnedGoesOn) {
   World world(1'000'000, kDecodeThreads);
   world.Run(100);
-  const std::vector<PreprocessModel::Row> rows = world.times().rows();
+  const std::vector<PreprocessRow> rows = world.times().rows();
   ASSERT_FALSE(rows.empty());
   EXPECT_NEAR(rows.back().seconds, 0.001, 1e-6);
   const DecodeTimes next(/*transform=*/0, PreprocessModel::FromRows(rows, {}).value());

@@ -9,12 +9,12 @@
 #include "base/units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "index/index_writer.h"
+#include "headrace/index_writer.h"
+#include "headrace/papers.h"
 #include "loader/batch_queue.h"
 #include "loader/session/session.h"
 #include "loader/session/session_reports.h"
 #include "papers/lobster/testing/schedule_bytes.h"
-#include "papers/papers.h"
 
 namespace headrace {
 namespace {
@@ -94,7 +94,7 @@ class LaneScheduleTest : public ::testing::Test {
     for (;;) {
       for (std::uint32_t lane = 0; lane < job.config().options.job.ranks; ++lane) {
         if (!queues[lane]->ready()) run->OnWaiting(lane);
-        const Result<BatchQueue::Taken> taken = queues[lane]->Take(-1);
+        const Result<TakenBatch> taken = queues[lane]->Take(-1);
         if (!taken.ok()) {
           job.Stop();
           return taken.status();
@@ -335,7 +335,7 @@ TEST_F(LaneScheduleTest, WhatPreprocessingTakesIsLearnedAndTakenAlong) {
   const auto job = Open(Options(/*tiers=*/false), "lobster");
   ASSERT_NE(job, nullptr);
   ASSERT_TRUE(Run(*job, {}).ok());
-  const std::vector<PreprocessModel::Row> rows = job->reports().decode_times();
+  const std::vector<PreprocessRow> rows = job->reports().decode_times();
   ASSERT_FALSE(rows.empty());
   LoaderOptions options = Options(/*tiers=*/false);
   options.preprocess = rows;

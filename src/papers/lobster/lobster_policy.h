@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
 #include "engine/lanes/lane_policies.h"
 #include "engine/lanes/lane_policy.h"
+#include "headrace/status.h"
 #include "model/lane_shares.h"
 #include "model/share_corrector.h"
 

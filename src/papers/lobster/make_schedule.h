@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "papers/lobster/schedule_file.h"
 #include "plan/block_map.h"
 #include "plan/order.h"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "loader/planning/schedules.h"
 #include "plan/order.h"
 #include "plan/placement/placement.h"

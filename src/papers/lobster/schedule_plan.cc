@@ -8,8 +8,8 @@
 
 #include "base/format/errors.h"
 #include "base/hash.h"
+#include "headrace/index.h"
 #include "index/atomic_file.h"
-#include "index/index.h"
 #include "loader/config/resolved_order.h"
 #include "loader/planning/tier_room.h"
 #include "model/lane_shares.h"

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
 #include "engine/lanes/lane_policy.h"
+#include "headrace/status.h"
 #include "model/share_corrector.h"
 #include "papers/lobster/schedule_file.h"
 #include "papers/lobster/scheduled_placement.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "papers/lobster/schedule_file.h"
 #include "plan/placement/placement.h"
 

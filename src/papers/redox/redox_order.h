@@ -4,11 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/order_factory.h"
-#include "plan/order_options.h"
 
 namespace headrace {
 

@@ -38,7 +38,7 @@ void HandOver(AskedSamples::Asked& asked, AskedSamples::Todo& todo) {
                          .stop = asked.stop,
                          .asked_ns = asked.asked_ns,
                          .due_ns = asked.due_ns,
-                         .race = asked.race});
+                         .hedged = asked.hedged});
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ std::optional<std::pair<std::uint64_t, const AskedSamples::Asked*>> AskedSamples
       continue;
     }
     Asked& asked = here->second;
-    if (asked.race != nullptr && asked.race->IsLost(this)) {
+    if (asked.hedged != nullptr && asked.hedged->IsLost(this)) {
       to_send_.pop_front();
       End(here, OtherWasFaster(), todo);
       continue;
@@ -110,7 +110,7 @@ Status AskedSamples::Take(ReceivedAnswer& answer, std::vector<Arrived>& arrived,
     return DataLoss("{}: got {} bytes at {}, expected up to {} at {}", NameOf(asked), bytes,
                     answer.offset, asked.bytes - asked.received, asked.received);
   }
-  if (answer.code == 0 && asked.race != nullptr && !asked.race->Claim(this)) {
+  if (answer.code == 0 && asked.hedged != nullptr && !asked.hedged->Claim(this)) {
     GiveUp(here, OtherWasFaster(), todo);
     return TakeLate(answer);
   }
@@ -212,7 +212,7 @@ bool AskedSamples::Sweep(std::int64_t now_ns, Todo& todo) {
              todo);
     } else if (asked.second.has_value() && asked.received == 0 && now_ns >= asked.hedge_ns &&
                hands_over_ && (asked.sent || is_slow)) {
-      asked.race = std::make_shared<Race>();
+      asked.hedged = std::make_shared<HedgedRead>();
       HandOver(asked, todo);
     }
   }
@@ -254,8 +254,9 @@ void AskedSamples::End(AllAsked::iterator here, Status status, Todo& todo) {
   }
   const bool cancelled = status.code() == StatusCode::kCancelled;
   if (!status.ok() && status.code() != StatusCode::kNotFound && !cancelled) ++counters_.failed;
-  if (asked.race != nullptr) {
-    if (asked.race->End(this)) todo.ended.push_back({asked.fetch, asked.bytes, asked.done, status});
+  if (asked.hedged != nullptr) {
+    if (asked.hedged->End(this))
+      todo.ended.push_back({asked.fetch, asked.bytes, asked.done, status});
   } else if (!status.ok() && !cancelled && asked.second.has_value() && hands_over_ &&
              MonotonicClock().NowNanos() < asked.due_ns) {
     HandOver(asked, todo);

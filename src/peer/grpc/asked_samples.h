@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
 #include "fetch/fetch.h"
+#include "headrace/status.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/sample_message.h"
-#include "peer/race.h"
+#include "peer/hedged_read.h"
 
 namespace headrace {
 
@@ -24,8 +24,8 @@ namespace headrace {
 // Thread safety: none but for Copy(): NodeLink has the lock.
 class AskedSamples {
  public:
-  // A fetch that a second node is to be asked for. Nothing of `fetch` may be used before `race` is
-  // claimed: it may have ended.
+  // A fetch that a second node is to be asked for. Nothing of `fetch` may be used before `hedged`
+  // is claimed: it may have ended.
   struct Handed {
     NodeNumber node = 0;  // the second
     Fetch* fetch = nullptr;
@@ -36,11 +36,11 @@ class AskedSamples {
     std::stop_token stop;
     std::int64_t asked_ns = 0;
     std::int64_t due_ns = 0;
-    std::shared_ptr<Race> race;  // null: the first node has failed
+    std::shared_ptr<HedgedRead> hedged;  // null: the first node has failed
   };
   // A sample that is asked for, or a part of a parcel.
   struct Asked {
-    Fetch* fetch = nullptr;  // not before it is claimed, if there is a race
+    Fetch* fetch = nullptr;  // not before it is claimed, if there is one
     SampleId sample{};
     std::uint64_t bytes = 0;
     std::uint64_t deadline = 0;  // of the fetch
@@ -49,12 +49,12 @@ class AskedSamples {
     std::int64_t hedge_ns = 0;  // when to ask the second node
     std::int64_t asked_ns = 0;
     std::int64_t due_ns = 0;
-    std::optional<NodeNumber> second;  // not asked yet
-    bool is_second = false;            // this node is
-    std::optional<ParcelPart> parcel;  // if it is a part of one
-    bool is_again = false;             // as PartAtNode::is_again
-    std::shared_ptr<Race> race;        // null: one node is asked
-    std::uint64_t received = 0;        // or on its way into memory
+    std::optional<NodeNumber> second;    // not asked yet
+    bool is_second = false;              // this node is
+    std::optional<ParcelPart> parcel;    // if it is a part of one
+    bool is_again = false;               // as PartAtNode::is_again
+    std::shared_ptr<HedgedRead> hedged;  // null: one node is asked
+    std::uint64_t received = 0;          // or on its way into memory
     std::uint64_t checksum = 0;
     bool sent = false;
     bool busy = false;   // bytes are being copied into its memory, without the lock

@@ -24,7 +24,7 @@ class AskedSamplesTest : public ::testing::Test {
  protected:
   // A sample that is asked for at time `at_ns`.
   void Add(std::uint64_t bytes, std::int64_t at_ns, std::optional<NodeNumber> second = std::nullopt,
-           std::shared_ptr<Race> race = nullptr) {
+           std::shared_ptr<HedgedRead> hedged = nullptr) {
     Fetch& fetch = *fetches_.emplace_back(std::make_unique<Fetch>());
     asked_.Add({.fetch = &fetch,
                 .sample = SampleId{fetches_.size() - 1},
@@ -33,8 +33,8 @@ class AskedSamplesTest : public ::testing::Test {
                 .hedge_ns = at_ns + kHedgeNs,
                 .due_ns = at_ns + kAnswerNs,
                 .second = second,
-                .is_second = race != nullptr,
-                .race = std::move(race)});
+                .is_second = hedged != nullptr,
+                .hedged = std::move(hedged)});
   }
   // A part of a parcel, asked for ahead: of `bytes`, due at step `deadline`.
   Fetch& AddPart(std::uint64_t bytes, std::int64_t at_ns, std::uint64_t deadline = 0,
@@ -108,17 +108,17 @@ TEST_F(AskedSamplesTest, WhatWaitsBehindASilentNodesAnswersIsAskedOfTheSecondToo
 }
 
 TEST_F(AskedSamplesTest, WhatAnotherNodeHasGivenIsNotAskedFor) {
-  const auto race = std::make_shared<Race>();
-  Add(100, 0, std::nullopt, race);
+  const auto hedged = std::make_shared<HedgedRead>();
+  Add(100, 0, std::nullopt, hedged);
   Add(100, 0);
-  EXPECT_TRUE(race->Claim(this));  // as the other node
+  EXPECT_TRUE(hedged->Claim(this));  // as the other node
   EXPECT_THAT(Send(), ElementsAre(1));
   EXPECT_THAT(todo_.ended, IsEmpty());  // The winner says how it ended.
-  EXPECT_FALSE(race->IsLost(this));
+  EXPECT_FALSE(hedged->IsLost(this));
 }
 
 TEST_F(AskedSamplesTest, ASecondNodeThatHadLittleTimeIsNotLate) {
-  Add(100, 0, std::nullopt, std::make_shared<Race>());
+  Add(100, 0, std::nullopt, std::make_shared<HedgedRead>());
   EXPECT_THAT(Send(), ElementsAre(0));
   EXPECT_FALSE(asked_.Sweep(kAnswerNs, todo_));
 }

@@ -156,7 +156,7 @@ void NodeLink::ReadSecond(std::span<Handed> handed) {
            .asked_ns = each.asked_ns,
            .due_ns = each.due_ns,
            .is_second = true,
-           .race = std::move(each.race)},
+           .hedged = std::move(each.hedged)},
           now_ns, todo);
     }
     Send(todo);

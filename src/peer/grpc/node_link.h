@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/status.h"
 #include "fetch/fetch.h"
+#include "headrace/status.h"
 #include "peer/grpc/asked_samples.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/proto/peers.grpc.pb.h"
@@ -33,7 +33,7 @@ namespace headrace {
 // for a while: its samples fail at once.
 //
 // Of a fetch that names a second node, that one is asked by `ask_second` when this one has failed,
-// or has sent nothing for a part of its time. Then both may answer: see Race.
+// or has sent nothing for a part of its time. Then both may answer: see HedgedRead.
 //
 // Thread safety: every method may be called from any thread.
 // Shutdown: Close(), which waits for the stream, and then the destructor; neither on a thread of

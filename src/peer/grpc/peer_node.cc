@@ -20,12 +20,12 @@
 #include "base/units.h"
 #include "peer/agreement.h"
 #include "peer/grpc/node_link.h"
+#include "peer/grpc/parcel_takers.h"
 #include "peer/grpc/peer_service.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/plan_teller.h"
-#include "peer/grpc/takers.h"
-#include "peer/rotation.h"
-#include "peer/shelf.h"
+#include "peer/leased_samples.h"
+#include "peer/round_robin.h"
 
 namespace headrace {
 namespace {
@@ -176,10 +176,10 @@ struct PeerNode::Impl {
   void Watch(const std::stop_token& stop) {
     const std::stop_callback wake(stop, [this] { pause.NotifyAll(); });
     const MonotonicClock clock;
-    Rotation rotation;
+    RoundRobin round_robin;
     while (!stop.stop_requested()) {
       Pause(kSweepNs);
-      rotation.Visit(Links(), [&](const std::shared_ptr<NodeLink>& link) {
+      round_robin.Visit(Links(), [&](const std::shared_ptr<NodeLink>& link) {
         return link != nullptr && link->Sweep(clock.NowNanos());
       });
       service.Sweep();
@@ -197,14 +197,14 @@ struct PeerNode::Impl {
   std::optional<Certificates> certificates;
   std::string address;
   PeerCounters counters;
-  Shelf shelf;
+  LeasedSamples leased;
   RateBudget asking;
   RateBudget giving;
   mutable Mutex mutex;
   PeerGroup group HEADRACE_GUARDED_BY(mutex);
   std::unique_ptr<Agreement> agreement HEADRACE_GUARDED_BY(mutex);  // null: not connected
   std::unique_ptr<PlanLedger> ledger HEADRACE_GUARDED_BY(mutex);    // null: not connected
-  PeerService service{{.shelf = shelf, .counters = counters, .giving = giving}};  // uses both
+  PeerService service{{.leased = leased, .counters = counters, .giving = giving}};  // uses both
   Source source{*this};
   // By node; null: this one.
   std::vector<std::shared_ptr<NodeLink>> links HEADRACE_GUARDED_BY(mutex);
@@ -214,7 +214,7 @@ struct PeerNode::Impl {
   std::uint64_t newest_round HEADRACE_GUARDED_BY(mutex) = 0;
 
   PlanTeller teller;
-  Takers takers;
+  ParcelTakers takers;
   mutable Mutex pause_mutex;
   mutable CondVar pause;
   std::unique_ptr<grpc::Server> server;
@@ -432,7 +432,7 @@ Result<std::vector<std::string>> PeerNode::Agree(std::uint64_t round, const std:
 void PeerNode::StopTaking(std::uint64_t round) { impl_->service.StopTaking(round); }
 
 bool PeerNode::AnyTakes() {
-  Takers::Run run{.process = impl_->process};
+  ParcelTakers::Run run{.process = impl_->process};
   {
     MutexLock lock(impl_->mutex);
     run.node = impl_->group.node;
@@ -467,7 +467,7 @@ std::optional<PlanDifference> PeerNode::TakeDifference() {
 
 FetchSource& PeerNode::source() { return impl_->source; }
 
-void PeerNode::Give(HeldSamples* held) { impl_->shelf.Give(held); }
+void PeerNode::Give(HeldSamples* held) { impl_->leased.Give(held); }
 
 NodeTraffic PeerNode::traffic() const {
   const PeerCounters& counters = impl_->counters;

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
 #include "fetch/fetch.h"
 #include "fetch/held_samples.h"
-#include "peer/node_traffic.h"
+#include "headrace/part_options.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
 #include "peer/peer_options.h"
 #include "peer/plan_ledger.h"
 

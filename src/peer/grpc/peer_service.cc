@@ -112,7 +112,7 @@ class Answers final : public PeerService::Served, public std::enable_shared_from
     std::uint64_t bytes = 0;
   };
   void OnTaken(const Wanted& wanted, Result<Tier::EntryRef> entry,
-               std::shared_ptr<Shelf::Lease> lease) HEADRACE_LOCKS_EXCLUDED(mutex_);
+               std::shared_ptr<LeasedSamples::Lease> lease) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // The same of `samples` samples of a parcel.
   void OnTaken(const Wanted& wanted, std::uint32_t samples, Result<OwnedBytes> bytes)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -168,11 +168,11 @@ class SampleStream final : public SamplesReactor {
         TakeParcel(request);
         continue;
       }
-      parts_.shelf.Take(
+      parts_.leased.Take(
           SampleId{request.sample()}, request.deadline(),
           [answers = answers_, number = request.number(), sample = request.sample(),
            bytes = request.bytes()](Result<Tier::EntryRef> entry,
-                                    std::shared_ptr<Shelf::Lease> lease) {
+                                    std::shared_ptr<LeasedSamples::Lease> lease) {
             answers->OnTaken({number, sample, bytes}, std::move(entry), std::move(lease));
           });
     }
@@ -201,7 +201,7 @@ class SampleStream final : public SamplesReactor {
 };
 
 void Answers::OnTaken(const Wanted& wanted, Result<Tier::EntryRef> entry,
-                      std::shared_ptr<Shelf::Lease> lease) {
+                      std::shared_ptr<LeasedSamples::Lease> lease) {
   if (!entry.ok()) return Add(SampleWriter(wanted.number, wanted.bytes, entry.status()));
   if (entry.value().bytes() != wanted.bytes) {
     return Add(
@@ -221,7 +221,7 @@ void Answers::OnTaken(const Wanted& wanted, Result<Tier::EntryRef> entry,
 void SampleStream::TakeParcel(const SampleRequest& request) const {
   const peers::v1::ParcelPart& part = request.parcel();
   const Answers::Wanted wanted{.number = request.number(), .sample = 0, .bytes = request.bytes()};
-  parts_.shelf.TakeParcel(
+  parts_.leased.TakeParcel(
       node_,
       {.round = part.round(),
        .parcel = part.parcel(),
@@ -399,8 +399,8 @@ void PeerService::Sweep() {
     std::erase_if(served_, [](const auto& each) { return each.expired(); });
     for (const auto& each : served_) served.push_back(each.lock());
   }
-  const bool withdraws = parts_.shelf.withdraws();
-  rotation_.Visit(served, [withdraws](const std::shared_ptr<Served>& each) {
+  const bool withdraws = parts_.leased.withdraws();
+  round_robin_.Visit(served, [withdraws](const std::shared_ptr<Served>& each) {
     if (each == nullptr) return false;
     if (withdraws) each->Withdraw();
     return each->Pump();

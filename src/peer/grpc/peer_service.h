@@ -15,10 +15,10 @@
 #include "peer/agreement.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/proto/peers.grpc.pb.h"
+#include "peer/leased_samples.h"
 #include "peer/plan_ledger.h"
 #include "peer/rate_budget.h"
-#include "peer/rotation.h"
-#include "peer/shelf.h"
+#include "peer/round_robin.h"
 
 namespace headrace {
 
@@ -35,7 +35,7 @@ class PeerService final : public PeerCalls {
  public:
   // What it works with. All of it outlives the service.
   struct Parts {
-    Shelf& shelf;
+    LeasedSamples& leased;
     PeerCounters& counters;
     RateBudget& giving;
   };
@@ -94,7 +94,7 @@ class PeerService final : public PeerCalls {
   Agreement* agreement_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   PlanLedger* ledger_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   std::vector<std::weak_ptr<Served>> served_ HEADRACE_GUARDED_BY(mutex_);
-  Rotation rotation_;  // of Sweep()
+  RoundRobin round_robin_;  // of Sweep()
 };
 
 }  // namespace headrace

@@ -8,11 +8,11 @@
 #include <span>
 #include <utility>
 
-#include "base/status.h"
 #include "fetch/held_samples.h"
+#include "headrace/status.h"
 #include "peer/grpc/peer_wire.h"
 #include "peer/grpc/sample_message.h"
-#include "peer/shelf.h"
+#include "peer/leased_samples.h"
 #include "tier/tier.h"
 
 namespace headrace {
@@ -25,7 +25,8 @@ class SampleWriter {
  public:
   SampleWriter(std::uint64_t number, std::uint64_t asked_bytes, Status why)
       : number_(number), bytes_(asked_bytes), why_(std::move(why)) {}
-  SampleWriter(std::uint64_t number, std::shared_ptr<Shelf::Lease> lease, Tier::EntryRef entry)
+  SampleWriter(std::uint64_t number, std::shared_ptr<LeasedSamples::Lease> lease,
+               Tier::EntryRef entry)
       : number_(number),
         bytes_(entry.bytes()),
         lease_(std::move(lease)),
@@ -77,7 +78,7 @@ class SampleWriter {
   bool checked_ = false;
   bool done_ = false;
   // The lease outlives the entry.
-  std::shared_ptr<Shelf::Lease> lease_;
+  std::shared_ptr<LeasedSamples::Lease> lease_;
   std::unique_ptr<Tier::EntryRef> entry_;
   std::unique_ptr<std::byte, Free> read_;  // of an entry that is not in memory
   OwnedBytes owned_;                       // of a parcel

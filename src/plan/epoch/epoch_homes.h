@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/order_factory.h"
 

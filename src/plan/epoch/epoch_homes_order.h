@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "plan/epoch/epoch_options.h"
 #include "plan/order.h"
 

@@ -6,12 +6,12 @@
 #include <memory>
 #include <string>
 
-#include "base/status.h"
+#include "headrace/order_options.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/epoch/epoch_homes.h"
 #include "plan/epoch/epoch_pool.h"
 #include "plan/order.h"
-#include "plan/order_options.h"
 
 namespace headrace {
 

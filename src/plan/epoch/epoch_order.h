@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "plan/epoch/epoch_options.h"
 #include "plan/order.h"
 

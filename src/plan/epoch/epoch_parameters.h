@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
+#include "headrace/order_options.h"
 #include "plan/block_map.h"
 #include "plan/epoch/epoch_homes.h"
-#include "plan/order_options.h"
 
 namespace headrace {
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
+#include "headrace/ids.h"
 #include "plan/order.h"
 
 namespace headrace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "headrace/order_options.h"
 #include "plan/epoch/epoch_options.h"
 #include "plan/order.h"
-#include "plan/order_options.h"
 
 namespace headrace {
 

@@ -11,17 +11,14 @@
 #include <vector>
 
 #include "base/registry/registry.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
 #include "plan/placement/uses.h"
 
 namespace headrace {
 
-// Position of a tier in its node's list, fastest first.
-using TierNumber = std::uint8_t;
-
-inline constexpr TierNumber kNoTier = 0xff;  // storage, or not kept
 inline constexpr std::size_t kTiersMax = 8;  // of a node
 
 // A change to the blocks that a node's tiers keep: from kNoTier it is an insert, to kNoTier an

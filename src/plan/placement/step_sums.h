@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "plan/placement/placement.h"
 
 namespace headrace {

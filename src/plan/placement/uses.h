@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"

@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
-#include "index/index.h"
+#include "headrace/index.h"
 #include "plan/quality/measures.h"
 
 namespace headrace {

@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "plan/block_map.h"
 #include "plan/order_factory.h"
 
@@ -30,18 +30,6 @@ Result<SampleTable> InlineLabels(const Index& index);
 // a share of the possible: 0 if mates are random, 1 if every block has one label. The intra-class
 // correlation of a cluster sample (Kish 1965), for categories.
 double IntraBlockCorrelation(std::span<const std::uint32_t> labels, const BlockMap& blocks);
-
-// Variance of a batch's share of a label, relative to batches dealt at random.
-struct ExpectedInflation {
-  double sharing = 0;                 // BatchSharing::mean
-  double of_blocks = 1;               // 1 + (m - 1) sharing: for the worst possible labels
-  std::optional<double> correlation;  // of the labels in blocks, if there are labels
-  std::optional<double> of_labels;    // 1 + (m - 1) correlation sharing
-  // of_blocks at the beginning of a run of `epoch` whose first fill is partial: for about as many
-  // samples as the pools hold.
-  double of_blocks_first = 1;
-  std::optional<double> of_labels_first;
-};
 
 // std::nullopt if the order does not shuffle, or OrderFactory::ExpectedSharing() returns that.
 // `labels` may be null.

@@ -6,8 +6,8 @@
 
 #include "base/hash.h"
 #include "gtest/gtest.h"
-#include "index/index.h"
-#include "papers/papers.h"
+#include "headrace/index.h"
+#include "headrace/papers.h"
 #include "plan/quality/measures.h"
 #include "plan/quality/quality.h"
 

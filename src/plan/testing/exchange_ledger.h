@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "headrace/order_options.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
-#include "plan/order_options.h"
 #include "plan/testing/exchange_memory.h"
 #include "plan/testing/stream_ledger.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/file_table.h"
 
 namespace headrace {

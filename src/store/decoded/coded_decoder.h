@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/decoded/coded_catalog.h"
 #include "store/decoded/object_decoder.h"
 #include "store/file_table.h"

@@ -14,9 +14,9 @@
 
 #include "base/executor.h"
 #include "base/gate.h"
-#include "base/ids.h"
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/byte_store.h"
 #include "store/decoded/object_decoder.h"
 #include "store/object_memory.h"

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/decoded/coded_decoder.h"
 #include "store/object_memory.h"
 

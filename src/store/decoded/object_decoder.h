@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 
 namespace headrace {
 

@@ -8,7 +8,7 @@
 
 #include "base/mutex.h"
 #include "base/process_id.h"
-#include "base/status.h"
+#include "headrace/status.h"
 #include "store/rowgroups/reader_process.h"
 
 namespace headrace {

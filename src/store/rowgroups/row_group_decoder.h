@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "base/ids.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/decoded/coded_decoder.h"
 #include "store/object_memory.h"
 #include "store/rowgroups/reader_pool.h"

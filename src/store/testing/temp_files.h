@@ -4,9 +4,9 @@
 #include <string>
 #include <unordered_map>
 
-#include "base/ids.h"
 #include "base/mutex.h"
-#include "base/status.h"
+#include "headrace/ids.h"
+#include "headrace/status.h"
 #include "store/file_table.h"
 
 namespace headrace {

@@ -15,8 +15,8 @@
 
 #include "base/executor.h"
 #include "base/gate.h"
-#include "base/ids.h"
 #include "base/mutex.h"
+#include "headrace/ids.h"
 #include "tier/tier.h"
 #include "tier/tier_text.h"
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "base/status.h"
+#include "headrace/status.h"
 #include "plan/placement/placement.h"
 
 namespace headrace {

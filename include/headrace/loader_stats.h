@@ -1,0 +1,158 @@
+#pragma once
+
+// What a loader reports: LoaderStats, what it did so far; StepTime, when each of the newest batches
+// was made; PlannedRow, where a row comes from. docs/observe.md explains the figures. Plain
+// structs.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "headrace/ids.h"
+#include "headrace/members.h"
+#include "headrace/part_stats.h"
+
+namespace headrace {
+
+HEADRACE_MEMBERS(ByteRange, offset, size)  // of headrace/ids.h
+
+// Where one row of a step comes from.
+struct PlannedRow {
+  std::uint32_t slot = 0;
+  SampleId sample{};
+  std::string field;
+  std::string source;  // "storage"; "block" where it comes with one; "index" for inline values;
+                       // the name of the tier that the plan takes it from
+  std::string actual;  // where it did come from; empty: it was not delivered, or long ago
+  std::string object;  // its path
+  ByteRange range;     // of the object
+};
+HEADRACE_MEMBERS(PlannedRow, slot, sample, field, source, actual, object, range)
+
+// What a rank's consumer took. The same in every run of a plan: the engine's own counts are ahead
+// of it by what is ready.
+struct Delivered {
+  std::uint64_t batches = 0;
+  std::uint64_t samples = 0;
+  std::uint64_t substituted = 0;            // samples replaced
+  std::vector<Substitution> substitutions;  // the first kSubstitutionsListed of them
+};
+HEADRACE_MEMBERS(Delivered, batches, samples, substituted, substitutions)
+
+// One tier: what it is, and what it did.
+struct NamedTierStats {
+  std::string name;
+  TierStats stats;
+};
+HEADRACE_MEMBERS(NamedTierStats, name, stats)
+
+// How the ranks of a node shared it.
+struct ScheduleStats {
+  std::string name;                  // of the policy, or the path of a schedule
+  std::uint64_t stragglers = 0;      // steps for which a lane was predicted to be late
+  std::uint64_t corrections = 0;     // times that threads were moved between lanes
+  std::uint64_t planned_steps = 0;   // whose shares were those of a schedule
+  std::uint32_t decode_threads = 0;  // that the policy gives out now; 0: all there are
+};
+HEADRACE_MEMBERS(ScheduleStats, name, stragglers, corrections, planned_steps, decode_threads)
+
+// How a loader's memory is divided between its uses. Bytes, as buffers are charged: rounded up.
+struct Budget {
+  std::uint64_t staging_bytes = 0;
+  std::uint64_t batch_bytes = 0;  // all of them
+  std::uint32_t batches_max = 0;  // in work or ready
+  std::uint64_t resident_bytes = 0;
+  std::uint64_t pinned_bytes = 0;
+  std::uint64_t scratch_bytes = 0;
+  std::uint64_t results_bytes = 0;
+  std::uint64_t decoded_bytes = 0;  // objects that the store decodes as a whole
+};
+HEADRACE_MEMBERS(Budget, staging_bytes, batch_bytes, batches_max, resident_bytes, pinned_bytes,
+                 scratch_bytes, results_bytes, decoded_bytes)
+
+// One batch of one rank that its consumer took. Nanoseconds of the system's monotonic clock, which
+// all processes of a machine share.
+struct StepTime {
+  std::uint64_t run = 0;  // number of the run: its first batch was not read ahead
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+  std::uint32_t lane = 0;
+  std::int64_t admitted_ns = 0;  // its reads began
+  std::int64_t read_ns = 0;      // all of its bytes were there
+  std::int64_t done_ns = 0;      // and decoded
+  std::int64_t busy_ns = 0;      // BatchTimes::busy_ns
+  std::int64_t handed_ns = 0;    // those before it were, too
+  std::int64_t taken_ns = 0;
+  std::array<std::int64_t, kStallCauses> stall_ns{};  // waited for it, by StallCause
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;  // stored, of the samples decoded
+
+  [[nodiscard]] std::int64_t waited_ns() const {
+    std::int64_t all = 0;
+    for (const std::int64_t ns : stall_ns) all += ns;
+    return all;
+  }
+};
+HEADRACE_MEMBERS(StepTime, run, epoch, step, lane, admitted_ns, read_ns, done_ns, busy_ns,
+                 handed_ns, taken_ns, stall_ns, samples, bytes)
+
+// By nearest rank; zeros of nothing.
+struct Percentiles {
+  std::uint64_t count = 0;
+  std::int64_t p50_ns = 0;
+  std::int64_t p95_ns = 0;
+  std::int64_t p99_ns = 0;
+};
+HEADRACE_MEMBERS(Percentiles, count, p50_ns, p95_ns, p99_ns)
+
+// What batches of one lane say, without the first of each run: before it there is no step.
+struct LaneFigures {
+  Percentiles step;                                   // from one batch taken to the next
+  Percentiles wait;                                   // of a batch
+  std::int64_t spanned_ns = 0;                        // sum over steps
+  std::array<std::int64_t, kStallCauses> stall_ns{};  // of these steps, by StallCause
+};
+HEADRACE_MEMBERS(LaneFigures, step, wait, spanned_ns, stall_ns)
+
+// How unevenly ranks that train in step get on: shares of iterations in which the slowest differs
+// from the fastest by more than a part of the step time, which is what the training itself takes:
+// the least of any lane from one batch taken to the next one asked for.
+inline constexpr std::array<double, 3> kImbalanceThetas = {0.05, 0.1, 0.2};
+struct Imbalance {
+  std::uint64_t iterations = 0;  // of which every lane's batch is known, and that before it
+  // By theta: in how long after the last rank took the step before their batch was done ...
+  std::array<double, kImbalanceThetas.size()> late{};
+  // ... and in what their engine's lanes were busy for, whoever waits for it.
+  std::array<double, kImbalanceThetas.size()> busy{};
+};
+HEADRACE_MEMBERS(Imbalance, iterations, late, busy)
+
+// What the engine of one rank, or of all ranks of a node process, did so far. Only `delivered` is
+// one rank's.
+struct LoaderStats {
+  std::uint32_t lane = 0;  // of the rank, in engine.lanes
+  Delivered delivered;     // to the rank
+  EngineStats engine;      // over all runs
+  StoreStats store;
+  Budget budget;
+  int threads = 0;
+  int cores = 0;                       // that the process of the engine may use
+  std::uint64_t message_bytes = 0;     // that the node process sent this rank, of batches too: all
+                                       // of them that is not mapped; 0: there is none
+  std::int64_t running_ns = 0;         // summed over runs, from start to end or now
+  std::int64_t device_read_bytes = 0;  // of the process since the loader was opened; -1: unknown
+  std::uint64_t index_bytes = 0;       // of the mapped index file
+  std::vector<std::uint32_t> awaited;  // ranks of the job that others wait for, to begin a run
+  std::vector<NamedTierStats> tiers;   // fastest first
+  NodeTraffic nodes;
+  ScheduleStats schedule;
+  std::vector<LaneFigures> figures;  // by lane, of its newest batches; and of all lanes' together
+  Imbalance imbalance;
+};
+HEADRACE_MEMBERS(LoaderStats, lane, delivered, engine, store, budget, threads, cores, message_bytes,
+                 running_ns, device_read_bytes, index_bytes, awaited, tiers, nodes, schedule,
+                 figures, imbalance)
+
+}  // namespace headrace

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/memory/buffer_pool.h"
+#include "base/shared_memory.h"
+
+namespace headrace {
+
+// What the rows of a Batch lie in, and what holds it: goes back when destroyed, on any thread.
+struct BatchMemory {
+  Buffer rows;
+  std::vector<Buffer> extra;  // ragged rows of stand-ins, that need more room than was planned
+  // Of a batch that another process made: says when it is let go, and what its rows lie in.
+  std::shared_ptr<const void> lease;
+  std::vector<std::shared_ptr<SharedMemory>> mapped;
+};
+
+}  // namespace headrace
