@@ -29,7 +29,7 @@ def write_trace(path: Path, steps: Columns, first_rank: int) -> None:
 
 
 def _clock() -> dict[str, Any]:
-    """Whose times these are, and when its clock showed what: for `headrace trace merge`."""
+    """Whose times these are, and when its clock showed what: for `headrace report --merge`."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
