@@ -170,7 +170,7 @@ def test_traces_that_are_none_are_refused(
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"clock": clock, "traceEvents": events or []}))
     if events is None:
-        monkeypatch.setattr("headrace._observe.merge._TRACE_BYTES_MAX", 1)
+        monkeypatch.setattr("headrace._observe._steps.merge._TRACE_BYTES_MAX", 1)
     assert_says(
         run("report", "--merge", path, path, "--output", tmp_path / "out", code=2).stderr,
         message[:-1],

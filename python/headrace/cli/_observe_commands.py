@@ -13,8 +13,9 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from headrace._observe import plot, prometheus
-from headrace._observe.merge import write_merged
+from headrace._observe import prometheus
+from headrace._observe._steps import plot
+from headrace._observe._steps.merge import write_merged
 from headrace._observe.monitor import Address
 from headrace.cli._jobs.machines import Machines, addresses_of
 from headrace.cli._jobs.nodes import VIA

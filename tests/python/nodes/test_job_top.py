@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console
 
 import headrace as hr
+from headrace._observe._steps.merge import merge_traces, write_merged
 from headrace._observe.late import Look, late_rank, look_at
-from headrace._observe.merge import merge_traces, write_merged
 from headrace._observe.monitor import Address
 from headrace.cli import _observe_commands as commands
 from headrace.cli._jobs import nodes as job_nodes
