@@ -35,14 +35,14 @@ class Watch:
         if still_s >= self._after_s:
             lines.insert(0, f"no rank took a batch for {self._after_s:.0f} s or more")
         before, self._lines = self._lines, lines
-        # What changes in a line from look to look is numbers, but for the rank's.
+        # Numbers in a line change with every look, except the rank's.
         return lines if [*map(_words, lines)] != [*map(_words, before)] else []
 
 
 def _words(line: str) -> tuple[str, str]:
-    """Whom a line is about, and what it says without numbers."""
-    about = re.match(r"rank \d+", line)
-    return about[0] if about else "", re.sub(r"[\d,.]", "", line)
+    """The rank that a line names, and its text without numbers."""
+    rank = re.match(r"rank \d+", line)
+    return rank[0] if rank else "", re.sub(r"[\d,.]", "", line)
 
 
 def watch_ranks(
