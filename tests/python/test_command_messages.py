@@ -48,7 +48,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("order", "DATA", "--dump", "3", "--plot", "a.png"), "--plot with --dump: choose one"),
         (
             ("order", "DATA", "--rank", "0"),
-            "--rank: is for --print and --hash; give one of them, too",
+            "--rank: selects samples to print; give --print N or --hash, too",
         ),
         (
             ("top", "--after", "9"),

@@ -65,7 +65,7 @@ def top(
     job: Job = False,
     via: Via = VIA,
 ) -> None:
-    """Show this user's running loaders: rates, waits by cause, and advice.
+    """Show this user's running loaders: rates, waits by cause, advice, and which rank is late.
 
     Shows loaders made with Engine(monitor=True), or with HEADRACE_MONITOR=1 in their environment.
     In a terminal it runs until Ctrl-C; rates are those since the last update.
@@ -145,7 +145,7 @@ def report(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PID | TRACE...]",
+            metavar="PID|TRACE",
             help="The process; default: the only one. With --merge files that loader.trace() "
             "wrote.",
         ),
@@ -154,7 +154,10 @@ def report(
         int | None, typer.Option(help="Number of the loader: in top, after the dot.")
     ] = None,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Merge traces of several loaders into one instead.")
+        bool,
+        typer.Option(
+            "--merge", help="Merge traces of several loaders into one, instead of drawing."
+        ),
     ] = False,
     output: Annotated[
         Path | None,
@@ -167,7 +170,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Draw a loader's recent steps: times of batches, waits, imbalance, reuse, bytes.
+    """Draw a loader's recent steps: times, waits, imbalance, reuse, bytes; or merge traces.
 
     The loader must be made with Engine(monitor=True), or with HEADRACE_MONITOR=1 in its
     environment. In the program itself: loader.report("chart.png").

@@ -76,7 +76,7 @@ def order(
         for option, value in grades.items():
             if value is not None:
                 raise InvalidArgumentError(f"{option} with {output[0]}: choose one")
-    if rank is not None and output not in (["--print"], ["--hash"]):
+    if rank is not None and count is None and not hash_only:
         raise InvalidArgumentError(
             "--rank: selects samples to print; give --print N or --hash, too"
         )
