@@ -4,7 +4,7 @@
 
 Each row is a real loader (loaders.py), over 100,000 samples in shards of 1,000, one class a shard:
 a dataset that was written class by class. It logs which sample it delivers when, over three epochs,
-in batches of 256, with two workers where it has any; `headrace quality --ids` grades the log. The
+in batches of 256, with two workers where it has any; `headrace order --ids` grades the log. The
 last row is Headrace's own `epoch` with memory for 10 % of the samples. "stored shuffled" grades the
 same log as if the classes had been spread over the shards by chance.
 
@@ -103,7 +103,7 @@ ROWS = {
 
 
 def write_labels(path: Path, labels: np.ndarray[Any, Any]) -> None:
-    """An index of samples with these labels, for `headrace quality`; it never reads them."""
+    """An index of samples with these labels, for `headrace order`; it never reads them."""
     count, stored = len(labels), path.with_suffix(".bin")
     with open(stored, "wb") as file:
         file.truncate(count * SAMPLE_BYTES)
@@ -130,7 +130,7 @@ class Bench:
 
     def quality(self, dataset: str, *options: object) -> tuple[str, dict[str, Any]]:
         """The command, as it is typed in the folder, and what it found."""
-        command = ["headrace", "quality", dataset, "--block-samples", self.shard_samples]
+        command = ["headrace", "order", dataset, "--block-samples", self.shard_samples]
         command += [*options, "--epochs", self.epochs, "--batch", BATCH, "--json"]
         words = [str(word) for word in command]
         with contextlib.chdir(self.folder):

@@ -21,7 +21,7 @@ class Html(str):
     __slots__ = ()
 
 
-class Part(NamedTuple):
+class BarPart(NamedTuple):
     """A part of a bar."""
 
     name: str
@@ -60,18 +60,18 @@ def paragraph(content: str) -> Html:
 
 
 def listed(items: Iterable[str]) -> Html:
-    inside = "".join(f"<li>{text(each)}</li>" for each in items)
+    inside = "".join(f"<li>{text(item)}</li>" for item in items)
     return Html(f'<ul style="margin:4px 0;padding-left:1.5em">{inside}</ul>')
 
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Html:
     """Rows of texts or fragments. Without `head` the first cell of each row is its heading."""
     top = "".join(
-        f'<th scope="col" style="{_CELL};border-bottom:{_LINE}">{text(each)}</th>' for each in head
+        f'<th scope="col" style="{_CELL};border-bottom:{_LINE}">{text(name)}</th>' for name in head
     )
     lines = [f"<tr>{top}</tr>"] if head else []
     for row in rows:
-        cells = [f'<td style="{_CELL}">{text(each)}</td>' for each in row]
+        cells = [f'<td style="{_CELL}">{text(cell)}</td>' for cell in row]
         if not head:
             cells[0] = f'<th scope="row" style="{_CELL};font-weight:600">{text(row[0])}</th>'
         lines.append(f"<tr>{''.join(cells)}</tr>")
@@ -81,22 +81,22 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Html:
     )
 
 
-def bar(parts: Sequence[Part], what: str) -> Html:
+def bar(parts: Sequence[BarPart], what: str) -> Html:
     """A stacked bar. `what`: what it shows, for those who cannot see it."""
     shown = [part for part in parts if part.share > 0]
-    told = ", ".join(f"{part.name} {part.share:.1%}" for part in shown)
+    shares = ", ".join(f"{part.name} {part.share:.1%}" for part in shown)
     pieces = "".join(
         f'<div title="{text(f"{part.name} {part.share:.1%}")}" '
         f'style="width:{min(part.share, 1):.3%};background:{part.colour}"></div>'
         for part in shown
     )
     return Html(
-        f'<div role="img" aria-label="{text(f"{what}: {told}")}" style="display:flex;width:26em;'
+        f'<div role="img" aria-label="{text(f"{what}: {shares}")}" style="display:flex;width:26em;'
         f'height:1em;border:{_LINE};overflow:hidden">{pieces}</div>'
     )
 
 
-def legend(parts: Sequence[Part]) -> Html:
+def legend(parts: Sequence[BarPart]) -> Html:
     """The names of a bar's colours."""
     names = "".join(
         '<span style="white-space:nowrap;margin-right:1em"><span style="display:inline-block;'

@@ -100,7 +100,7 @@ class Epoch(Order):
     """Each sample once an epoch, in an order that reads every block from storage only once.
 
     Blocks are read into pools of bounded memory; each row is drawn from a pool at random.
-    ``headrace quality`` measures how good that shuffle is.
+    ``headrace order`` measures how good that shuffle is.
 
     Args:
         pool: bytes of all pools of the job, such as 2 * 2**30, "2GiB", or "10%" of the dataset; by

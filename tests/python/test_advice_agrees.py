@@ -1,4 +1,4 @@
-"""What a Loader, `quality`, `plan` and `profile` take and advise for a dataset is the same."""
+"""What a Loader, `order`, `plan` and `profile` take and advise for a dataset is the same."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_all_take_the_same_parameters_by_default(
     assert (planned["order"], planned["parameters"]) == (order, taken)
     assert planned["expected"] == expected
     taken.pop("block_samples", None)  # Which blocks there are: no parameter of their order.
-    graded = run_json("quality", path, *options)
-    ordered = run_json("order", path, *options)
+    graded = run_json("order", path, *options)
+    ordered = run_json("order", path, *options, "--hash")
     assert graded["parameters"] == ordered["parameters"] == taken
     if order == "epoch":
         assert graded["expected"] == pytest.approx(expected)
@@ -115,7 +115,7 @@ def test_all_give_the_same_samples(sorts: dict[str, Sort], sort: str, order: Any
     ) as loader:
         ids = [int(i) for batch in loader for i in batch.sample_id]
     job = ("--order", order, "--batch", BATCH, "--ranks", 2, "--rank", 1, "--seed", 3)
-    assert run_json("order", path, *job, "--limit", len(ids))["ids"] == ids
+    assert run_json("order", path, *job, "--print", len(ids))["ids"] == ids
 
 
 @pytest.mark.parametrize("sort", ["folder", "sorted pack", "shuffled pack"])
@@ -143,7 +143,7 @@ def test_memory_limits_the_pool_of_a_loader_as_of_a_plan(
         assert planned["parameters"] == values_of(loader)
         assert planned["expected"] == loader.expected_inflation
         pool = int(planned["parameters"]["pool_bytes"])
-    graded = run_json("quality", path, "--order", "epoch", "--batch", BATCH, "--memory", pool)
+    graded = run_json("order", path, "--order", "epoch", "--batch", BATCH, "--memory", pool)
     assert graded["parameters"]["pool_bytes"] == pool
 
 
@@ -155,7 +155,7 @@ def test_a_share_of_the_dataset_is_the_same_for_a_loader_and_a_command(
     path = sorts[sort].path
     with loader_of(path, order=hr.orders.Epoch(pool=share)) as (loader, _):
         wanted = values_of(loader)["pool_bytes"]
-    found = run_json("quality", path, "--order", "epoch", "--batch", BATCH, "--memory", share)
+    found = run_json("order", path, "--order", "epoch", "--batch", BATCH, "--memory", share)
     assert found["parameters"]["pool_bytes"] == wanted
 
 
@@ -170,7 +170,7 @@ def test_with_a_small_pool_a_warning_a_grade_and_a_plan_are_one_opinion(
     job = ["--order", "epoch", "--batch", BATCH, *(["--block-samples", 8] if block else [])]
     with loader_of(path, order=order) as (loader, warned):
         expected = loader.expected_inflation
-    graded = run_json("quality", path, *job, *parameters, "--epochs", 4)
+    graded = run_json("order", path, *job, *parameters, "--epochs", 4)
     labels = next(each for each in graded["effects"] if each["name"] == "label_mix")
     assert bool(warned) == alike
     assert (labels["grade"] in GRADES[2:]) == alike, labels
@@ -192,12 +192,12 @@ def test_blocks_that_were_stored_shuffled_are_mixed_and_those_of_the_source_are_
     def verdict(sort: str, *options: str) -> str:
         path, pool, _ = sorts[sort]
         job = ("--order", "epoch", "--batch", BATCH, "--set", "pools=1", "--set")
-        return str(run_json("quality", path, *job, f"pool_bytes={pool}", *options)["verdict"])
+        return str(run_json("order", path, *job, f"pool_bytes={pool}", *options)["verdict"])
 
     assert verdict("shuffled pack", "--epochs", "3") in GRADES[:2]
     assert verdict("sorted pack", "--epochs", "3") in GRADES[2:]
     unshuffled = ("--order", "exact", "--no-shuffle", "--epochs", 2)
-    assert run_json("quality", sorts["shuffled pack"].path, *unshuffled)["verdict"] == "poor"
+    assert run_json("order", sorts["shuffled pack"].path, *unshuffled)["verdict"] == "poor"
 
 
 def test_profile_expects_of_the_labels_what_the_loader_does(sorts: dict[str, Sort]) -> None:

@@ -17,7 +17,7 @@ from forks import shared_server
 import headrace as hr
 from headrace._process.command import is_command
 
-COMMANDS = ("index", "pack", "inspect", "verify", "order", "quality", "profile")
+COMMANDS = ("index", "pack", "inspect", "verify", "order", "profile")
 
 
 def run(*arguments: object, code: int = 0, fork: bool = True) -> subprocess.CompletedProcess[str]:
@@ -187,7 +187,6 @@ def test_wrong_usage_exits_2_in_one_line_without_a_traceback(folder: Path, tmp_p
         ["profile", ".", "--tier", ""],
         ["plan", ""],
         ["order", ""],
-        ["quality", ""],
     ],
 )
 def test_an_empty_path_is_not_the_current_folder(
@@ -218,7 +217,7 @@ def test_commands_write_nothing_into_the_folders_of_a_dataset(folder: Path) -> N
     assert inside in run(*profiled, "-o", folder / "ant" / "m.toml", code=2).stderr
     assert inside in run(*profiled, "--plot", folder / "ant" / "m.png", code=2).stderr
     assert inside in run(*profiled, "--tier", folder / "ant", code=2).stderr
-    assert inside in run("quality", folder, "--plot", folder / "ant" / "q.png", code=2).stderr
+    assert inside in run("order", folder, "--plot", folder / "ant" / "q.png", code=2).stderr
     assert inside in run("inspect", folder, "--show", folder / "ant" / "s.png", code=2).stderr
     assert inside in run("plan", folder, "--tier", f"{folder}/t=1MB", code=2).stderr
     assert inside in run("plan", folder, "--schedule", folder / "ant" / "s", code=2).stderr

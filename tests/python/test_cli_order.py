@@ -94,27 +94,27 @@ def test_what_cannot_be_planned_is_an_error_that_names_it() -> None:
 def test_the_command_prints_the_ids_in_order_and_their_hash() -> None:
     wanted = model.permutation(100, seed=7, epoch=0)
     arguments = ("order", "--samples", 100, "--seed", 7)
-    text = run(*arguments, "--limit", 100).stdout
+    text = run(*arguments, "--print", 100).stdout
     assert [int(word) for word in text.split()] == wanted
-    assert "... 60 more" in run(*arguments, "--limit", 40).stdout
+    assert "... 60 more" in run(*arguments, "--print", 40).stdout
     digest = f"{_core.hash64(np.array(wanted, np.uint64).tobytes()):016x}"
     assert run(*arguments, "--hash").stdout == digest + "\n"
-    found = run_json(*arguments, "--limit", 3)
+    found = run_json(*arguments, "--print", 3)
     assert (found["hash"], found["ids"], found["count"]) == (digest, wanted[:3], 100)
 
 
 def test_the_global_order_is_the_same_for_any_number_of_ranks() -> None:
     for order in ("exact", "epoch"):
-        arguments = ("order", "--samples", 960, "--batch", 96, "--order", order)
+        arguments = ("order", "--samples", 960, "--batch", 96, "--order", order, "--hash")
         extra = ("--set", "pools=4") if order == "epoch" else ()
         hashes = {run_json(*arguments, *extra, "--ranks", n)["hash"] for n in (1, 3, 8)}
         assert len(hashes) == 1
-    one = run_json("order", "--samples", 12, "--ranks", 3, "--rank", 1)
+    one = run_json("order", "--samples", 12, "--ranks", 3, "--rank", 1, "--print", 64)
     assert one["ids"] == model.permutation(12, 0, 0)[1::3]
 
 
 def test_every_parameter_of_an_order_is_set_by_name() -> None:
-    arguments = ("order", "--order", "redox", "--samples", 12_800, "--block-samples", 64)
+    arguments = ("order", "--order", "redox", "--samples", 12_800, "--block-samples", 64, "--hash")
     settings = ("chunks_per_virtual=10", "nodes=3", "refill=max_fill", "prefetch=0")
     options = [word for setting in settings for word in ("--set", setting)]
     found = run_json(*arguments, *options)
@@ -128,11 +128,12 @@ def test_every_parameter_of_an_order_is_set_by_name() -> None:
 
 
 def test_a_dataset_is_planned_by_its_own_blocks(source_pack: Path) -> None:
-    found = run_json("order", source_pack, "--order", "epoch", "--batch", 4)
+    options = ("--order", "epoch", "--print", 64)
+    found = run_json("order", source_pack, *options, "--batch", 4)
     assert found["samples"] == 60
     assert found["blocks"] > 1
     assert sorted(found["ids"]) == list(range(60))
-    assert run_json("order", "--order", "epoch", source_pack, "--batch", 4) == found
+    assert run_json("order", *options, source_pack, "--batch", 4) == found
 
 
 @pytest.mark.parametrize(
@@ -146,8 +147,8 @@ def test_a_dataset_is_planned_by_its_own_blocks(source_pack: Path) -> None:
         (("--samples", "9", "--pools"), "is given as --set pools=VALUE; see --help"),
         (("--samples", "9", "--pools", "--hash"), "is given as --set pools=VALUE; see --help"),
         (("--samples", "9", "--set", "pools=2"), "has no parameter 'pools'"),
-        (("--samples", "9", "--rank", "1"), "--rank: got 1"),
-        (("--samples", "9", "--limit", "-1"), "--limit: got -1"),
+        (("--samples", "9", "--print", "1", "--rank", "1"), "--rank: got 1"),
+        (("--samples", "9", "--print", "-1"), "--print: got -1"),
         (("--samples", "9", "--batch", "0"), "--batch: got 0"),
         (("--samples", "99", "--order", "epoch", "--set", "pools=x"), "must be a whole number"),
         (

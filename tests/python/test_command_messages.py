@@ -44,6 +44,23 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("order", "DATA", "--order", "epoch", "--memory", "50%", "--set", "pool_bytes=9"),
             "--memory: pool_bytes is given, too; give one of the two",
         ),
+        (("order", "DATA", "--print", "3", "--hash"), "--print with --hash: choose one"),
+        (("order", "DATA", "--dump", "3", "--plot", "a.png"), "--plot with --dump: choose one"),
+        (
+            ("order", "DATA", "--rank", "0"),
+            "--rank: selects samples to print; give --print N or --hash, too",
+        ),
+        (
+            ("top", "--after", "9"),
+            "--after: is for --watch; give it, too, or leave --after out",
+        ),
+        (("top", "--watch", "--prometheus"), "--watch with --prometheus: choose one"),
+        (
+            ("report", "1", "2"),
+            "headrace report 1 2: must be the number of one process; to merge traces give --merge, "
+            "too",
+        ),
+        (("report", "--merge", "a.json", "--loader", "1"), "--loader with --merge: choose one"),
         (
             ("inspect", "DATA", "--show", "sheet.png"),
             "drawing images of DATA: it has no field of images; its fields are value",

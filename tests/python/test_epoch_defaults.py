@@ -109,7 +109,7 @@ def test_explain_says_where_each_parameter_comes_from(pack: Path) -> None:
 
 
 def test_the_command_line_has_the_defaults_of_a_loader(pack: Path) -> None:
-    arguments = ["order", str(pack), "--order", "epoch", "--json"]
+    arguments = ["order", str(pack), "--order", "epoch", "--hash", "--json"]
     for ranks in (1, 4, 5):
         batch = GLOBAL // ranks * ranks
         job = ["--batch", str(batch), "--ranks", str(ranks)]

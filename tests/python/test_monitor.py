@@ -339,8 +339,11 @@ def test_report_draws_the_loader_of_another_process(watched: hr.Loader, tmp_path
     chart = tmp_path / "chart.png"
     with hr.Loader(watched.dataset, engine=hr.EngineOptions(monitor=True)):
         assert "2 loaders are monitored" in run("report", os.getpid(), code=2).stderr
-        said = run("report", os.getpid(), "--loader", here(watched).ordinal, "-o", chart).stdout
+        report = ("report", os.getpid(), "--loader", here(watched).ordinal, "-o", chart)
+        said = run(*report).stdout
+        result = json.loads(run(*report, "--json").stdout)
     assert watched.stats()["verdict"] in said
+    assert result == {"output": str(chart), "verdict": watched.stats()["verdict"]}
     assert chart.read_bytes().startswith(b"\x89PNG")
     assert "no format '.zzz'" in run("report", "-o", tmp_path / "a.zzz", code=2).stderr
     assert "no format ''" in run("report", "-o", tmp_path / "plain", code=2).stderr

@@ -18,10 +18,11 @@ from observe_data import CAUSES, core, lane, training
 
 import headrace as hr
 from headrace import _core
-from headrace._observe import plot, prometheus
+from headrace._observe import prometheus
+from headrace._observe._steps import plot
+from headrace._observe._steps.trace import make_trace
 from headrace._observe.advice import DataFacts
-from headrace._observe.ranks import make_ranks, make_verdict
-from headrace._observe.trace import make_trace
+from headrace._observe.computed import make_ranks, make_verdict
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 PACKED_IMAGES = DataFacts(fields=2, stored=1, images=1, layout="blocks", sampler=False)

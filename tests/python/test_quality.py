@@ -16,7 +16,7 @@ from headrace.cli._parts.orders import make_source
 from headrace.cli._plots import quality_plot
 
 SAMPLES, BLOCK, BATCH = 4096, 16, 32
-WITHOUT_DATA = ("quality", "--samples", SAMPLES, "--block-samples", BLOCK, "--batch", BATCH)
+WITHOUT_DATA = ("order", "--samples", SAMPLES, "--block-samples", BLOCK, "--batch", BATCH)
 
 
 def report(*epochs: np.ndarray, **options: Any) -> dict[str, Any]:
@@ -83,24 +83,24 @@ def test_the_order_exact_is_uniform_and_unshuffled_is_poor() -> None:
 @pytest.mark.parametrize("samples", [10_000, 1_000_000, 10_000_000])
 def test_the_default_epoch_is_good_and_a_small_pool_says_which_is(samples: int) -> None:
     options = ("--samples", samples, "--block-samples", 64, "--order", "epoch")
-    found = run_json("quality", *options)
+    found = run_json("order", *options)
     assert found["verdict"] in ("excellent", "good")
     assert found["change"] == ""
     if samples == 10_000_000:
         return  # Once: it takes seconds.
-    small = run_json("quality", *options, "--memory", "3%")
+    small = run_json("order", *options, "--memory", "3%")
     assert small["verdict"] in ("fair", "poor")
     assert small["change"].startswith(("keep ", "leave --memory and pool_bytes out: by default"))
     pool = ()
     if small["change"].startswith("keep "):
         pool = ("--memory", small["change"].split("keep ")[1].split()[0].replace(",", ""))
-    assert run_json("quality", *options, *pool)["verdict"] in ("excellent", "good")
+    assert run_json("order", *options, *pool)["verdict"] in ("excellent", "good")
 
 
 @pytest.mark.parametrize("samples", [10_000, 1_000_000, 10_000_000])
 def test_exact_is_the_best_order(samples: int) -> None:
     def effects(order: str) -> tuple[str, dict[str, float]]:
-        found = run_json("quality", "--samples", samples, "--block-samples", 64, "--order", order)
+        found = run_json("order", "--samples", samples, "--block-samples", 64, "--order", order)
         return found["verdict"], {each["name"]: each["value"] for each in found["effects"]}
 
     verdict, exact = effects("exact")
@@ -138,7 +138,7 @@ def test_who_follows_the_advice_gets_a_good_order(
     """The first is as large as the demo's pack, which README.md grades."""
     dataset = write_sizes(tmp_path / "set.hri", samples, sample_bytes)
     given = () if memory is None else ("--memory", memory)
-    found = run_json("quality", dataset, "--order", "epoch", *given)
+    found = run_json("order", dataset, "--order", "epoch", *given)
     if found["verdict"] in ("excellent", "good"):
         assert (found["change"], found["change_to"]) == ("", None)
         return
@@ -150,7 +150,7 @@ def test_who_follows_the_advice_gets_a_good_order(
         memory is not None and "pool_bytes" not in changed["parameters"]
         and changed["order"] == "epoch"
     )  # fmt: skip
-    better = run_json("quality", dataset, "--order", changed["order"], *options)
+    better = run_json("order", dataset, "--order", changed["order"], *options)
     assert better["verdict"] in ("excellent", "good"), found["change"]
     labels = next(each for each in found["effects"] if each["name"] == "label_mix")
     assert ("headrace pack" in found["change"]) == (labels["grade"] in ("fair", "poor"))
@@ -158,7 +158,7 @@ def test_who_follows_the_advice_gets_a_good_order(
 
 def test_a_pool_that_only_fills_too_late_is_kept_and_filled_first(tmp_path: Path) -> None:
     dataset = write_sizes(tmp_path / "set.hri", 8000, 100_000)
-    found = run_json("quality", dataset, "--order", "epoch", "--memory", "60%")
+    found = run_json("order", dataset, "--order", "epoch", "--memory", "60%")
     assert found["verdict"] == "fair"
     pool, first_fill = (found["parameters"][each] for each in ("pool_bytes", "first_fill_permille"))
     assert first_fill < 1000
@@ -186,7 +186,7 @@ def test_the_advice_on_a_log_is_of_the_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", [1, 16, 64])
 def test_the_inflation_expected_of_a_small_dataset_is_possible(block: int) -> None:
     options = ("--samples", 100, "--block-samples", block, "--order", "epoch")
-    expected = run_json("quality", *options)["expected"]
+    expected = run_json("order", *options)["expected"]
     assert expected["sharing"] >= 0
     assert 1 <= expected["of_blocks"] <= 100
 
@@ -212,11 +212,11 @@ def test_the_mix_of_a_dataset_s_labels_is_graded_beside_its_blocks() -> None:
 
 def test_the_pool_is_given_as_a_share_and_expected_to_inflate_as_it_does() -> None:
     options = ("--samples", 65536, "--block-samples", 64, "--batch", 256, "--order", "epoch")
-    found = run_json("quality", *options, "--memory", "10%", "--epochs", "3")
+    found = run_json("order", *options, "--memory", "10%", "--epochs", "3")
     assert found["parameters"]["pool_bytes"] == 6554
     assert found["missing"] == found["duplicated"] == 0
     assert found["expected"]["of_blocks"] - 1 == pytest.approx(found["vif"]["256"] - 1, rel=0.25)
-    half = run_json("quality", *options, "--memory", "30000", "--set", "pools=4")
+    half = run_json("order", *options, "--memory", "30000", "--set", "pools=4")
     assert half["parameters"]["pool_bytes"] == 30000
     assert half["parameters"]["pools"] == 4
     assert half["vif"]["256"] < found["vif"]["256"]
@@ -257,11 +257,11 @@ def test_a_log_of_any_loader_is_measured(tmp_path: Path) -> None:
 
 
 def test_a_dataset_s_labels_are_expected_and_its_blocks_measured(source_pack: Path) -> None:
-    found = run_json("quality", source_pack, "--batch", "8")
+    found = run_json("order", source_pack, "--batch", "8")
     assert found["samples"] == 60
     assert found["expected"]["correlation"] > 0.3  # class by class on storage
     assert found["expected"]["of_labels"] == 1
-    assert "of labels (their correlation in blocks is" in run("quality", source_pack).stdout
+    assert "of labels (their correlation in blocks is" in run("order", source_pack).stdout
 
 
 def test_without_json_it_prints_a_table_and_a_verdict() -> None:
@@ -323,13 +323,13 @@ def test_without_matplotlib_the_chart_says_what_to_install(
     ],
 )
 def test_wrong_arguments_are_one_clear_line(arguments: tuple[str, ...], message: str) -> None:
-    text = run("quality", *arguments, code=2).stderr
+    text = run("order", *arguments, code=2).stderr
     assert message in text
     assert text.count("\n") == 1
 
 
 def test_a_share_of_a_small_dataset_that_is_too_little_takes_the_default_and_says_so() -> None:
-    done = run("quality", "--samples", 100, "--order", "epoch", "--memory", "10%")
+    done = run("order", "--samples", 100, "--order", "epoch", "--memory", "10%")
     assert "verdict: " in done.stdout
     assert re.fullmatch(
         r"headrace: --memory 10% of this dataset is 10 samples, too little for order epoch; "

@@ -139,14 +139,14 @@ def test_a_log_of_samples_that_is_none_is_refused(
 ) -> None:
     path = tmp_path / "ids.npy"
     np.save(path, written)
-    command = ("quality", "--samples", 9, "--ids", path, "--epochs", 2, "--batch", 1)
+    command = ("order", "--samples", 9, "--ids", path, "--epochs", 2, "--batch", 1)
     assert_says(run(*command, code=2).stderr, message)
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("order", "--samples", 9, "--limit", -1), "--limit: got -1, must be at least 0"),
+        (("order", "--samples", 9, "--print", -1), "--print: got -1, must be at least 0"),
         (("top", "--interval", 0), r"--interval: got 0\S*, must be \S+ s or more"),
         (("docs", "nothing"), "headrace docs nothing: no such page; "),
     ],
@@ -170,9 +170,10 @@ def test_traces_that_are_none_are_refused(
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"clock": clock, "traceEvents": events or []}))
     if events is None:
-        monkeypatch.setattr("headrace._observe.merge._TRACE_BYTES_MAX", 1)
+        monkeypatch.setattr("headrace._observe._steps.merge._TRACE_BYTES_MAX", 1)
     assert_says(
-        run("trace", "merge", path, path, "--output", tmp_path / "out", code=2).stderr, message[:-1]
+        run("report", "--merge", path, path, "--output", tmp_path / "out", code=2).stderr,
+        message[:-1],
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from observe_data import full_core
 
 from headrace._observe.advice import DataFacts
+from headrace._observe.computed import make_stats
 from headrace._observe.figures import declared
 from headrace._observe.prometheus import expose
-from headrace._observe.report import make_stats
 from headrace._observe.stats import METRICS
 
 DATA = DataFacts(fields=2, stored=1, images=1, layout="blocks", sampler=False)

@@ -16,7 +16,7 @@ from worker_functions import write_records
 import headrace as hr
 from headrace._observe import waits as loop_waits
 from headrace._observe.advice import DataFacts
-from headrace._observe.ranks import make_ranks, make_verdict
+from headrace._observe.computed import make_ranks, make_verdict
 from headrace._observe.waits import LoopWaits
 from headrace.pack import write_pack
 

@@ -96,7 +96,7 @@ def alike_labels(order: str, expected: dict[str, float | None] | None) -> str | 
         f"{expected['correlation']:.2f}), and {expected['sharing']:.2%} more pairs of a batch "
         "share a block than by chance. Shuffle the dataset once (headrace pack), raise the order's "
         "pool= (with memory=, if explain() says that this limits it), or lower its "
-        "block_samples=; 'headrace quality' measures it"
+        "block_samples=; 'headrace order' measures it"
     )
 
 

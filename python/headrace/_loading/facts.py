@@ -74,7 +74,7 @@ def loader_html(facts: LoaderFacts, stats: Mapping[str, Any]) -> html.Html:
 def _position(facts: LoaderFacts) -> html.Html:
     if not facts.steps:
         return html.text(f"epoch {facts.epoch}, step {facts.step}")
-    done = html.Part("taken", facts.step / facts.steps, "rgba(128,128,128,0.7)")
+    done = html.BarPart("taken", facts.step / facts.steps, "rgba(128,128,128,0.7)")
     text = f"epoch {facts.epoch}, step {facts.step:,} of {facts.steps:,}"
     return html.joined(text, html.bar([done], text))
 

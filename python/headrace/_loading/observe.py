@@ -15,13 +15,15 @@ from headrace._dataset import Dataset, image_folder
 from headrace._loading.facts import facts_of, loader_html
 from headrace._loading.feed import EpochFeed
 from headrace._loading.options import EPOCHS_MAX, profile_learned
-from headrace._observe import plot, prometheus
+from headrace._observe import prometheus
+from headrace._observe._steps import plot
+from headrace._observe._steps.trace import write_trace
 from headrace._observe.account import Account, LoaderFacts, account
 from headrace._observe.advice import DataFacts
+from headrace._observe.computed import make_stats
+from headrace._observe.explanation import ExplainedParameter, Explanation
 from headrace._observe.monitor import Monitor
-from headrace._observe.report import ExplainedParameter, Explanation, make_stats
 from headrace._observe.stats import Stats
-from headrace._observe.trace import write_trace
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
 from headrace.formats._base.outside import check_outside
 

@@ -112,7 +112,7 @@ class LinkProcess:
         self, read_bytes: int, in_flight: int, seconds: float, seconds_max: float
     ) -> LinkSlice:
         """Asks the other nodes in turn for samples of `read_bytes`, so many at a time."""
-        times = [round(each * 1e9) for each in (seconds, seconds_max)]
+        times = [round(limit * 1e9) for limit in (seconds, seconds_max)]
         words = self._ask(f"measure {read_bytes} {in_flight} {times[0]} {times[1]}", "slice")
         return LinkSlice(float(words[0]), int(words[1]), int(words[2]), float(words[3]))
 
@@ -152,7 +152,7 @@ class LinkProcess:
             addresses, token = list(plan.addresses), os.environ[TOKEN]
         else:
             addresses, token = meet(plan, plan.store, address, _MEET_S)
-        if any("\n" in each for each in (*addresses, token)):
+        if any("\n" in text for text in (*addresses, token)):
             raise InvalidArgumentError(f"{NODES}, {TOKEN}: must be one line each")
         head = f"connect {plan.node} {_ANSWER_S * 10**9} {self._begin_s * 10**9} {plan.nodes}"
         self._ask("\n".join((head, *addresses, token)), "ok")
@@ -216,16 +216,16 @@ def _plan(launch: Launch, wanted: Node) -> NodePlan:
 
 
 def _arguments(plan: NodePlan) -> list[str]:
-    given: Any = plan.wanted
-    files = {name: getattr(given, name) for name in ("authority", "certificate", "key")}
+    node: Any = plan.wanted
+    files = {name: getattr(node, name) for name in ("authority", "certificate", "key")}
     if any(files.values()) and not all(files.values()):
         raise InvalidArgumentError("--certificate, --key and --authority: give all three, or none")
     arguments = ["--links", plan.listen]
-    if given.open_network:
+    if node.open_network:
         arguments.append("--open-network")
     for name, path in files.items():
         if path:
             arguments += [f"--{name}", given_path(f"--{name}", path)]
-    if given.certificate_name:
-        arguments += ["--certificate-name", given.certificate_name]
+    if node.certificate_name:
+        arguments += ["--certificate-name", node.certificate_name]
     return arguments

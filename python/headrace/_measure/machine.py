@@ -71,9 +71,9 @@ class _Point:
     operation_bytes: list[float] = field(default_factory=list)
 
     def measure(self, seconds: float, seconds_max: float) -> None:
-        found = self.run(seconds, seconds_max)
-        self.rates.append(max(found.rate, 1.0))
-        self.operation_bytes.append(found.bytes / found.operations)
+        result = self.run(seconds, seconds_max)
+        self.rates.append(max(result.rate, 1.0))
+        self.operation_bytes.append(result.bytes / result.operations)
 
     @property
     def rate(self) -> float:
@@ -110,11 +110,11 @@ class _Cold:
     device_bytes: int = 0
     known: bool = True
 
-    def add(self, found: _core.StorageSlice) -> _core.Slice:
-        self.read_bytes += found.read_bytes
-        self.device_bytes += max(found.device_bytes, 0)
-        self.known = self.known and found.device_bytes >= 0
-        return found.slice
+    def add(self, result: _core.StorageSlice) -> _core.Slice:
+        self.read_bytes += result.read_bytes
+        self.device_bytes += max(result.device_bytes, 0)
+        self.known = self.known and result.device_bytes >= 0
+        return result.slice
 
     @property
     def share(self) -> float | None:
@@ -128,11 +128,11 @@ class _LinkCost:
     bytes: int = 0
     seconds: float = 0
 
-    def add(self, found: LinkSlice) -> LinkSlice:
-        if found.operations and found.bytes // found.operations == SAMPLE_BYTES[-1]:
-            self.bytes += found.bytes
-            self.seconds += found.cpu_seconds
-        return found
+    def add(self, result: LinkSlice) -> LinkSlice:
+        if result.operations and result.bytes // result.operations == SAMPLE_BYTES[-1]:
+            self.bytes += result.bytes
+            self.seconds += result.cpu_seconds
+        return result
 
 
 def measure(
@@ -327,20 +327,20 @@ def _facts(dataset: Dataset) -> DatasetFacts:
 def file_system(path: Path) -> str:
     """The type of the file system that `path` is on: "ext4", "nfs4"; or "unknown"."""
     where = os.path.realpath(path)
-    found = ("", "unknown")
+    deepest, kind = "", "unknown"
     try:
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
-        return found[1]
+        return kind
     for line in mounts.splitlines():
         parts = line.split(" ")
         if len(parts) < 3:
             continue
         mount = parts[1].replace("\\040", " ")
         inside = where == mount or where.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(found[0]):  # the last of equals hides the others
-            found = (mount, parts[2])
-    return found[1]
+        if inside and len(mount) >= len(deepest):  # the last of equals hides the others
+            deepest, kind = mount, parts[2]
+    return kind
 
 
 def _doubling(most: int) -> list[int]:

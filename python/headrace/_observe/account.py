@@ -85,16 +85,16 @@ def account(facts: LoaderFacts, stats: Mapping[str, Any]) -> Account:
         "replaced": _replaced(stats),
         "waiting": _waiting(stats),
     }
-    return Account({subject: told for subject, told in sentences.items() if told})
+    return Account({subject: text for subject, text in sentences.items() if text})
 
 
 def _data(facts: LoaderFacts) -> str:
-    each = f"{counted(facts.batch_size, 'sample')} a batch"
+    batches = f"{counted(facts.batch_size, 'sample')} a batch"
     steps = f", {counted(facts.steps, 'batch', 'batches')} an epoch" if facts.steps else ""
     runs = f", {counted(facts.epochs, 'epoch')}" if facts.epochs else ""
     return (
         f"It delivers {counted(facts.samples, 'sample')} of {facts.path} (format {facts.format}), "
-        f"{each}{steps}{runs}."
+        f"{batches}{steps}{runs}."
     )
 
 
@@ -111,25 +111,27 @@ def _order(facts: LoaderFacts) -> str:
         if facts.shuffle
         else "Nothing is shuffled: shuffle=False."
     )
-    given = ", ".join(
+    parameters = ", ".join(
         f"{name} {value}" for name, (value, origin) in facts.origins.items() if origin == "given"
     )
-    chosen = f" You gave {given}." if given else ""
+    chosen = f" You gave {parameters}." if parameters else ""
     return f"Order {facts.order}: {means} {fixed}{chosen}".replace("  ", " ")
 
 
 def _shuffle(facts: LoaderFacts) -> str:
-    told = []
+    sentences = []
     limited = [name for name, (_, origin) in facts.origins.items() if "limited" in origin]
     if limited:
-        told.append(f"Memory limits {' and '.join(limited)}: raise memory= for a better shuffle.")
+        sentences.append(
+            f"Memory limits {' and '.join(limited)}: raise memory= for a better shuffle."
+        )
     labels = facts.inflation.get("of_labels") if facts.inflation else None
     if labels is not None:
-        told.append(
+        sentences.append(
             f"The mix of labels varies {labels:.2f} times as much from batch to batch as with a "
             "perfect shuffle."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
 def _position(facts: LoaderFacts) -> str:
@@ -159,14 +161,14 @@ def _batches(facts: LoaderFacts, stats: Mapping[str, Any]) -> str:
     fields = ", ".join(
         f"{name} ({dtype}{_shape(shape, is_list)})" for name, dtype, shape, is_list in facts.schema
     )
-    told = f"Each sample has {fields}"
-    told += f"; {counted(stats['threads'], 'thread')} decode or copy them into batches"
+    text = f"Each sample has {fields}"
+    text += f"; {counted(stats['threads'], 'thread')} decode or copy them into batches"
     if facts.python:
         workers = stats["workers"]
         where = "in worker processes" if workers else "in this process"
-        told += f". Python functions of yours then run {where}"
+        text += f". Python functions of yours then run {where}"
     last = ". The last batch is dropped if it is smaller" if facts.drop_last else ""
-    return f"{told}{last}."
+    return f"{text}{last}."
 
 
 def _shape(shape: Sequence[int], is_list: bool) -> str:
@@ -195,14 +197,14 @@ def _reading(stats: Mapping[str, Any]) -> str:
     why = f" ({io['note']})" if io["note"] else ""
     if not io["reads"]:
         return f"Storage is read by {io['store']}{why}; nothing was read yet."
-    told = (
+    text = (
         f"Storage is read by {io['store']}{why}: {format_bytes(moved['read'])} in "
         f"{counted(io['reads'], 'read')}, for {format_bytes(moved['samples'])} of samples"
     )
     if moved["samples"] and not stats["tiers"]:
-        told += f", {moved['read'] / moved['samples']:.2f} times their size"
+        text += f", {moved['read'] / moved['samples']:.2f} times their size"
     cached = f"; {format_bytes(moved['page_cache'])} were in the page cache"
-    return f"{told}{cached if moved['page_cache'] else ''}."
+    return f"{text}{cached if moved['page_cache'] else ''}."
 
 
 def _tiers(facts: LoaderFacts, stats: Mapping[str, Any]) -> str:
@@ -223,21 +225,21 @@ def _tiers(facts: LoaderFacts, stats: Mapping[str, Any]) -> str:
 
 def _nodes(stats: Mapping[str, Any]) -> str:
     nodes, parcels = stats["nodes"], stats["parcels"]
-    told = []
+    sentences = []
     if nodes:
-        told.append(
+        sentences.append(
             f"This is node {nodes['node']} of {nodes['nodes']}: it received "
             f"{counted(nodes['received'], 'sample')} from the others, of {nodes['asked']:,} that "
             f"it asked for, and gave {nodes['given']:,}."
         )
         if nodes["down"]:
-            told.append(f"Not asked now: node {', '.join(map(str, nodes['down']))}.")
+            sentences.append(f"Not asked now: node {', '.join(map(str, nodes['down']))}.")
     if parcels:
-        told.append(
+        sentences.append(
             f"Nodes read their own disks: {counted(parcels['received_samples'], 'sample')} came "
             f"from other nodes, {parcels['sent_samples']:,} went to them."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
 def _replaced(stats: Mapping[str, Any]) -> str:

@@ -36,9 +36,9 @@ def storage_advice(core: Core, data: DataFacts) -> str:
         return "use tiers=, or raise memory= to read further ahead"
     if data.layout == "files":
         size = _mean_size(core)
-        each = f"each sample is a file{f' of {size}' if size else ''}"
+        reason = f"each sample is a file{f' of {size}' if size else ''}"
         # With a sampler the reads of a pack are as small, so that packing is not advised.
-        return f"{each}: use tiers=" + ("" if data.sampler else ", or `headrace pack`")
+        return f"{reason}: use tiers=" + ("" if data.sampler else ", or `headrace pack`")
     if data.layout == "blocks" and not data.sampler:
         return "use tiers=, or an order that reads large blocks: order='epoch'"
     return "use tiers=, or raise memory= to read further ahead"

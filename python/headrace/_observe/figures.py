@@ -47,7 +47,7 @@ class Declared:
         if self.inner is None:
             return value / 1e9 if self.figure.unit == "s" else value
         if self.is_list:
-            return [make(self.inner, each) for each in value]
+            return [make(self.inner, element) for element in value]
         return None if value is None else make(self.inner, value)
 
 
@@ -61,17 +61,17 @@ def _declared(name: str, hint: Any) -> Declared:
     assert typing.get_origin(hint) is Annotated, name
     kind, figure = typing.get_args(hint)
     inner = next(
-        (each for each in (kind, *typing.get_args(kind)) if typing.is_typeddict(each)), None
+        (part for part in (kind, *typing.get_args(kind)) if typing.is_typeddict(part)), None
     )
     shown = kind.__name__ if isinstance(kind, type) else str(kind)
     return Declared(name, figure, inner, typing.get_origin(kind) is list, shown)
 
 
-def make(kind: type, core: Any, **given: Any) -> Any:
-    """What a TypedDict declares, from the core's structs; `given`: figures known already."""
+def make(kind: type, core: Any, **known: Any) -> Any:
+    """What a TypedDict declares, from the core's structs; `known`: figures known already."""
     return {
-        each.name: given[each.name] if each.name in given else each.of(core)
-        for each in declared(kind)
+        entry.name: known[entry.name] if entry.name in known else entry.of(core)
+        for entry in declared(kind)
     }
 
 
@@ -80,19 +80,19 @@ def _at(core: Any, path: str) -> Any:
     value = core
     for name in filter(None, before.split(".")):
         value = value[int(name) if name.isdigit() else name]
-    return sum(_at(each, rest) for each in value) if star else value
+    return sum(_at(element, rest) for element in value) if star else value
 
 
 def metrics(
     kind: type, values: Mapping[str, Any], own: bool, inherited: str = ""
 ) -> Iterator[tuple[str, dict[str, str], float]]:
     """(name, labels, value) of each exported figure but those in lists; see `Figure.own`."""
-    for each in declared(kind):
-        figure, value = each.figure, values[each.name]
+    for entry in declared(kind):
+        figure, value = entry.figure, values[entry.name]
         name = figure.metric or inherited
-        if each.inner is not None:
-            if value is not None and not each.is_list:
-                yield from metrics(each.inner, value, own, name)
+        if entry.inner is not None:
+            if value is not None and not entry.is_list:
+                yield from metrics(entry.inner, value, own, name)
         elif name and figure.own == own and (figure.label or figure.metric):
             if figure.exported is not None:
                 value = figure.exported(value)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._observe.trace import CAUSES
+from headrace._observe._steps.trace import CAUSES
 
 WAIT_SHARE_MIN = 0.1
 """Of the time since the look before, that a rank has to wait to be called late."""
@@ -43,11 +43,11 @@ class Look:
 def look_at(snapshot: Mapping[str, Any]) -> Look | None:
     """What a loader says of its own rank."""
     stats = snapshot["stats"]
-    own = [each for each in stats["ranks"] if each["rank"] == snapshot["rank"]]
+    own = [rank for rank in stats["ranks"] if rank["rank"] == snapshot["rank"]]
     if not own:
         return None
-    others = [each for each in stats["ranks"] if each["rank"] != snapshot["rank"]]
-    most = max(others, key=lambda each: each.get("held_up", 0.0), default=None)
+    others = [rank for rank in stats["ranks"] if rank["rank"] != snapshot["rank"]]
+    most = max(others, key=lambda rank: rank.get("held_up", 0.0), default=None)
     return Look(
         rank=snapshot["rank"],
         epoch=stats["epoch"],
@@ -109,7 +109,7 @@ def _reason(look: Look, shares: Mapping[str, float]) -> str:
     share = sum(shares.values())
     if share < WAIT_SHARE_MIN:
         return f"it is in its training step, with {look.ready} batches ready"
-    cause = max(CAUSES, key=lambda each: shares[each])
+    cause = max(CAUSES, key=lambda cause: shares[cause])
     if cause == "storage" and look.down:
         nodes = " and ".join(f"node {node}" for node in look.down)
         return f"waiting {share:.0%} of the time for {nodes}, which does not answer, and storage"

@@ -49,22 +49,22 @@ class _Peer:
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.connection, self.pid = connection, pid
         self.until = time.monotonic() + _SECONDS_MAX
-        self.heard = bytearray()
+        self.request = bytearray()
         self.left: memoryview | None = None  # of the answer; None: it has not asked yet
 
     @property
     def waits_for(self) -> int:
         return selectors.EVENT_READ if self.left is None else selectors.EVENT_WRITE
 
-    def hear(self) -> str | None:
+    def receive(self) -> str | None:
         """Its request, if that is whole."""
         part = self.connection.recv(_REQUEST_BYTES_MAX)
-        self.heard += part
-        if part and b"\n" not in self.heard and len(self.heard) < _REQUEST_BYTES_MAX:
+        self.request += part
+        if part and b"\n" not in self.request and len(self.request) < _REQUEST_BYTES_MAX:
             return None
-        return self.heard[:_REQUEST_BYTES_MAX].decode("ascii", "replace").strip()
+        return self.request[:_REQUEST_BYTES_MAX].decode("ascii", "replace").strip()
 
-    def tell(self) -> bool:
+    def send(self) -> bool:
         """Sends what its socket takes now; returns whether everything is sent."""
         assert self.left is not None
         self.left = self.left[self.connection.send(self.left) :]
@@ -103,8 +103,8 @@ class Monitor:
             if threading.current_thread() is not self._thread:
                 self._thread.join()
         _monitors.discard(self)
-        for each in (self._listener, self._wake, self._woken, *self._peers):
-            each.close()
+        for descriptor in (self._listener, self._wake, self._woken, *self._peers):
+            descriptor.close()
 
     def _serve(self) -> None:
         _core.exempt_thread()  # The closing thread waits for it, also at the interpreter's end.
@@ -121,7 +121,7 @@ class Monitor:
                 if self._listener in ready:
                     self._let_in(selector, acceptor)
                 now = time.monotonic()
-                for peer in [each for each in self._peers.values() if each.until <= now]:
+                for peer in [peer for peer in self._peers.values() if peer.until <= now]:
                     self._let_go(selector, peer)
 
     def _patience(self) -> float | None:
@@ -150,11 +150,11 @@ class Monitor:
     def _go_on(self, selector: selectors.BaseSelector, peer: _Peer) -> None:
         try:
             if peer.left is None:
-                if (request := peer.hear()) is None:
+                if (request := peer.receive()) is None:
                     return
                 peer.left = memoryview(json.dumps(self._answer_to(request)).encode())
                 peer.until = time.monotonic() + _SECONDS_MAX
-            if not peer.tell():
+            if not peer.send():
                 selector.modify(peer.connection, peer.waits_for)
                 return
         except BlockingIOError:
@@ -210,8 +210,8 @@ def _listen() -> tuple[socket.socket, int]:
 
 def _credentials_of(peer: socket.socket) -> tuple[int, int]:
     """(pid, uid) at the time of connecting."""
-    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(found)
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(credentials)
     return pid, uid
 
 
@@ -260,9 +260,9 @@ def find_loaders(names: Path = Path("/proc/net/unix")) -> list[Address]:
         raise UnavailableError(
             f"looking for loaders in {names}: {error.strerror}; mount /proc, which lists them"
         ) from error
-    found = set()
+    addresses = set()
     for line in lines:
         match = _NAME.search(line)
         if match is not None and int(match[1]) == os.getuid():
-            found.add(Address(pid=int(match[2]), ordinal=int(match[3])))
-    return sorted(found)
+            addresses.add(Address(pid=int(match[2]), ordinal=int(match[3])))
+    return sorted(addresses)

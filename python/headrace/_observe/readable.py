@@ -10,15 +10,15 @@ from headrace import _html as html
 from headrace._charts import COLOURS
 from headrace._units import counted, format_bytes
 
-CAUSES = (
-    ("storage", "waiting for storage"),
-    ("decode", "waiting for decoding"),
-    ("consumer", "waiting for memory that the loop holds"),
-    ("ranks", "waiting for other ranks"),
-)
-"""The causes of a wait, in the order of a bar, with what a legend calls them."""
+_LEGEND = {
+    "storage": "waiting for storage",
+    "decode": "waiting for decoding",
+    "consumer": "waiting for memory that the loop holds",
+    "ranks": "waiting for other ranks",
+}
+"""What a legend calls the causes of a wait, in the order of a bar."""
 
-_TRAINING = html.Part("training", 0.0, "rgba(128,128,128,0.35)")
+_TRAINING = html.BarPart("training", 0.0, "rgba(128,128,128,0.35)")
 _RANKS_MAX = 16
 
 
@@ -121,11 +121,11 @@ def waits_html(stats: Mapping[str, Any]) -> html.Html:
     return html.joined(html.table(rows), more, html.legend(parts_of(shown[0]["stall_shares"])))
 
 
-def parts_of(shares: Mapping[str, float]) -> list[html.Part]:
+def parts_of(shares: Mapping[str, float]) -> list[html.BarPart]:
     """A bar of a rank's time, of its newest steps: the waits by cause, and training."""
     waits = [
-        html.Part(name, shares[cause], colour)
-        for (cause, name), colour in zip(CAUSES, COLOURS, strict=False)
+        html.BarPart(name, shares[cause], colour)
+        for (cause, name), colour in zip(_LEGEND.items(), COLOURS, strict=False)
     ]
     waited = sum(part.share for part in waits)
     return [*waits, _TRAINING._replace(share=max(0.0, 1 - waited))]

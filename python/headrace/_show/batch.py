@@ -73,7 +73,7 @@ def show(what: Any, *, classes: Iterable[str] | None = None, samples: int = 16) 
     stretched from the least to the greatest; a line above the pictures has both.
     """
     count = integer("samples", samples, 1, _SAMPLES_MAX)
-    names = None if classes is None else [str(each) for each in items("classes", classes, "names")]
+    names = None if classes is None else [str(name) for name in items("classes", classes, "names")]
     if hasattr(what, "load_state_dict") and hasattr(what, "__iter__"):
         raise InvalidArgumentError(
             f"show: got a {type(what).__name__}: to take a batch begins an epoch, so take it "
@@ -82,8 +82,8 @@ def show(what: Any, *, classes: Iterable[str] | None = None, samples: int = 16) 
         )
     if isinstance(what, Dataset):
         numbers = _spread(len(what), count)
-        read = [what.read(number) for number in numbers]
-        columns: dict[str, Any] = {name: [each[name] for each in read] for name in what.fields}
+        rows = [what.read(number) for number in numbers]
+        columns: dict[str, Any] = {name: [row[name] for row in rows] for name in what.fields}
         columns = {name: _plain(column) for name, column in columns.items()}
         few = f"{len(numbers):,} of " if len(numbers) < len(what) else ""
         title = f"{few}{counted(len(what), 'sample')} of {what.path}"
@@ -95,10 +95,11 @@ def show(what: Any, *, classes: Iterable[str] | None = None, samples: int = 16) 
 def _title(columns: Mapping[str, Any]) -> str:
     values = list(columns.values())
     if any(
-        not _is_column(each) or (_is_array(each) and pictures.is_encoded(each)) for each in values
+        not _is_column(value) or (_is_array(value) and pictures.is_encoded(value))
+        for value in values
     ):
         return "a sample"
-    rows = {len(each) for each in values}
+    rows = {len(value) for value in values}
     return f"a batch of {counted(rows.pop(), 'sample')}" if len(rows) == 1 else "a batch"
 
 
@@ -113,14 +114,14 @@ def _columns(what: Any) -> dict[str, Any]:
     """The fields of a batch by name."""
     names = getattr(what, "_fields", None) or getattr(what, "fields", None)
     if isinstance(what, Mapping):
-        found = {str(name): value for name, value in what.items()}
+        columns = {str(name): value for name, value in what.items()}
     elif isinstance(names, tuple) and len(names) == len(what):
-        found = dict(zip(map(str, names), what, strict=True))
-    elif isinstance(what, (tuple, list)) and any(_is_column(each) for each in what):
-        found = {str(at): value for at, value in enumerate(what)}
+        columns = dict(zip(map(str, names), what, strict=True))
+    elif isinstance(what, (tuple, list)) and any(_is_column(value) for value in what):
+        columns = {str(at): value for at, value in enumerate(what)}
     else:
-        found = {"batch": what}
-    return {name: _plain(value) for name, value in found.items()}
+        columns = {"batch": what}
+    return {name: _plain(value) for name, value in columns.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -136,9 +137,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, (list, tuple)):
-        made = [_plain(each) for each in value]
-        are_numbers = bool(made) and all(_is_array(each) and each.ndim == 0 for each in made)
-        return np.array(made) if are_numbers else made
+        elements = [_plain(element) for element in value]
+        are_numbers = all(_is_array(element) and element.ndim == 0 for element in elements)
+        return np.array(elements) if elements and are_numbers else elements
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
         return np.from_dlpack(value)
     return value
@@ -187,19 +188,19 @@ def _sheet(value: Any, count: int, caption: Any) -> tuple[str, html.Html] | None
     rows = _images(value, count)
     if not rows:
         return None
-    scale, said = None, ""
+    scale, remark = None, ""
     if rows[0].ndim == 3:
         scale = pictures.scale_of(np.concatenate([row.reshape(-1) for row in rows]))
-        said = "" if scale is None else f", black is {scale.low:.4g} and white {scale.high:.4g}"
-    made = []
+        remark = "" if scale is None else f", black is {scale.low:.4g} and white {scale.high:.4g}"
+    sheet = []
     for at, row in enumerate(rows):
         try:
             shown = pictures.picture_of(row, scale)
         except (DataLossError, InvalidArgumentError) as error:
-            made.append(html.paragraph(f"{caption(at)}: {error}"))
+            sheet.append(html.paragraph(f"{caption(at)}: {error}"))
         else:
-            made.append(html.picture(*shown, caption(at)))
-    return said, html.joined(*made)
+            sheet.append(html.picture(*shown, caption(at)))
+    return remark, html.joined(*sheet)
 
 
 def _images(value: Any, count: int) -> list[NDArray[Any]]:
@@ -210,9 +211,9 @@ def _images(value: Any, count: int) -> list[NDArray[Any]]:
         rows: Sequence[Any] = list(value[:count]) if value.ndim == 4 else []
     else:
         rows = value[:count] if isinstance(value, list) else []
-    found = [row for row in rows if isinstance(row, np.ndarray)]
-    good = [row for row in found if pictures.is_encoded(row) or pictures.is_image(row)]
-    return good if len(good) == len(rows) else []
+    arrays = [row for row in rows if isinstance(row, np.ndarray)]
+    images = [row for row in arrays if pictures.is_encoded(row) or pictures.is_image(row)]
+    return images if len(images) == len(rows) else []
 
 
 def _form(value: Any) -> str:
@@ -220,10 +221,10 @@ def _form(value: Any) -> str:
         return f"{value.dtype.name} {' x '.join(map(str, value.shape)) or 'number'}"
     if not isinstance(value, list):
         return type(value).__name__
-    kinds = {each.dtype.name if isinstance(each, np.ndarray) else "" for each in value}
+    kinds = {row.dtype.name if isinstance(row, np.ndarray) else "" for row in value}
     if len(kinds) == 1 and "" not in kinds:
         return f"list of {counted(len(value), f'{kinds.pop()} array')}"
-    names = sorted({type(each).__name__ for each in value})
+    names = sorted({type(row).__name__ for row in value})
     return f"list of {len(value)} {' or '.join(names) or 'values'}"
 
 
@@ -239,16 +240,16 @@ def _values(value: Any, classes: Sequence[str]) -> str:
     if (value.ndim <= 1 and value.size <= _VALUES_MAX) or (classes and value.ndim == 1):
         flat = value.reshape(-1)
         more = ", ..." if len(flat) > _VALUES_MAX else ""
-        return ", ".join(_label(each, classes) for each in flat[:_VALUES_MAX]) + more
+        return ", ".join(_label(number, classes) for number in flat[:_VALUES_MAX]) + more
     return _range(value)
 
 
 def _values_of_list(value: list[Any]) -> str:
-    arrays = [each for each in value if isinstance(each, np.ndarray)]
+    arrays = [row for row in value if isinstance(row, np.ndarray)]
     if not value or len(arrays) < len(value):
         more = ", ..." if len(value) > 3 else ""
-        return ", ".join(_short(each) for each in value[:3]) + more
-    sizes = [each.size for each in arrays]
+        return ", ".join(_short(row) for row in value[:3]) + more
+    sizes = [array.size for array in arrays]
     images = "encoded images of " if all(map(pictures.is_encoded, arrays)) else ""
     what = "bytes" if images else "values"
     span = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
@@ -263,16 +264,16 @@ def _range(value: NDArray[Any]) -> str:
     is_finite = np.isfinite(numbers)
     finite = numbers[is_finite]
     wrong = value.size - finite.size
-    said = f"; {wrong:,} are not finite numbers" if wrong else ""
+    remark = f"; {wrong:,} are not finite numbers" if wrong else ""
     if finite.size == 0:
-        return said.removeprefix("; ")
+        return remark.removeprefix("; ")
     form = ".4g" if value.dtype.kind == "f" else ",d"
     least, most = format(finite.min(), form), format(finite.max(), form)
-    return f"{least} to {most}, mean {finite.mean():.4g}{said}"
+    return f"{least} to {most}, mean {finite.mean():.4g}{remark}"
 
 
 def _short(value: Any) -> str:
-    told = one_line(value if isinstance(value, str) else repr(value))
+    text = one_line(value if isinstance(value, str) else repr(value))
     if isinstance(value, np.generic):
-        told = str(value)
-    return told if len(told) <= _TEXT_MAX else f"{told[:_TEXT_MAX]}..."
+        text = str(value)
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}..."

@@ -104,7 +104,7 @@ def index(
     }
     problems, unlisted = _decoded(dataset, failures) if decode else (None, [])
     if problems is not None:
-        result["decoding"] = [dataclasses.asdict(each) for each in problems]
+        result["decoding"] = [dataclasses.asdict(problem) for problem in problems]
     classes = f" of {counted(len(dataset.classes), 'class', 'classes')}" if dataset.classes else ""
     _report(
         result,
@@ -317,7 +317,7 @@ def verify(
         result = {"path": dataset.path, "ok": report.ok and not problems}
         result |= dataclasses.asdict(report)
         if decode:
-            result["decoding"] = [dataclasses.asdict(each) for each in problems]
+            result["decoding"] = [dataclasses.asdict(problem) for problem in problems]
         print(json.dumps(result | {"report": _inspect.report(dataset)}))
     else:
         for problem in report.problems:
@@ -327,7 +327,7 @@ def verify(
             f"{counted(report.files, 'file')}; contents of {report.samples_compared:,} compared "
             f"({format_bytes(report.bytes)}), {counted(len(report.problems), 'problem')}"
         )
-        if report.files and not any(each.has_checksums for each in dataset.index.fields):
+        if report.files and not any(field.has_checksums for field in dataset.index.fields):
             print("(the index has no checksums: sizes and times of files were compared)")
         _print_findings(dataset)
     if decode and not as_json:

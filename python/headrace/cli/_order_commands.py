@@ -1,19 +1,25 @@
-"""`headrace order`: the samples of an order, and the planner's counters."""
+"""`headrace order`: the grades of an order, or its samples."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from headrace import _core, _dataset
 from headrace._arguments import integer
 from headrace.cli._commands import find_dataset, format_row
+from headrace.cli._parts import grades as _grades
 from headrace.cli._parts import orders as _orders
+from headrace.cli._parts import quality as _quality
 from headrace.cli._parts.job import OrderOptions, with_options
 from headrace.cli._parts.options import Json
 from headrace.errors import InvalidArgumentError
+from headrace.formats._base.outside import check_outside
 
 _IDS_A_LINE = 16
 _OF_DATASET = {
@@ -23,57 +29,133 @@ _OF_DATASET = {
 }
 
 
-def open_source(job: OrderOptions) -> _orders.Source:
-    """The samples to plan."""
-    row = format_row(job.format, job.options, job.dataset)
-    for option, given in (("format", job.format), ("split", job.split), ("skip", job.skip)):
-        if given and job.dataset is None:
-            raise InvalidArgumentError(f"--{option}: {_OF_DATASET[option]}; give its path, too")
-    if job.dataset is None:
-        return _orders.make_source(None, job.samples, job.block_samples)
-    found = find_dataset(job.dataset, job.skip, row, job.split)
-    _dataset.check_has_samples("planning dataset", found)
-    return _orders.make_source(found, job.samples, job.block_samples)
-
-
 @with_options
 def order(
     job: OrderOptions,
+    ids: Annotated[
+        Path | None,
+        typer.Option(help="Grade this log of sample numbers (.npy or text) of any loader."),
+    ] = None,
+    ranks_per_node: Annotated[
+        int | None, typer.Option(help="Grade nodes of this many ranks, too.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a chart (.png).")] = None,
+    count: Annotated[
+        int | None,
+        typer.Option("--print", metavar="N", help="Print the first N samples instead of grades."),
+    ] = None,
+    hash_only: Annotated[
+        bool, typer.Option("--hash", help="Print a hash of the samples instead.")
+    ] = False,
     rank: Annotated[
-        int | None, typer.Option(help="Only this rank's samples; default: all.")
+        int | None, typer.Option(help="With --print or --hash: only this rank's samples.")
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Number of samples to print; default: 64.")
-    ] = None,
-    hash_only: Annotated[bool, typer.Option("--hash", help="Print a hash of the order.")] = False,
     dump: Annotated[
         int | None,
         typer.Option(
-            metavar="STEPS", help="Print the planner's state after so many steps, as JSON: redox."
+            metavar="STEPS",
+            help="Print the planner's state after so many steps instead, as JSON: redox.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the samples of an order, one after the other, or a hash of them. Reads no sample.
+    """Grade the shuffle of an order, or of the log of any loader; or print the order's samples.
 
+    Grades the effects on training, and says what to change. Prints each measure beside its value
+    for a uniform permutation. Default: the order of a Loader on this machine. Reads no sample.
+
+    Example: [bold]headrace order /data/images --order epoch --memory 10% --batch 256[/bold]
     Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
     """
-    planned = _orders.make_planned(open_source(job), job)
-    if rank is not None and not 0 <= rank < job.ranks:
-        raise InvalidArgumentError(f"--rank: got {rank}, must be in [0, {job.ranks - 1}]")
-    if limit is not None and limit < 0:
-        raise InvalidArgumentError(f"--limit: got {limit}, must be at least 0")
+    prints = {"--print": count is not None, "--hash": hash_only, "--dump": dump is not None}
+    grades = {"--ids": ids, "--ranks-per-node": ranks_per_node, "--plot": plot}
+    output = [option for option, is_set in prints.items() if is_set]
+    if len(output) > 1:
+        raise InvalidArgumentError(f"{' with '.join(output)}: choose one")
+    if output:
+        for option, value in grades.items():
+            if value is not None:
+                raise InvalidArgumentError(f"{option} with {output[0]}: choose one")
+    if rank is not None and count is None and not hash_only:
+        raise InvalidArgumentError(
+            "--rank: selects samples to print; give --print N or --hash, too"
+        )
+    if not output:
+        _grade(job, ids, 1 if ranks_per_node is None else ranks_per_node, plot, as_json)
+        return
+    planned = _orders.make_planned(_open_source(job), job)
     if dump is not None:
         print(_dump(planned, integer("--dump", dump, 1, 2**40)))
-        return
-    if not as_json and not hash_only:
-        _print_first(planned, rank, 64 if limit is None else limit)
-        return
-    result = _plan(planned, rank, limit)
+    else:
+        _print_samples(planned, rank, count, as_json)
+
+
+def _open_source(job: OrderOptions) -> _orders.Source:
+    """The samples to plan."""
+    row = format_row(job.format, job.options, job.dataset)
+    for option, value in (("format", job.format), ("split", job.split), ("skip", job.skip)):
+        if value and job.dataset is None:
+            raise InvalidArgumentError(f"--{option}: {_OF_DATASET[option]}; give its path, too")
+    if job.dataset is None:
+        return _orders.make_source(None, job.samples, job.block_samples)
+    dataset = find_dataset(job.dataset, job.skip, row, job.split)
+    _dataset.check_has_samples("planning dataset", dataset)
+    return _orders.make_source(dataset, job.samples, job.block_samples)
+
+
+def _grade(
+    job: OrderOptions, ids: Path | None, ranks_per_node: int, plot: Path | None, as_json: bool
+) -> None:
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
+    source = _open_source(job)
+    if plot is not None and source.dataset is not None:
+        check_outside("--plot", plot, _dataset.image_folder(source.dataset))
+    first: _orders.Ids
+    if ids is None:
+        planned = _orders.make_planned(source, job)
+        result = _quality.measure(planned, ranks_per_node)
+        first = _quality.first_epoch_ids(planned) if plot else np.empty(0, np.uint64)
+    else:
+        _refuse_with_ids(job)
+        log = source.places(_quality.read_ids(ids))
+        batch = 256 if job.batch is None else job.batch
+        result = _quality.measure_ids(source, log, batch, job.epochs)
+        first = log[: len(log) // job.epochs]
+    result |= {"samples": source.samples, "blocks": source.blocks.block_count}
+    if plot is not None:
+        from headrace.cli._plots.quality_plot import draw
+
+        draw(plot, source, first, result)
     if as_json:
         print(json.dumps(result))
     else:
-        print(result["hash"])
+        _grades.print_report(result)
+
+
+def _refuse_with_ids(job: OrderOptions) -> None:
+    is_plain = job.order == OrderOptions.order and job.ranks == OrderOptions.ranks
+    if not is_plain or job.settings or job.memory is not None:
+        raise InvalidArgumentError(
+            "--ids: a log has no order, parameters, memory or ranks; leave them out"
+        )
+
+
+def _print_samples(
+    planned: _orders.Planned, rank: int | None, count: int | None, as_json: bool
+) -> None:
+    """The first `count`; None: a hash of all."""
+    if rank is not None and not 0 <= rank < planned.ranks:
+        raise InvalidArgumentError(f"--rank: got {rank}, must be in [0, {planned.ranks - 1}]")
+    if count is not None and count < 0:
+        raise InvalidArgumentError(f"--print: got {count}, must be at least 0")
+    ranks = range(planned.ranks) if rank is None else [rank]
+    if as_json:
+        print(json.dumps(_plan(planned, ranks, count or 0)))
+    elif count is None:
+        print(_plan(planned, ranks, 0)["hash"])
+    else:
+        _print_first(planned, ranks, count)
 
 
 def _dump(planned: _orders.Planned, steps: int) -> str:
@@ -87,21 +169,20 @@ def _dump(planned: _orders.Planned, steps: int) -> str:
     return dumped
 
 
-def _plan(planned: _orders.Planned, rank: int | None, limit: int | None) -> dict[str, Any]:
-    ranks = range(planned.ranks) if rank is None else [rank]
-    streams = [planned.stream(each) for each in ranks]
+def _plan(planned: _orders.Planned, ranks: Sequence[int], limit: int) -> dict[str, Any]:
+    """The counters of these ranks' order, and the first `limit` samples."""
+    streams = [planned.stream(rank) for rank in ranks]
     hasher = _core.IdHasher()
     first: list[int] = []
     count = 0
-    wanted = 64 if limit is None else limit
     for places in _orders.global_ids(streams, planned.batch):
         ids = planned.source.numbers(places)
         hasher.add(ids)
         count += len(ids)
-        first += ids[: wanted - len(first)].tolist()
+        first += ids[: limit - len(first)].tolist()
     counters: dict[str, float] = streams[0].counters()
     whole_counters = {
-        name: int(each) if each.is_integer() else each for name, each in counters.items()
+        name: int(value) if value.is_integer() else value for name, value in counters.items()
     }
     return whole_counters | {  # An order may count under one of these names.
         "order": planned.order,
@@ -120,10 +201,9 @@ def _plan(planned: _orders.Planned, rank: int | None, limit: int | None) -> dict
     }
 
 
-def _print_first(planned: _orders.Planned, rank: int | None, limit: int) -> None:
+def _print_first(planned: _orders.Planned, ranks: Sequence[int], limit: int) -> None:
     """Plans only the samples that it prints."""
-    ranks = range(planned.ranks) if rank is None else [rank]
-    streams = [planned.stream(each) for each in ranks]
+    streams = [planned.stream(rank) for rank in ranks]
     ids: list[int] = []
     for places in _orders.global_ids(streams, planned.batch, limit):
         ids += planned.source.numbers(places[: limit - len(ids)]).tolist()
@@ -131,6 +211,6 @@ def _print_first(planned: _orders.Planned, rank: int | None, limit: int) -> None
             break
     for start in range(0, len(ids), _IDS_A_LINE):
         print(" ".join(map(str, ids[start : start + _IDS_A_LINE])))
-    count = planned.positions * planned.epochs // (1 if rank is None else planned.ranks)
+    count = planned.positions * planned.epochs // planned.ranks * len(ranks)
     if count > len(ids):
-        print(f"... {count - len(ids):,} more; --limit N prints more, --hash a hash of all")
+        print(f"... {count - len(ids):,} more; --hash prints a hash of all")

@@ -104,7 +104,7 @@ def plan(
     parameters = _orders.parse_settings(job.settings)
     if job.block_samples is not None:
         parameters["block_samples"] = str(job.block_samples)
-    given = LoaderArguments(
+    arguments = LoaderArguments(
         batch_size=batch,
         shuffle=not job.no_shuffle,
         seed=job.seed,
@@ -117,7 +117,7 @@ def plan(
     )
     spec = orders.core_order(orders.as_order(job.order), source)
     spec = spec.with_parameters(_orders.order_values(parameters))
-    options = core_options(source, given, order=spec, tiers=wanted)
+    options = core_options(source, arguments, order=spec, tiers=wanted)
     if machine is not None:
         machine = tiers.profile_with_tiers(machine, wanted)
     elif demand is not None:
@@ -133,18 +133,18 @@ def plan(
     planned = list(islice(planned_epochs(planner), epochs))
     rate = None if demand is None else parse_demand(demand, _mean_bytes(planned))
     predicted = [
-        None if machine is None else _predict(machine, each, rate, ranks) for each in planned
+        None if machine is None else _predict(machine, epoch, rate, ranks) for epoch in planned
     ]
     # A dataset whose fields are all in the index needs no tiers.
-    names = [each.path or "RAM" for each in wanted] if planned and planned[0].tiers else []
+    names = [tier.path or "RAM" for tier in wanted] if planned and planned[0].tiers else []
     resolved, expected = planner.order_parameters, planner.expected_inflation
     if as_json:
-        taken = {"order": job.order, "parameters": resolved, "expected": expected}
-        print(json.dumps(taken | _plain(planned, predicted, names)))
+        order = {"order": job.order, "parameters": resolved, "expected": expected}
+        print(json.dumps(order | _plain(planned, predicted, names)))
         return
     _print(planned, predicted, names, ranks)
-    told = ", ".join(f"{name} {value}" for name, value in resolved.items())
-    print(f"order {job.order}: {told}" if told else f"order {job.order}")
+    values = ", ".join(f"{name} {value}" for name, value in resolved.items())
+    print(f"order {job.order}: {values}" if values else f"order {job.order}")
     if alike := alike_labels(job.order, expected):
         print(f"note: {alike}")
 
@@ -169,18 +169,18 @@ def _write_schedule(
 
 def _tiers(ram: str | None, folders: list[str] | None, images: str | None) -> list[tiers.CoreTier]:
     """As for a loader, but makes no folder."""
-    given: list[tiers.Tier] = [] if ram is None else [tiers.Ram(ram)]
+    chosen: list[tiers.Tier] = [] if ram is None else [tiers.Ram(ram)]
     for text in folders or []:
         path, equals, capacity = text.rpartition("=")
         if not equals or not path:
             raise InvalidArgumentError(f'--tier: got "{text}", must be FOLDER=CAPACITY')
-        given.append(tiers.Ssd(path, capacity))
-    return tiers.core_tiers(given, make=False, images=images)
+        chosen.append(tiers.Ssd(path, capacity))
+    return tiers.core_tiers(chosen, make=False, images=images)
 
 
 def _mean_bytes(planned: list[PlannedEpoch]) -> float:
-    samples = sum(each.samples for each in planned)
-    return max(sum(each.sample_bytes for each in planned) / max(samples, 1), 1.0)
+    samples = sum(epoch.samples for epoch in planned)
+    return max(sum(epoch.sample_bytes for epoch in planned) / max(samples, 1), 1.0)
 
 
 def _predict(

@@ -106,7 +106,7 @@ def profile(
         check_outside("--plot", plot, images)
         profile_plot.check(plot)
     wanted = None if demand is None else parse_demand(demand, _sample_bytes(dataset))
-    tiers = [Path(given_path("tier", each)) for each in tier or []]
+    tiers = [Path(given_path("tier", folder)) for folder in tier or []]
     for folder in tiers:
         check_outside("--tier", folder, images, is_folder=True)
     with contextlib.ExitStack() as stack:
@@ -209,23 +209,23 @@ def _print(
 
 def _notes(machine: MachineProfile, dataset: _dataset.Dataset) -> list[str]:
     storage = machine.storage
-    found = []
+    notes = []
     if is_decoded(dataset.index):
-        found.append(
+        notes.append(
             "files or parts of them are compressed: storage was measured with their stored bytes; "
             "predictions count decoded bytes, and no time for decoding files as a whole"
         )
     if not storage.direct:
-        found.append(
+        notes.append(
             "this file system has no reads past the page cache (O_DIRECT): what is cached was "
             "measured as fast as memory"
         )
     if storage.cold_share is not None and storage.cold_share < _COLD_ENOUGH:
-        found.append(
+        notes.append(
             f"only {storage.cold_share:.0%} of the bytes came from local devices: the rest from a "
             "cache, or over a network"
         )
-    return found
+    return notes
 
 
 def _print_sizes(console: Console, title: str, users: str, sizes: Sequence[SizedRates]) -> None:
@@ -256,16 +256,16 @@ def _print_advice(console: Console, machine: MachineProfile, advice: Advice) -> 
         "mixes labels",
     ):
         table.add_column(name, justify="left" if name == "order" else "right")
-    for each in advice.candidates:
-        read = machine.dataset.sample_bytes if each.block_bytes is None else each.block_bytes
+    for candidate in advice.candidates:
+        block_bytes = candidate.block_bytes
         table.add_row(
-            each.order,
-            format_bytes(read),
-            f"{format_bytes(each.storage_rate)}/s",
-            f"{each.samples_per_second:,.0f}",
-            each.bound,
-            "yes" if each.feeds else "no",
-            "yes" if each.mixes else "no",
+            candidate.order,
+            format_bytes(machine.dataset.sample_bytes if block_bytes is None else block_bytes),
+            f"{format_bytes(candidate.storage_rate)}/s",
+            f"{candidate.samples_per_second:,.0f}",
+            candidate.bound,
+            "yes" if candidate.feeds else "no",
+            "yes" if candidate.mixes else "no",
         )
     console.print(table)
     console.print(f"\nadvice: {order_text(advice.chosen)}: {advice.why}", soft_wrap=True)

@@ -24,9 +24,7 @@ from headrace.cli import (
     _order_commands,
     _plan_commands,
     _profile_commands,
-    _quality_commands,
 )
-from headrace.cli._jobs import commands as _job_commands
 from headrace.formats import table
 
 EXIT_DATA = 1
@@ -58,7 +56,7 @@ def _fail(message: str, code: int, cause: BaseException) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """The text of an error; of a plain OSError with a remedy if it is a lack of permission."""
     if isinstance(error, PermissionError) and isinstance(error.filename, str | bytes):
         return f"{os.fsdecode(error.filename)}: {os_reason(error)}"
@@ -85,7 +83,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             _fail("the system has no memory for that", EXIT_ENVIRONMENT, error)
         except (errors.HeadraceError, OSError, ImportError) as error:
             code = next((c for kind, c in _EXIT_CODES if isinstance(error, kind)), EXIT_DEFECT)
-            _fail(_said(error), code, error)
+            _fail(_message(error), code, error)
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
@@ -139,7 +137,7 @@ class _OrderCommand(TyperCommand):
     """A command with `--set NAME=VALUE`; `--NAME VALUE` of an unknown name says so."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        options = {name for each in self.get_params(ctx) for name in each.opts}
+        options = {name for parameter in self.get_params(ctx) for name in parameter.opts}
         for word, following in zip(args, [*args[1:], "--"], strict=False):
             option, equals, value = word.partition("=")
             if ctx.resilient_parsing or option == "--":
@@ -156,16 +154,11 @@ class _OrderCommand(TyperCommand):
 
 
 app.command("order", cls=_OrderCommand)(_guarded(_order_commands.order))
-app.command("quality", cls=_OrderCommand)(_guarded(_quality_commands.quality))
 app.command("profile")(_guarded(_profile_commands.profile))
 app.command("plan", cls=_OrderCommand)(_guarded(_plan_commands.plan))
 app.command("node")(_guarded(_node_commands.node))
 app.command("top")(_guarded(_observe_commands.top))
 app.command("report")(_guarded(_observe_commands.report))
-app.command("watchdog")(_guarded(_job_commands.watchdog))
-_trace = typer.Typer(no_args_is_help=True, help="Traces that loader.trace() wrote.")
-_trace.command("merge")(_guarded(_job_commands.merge))
-app.add_typer(_trace, name="trace")
 app.command("docs")(_guarded(_docs_commands.docs))
 
 

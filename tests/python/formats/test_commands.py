@@ -236,7 +236,7 @@ def test_every_command_takes_the_dataset(write: Callable[[Path], Written], tmp_p
     assert checked["samples"] == samples
     assert checked["files"] == shown["files"]
     for order in ("exact", "epoch"):
-        run_json("quality", path, *given, "--order", order, "--batch", 4)
+        run_json("order", path, *given, "--order", order, "--batch", 4)
         run_json("plan", path, *given, "--order", order, "--batch", 4, "--epochs", 1)
     if write is not pack:
         packed = run_json("pack", path, tmp_path / "copy.pack", *given)

@@ -126,7 +126,7 @@ def test_commands_know_the_formats_of_headrace_formats(
     assert run_json("inspect", lines)["format"] == "lines"
     assert run("verify", lines).stdout.startswith("good: 50 samples")
     assert "packed 50 samples" in run("pack", lines, tmp_path / "pack").stdout
-    assert run("quality", lines, "--order", "epoch", "--batch", 4).stdout
+    assert run("order", lines, "--order", "epoch", "--batch", 4).stdout
     assert run("plan", lines, "--ram", "1MiB", "--batch", 4).stdout
     lines.write_bytes(b"no label\n")
     assert "byte 0: line 1 has no label" in run("index", lines, code=1).stderr
@@ -371,8 +371,8 @@ def test_every_command_that_opens_a_dataset_takes_its_format(
     with_format = (lines, "--format", "pieces", "--option", "size=4")
     assert run_json("inspect", *with_format)["samples"] == count
     assert run_json("verify", *with_format)["samples"] == count
-    assert run_json("order", *with_format)["samples"] == count
-    assert run_json("quality", *with_format, "--batch", 4)["samples"] == count
+    assert run_json("order", *with_format, "--hash")["samples"] == count
+    assert run_json("order", *with_format, "--batch", 4)["samples"] == count
     (epoch,) = run_json("plan", *with_format, "--batch", 4, "--epochs", 1)["epochs"]
     assert epoch["samples"] == count
     seen = []
@@ -384,8 +384,7 @@ def test_every_command_that_opens_a_dataset_takes_its_format(
     monkeypatch.setattr("headrace.cli._profile_commands.measure", stop)
     assert "measured" in run("profile", *with_format, code=2).stderr
     assert seen == [count]
-    for command in ("order", "quality"):
-        failed = run(command, "--samples", 9, "--format", "pieces", code=2).stderr
-        assert "--format: says how to read a DATASET" in failed
-    for command in ("order", "quality", "plan", "profile"):
+    failed = run("order", "--samples", 9, "--format", "pieces", code=2).stderr
+    assert "--format: says how to read a DATASET" in failed
+    for command in ("order", "plan", "profile"):
         assert "say the format, too" in run(command, lines, "--option", "size=4", code=2).stderr

@@ -21,7 +21,7 @@ from observe_data import CAUSES, core, lane
 from rank_scripts import ProgramServer, environment, free_port
 
 from headrace._observe.advice import DataFacts
-from headrace._observe.ranks import make_ranks, make_verdict
+from headrace._observe.computed import make_ranks, make_verdict
 
 pytest.importorskip("torch")
 pytest.importorskip("pyarrow")

@@ -61,7 +61,7 @@ def test_the_order_is_the_loader_s(tar: Path, skip: str, name: str, ranks: int) 
         planned = run_json(
             "order", tar, "--skip", skip, "--order", name.split()[0], *words,
             "--batch", BATCH, "--ranks", ranks, "--rank", rank, "--seed", 3, "--epochs", 2,
-            "--limit", 1000,
+            "--print", 1000,
         )  # fmt: skip
         assert planned["ids"] == expected
         assert planned["samples"] == len(LEFT)
@@ -70,7 +70,7 @@ def test_the_order_is_the_loader_s(tar: Path, skip: str, name: str, ranks: int) 
 
 def test_labels_and_costs_are_those_of_the_samples_that_are_left(tar: Path, skip: str) -> None:
     """Of a `batch` order, which balances bytes; and the measure of labels."""
-    report = run_json("quality", tar, "--skip", skip, "--order", "batch", "--batch", BATCH)
+    report = run_json("order", tar, "--skip", skip, "--order", "batch", "--batch", BATCH)
     assert (report["samples"], report["positions"]) == (len(LEFT), len(LEFT))
     assert (report["missing"], report["unknown"], report["duplicated"]) == (0, 0, 0)
     dataset = hr.open(tar, skip=skip)
@@ -91,10 +91,10 @@ def test_a_log_that_has_a_sample_that_is_left_out_is_measured_so(
 ) -> None:
     log = tmp_path / "log.npy"
     np.save(log, np.array(LEFT[::-1], np.uint64))
-    report = run_json("quality", tar, "--skip", skip, "--ids", log, "--batch", BATCH)
+    report = run_json("order", tar, "--skip", skip, "--ids", log, "--batch", BATCH)
     assert (report["missing"], report["unknown"]) == (0, 0)
     np.save(log, np.array([*LEFT[1:], BROKEN[1]], np.uint64))
-    report = run_json("quality", tar, "--skip", skip, "--ids", log, "--batch", BATCH)
+    report = run_json("order", tar, "--skip", skip, "--ids", log, "--batch", BATCH)
     assert (report["missing"], report["unknown"]) == (1, 1)
 
 
@@ -110,7 +110,7 @@ def test_inspect_shows_samples_that_are_left(tar: Path, skip: str, tmp_path: Pat
     assert [(each["kind"], each["count"]) for each in shown["report"]] == [("skipped", len(BROKEN))]
 
 
-@pytest.mark.parametrize("command", ["order", "quality", "plan", "inspect"])
+@pytest.mark.parametrize("command", ["order", "plan", "inspect"])
 def test_patterns_leave_files_of_a_folder_out(tmp_path: Path, command: str) -> None:
     folder = write_folder(tmp_path / "images")
     skip = ["--skip", "class1", "--skip", "/class0/0003.jpg"]
@@ -122,17 +122,19 @@ def test_patterns_leave_files_of_a_folder_out(tmp_path: Path, command: str) -> N
     assert "*.webp" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["order", "quality"])
-def test_to_leave_all_samples_out_is_refused(tar: Path, tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("options", [(), ("--hash",)])
+def test_to_leave_all_samples_out_is_refused(
+    tar: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     every = tmp_path / "every.txt"
     every.write_text("".join(f"{number}\n" for number in range(SAMPLES)))
-    done = run(command, tar, "--skip", f"@{every}", code=2)
+    done = run("order", tar, *options, "--skip", f"@{every}", code=2)
     assert done.stderr == (
         f"headrace: --skip: leaves out all 60 samples of {tar}; leave fewer out\n"
     )
 
 
-@pytest.mark.parametrize("command", ["order", "quality"])
-def test_skip_without_a_dataset_is_refused(command: str) -> None:
-    done = run(command, "--samples", 100, "--skip", "@broken.txt", code=2)
+@pytest.mark.parametrize("options", [(), ("--hash",)])
+def test_skip_without_a_dataset_is_refused(options: tuple[str, ...]) -> None:
+    done = run("order", *options, "--samples", 100, "--skip", "@broken.txt", code=2)
     assert done.stderr == "headrace: --skip: leaves out samples of a DATASET; give its path, too\n"

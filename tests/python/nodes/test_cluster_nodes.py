@@ -12,7 +12,7 @@ import pytest
 from loader_data import COUNT
 
 from cluster.network import why_no_namespaces
-from headrace._observe.merge import merge_traces
+from headrace._observe._steps.merge import merge_traces
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("cluster_script.py")

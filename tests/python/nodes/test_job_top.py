@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ import pytest
 from rich.console import Console
 
 import headrace as hr
+from headrace._observe._steps.merge import merge_traces, write_merged
 from headrace._observe.late import Look, late_rank, look_at
-from headrace._observe.merge import merge_traces, write_merged
 from headrace._observe.monitor import Address
-from headrace.cli._jobs import commands
+from headrace.cli import _observe_commands as commands
 from headrace.cli._jobs import nodes as job_nodes
-from headrace.cli._jobs.commands import Watch
 from headrace.cli._jobs.nodes import OtherNodes, nodes_of_job
+from headrace.cli._jobs.watch import Watch
 from headrace.cli._parts.top import Board
 from headrace.errors import InvalidArgumentError
 
@@ -135,7 +136,7 @@ def test_the_command_merges_what_loaders_wrote(numbered: Path, tmp_path: Path) -
         loader.trace(tmp_path / "b.json")
     output = tmp_path / "all.json"
     done = subprocess.run(
-        [*COMMAND, "trace", "merge", tmp_path / "a.json", tmp_path / "b.json", "-o", output],
+        [*COMMAND, "report", "--merge", tmp_path / "a.json", tmp_path / "b.json", "-o", output],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -159,7 +160,7 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="writing the trace"):
         write_merged([good], tmp_path / "none" / "x.json")
     with pytest.raises(InvalidArgumentError, match="is one of the traces"):
-        commands.merge([good], output=good)
+        commands.report([str(good)], merge=True, output=good)
 
 
 ANSWERS = """
@@ -227,7 +228,7 @@ def test_a_rank_whose_machine_is_gone_keeps_its_row_and_is_late(numbered: Path) 
     assert board.late() == []
 
 
-def test_the_watchdog_names_the_late_rank_and_why(
+def test_top_watch_names_the_late_rank_and_why(
     numbered: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with hr.Loader(
@@ -237,15 +238,14 @@ def test_the_watchdog_names_the_late_rank_and_why(
         list(loader)
         via = remote(tmp_path, loader)
         list(loader)  # So the other one, whose answer stays the same, falls behind.
-        commands.watchdog(
-            [os.getpid()], interval=0.1, once=True, node=[str(tmp_path / "far")], via=via
-        )
+        watch = partial(commands.top, [os.getpid()], watch=True, interval=0.1, once=True)
+        watch(node=[str(tmp_path / "far")], via=via)
         line = capsys.readouterr().out
         assert "rank 1 is late, at epoch 1 step 0, others at epoch 2 step 0: " in line
-        commands.watchdog([os.getpid()], interval=0.1, once=True, as_json=True)
+        watch(as_json=True)
         assert json.loads(capsys.readouterr().out)["late"] == "no rank is late"
     with pytest.raises(InvalidArgumentError, match=r"--after: got 0, must be 0\.1 s or more"):
-        commands.watchdog(after=0)
+        commands.top(watch=True, after=0)
 
 
 def test_machines_that_do_not_answer_in_time_are_killed(

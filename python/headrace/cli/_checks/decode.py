@@ -88,14 +88,14 @@ def _decoding_fault(dataset: Dataset, reader: _core.StoredReader, number: int) -
 
 def _decoders(dataset: Dataset) -> list[tuple[str, Callable[[_Bytes], object]]]:
     """The fields whose stored bytes a loader decodes, each with its decoder."""
-    found: list[tuple[str, Callable[[_Bytes], object]]] = []
+    decoders: list[tuple[str, Callable[[_Bytes], object]]] = []
     for position in dataset.nesting.visible:
         field = dataset.index.fields[position]
         if field.kind == "image":
-            found.append((field.name, _core.decode_pixels))
+            decoders.append((field.name, _core.decode_pixels))
         elif field.kind == "bytes" and field.coding == "stored" and field.has_decoded_sizes:
-            found.append((field.name, _core.decode_sound))
-    return found
+            decoders.append((field.name, _core.decode_sound))
+    return decoders
 
 
 def check_failures(decode: bool, failures: str | None, skip: list[str] | None) -> None:
@@ -118,9 +118,11 @@ def check_failures(decode: bool, failures: str | None, skip: list[str] | None) -
 
 def write_failures(path: str, dataset: Dataset, problems: list[Problem]) -> list[str]:
     """Writes the samples that failed into a file that `skip="@FILE"` reads; see `write_listed`."""
-    found = {each.sample: each.message for each in problems if each.sample is not None}
+    messages = {
+        problem.sample: problem.message for problem in problems if problem.sample is not None
+    }
     by_name = dataset.format_row.follows_skip
-    return write_listed(path, dataset.index, dataset.path, found, by_name=by_name)
+    return write_listed(path, dataset.index, dataset.path, messages, by_name=by_name)
 
 
 def print_failures(
@@ -142,7 +144,7 @@ def print_failures(
     elif problems:
         print(f'(they are in {failures}; hr.open(PATH, skip="@{failures}") leaves them out)')
     if unlisted:
-        names = ", ".join(repr(each) for each in unlisted[:_NAMES_SHOWN])
+        names = ", ".join(repr(name) for name in unlisted[:_NAMES_SHOWN])
         print(
             f"({counted(len(unlisted), 'file')} with *, ?, tab or newline in the name cannot be "
             f"listed: {names}; rename these, and run this again)"

@@ -104,10 +104,10 @@ def _at_homes(dataset: Dataset, homes: Sequence[int], report: Report) -> Sequenc
                 f"verifying {dataset.path}: --home: got {home}, the dataset has "
                 f"{counted(table.count, 'home')}, numbered from 0; give one of these"
             )
-    found = [n for n in range(dataset.index.object_count) if table.of_object(n) in homes]
+    objects = [n for n in range(dataset.index.object_count) if table.of_object(n) in homes]
     report.samples = int(np.isin(table.of_samples(), homes).sum())
-    report.files = len(found)
-    return found
+    report.files = len(objects)
+    return objects
 
 
 _Extents = dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
@@ -126,11 +126,11 @@ def _samples_of_objects(index: _core.Index) -> Callable[[int], _Extents]:
         columns[position] = (order, starts, offsets, sizes, checksums)
 
     def of(number: int) -> _Extents:
-        found: _Extents = {}
+        extents: _Extents = {}
         for position, (order, starts, offsets, sizes, checksums) in columns.items():
             samples = order[starts[number] : starts[number + 1]]
-            found[position] = (samples, offsets[samples], sizes[samples], checksums[samples])
-        return found
+            extents[position] = (samples, offsets[samples], sizes[samples], checksums[samples])
+        return extents
 
     return of
 
@@ -180,7 +180,7 @@ def _verify_object(
 def _read(reader: _core.StoredReader, number: int, offset: int, size: int) -> bytearray:
     """The object's bytes [offset, offset + size)."""
     data = bytearray(size)
-    objects, offsets, sizes = (np.array([each], np.uint64) for each in (number, offset, size))
+    objects, offsets, sizes = (np.array([n], np.uint64) for n in (number, offset, size))
     reader.read_into(objects, offsets, sizes, data)
     return data
 

@@ -36,10 +36,10 @@ class Machines:
 
 def addresses_of(pids: list[int] | None) -> list[Address]:
     """Of the loaders of this machine, or of these processes of it. Raises: NotFoundError."""
-    found = find_loaders()
+    addresses = find_loaders()
     if not pids:
-        return found
-    known = {address.pid for address in found}
+        return addresses
+    known = {address.pid for address in addresses}
     for pid in pids:
         if pid in known:
             continue
@@ -52,4 +52,4 @@ def addresses_of(pids: list[int] | None) -> list[Address]:
             f"process {pid}: no loader of yours is monitored there now; if it was not closed, make "
             "it with EngineOptions(monitor=True), or set HEADRACE_MONITOR=1"
         )
-    return [address for address in found if address.pid in pids]
+    return [address for address in addresses if address.pid in pids]

@@ -45,14 +45,14 @@ class OtherNodes:
         """The loaders of all machines; and by machine why it gave no answer."""
         with ThreadPoolExecutor(_ASKED_MAX) as threads:
             answers = list(threads.map(self._ask, self._names))
-        found: Snapshots = {}
+        snapshots: Snapshots = {}
         silent: dict[str, str] = {}
         for name, answer in zip(self._names, answers, strict=True):
             if isinstance(answer, str):
                 silent[name] = answer
             else:
-                found |= answer
-        return found, silent
+                snapshots |= answer
+        return snapshots, silent
 
     def _ask(self, name: str) -> Snapshots | str:
         if name.startswith("-"):
@@ -114,8 +114,8 @@ def _output(command: Sequence[str]) -> bytes:
     if late.is_set():
         raise OSError(f"{shlex.join(command)}: no answer within {_SECONDS_MAX:.0f} s; {_BY_HAND}")
     if code != 0:
-        said = data.decode(errors="replace").strip().rpartition("\n")[2]
-        raise OSError(f"{shlex.join(command)}: ended with {code}: {said}")
+        last = data.decode(errors="replace").strip().rpartition("\n")[2]
+        raise OSError(f"{shlex.join(command)}: ended with {code}: {last}")
     return data
 
 
@@ -129,24 +129,24 @@ def _loaders(name: str, output: bytes) -> Snapshots:
     """By address. What a shell prints in front is passed over."""
     text = output.decode(errors="replace").rstrip().rpartition("\n")[2]
     try:
-        answered = json.loads(text)["loaders"]
+        answer = json.loads(text)["loaders"]
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"its answer is no JSON of 'headrace top': {text!r}") from None
-    found: Snapshots = {}
-    for snapshot in answered:
+    snapshots: Snapshots = {}
+    for snapshot in answer:
         address = replace(Address(int(snapshot["pid"]), int(snapshot["ordinal"])), node=name)
-        found[address] = snapshot
-    return found
+        snapshots[address] = snapshot
+    return snapshots
 
 
 def nodes_of_job(snapshots: Iterable[dict[str, Any]]) -> list[str]:
-    """The other machines of the jobs whose loaders are given, as they reach each other."""
-    found: dict[str, None] = {}
+    """The other machines of these loaders' jobs, as they reach each other."""
+    machines: dict[str, None] = {}
     for snapshot in snapshots:
         job = snapshot.get("job")
         if job is None:
             continue
         for number, address in enumerate(job["addresses"]):
             if number != job["node"]:
-                found[address.rpartition(":")[0].strip("[]")] = None
-    return list(found)
+                machines[address.rpartition(":")[0].strip("[]")] = None
+    return list(machines)

@@ -55,13 +55,13 @@ def describe(dataset: Dataset, examples: int = 0) -> dict[str, Any]:
         "fields": fields,
         "classes": list(dataset.classes),
         "labels": _label_counts(dataset),
-        "examples": _examples(dataset, examples, [each["here"] for each in homes]),
+        "examples": _examples(dataset, examples, [home["here"] for home in homes]),
         "blocks": _blocks(dataset),
         "skip": list(dataset.skip),
         "report": report(dataset),
     }
-    if (made := pack_parameters(index)) is not None:
-        result[PARAMETERS] = made
+    if (parameters := pack_parameters(index)) is not None:
+        result[PARAMETERS] = parameters
     return result
 
 
@@ -70,13 +70,13 @@ def _label_counts(dataset: Dataset) -> dict[str, int]:
     labels = _labels(dataset)
     if labels is None or not dataset.classes:
         return {}
-    found: dict[str, int] = {}
+    samples: dict[str, int] = {}
     names = dataset.classes
     numbers, counts = np.unique(labels, return_counts=True)
     for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
         name = names[number] if 0 <= number < len(names) else str(number)
-        found[name] = found.get(name, 0) + count  # Two classes may have one name.
-    return found
+        samples[name] = samples.get(name, 0) + count  # Two classes may have one name.
+    return samples
 
 
 def _homes(dataset: Dataset) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def _examples(dataset: Dataset, count: int, here: list[bool]) -> list[dict[str, 
 def spread(samples: int, count: int) -> list[int]:
     """Up to `count` numbers below `samples`, evenly spaced."""
     numbers = np.linspace(0, samples - 1, min(samples, count)).astype(np.int64)
-    return [int(each) for each in np.unique(numbers)]
+    return [int(number) for number in np.unique(numbers)]
 
 
 def _brief(value: Any) -> str:
@@ -141,7 +141,7 @@ def _brief(value: Any) -> str:
     array = np.asarray(value)
     if array.ndim == 0:
         return str(array.item())
-    numbers = ", ".join(str(each.item()) for each in array.reshape(-1)[:4])
+    numbers = ", ".join(str(element.item()) for element in array.reshape(-1)[:4])
     more = ", ..." if array.size > 4 else ""
     return f"{array.dtype}{list(array.shape)} ({numbers}{more})"
 
@@ -149,8 +149,8 @@ def _brief(value: Any) -> str:
 def report(dataset: Dataset) -> list[dict[str, Any]]:
     """The findings of indexing, ready for JSON."""
     return [
-        {"kind": each.kind, "count": each.count, "examples": list(each.examples)}
-        for each in dataset.report
+        {"kind": finding.kind, "count": finding.count, "examples": list(finding.examples)}
+        for finding in dataset.report
     ]
 
 
@@ -219,12 +219,12 @@ def print_description(description: dict[str, Any]) -> None:
     table.add_row("samples", f"{description['samples']:,}")
     table.add_row("files", f"{description['files']:,}")
     table.add_row("index", format_bytes(description["index_bytes"]))
-    for home, each in enumerate(description["homes"]):
-        here = each["fault"] or ("here" if each["here"] else "not on this node")
+    for number, home in enumerate(description["homes"]):
+        here = home["fault"] or ("here" if home["here"] else "not on this node")
         table.add_row(
-            f"home {home}",
-            f"{counted(each['samples'], 'sample')}, {format_bytes(each['bytes'])} in "
-            f"{counted(each['files'], 'file')}; {printable(one_line(here))}",
+            f"home {number}",
+            f"{counted(home['samples'], 'sample')}, {format_bytes(home['bytes'])} in "
+            f"{counted(home['files'], 'file')}; {printable(one_line(here))}",
         )
     table.add_row("fingerprint", description["fingerprint"])
     if classes := description["classes"]:
@@ -238,9 +238,9 @@ def print_description(description: dict[str, Any]) -> None:
         if len(labels) > _CLASSES_SHOWN:
             least = min(labels.values())
             table.add_row("", f"{'...':>14}  {least:,} to {most:,} samples a class")
-    if made := description.get(PARAMETERS):
-        seed = f", seed {made['seed']}" if made["order"] == "shuffled" else ""
-        table.add_row("order", made["order"] + seed)
+    if pack := description.get(PARAMETERS):
+        seed = f", seed {pack['seed']}" if pack["order"] == "shuffled" else ""
+        table.add_row("order", pack["order"] + seed)
     if blocks := description["blocks"]:
         table.add_row(
             "blocks",

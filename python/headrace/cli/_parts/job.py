@@ -1,5 +1,5 @@
-"""The options of `plan`, `order` and `quality`, which plan a job: each is declared once, here or as
-an argument of a Loader."""
+"""The options of `plan` and `order`, which plan a job: each is declared once, here or as an
+argument of a Loader."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from headrace.cli._parts.options import FormatName, FormatOptions, Skip, SplitNa
 def of_loader(name: str, *spellings: str, group: type = Loader) -> Any:
     """The option that is an argument of a Loader or of one of its groups, with its first sentence
     as help."""
-    said = described(group).get(name, "").replace('"', "")
-    first = said.partition("; ")[0].partition(". ")[0].rstrip(".")
+    text = described(group).get(name, "").replace('"', "")
+    first = text.partition("; ")[0].partition(". ")[0].rstrip(".")
     return typer.Option(*spellings, help=f"{first[:1].upper()}{first[1:]}.")
 
 
@@ -87,13 +87,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         )
         for field in dataclasses.fields(kind)
     ]
-    parameters = [*fields, *(each.replace(kind=first.KEYWORD_ONLY) for each in own)]
+    parameters = [*fields, *(parameter.replace(kind=first.KEYWORD_ONLY) for parameter in own)]
 
     @functools.wraps(command)
-    def unfolded(**given: Any) -> None:
-        command(kind(**{field.name: given.pop(field.name) for field in fields}), **given)
+    def unfolded(**values: Any) -> None:
+        command(kind(**{field.name: values.pop(field.name) for field in fields}), **values)
 
     shown: Any = unfolded
     shown.__signature__ = inspect.Signature(parameters)
-    shown.__annotations__ = {each.name: each.annotation for each in parameters}
+    shown.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return unfolded

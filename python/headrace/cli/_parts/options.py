@@ -46,7 +46,7 @@ FormatName = Annotated[
         "--format",
         metavar="NAME",
         help="The format of the data: "
-        + ", ".join(each.name for each in table.FORMATS if each.option_names())
+        + ", ".join(row.name for row in table.FORMATS if row.option_names())
         + "; default: as it is recognised. `headrace docs` lists the page of each.",
     ),
 ]

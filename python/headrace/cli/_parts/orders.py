@@ -53,8 +53,8 @@ class Source:
     @functools.cached_property
     def labels(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
         """The number of each sample's label; None if the dataset has no labels. Made once."""
-        found = None if self.dataset is None else _core.inline_labels(self.dataset.index)
-        return found if found is None or self.left is None else found[self.left]
+        labels = None if self.dataset is None else _core.inline_labels(self.dataset.index)
+        return labels if labels is None or self.left is None else labels[self.left]
 
     @property
     def stored_shuffled(self) -> bool:
@@ -64,8 +64,8 @@ class Source:
     @functools.cached_property
     def costs(self) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | None:
         """The bytes of each sample, which a Loader's `batch` order balances; None: all equal."""
-        found = None if self.dataset is None else costs_in_bytes(self.dataset)
-        return found if found is None or self.left is None else found[self.left]
+        costs = None if self.dataset is None else costs_in_bytes(self.dataset)
+        return costs if costs is None or self.left is None else costs[self.left]
 
     def numbers(self, places: Ids) -> Ids:
         """The samples at these places."""
@@ -75,9 +75,9 @@ class Source:
         """The places of these samples; of those without one, numbers that no place has."""
         if self.left is None:
             return numbers
-        found = np.searchsorted(self.left, numbers).astype(np.uint64)
-        known = self.left[np.minimum(found, np.uint64(self.samples - 1))] == numbers
-        return np.where(known, found, np.uint64(self.samples) + numbers)
+        places = np.searchsorted(self.left, numbers).astype(np.uint64)
+        known = self.left[np.minimum(places, np.uint64(self.samples - 1))] == numbers
+        return np.where(known, places, np.uint64(self.samples) + numbers)
 
     def rank_units(self, ranks: int) -> int | None:
         """Memory of a Loader on this machine for an order's pool; None without a dataset: no limit.
@@ -188,7 +188,7 @@ class Planned:
 
     source: Source
     order: str
-    given: dict[str, int | str]  # given parameters
+    settings: dict[str, int | str]  # parameters that the user sets
     parameters: dict[str, int | str]  # with every default filled in
     batch: int  # of all ranks together
     ranks: int
@@ -217,10 +217,10 @@ class Planned:
         parameters = self.parameters if order is None else {}
         return _core.OrderStream(order or self.order, parameters, **self.job(rank))
 
-    def with_given(self, given: dict[str, int | str]) -> Planned:
+    def with_settings(self, settings: dict[str, int | str]) -> Planned:
         """The same job and order with other parameters; InvalidArgumentError if invalid."""
-        parameters = _core.OrderStream(self.order, given, **self.job(0)).parameters
-        return replace(self, given=given, parameters=parameters)
+        parameters = _core.OrderStream(self.order, settings, **self.job(0)).parameters
+        return replace(self, settings=settings, parameters=parameters)
 
     def expected_inflation(self) -> dict[str, float | None] | None:
         """The expected effect of the order on the labels of a batch, as in a Loader."""
@@ -262,7 +262,7 @@ def make_planned(source: Source, job: OrderOptions) -> Planned:
     planned = Planned(
         source=source,
         order=order,
-        given=parameters,
+        settings=parameters,
         parameters=parameters,
         batch=batch,
         ranks=ranks,
@@ -272,7 +272,7 @@ def make_planned(source: Source, job: OrderOptions) -> Planned:
         epochs=job.epochs,
     )
     try:
-        return planned.with_given(parameters)
+        return planned.with_settings(parameters)
     except InvalidArgumentError as error:
         if memory is None or not memory.rstrip().endswith("%"):
             raise
@@ -282,23 +282,22 @@ def make_planned(source: Source, job: OrderOptions) -> Planned:
 def _default_pool(planned: Planned, memory: str, error: InvalidArgumentError) -> Planned:
     """Uses the order's default pool if a share of a small dataset is too little."""
     name = _core.find_order(planned.order).budget_parameter
-    asked = int(planned.given[name])
+    too_little = int(planned.settings[name])
+    settings = {key: value for key, value in planned.settings.items() if key != name}
     try:
-        found = planned.with_given(
-            {each: value for each, value in planned.given.items() if each != name}
-        )
+        by_default = planned.with_settings(settings)
     except InvalidArgumentError:
         raise error from None
-    pool = int(found.parameters[name])
-    if pool <= asked:
+    pool = int(by_default.parameters[name])
+    if pool <= too_little:
         raise error
     print(
-        f"headrace: --memory {memory} of this dataset is {amount(planned.source, asked)}, too "
+        f"headrace: --memory {memory} of this dataset is {amount(planned.source, too_little)}, too "
         f"little for order {planned.order}; it keeps {amount(planned.source, pool)} "
         "instead, its default",
         file=sys.stderr,
     )
-    return found
+    return by_default
 
 
 def rank_ids(

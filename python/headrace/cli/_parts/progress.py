@@ -31,7 +31,7 @@ def counting(what: str) -> Iterator[Callable[[int], object]]:
         SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,} files")
     ) as shown:
         task = shown.add_task(what, total=None)
-        yield lambda found: shown.update(task, completed=found)
+        yield lambda files: shown.update(task, completed=files)
 
 
 @contextmanager

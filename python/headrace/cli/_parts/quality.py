@@ -34,7 +34,7 @@ def measure(planned: Planned, ranks_per_node: int) -> dict[str, Any]:
     if result["change"]:
         result["change"], changed = _advice(planned, result["effects"])
         if changed is not None:
-            result["change_to"] = {"order": changed.order, "parameters": changed.given}
+            result["change_to"] = {"order": changed.order, "parameters": changed.settings}
     per_rank = planned.ranks > 1
     result["per_rank"] = [
         _measure_ranks(planned, [rank]) for rank in range(planned.ranks if per_rank else 0)
@@ -62,21 +62,21 @@ def _measure_ranks(planned: Planned, ranks: Iterable[int]) -> dict[str, Any]:
         partial=not whole,
     )
     streams = [planned.stream(rank) for rank in members]
-    given = global_ids(streams, batch)
+    delivered = global_ids(streams, batch)
     pieces: Iterator[tuple[Ids, Ids | None]]
     original = _core.find_order(planned.order).reproduces_requests_of
     if original is not None and whole:
         # It answers its requests with other samples: M10 measures the distance.
-        asked = global_ids([planned.stream(rank, original.name) for rank in members], batch)
-        pieces = zip(given, asked, strict=True)
+        requested = global_ids([planned.stream(rank, original.name) for rank in members], batch)
+        pieces = zip(delivered, requested, strict=True)
     else:
-        pieces = ((ids, None) for ids in given)
-    for ids, requested, is_end in _epochs(
+        pieces = ((ids, None) for ids in delivered)
+    for ids, requested_ids, is_end in _epochs(
         pieces, planned.positions * len(members) // planned.ranks
     ):
         meter.add(ids)
-        if requested is not None:
-            meter.add_requested(requested)
+        if requested_ids is not None:
+            meter.add_requested(requested_ids)
         if is_end:
             meter.end_epoch()
     report = meter.report()
@@ -98,7 +98,7 @@ def measure_ids(source: Source, log: Ids, batch: int, epochs: int) -> dict[str, 
         meter.add(ids)
         meter.end_epoch()
     report = meter.report() | {"batch": batch, "ranks": 1, "per_rank": [], "per_node": []}
-    grades = {each["name"]: each["grade"] for each in report["effects"]}
+    grades = {effect["name"]: effect["grade"] for effect in report["effects"]}
     times, rest = divmod(len(log), source.samples)
     if grades.get("coverage") == "broken" and epochs == 1 and times > 1 and rest == 0:
         report["change"] = (
@@ -128,12 +128,12 @@ def _epochs(
 ) -> Iterator[tuple[Ids, Ids | None, bool]]:
     """The pieces, cut at the end of each epoch, and whether a piece ends one."""
     left = positions
-    for ids, asked in pieces:
+    for ids, requested in pieces:
         start = 0
         while start < len(ids):
             end = min(len(ids), start + left)
             left -= end - start
-            yield ids[start:end], None if asked is None else asked[start:end], left == 0
+            yield ids[start:end], None if requested is None else requested[start:end], left == 0
             left = left or positions
             start = end
 
@@ -159,28 +159,28 @@ def _advice(planned: Planned, effects: list[dict[str, Any]]) -> tuple[str, Plann
     if not name or effect["name"] not in _OF_THE_POOL:
         return str(effect["change"]), None
     strictest = _core.order_names()[0]
-    found = next(
-        ((text, each) for text, each in _pools(planned, name, effect) if _is_good(each, effect)),
+    candidates = _pools(planned, name, effect)
+    text, changed = next(
+        ((text, changed) for text, changed in candidates if _is_good(changed, effect)),
         (
             f"no pool suffices: take order '{strictest}'",
-            replace(planned, order=strictest, given={}),
+            replace(planned, order=strictest, settings={}),
         ),
     )
-    labels = next((each for each in effects if each["name"] == "label_mix"), None)
-    if labels is None or labels["grade"] in _GOOD:
-        return found
-    stored = "; for the labels it suffices to shuffle the dataset once: headrace pack"
-    return found[0] + stored, found[1]
+    labels = next((effect for effect in effects if effect["name"] == "label_mix"), None)
+    if labels is not None and labels["grade"] not in _GOOD:
+        text += "; for the labels it suffices to shuffle the dataset once: headrace pack"
+    return text, changed
 
 
 def _pools(planned: Planned, name: str, effect: dict[str, Any]) -> Iterator[tuple[str, Planned]]:
     """Candidates with a description: larger pools, each also with a whole first fill."""
     fill = "; and have the first batch wait for all of it: --set first_fill_permille=1000"
-    for text, each in _larger_pools(planned, name, effect):
-        if each is not planned:
-            yield text, each
-        if int(each.parameters.get("first_fill_permille", 1000)) < 1000:
-            yield text + fill, each.with_given(each.given | _WHOLE_FILL)
+    for text, changed in _larger_pools(planned, name, effect):
+        if changed is not planned:
+            yield text, changed
+        if int(changed.parameters.get("first_fill_permille", 1000)) < 1000:
+            yield text + fill, changed.with_settings(changed.settings | _WHOLE_FILL)
 
 
 def _larger_pools(
@@ -188,9 +188,9 @@ def _larger_pools(
 ) -> Iterator[tuple[str, Planned]]:
     """The pool as it is, the order's own if that is larger, and pools of calculated sizes."""
     source, pool = planned.source, int(planned.parameters[name])
-    rest = {each: value for each, value in planned.given.items() if each != name}
+    rest = {key: value for key, value in planned.settings.items() if key != name}
     yield "keep the pool", planned
-    default = planned.with_given(rest)
+    default = planned.with_settings(rest)
     kept = int(default.parameters[name])
     if pool < kept:
         whole = "the whole dataset" if kept >= source.total_bytes else amount(source, kept)
@@ -213,7 +213,7 @@ def _larger_pools(
             f"--set {name}={count} ({share:.0%} of the dataset)"
         )
         try:
-            yield text, planned.with_given(rest | {name: count})
+            yield text, planned.with_settings(rest | {name: count})
         except InvalidArgumentError:
             return  # more than this machine's memory
 

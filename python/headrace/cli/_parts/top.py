@@ -11,9 +11,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from headrace._observe._steps.trace import CAUSES
 from headrace._observe.late import Look, late_rank, look_at
 from headrace._observe.monitor import Address
-from headrace._observe.trace import CAUSES
 
 Snapshots = dict[Address, dict[str, Any]]
 
@@ -27,10 +27,10 @@ _ENDED_MAX = 8  # number of ended loaders shown: the last ones
 
 def ask_all(addresses: Iterable[Address], request: str = "stats") -> Snapshots:
     """The snapshots of loaders that answer; waits for all of them concurrently."""
-    asked = list(addresses)
+    loaders = list(addresses)
     with ThreadPoolExecutor(_ASKED_MAX) as threads:
-        answers = list(threads.map(lambda address: address.ask(request), asked))
-    pairs = zip(asked, answers, strict=True)
+        answers = list(threads.map(lambda address: address.ask(request), loaders))
+    pairs = zip(loaders, answers, strict=True)
     return {address: answer for address, answer in pairs if answer is not None}
 
 
@@ -125,18 +125,18 @@ class Board:
 
     def look(
         self,
-        found: Collection[Address],
+        here: Collection[Address],
         elsewhere: Snapshots | None = None,
         unheard: Mapping[str, str] | None = None,
     ) -> None:
-        """Asks the loaders `found` here; those of other machines answered already, if they do."""
-        answers = ask_all(found) | (elsewhere or {})
+        """Asks the loaders `here`; those of other machines answered already, if they do."""
+        answers = ask_all(here) | (elsewhere or {})
         self._unheard = dict(unheard or {})
-        gone = [at for at in self._now if at not in found and at not in answers]
+        gone = [at for at in self._now if at not in here and at not in answers]
         lost = [at for at in gone if at.node in self._unheard]
         ended = [at for at in gone if at not in lost][-_ENDED_MAX:]
         self._silent = dict.fromkeys(ended, "ended")
-        self._silent |= {each: "no answer" for each in found if each not in answers}
+        self._silent |= {at: "no answer" for at in here if at not in answers}
         self._silent |= dict.fromkeys(lost, "no answer")
         self._before = self._now
         self._now = {at: self._before[at] for at in self._silent if at in self._before} | answers
@@ -157,10 +157,11 @@ class Board:
         return Group(table, Text(), *map(Text, self._verdicts()))
 
     def _rows(self) -> list[dict[str, str]]:
-        live = {at: said for at, said in self._now.items() if at not in self._silent}
+        live = {at: snapshot for at, snapshot in self._now.items() if at not in self._silent}
         rows = []
-        for address, said in live.items():
-            rows += rank_rows(address, said, self._before.get(address), _elsewhere(live, address))
+        for address, snapshot in live.items():
+            before = self._before.get(address)
+            rows += rank_rows(address, snapshot, before, _elsewhere(live, address))
         for address, state in self._silent.items():
             row = {"loader": _named(address)}
             if address in self._now:
@@ -172,9 +173,9 @@ class Board:
 
     def _verdicts(self) -> list[str]:
         by_text: dict[str, str] = {}  # Ranks of a node report the same about it: show it once.
-        for address, said in self._now.items():
+        for address, snapshot in self._now.items():
             if address not in self._silent:
-                by_text.setdefault(said["stats"]["verdict"], _named(address))
+                by_text.setdefault(snapshot["stats"]["verdict"], _named(address))
         lines = [f"{who}: {text}" for text, who in by_text.items()]
         for address, state in self._silent.items():
             line = f"{_named(address)}: " + _MEANING[state]
@@ -190,15 +191,15 @@ class Board:
         """That the training loops shown took, all together; None if none of them runs."""
         if all(self._silent.get(address) == "ended" for address in self._now):
             return None
-        return sum(int(said["stats"]["batches"]) for said in self._now.values())
+        return sum(int(snapshot["stats"]["batches"]) for snapshot in self._now.values())
 
     def late(self) -> list[str]:
         """A line for each job that a rank holds up."""
         jobs: dict[tuple[Any, Any], dict[str, list[Look]]] = {}
-        for address, said in self._now.items():
+        for address, snapshot in self._now.items():
             state = self._silent.get(address, "now")
-            kinds = jobs.setdefault((said["dataset"], said["world_size"]), {})
-            kinds.setdefault(state, []).extend(_looks([said]))
+            kinds = jobs.setdefault((snapshot["dataset"], snapshot["world_size"]), {})
+            kinds.setdefault(state, []).extend(_looks([snapshot]))
             if (was := self._before.get(address)) is not None:
                 kinds.setdefault("before", []).extend(_looks([was]))
         lines = []
@@ -228,7 +229,7 @@ def _is_several(looks: Iterable[Look]) -> bool:
 
 
 def _looks(snapshots: Iterable[dict[str, Any]]) -> list[Look]:
-    return [look for each in snapshots if (look := look_at(each)) is not None]
+    return [look for snapshot in snapshots if (look := look_at(snapshot)) is not None]
 
 
 def _named(address: Address) -> str:

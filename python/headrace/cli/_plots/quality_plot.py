@@ -1,4 +1,4 @@
-"""The chart of `headrace quality --plot`."""
+"""The chart of `headrace order --plot`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WINDOW_MIN = 16
 
 def draw(path: Path, source: Source, ids: Ids, result: dict[str, Any]) -> None:
     """Position against source, inflation against window, prefix discrepancy; of one epoch."""
-    rc_context, figure_class = _charts.matplotlib("headrace quality --plot")
+    rc_context, figure_class = _charts.matplotlib("headrace order --plot")
     with rc_context(_charts.STYLE):
         figure = figure_class(figsize=(13, 4.2), layout="constrained")
         places, inflation, prefix = figure.subplots(1, 3)

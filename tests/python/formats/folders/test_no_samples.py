@@ -101,7 +101,7 @@ def test_an_hdf5_dataset_without_rows_is_named(h5py: Any, tmp_path: Path) -> Non
 def test_commands_and_lookups_say_it(tmp_path: Path) -> None:
     array(tmp_path / "a.npy")
     path = tmp_path / "a.npy"
-    for command in ("order", "plan", "quality"):
+    for command in ("order", "plan"):
         assert f"{path}: it holds no samples" in run(command, path, code=2).stderr
     assert "it has no samples" in run("pack", path, tmp_path / "pack", code=2).stderr
     assert run_json("verify", path)["samples"] == 0

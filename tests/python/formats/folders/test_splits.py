@@ -246,7 +246,7 @@ def test_commands_take_split(tmp_path: Path) -> None:
     options = ("--format", "tokens", "--option", "dtype=uint16", "--option", "window=9")
     packed = run_json("pack", tmp_path / "text", tmp_path / "b.pack", "--split", "test", *options)
     assert packed["samples"] == 11
-    for command in ("order", "plan", "quality"):
+    for command in ("order", "plan"):
         run(command, tmp_path / "text", "--batch", 2, "--split", "test", *options)
     assert "give its path, too" in run("order", "--samples", 9, *chosen, code=2).stderr
 

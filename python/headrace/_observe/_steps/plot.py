@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _charts
-from headrace._observe.trace import CAUSES
+from headrace._observe._steps.trace import CAUSES
 from headrace._units import format_bytes
 
 _WHAT = "headrace report"

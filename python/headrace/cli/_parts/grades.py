@@ -1,81 +1,17 @@
-"""`headrace quality`: a table, a verdict, JSON, a chart."""
+"""The grades of an order in words: `headrace order`."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace._dataset import image_folder
 from headrace._units import counted
-from headrace.cli._order_commands import open_source
-from headrace.cli._parts import orders as _orders
-from headrace.cli._parts import quality as _quality
-from headrace.cli._parts.job import OrderOptions, with_options
-from headrace.cli._parts.options import Json
-from headrace.errors import InvalidArgumentError
-from headrace.formats._base.outside import check_outside
 
 
-@with_options
-def quality(
-    job: OrderOptions,
-    ids: Annotated[
-        Path | None,
-        typer.Option(help="Measure this log of sample numbers (.npy or text) of any loader."),
-    ] = None,
-    ranks_per_node: Annotated[int, typer.Option(help="Report nodes of this many ranks, too.")] = 1,
-    plot: Annotated[Path | None, typer.Option(help="Write a chart (.png).")] = None,
-    as_json: Json = False,
-) -> None:
-    """Measure the shuffle of an order, or of the log of any loader.
-
-    Grades the effects on training, and says what to change. Prints each measure beside its value
-    for a uniform permutation. Default: the order of a Loader on this machine. Reads no sample.
-
-    Example: [bold]headrace quality /data/images --order epoch --memory 10% --batch 256[/bold]
-    """
-    if plot is not None and plot.suffix.lower() != ".png":
-        raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
-    source = open_source(job)
-    if plot is not None and source.dataset is not None:
-        check_outside("--plot", plot, image_folder(source.dataset))
-    first: _orders.Ids
-    if ids is None:
-        planned = _orders.make_planned(source, job)
-        result = _quality.measure(planned, ranks_per_node)
-        first = _quality.first_epoch_ids(planned) if plot else np.empty(0, np.uint64)
-    else:
-        _refuse_with_ids(job)
-        log = source.places(_quality.read_ids(ids))
-        batch = 256 if job.batch is None else job.batch
-        result = _quality.measure_ids(source, log, batch, job.epochs)
-        first = log[: len(log) // job.epochs]
-    result |= {"samples": source.samples, "blocks": source.blocks.block_count}
-    if plot is not None:
-        from headrace.cli._plots.quality_plot import draw
-
-        draw(plot, source, first, result)
-    if as_json:
-        print(json.dumps(result))
-    else:
-        _print(result)
-
-
-def _refuse_with_ids(job: OrderOptions) -> None:
-    is_plain = job.order == OrderOptions.order and job.ranks == OrderOptions.ranks
-    if not is_plain or job.settings or job.memory is not None:
-        raise InvalidArgumentError(
-            "--ids: a log has no order, parameters, memory or ranks; leave them out"
-        )
-
-
-def _print(result: dict[str, Any]) -> None:
+def print_report(result: dict[str, Any]) -> None:
+    """The report of `_parts.quality`: effects, measures, ranks, nodes, the verdict."""
     console = Console(highlight=False)
     table = Table(box=None, pad_edge=False)
     for heading in ("", "measure", "value", "uniform", "bounds", "z", ""):
@@ -102,10 +38,10 @@ def _print(result: dict[str, Any]) -> None:
     console.print(_effects(result), soft_wrap=True)
     console.print(table, soft_wrap=True)
     console.print("* not as by chance: outside the bounds of a uniform permutation")
-    told = Table.grid(padding=(0, 2))
+    more = Table.grid(padding=(0, 2))
     for name, value in sorted(result["more"].items()):
-        told.add_row(name, f"{value:.5g}")
-    console.print(told, soft_wrap=True)
+        more.add_row(name, f"{value:.5g}")
+    console.print(more, soft_wrap=True)
     for kind in ("rank", "node"):
         _print_parts(console, kind, result[f"per_{kind}"])
     if expected := result.get("expected"):

@@ -1,8 +1,8 @@
-"""What `stats()` says of each rank, and in one line of all."""
+"""What `stats()` returns, from the core's counters: of each rank, of all, and in one line."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from headrace._observe.advice import (
     DataFacts,
@@ -11,7 +11,8 @@ from headrace._observe.advice import (
     transform_advice,
 )
 from headrace._observe.figures import Core, make
-from headrace._observe.stats import Imbalance, Rank, Stall
+from headrace._observe.readable import ReadableStats
+from headrace._observe.stats import Imbalance, Rank, Stall, Stats
 from headrace._units import counted
 
 SHARE_MIN = 0.01
@@ -19,6 +20,34 @@ SHARE_MIN = 0.01
 ADVICE_MIN = 0.05
 """Of its time that it has to wait for one cause before anything is advised."""
 _LITTLE = "that is too little to change anything for"
+_NO_RESULTS = {"used_bytes": 0, "used_bytes_peak": 0, "beyond_bytes": 0, "beyond_bytes_peak": 0}
+
+
+def make_stats(core: Core, epoch: int, step: int, rank: int, data: DataFacts) -> Stats:
+    """From the core's counters; `rank` is the loader's, `data` what it delivers."""
+    workers = core.get("workers")
+    results = workers["memory"] if workers else _NO_RESULTS
+    core = {**core, "rank": rank, "workers": workers, "results": results}
+    seconds = core["running_ns"] / 1e9
+    ranks = make_ranks(core)
+    own = ranks[core["lane"]]
+    stats = make(
+        Stats,
+        core,
+        epoch=epoch,
+        step=step,
+        samples_per_second=core["delivered"]["samples"] / seconds if seconds else 0.0,
+        verdict=make_verdict(core, ranks, data),
+        stall=own["stall"].copy(),
+        stall_share=stall_seconds(own["stall"]) / seconds if seconds else 0.0,
+        step_times=own["step"],
+        ranks=ranks,
+        awaited=core["awaited"],
+        imbalance=make_imbalance(core),
+        # As declared already; there may be thousands.
+        substitutions=core["delivered"]["substitutions"],
+    )
+    return cast(Stats, ReadableStats(stats))
 
 
 def stall_seconds(stall: Stall) -> float:
@@ -37,21 +66,21 @@ def _make_rank(lane: Core, figures: Core, rank: int) -> Rank:
     spanned: Any = make(Stall, figures["stall_ns"])
     seconds = figures["spanned_ns"] / 1e9
     shares: Any = {cause: of / seconds if seconds else of for cause, of in spanned.items()}
-    made: Rank = make(
+    result: Rank = make(
         Rank,
         {**lane, "figures": figures},
         rank=rank,
         stall_share=stall_seconds(shares),
         stall_shares=shares,
     )
-    return made
+    return result
 
 
 def make_imbalance(core: Core) -> Imbalance | None:
     """None of a single rank, or before two steps."""
-    told = core["imbalance"]
-    made: Imbalance = make(Imbalance, {**told, "thetas": core["thetas"]})
-    return made if told["iterations"] else None
+    counters = core["imbalance"]
+    imbalance: Imbalance = make(Imbalance, {**counters, "thetas": core["thetas"]})
+    return imbalance if counters["iterations"] else None
 
 
 def make_verdict(core: Core, ranks: list[Rank], data: DataFacts) -> str:
@@ -97,8 +126,8 @@ def _causes(rank: Rank) -> list[tuple[str, float]]:
 
 
 def _waited(rank: Rank, share: float, causes: list[tuple[str, float]]) -> str:
-    told = causes[:1] + [each for each in causes[1:] if each[1] >= 0.005]
-    parts = ", ".join(f"{_percent(part)} {cause}" for cause, part in told)
+    shown = causes[:1] + [(cause, part) for cause, part in causes[1:] if part >= 0.005]
+    parts = ", ".join(f"{_percent(part)} {cause}" for cause, part in shown)
     return f"rank {rank['rank']} waited {_percent(share)} of the time: {parts}"
 
 

@@ -29,7 +29,7 @@ def write_trace(path: Path, steps: Columns, first_rank: int) -> None:
 
 
 def _clock() -> dict[str, Any]:
-    """Whose times these are, and when its clock showed what: for `headrace trace merge`."""
+    """Whose times these are, and when its clock showed what: for `headrace report --merge`."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -77,9 +77,9 @@ def _loop(rows: list[dict[str, int]], track: dict[str, int]) -> list[dict[str, A
         if before is not None and before["run"] == row["run"]:
             events.append(_slice("training", before["taken_ns"], begin, track, _args(before)))
         if waited:
-            cause = max(waits, key=lambda each: waits[each])
-            args = _args(row) | {f"{each}_us": ns / 1e3 for each, ns in waits.items()}
-            events.append(_slice(f"waiting: {cause}", begin, row["handed_ns"], track, args))
+            most = max(waits, key=lambda cause: waits[cause])
+            args = _args(row) | {f"{cause}_us": ns / 1e3 for cause, ns in waits.items()}
+            events.append(_slice(f"waiting: {most}", begin, row["handed_ns"], track, args))
         before = row
     return events
 

@@ -1,48 +1,15 @@
-"""What `stats()` and `explain()` return."""
+"""What `explain()` returns of a step: where each row comes from."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypedDict, cast
+from typing import NamedTuple, TypedDict
 
 from headrace import _html as html
-from headrace._observe.advice import DataFacts
-from headrace._observe.figures import Core, make
-from headrace._observe.ranks import make_imbalance, make_ranks, make_verdict, stall_seconds
-from headrace._observe.readable import ReadableStats
-from headrace._observe.stats import Stats
 from headrace._text import printable
 from headrace._units import format_bytes
 
 _INDEX = "index"  # the source of inline fields
 _ROWS_MAX = 64  # of an explanation in a notebook
-_NO_RESULTS = {"used_bytes": 0, "used_bytes_peak": 0, "beyond_bytes": 0, "beyond_bytes_peak": 0}
-
-
-def make_stats(core: Core, epoch: int, step: int, rank: int, data: DataFacts) -> Stats:
-    """From the core's counters; `rank` is the loader's, `data` what it delivers."""
-    workers = core.get("workers")
-    results = workers["memory"] if workers else _NO_RESULTS
-    core = {**core, "rank": rank, "workers": workers, "results": results}
-    seconds = core["running_ns"] / 1e9
-    ranks = make_ranks(core)
-    own = ranks[core["lane"]]
-    stats = make(
-        Stats,
-        core,
-        epoch=epoch,
-        step=step,
-        samples_per_second=core["delivered"]["samples"] / seconds if seconds else 0.0,
-        verdict=make_verdict(core, ranks, data),
-        stall=own["stall"].copy(),
-        stall_share=stall_seconds(own["stall"]) / seconds if seconds else 0.0,
-        step_times=own["step"],
-        ranks=ranks,
-        awaited=core["awaited"],
-        imbalance=make_imbalance(core),
-        # As declared already; there may be thousands.
-        substitutions=core["delivered"]["substitutions"],
-    )
-    return cast(Stats, ReadableStats(stats))
 
 
 class ExplainedRow(TypedDict):
@@ -117,10 +84,10 @@ class Explanation:
     def __str__(self) -> str:
         lines = [f"epoch {self.epoch} step {self.step}"]
         if self.parameters:
-            each = (
+            parameters = (
                 f"{name} {value} ({origin})" for name, (value, origin) in self.parameters.items()
             )
-            lines.append(f"  order {self.order}: {', '.join(each)}")
+            lines.append(f"  order {self.order}: {', '.join(parameters)}")
         for row in self.rows:
             *_, source, where = _cells(row)
             from_where = f"{source}: {where}" if where else source
