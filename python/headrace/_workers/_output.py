@@ -27,7 +27,7 @@ SAMPLE_ID = "sample_id"
 def check_ids(path: str, fields: Collection[str]) -> None:
     """Raises if a batch has a field of the name that the samples' numbers have."""
     if SAMPLE_ID in fields:
-        others = tuple(each for each in fields if each != SAMPLE_ID)
+        others = tuple(name for name in fields if name != SAMPLE_ID)
         leave_out = f"leave it out, fields={others!r}, or " if others else ""
         raise InvalidArgumentError(
             f"ids=True: {path} has a field {SAMPLE_ID!r}, which is the name of the samples' "

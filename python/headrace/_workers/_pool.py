@@ -109,18 +109,18 @@ class WorkerProcesses:
         host = self._host
         if host is None:
             raise FailedPreconditionError("the loader is closed")
-        found = host.next()
-        if isinstance(found, dict):
+        result = host.next()
+        if isinstance(result, dict):
             assert self._core is not None
-            if found["kind"] == "lost":
-                raise lost_worker(found, self.processes[found["worker"]])
-            if found["kind"] == "start":
-                raise start_failure(found, self.processes[found["worker"]], self._options.start)
-            failure = transform_failure(found, self._core, self._options)
+            if result["kind"] == "lost":
+                raise lost_worker(result, self.processes[result["worker"]])
+            if result["kind"] == "start":
+                raise start_failure(result, self.processes[result["worker"]], self._options.start)
+            failure = transform_failure(result, self._core, self._options)
             if isinstance(failure.__cause__, KeyboardInterrupt):
                 raise failure.__cause__
             raise failure
-        return found
+        return result
 
     def _check_not_dismissed(self) -> None:
         if self._dismissed_at is not None:

@@ -75,14 +75,14 @@ def bad_text(
     columns: Sequence[Sequence[Any]], fields: Sequence[InputField]
 ) -> tuple[int, str] | None:
     """The first row with text that is not UTF-8, and its field."""
-    found = [
+    bad = [
         (row, field.name)
         for field, column in zip(fields, columns, strict=True)
         if field.dtype == "str"
         for row, text in enumerate(column)
         if isinstance(text, bytes)
     ]
-    return min(found, default=None)
+    return min(bad, default=None)
 
 
 @dataclass(slots=True)

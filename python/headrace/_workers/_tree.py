@@ -21,13 +21,13 @@ def flatten(result: Any, leaves: list[Any]) -> Skeleton:
     """Appends the leaves of a result to `leaves`; returns its skeleton."""
     kind = type(result)
     if kind is tuple or kind is list:
-        members = tuple(flatten(each, leaves) for each in result)
+        members = tuple(flatten(member, leaves) for member in result)
         return (_TUPLE if kind is tuple else _LIST, None, members)
     if isinstance(result, dict):
-        members = tuple(flatten(each, leaves) for each in result.values())
+        members = tuple(flatten(member, leaves) for member in result.values())
         return (_DICT, tuple(result), members)
     if isinstance(result, tuple) and hasattr(result, "_fields"):
-        return (_NAMED, kind, tuple(flatten(each, leaves) for each in result))
+        return (_NAMED, kind, tuple(flatten(member, leaves) for member in result))
     if isinstance(result, (tuple, list)):
         return flatten(list(result) if isinstance(result, list) else tuple(result), leaves)
     leaves.append(result)

@@ -354,7 +354,7 @@ def _plain(
 
 def _to_torch(value: Any) -> Any:
     if isinstance(value, list):
-        return [_to_torch(each) for each in value]
+        return [_to_torch(entry) for entry in value]
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
@@ -363,9 +363,9 @@ def _transformed(
 ) -> list[Any]:
     """Samples with a transform, whose error names the sample."""
     results: list[Any] = []
-    given = samples.samples(batch)
+    inputs = samples.samples(batch)
     try:
-        results.extend(map(transform, given))
+        results.extend(map(transform, inputs))
     except (Exception, SystemExit) as error:
         slot = len(results)
         number = int(batch.samples()[slot])

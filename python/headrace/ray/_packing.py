@@ -78,8 +78,8 @@ def writing_tasks(doing: str, at_once: int | None) -> WriteShards:
             name=lambda at: f"packing shard {missing[at]} to {partial.target}",
             at_once=at_once,
         )
-        with closing(by_tasks(ray, tasks, finished, lambda: work.advance(0))) as found:
-            written = dict(zip(missing, found, strict=True))
+        with closing(by_tasks(ray, tasks, finished, lambda: work.advance(0))) as shards:
+            written = dict(zip(missing, shards, strict=True))
         for number, shard in written.items():  # One that was written twice may be gone again.
             check(number, shard)
         return written

@@ -123,8 +123,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         epoch_size: int | None = None,
         snapshot_every_n_steps: int = 1,
     ) -> None:
-        given = locals()
-        torchs = {name: given[name] for name in _TORCHS if name in given and name != "self"}
+        arguments = locals()
+        torchs = {name: arguments[name] for name in _TORCHS if name in arguments and name != "self"}
         if "in_order" not in _TORCHS and not in_order:
             raise InvalidArgumentError(
                 f"in_order=False: torch {torch.__version__} has no such argument: upgrade torch to "
@@ -156,7 +156,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, also in another process, has the arguments; it begins with the next epoch."""
-        return {name: each for name, each in vars(self).items() if name not in _LEFT_BEHIND}
+        return {name: value for name, value in vars(self).items() if name not in _LEFT_BEHIND}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -254,10 +254,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _stream_progress(self, epoch: int, origin: Origin) -> StreamProgress:
         if self._parts is None:
             how = How(self.batch_size, self.drop_last, self.collate_fn, self.snapshot_every_n_steps)
-            given = {name: getattr(self, name) for name in _ABOUT_WORKERS if name in _TORCHS}
+            arguments = {name: getattr(self, name) for name in _ABOUT_WORKERS if name in _TORCHS}
             if not self.num_workers:
-                given["prefetch_factor"] = None
-            self._parts = PartsReader(self.dataset, how, given)
+                arguments["prefetch_factor"] = None
+            self._parts = PartsReader(self.dataset, how, arguments)
         return StreamProgress(self._parts, epoch, origin)
 
     def _begin(self) -> Progress:
@@ -474,9 +474,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             reader = "loop"
         else:
             reader = "threads" if self.worker_method == "thread" else "processes"
-        told = figures(self._waits, reader)
-        told["engine"] = self._engine.stats()
-        return told
+        stats = figures(self._waits, reader)
+        stats["engine"] = self._engine.stats()
+        return stats
 
     def close(self) -> None:
         """Ends persistent workers and the engine. Others end with their iteration."""

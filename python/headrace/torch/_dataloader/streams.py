@@ -71,8 +71,8 @@ class PartsReader:
         return None if part is None else part.state()
 
 
-def _unchanged(given: Any) -> Any:
-    return given
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 class StreamProgress:
@@ -94,7 +94,7 @@ class StreamProgress:
         count = max(1, reader.count)
         self._states = [PartState()] * count
         self._notes: list[bytes | None] = [None] * count  # newer than the states
-        self._given = [0] * count
+        self._counts = [0] * count
         self._turn = 0
 
     def is_over(self) -> bool:
@@ -162,7 +162,7 @@ class StreamProgress:
         if position is not None and position.dataset is not None:
             start = start_of(position.dataset, self._reader.count)
             self._states = list(start.parts)
-            self._given = [part.batches for part in start.parts]
+            self._counts = [part.batches for part in start.parts]
             self._turn, self.batches = start.turn, position.batches
             if not self._reader.in_order:
                 start = Start(start.parts)
@@ -170,13 +170,13 @@ class StreamProgress:
 
     def _take(self) -> Any:
         while True:
-            given: Given = next(self._iterator)
-            if given.note is not None:
-                self._notes[given.worker] = given.note
-            if given.is_batch:
-                self._given[given.worker] += 1
-                self._turn = (given.worker + 1) % len(self._given)
-                return given.value
+            item: Given = next(self._iterator)
+            if item.note is not None:
+                self._notes[item.worker] = item.note
+            if item.is_batch:
+                self._counts[item.worker] += 1
+                self._turn = (item.worker + 1) % len(self._counts)
+                return item.value
 
     def _dataset_state(self) -> Any:
         return _state(self._parts(), self._reader.count, self._turn)
@@ -189,8 +189,8 @@ class StreamProgress:
             if note is not None:
                 self._states[worker], self._notes[worker] = pickle.loads(note), None
         return [
-            replace(state, batches=given)
-            for state, given in zip(self._states, self._given, strict=True)
+            replace(state, batches=count)
+            for state, count in zip(self._states, self._counts, strict=True)
         ]
 
 

@@ -69,15 +69,15 @@ class ArrayReader:
         """Where a batch's samples lie in the parts' bases. Empty: the dataset is to read it, such
         as keys that are wrong, for its own error."""
         try:
-            found = self._layout.places(keys)
-            for leaf in {at.leaf for at in found}:
-                rows = [row for row, at in enumerate(found) if at.leaf == leaf]
-                numbers = self._known[leaf].numbers([found[row].number for row in rows])
+            places = self._layout.places(keys)
+            for leaf in {at.leaf for at in places}:
+                rows = [row for row, at in enumerate(places) if at.leaf == leaf]
+                numbers = self._known[leaf].numbers([places[row].number for row in rows])
                 for row, number in zip(rows, numbers, strict=True):
-                    found[row] = Place(leaf, number)
+                    places[row] = Place(leaf, number)
         except WRONG_KEY:
             return []
-        return found
+        return places
 
     def batches(self, places: Sequence[list[Place]], epoch: int) -> Iterator[dict[str, Any]]:
         """The batches of the samples that lie there."""
@@ -98,9 +98,9 @@ class ArrayReader:
             taken.append(reader.begin(lists, epoch) if lists else iter(()))
         parts = list(zip(rows, taken, strict=True))
         for number in range(len(batches)):
-            yield _join([(of[number], next(each)) for of, each in parts if of[number]])
-        for each in taken:
-            next(each, None)  # Its end: one that was left is stopped when it is dropped.
+            yield _join([(of[number], next(iterator)) for of, iterator in parts if of[number]])
+        for iterator in taken:
+            next(iterator, None)  # Its end: one that was left is stopped when it is dropped.
 
     def stats(self) -> Stats:
         """Of the Loader; of several, of the one that the loop waited for most."""
@@ -205,7 +205,7 @@ class ArrayIteration(Iteration):
         """The batches that are left."""
         if self._drawn is None:
             self._drawn = DrawnAhead(self.progress)
-            self._places.extend(self._reader.places(each.keys) for each in self._drawn.batches)
+            self._places.extend(self._reader.places(batch.keys) for batch in self._drawn.batches)
         return self._drawn
 
     def _next(self) -> Any:
@@ -233,7 +233,7 @@ class ArrayIteration(Iteration):
         try:
             batches = self._batches
             if batches is None:
-                known = [each for each in self._places if each]
+                known = list(filter(None, self._places))
                 batches = self._batches = self._reader.batches(known, self.progress.epoch)
             value = self._finish(next(batches))
         except BaseException as error:

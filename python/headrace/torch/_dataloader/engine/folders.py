@@ -74,15 +74,15 @@ class _Files:
         if not os.path.samefile(root, index.root):  # Such as of "link/..".
             raise ValueError(f"{root} is not {index.root}")
         objects = index.extents(0)[0].tolist()
-        names = {index.object(each)[0]: number for number, each in enumerate(objects)}
+        names = {index.object(object_id)[0]: number for number, object_id in enumerate(objects)}
         tops = (os.path.join(root, ""), f"{index.root}/")
 
         def number(path: str) -> int:
-            top = next((each for each in tops if path.startswith(each)), path)
+            top = next((prefix for prefix in tops if path.startswith(prefix)), path)
             return names.get(path[len(top) :], -1)
 
-        found = (number(str(path)) for path in self._paths)
-        self._numbers = np.fromiter(found, np.int64, len(self._paths))
+        numbers = (number(str(path)) for path in self._paths)
+        self._numbers = np.fromiter(numbers, np.int64, len(self._paths))
 
     @property
     def count(self) -> int:
@@ -229,10 +229,10 @@ class _FolderSupply(Supply):
                 self._read(self._unread.popleft())
             if not self._unread:
                 self._release()
-            found = self._ready.get(batch)
-            if found is None:
+            contents = self._ready.get(batch)
+            if contents is None:
                 return None
-            return [found.pop(slot, None) for slot in range(first, first + count)]
+            return [contents.pop(slot, None) for slot in range(first, first + count)]
 
     def forget(self, batch: int) -> None:
         self._ready.pop(batch, None)  # Without the lock: a reader may have it, and wait.
@@ -245,14 +245,14 @@ class _FolderSupply(Supply):
                 self._begin(batch, wanted)
             taken = self._taken
             assert taken is not None
-            found: dict[int, Content] = {}
-            for leaf in sorted({each.leaf for each in wanted}):
-                files = next(taken[leaf])["image"]
-                here = [each for each in wanted if each.leaf == leaf]
-                for each, data in zip(here, files, strict=True):
+            contents: dict[int, Content] = {}
+            for leaf in sorted({file.leaf for file in wanted}):
+                images = next(taken[leaf])["image"]
+                here = [file for file in wanted if file.leaf == leaf]
+                for file, data in zip(here, images, strict=True):
                     # A copy: what is kept of a Loader's batch keeps all its memory.
-                    found[each.slot] = Content(each.path, data.numpy().tobytes())
-            self._ready[batch] = found
+                    contents[file.slot] = Content(file.path, data.numpy().tobytes())
+            self._ready[batch] = contents
         except BaseException as error:
             self._taken = None
             if not isinstance(error, Exception):
@@ -264,11 +264,11 @@ class _FolderSupply(Supply):
     def _begin(self, batch: int | None = None, wanted: Sequence[_Wanted] = ()) -> None:
         """Has the Loaders read the batches that are left, after `batch` and its files."""
         left = [] if batch is None else [wanted]
-        left += [self._wanted[each] for each in self._unread]
+        left += [self._wanted[number] for number in self._unread]
         taken: list[Iterator[dict[str, Any]]] = []
         for leaf, reader in enumerate(self._reader.readers):
-            lists = [[each.number for each in of if each.leaf == leaf] for of in left]
-            lists = [each for each in lists if each]
+            lists = [[file.number for file in of if file.leaf == leaf] for of in left]
+            lists = [numbers for numbers in lists if numbers]
             taken.append(reader.begin(lists, self._progress.epoch) if lists else iter(()))
         self._taken = taken
 

@@ -58,7 +58,7 @@ class Iteration(Iterator[Any]):
     def __next__(self) -> Any:
         with self._lock:
             try:
-                given = self.waits.take(self._next)
+                batch = self.waits.take(self._next)
             except StopIteration:
                 self.progress.has_ended = True
                 raise
@@ -66,10 +66,10 @@ class Iteration(Iterator[Any]):
                 release(error)
                 del self  # The traceback keeps this frame.
                 raise
-        if isinstance(given, Failed):
+        if isinstance(batch, Failed):
             del self  # Likewise: whoever keeps the error would keep the iteration's processes.
-            given.throw()
-        return given
+            batch.throw()
+        return batch
 
     def _next(self) -> Any:
         """The next batch, or Failed. Raises StopIteration, and what ends the iteration."""

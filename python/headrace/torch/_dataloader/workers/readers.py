@@ -180,8 +180,8 @@ _hosts: weakref.WeakSet[Processes] = weakref.WeakSet()
 
 
 def _about_to_fork() -> None:
-    for each in list(_hosts):
-        each.about_to_fork()
+    for processes in list(_hosts):
+        processes.about_to_fork()
 
 
 os.register_at_fork(before=_about_to_fork)
@@ -239,27 +239,27 @@ class ProcessReader(Reader):
 
     def next(self, timeout: float | None) -> Read | None:
         try:
-            found = None if self._is_closed else self._pool.next(_ns(timeout))
+            result = None if self._is_closed else self._pool.next(_ns(timeout))
         except (CancelledError, FailedPreconditionError):
             if self._feeder is not None and self._feeder.error is not None:
                 raise self._feeder.error from None
             raise StopIteration from None
         if self._is_closed:
             raise StopIteration
-        if found is None:
+        if result is None:
             return None
         self._count()
-        if not isinstance(found, dict):
-            self._open.discard(found.step)
-            return Read(found.step, self._value(found), None)
-        batch = found["tasks"][0][1] if found["tasks"] else min(self._open, default=0)
-        if found["kind"] in ("transform", "shape"):
+        if not isinstance(result, dict):
+            self._open.discard(result.step)
+            return Read(result.step, self._value(result), None)
+        batch = result["tasks"][0][1] if result["tasks"] else min(self._open, default=0)
+        if result["kind"] in ("transform", "shape"):
             self._open.discard(batch)
-            return Read(batch, None, _error(found, batch))
+            return Read(batch, None, _error(result, batch))
         self._processes.is_broken = True
-        if found["kind"] == "start" and found["pickle"]:
-            raise _error(found, batch)
-        raise self._processes.lost(found, batch)
+        if result["kind"] == "start" and result["pickle"]:
+            raise _error(result, batch)
+        raise self._processes.lost(result, batch)
 
     def _value(self, batch: _core.TransformedBatch) -> Any:
         if batch.tree != _PACKED:

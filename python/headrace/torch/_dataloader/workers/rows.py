@@ -37,7 +37,7 @@ def _may_be_met(kind: type) -> bool:
     """Whether a value that is written in rows, or has such values, may be of this type."""
     of_rows = (*_CONTAINERS, *_NUMBERS_AND_TEXTS, torch.Tensor, np.ndarray, np.generic)
     return issubclass(kind, (*_CONTAINERS, np.generic)) or any(
-        issubclass(each, kind) for each in of_rows
+        issubclass(row_type, kind) for row_type in of_rows
     )
 
 

@@ -170,7 +170,7 @@ class _Reads(Server):
             pool.submit(lambda: self._answer(task, self._computed(task, job)))
         else:
             jobs = self._fetcher.divided(job)
-            samples = [pool.submit(self._fetcher.read, each, whole_process=False) for each in jobs]
+            samples = [pool.submit(self._fetcher.read, part, whole_process=False) for part in jobs]
             self._whole.put(_Waiting(task, time.monotonic(), samples))
 
     def _answer(self, task: Task, reply: bytes) -> None:
@@ -272,7 +272,7 @@ def _without_worker_info(leave_out: bool) -> Iterator[None]:
 
 
 def _text_bytes(columns: Columns) -> int:
-    return sum(len(text) for each in columns.columns if each.is_object for text in each.rows)
+    return sum(len(text) for column in columns.columns if column.is_object for text in column.rows)
 
 
 def _sent(wrapper: ExceptionWrapper) -> tuple[str, bytes]:
