@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace._workers._sample import Sample
+from headrace._workers.samples.sample import Sample
 from headrace.errors import InvalidArgumentError
 
 Library = Literal["torchvision", "torchvision of Pillow images", "albumentations"]

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace._workers import _protocol as protocol
-from headrace._workers._rows import BFLOAT16, storage_dtype
-from headrace._workers._tree import Skeleton, load_skeleton, unflatten
+from headrace._workers.results.rows import BFLOAT16, storage_dtype
+from headrace._workers.results.tree import Skeleton, load_skeleton, unflatten
+from headrace._workers.worker import protocol
 from headrace.errors import InvalidArgumentError
 
 Convert = Callable[[Any], Any]

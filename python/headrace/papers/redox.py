@@ -31,10 +31,10 @@ from headrace._loading.feed import BatchFeed
 from headrace._loading.options import EPOCHS_MAX
 from headrace._signature import named_arguments
 from headrace._workers import Sample, batch_type, dict_type
-from headrace._workers._batch import BatchSamples
 from headrace._workers._options import check_was_made, for_function
 from headrace._workers._output import SAMPLE_ID
-from headrace._workers._sample import sample_hint
+from headrace._workers.samples.batch import BatchSamples
+from headrace._workers.samples.sample import sample_hint
 from headrace.errors import (
     FailedPreconditionError,
     InvalidArgumentError,

@@ -12,7 +12,7 @@ from typing import Any
 from headrace import _core
 from headrace.formats._indexing.elsewhere import Described, PartWork
 from headrace.ray._cluster import check_version, connected
-from headrace.ray._work import Tasks, by_tasks, slots
+from headrace.ray._tasks import Tasks, by_tasks, slots
 
 _FILES_MAX = 16  # that a task describes one after the other
 _TASKS_PER_PROCESSOR = 4  # at least, before a task gets several files

@@ -27,7 +27,7 @@ from headrace.pack._plan import U64
 from headrace.pack._shard import Shard, ShardWriter
 from headrace.pack._work import PackWork, WriteShards, samples_of
 from headrace.ray._cluster import check_version, connected
-from headrace.ray._work import Tasks, by_tasks
+from headrace.ray._tasks import Tasks, by_tasks
 
 _log = logging.getLogger("headrace.pack")
 

@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
 
 from headrace._arguments import choice, integer, iterable, shown
 from headrace.errors import InvalidArgumentError
-from headrace.torch._dataloader.reading.pool import AUTO, POOL_MAX
+from headrace.torch._dataloader.reading.pool_size import AUTO, POOL_MAX
 
 WorkerMethod = Literal["multiprocessing", "thread"]
 PoolSize = int | Literal["auto"]
@@ -18,7 +18,7 @@ Fetch = Literal["order", "arrival"]
 
 
 @dataclass(frozen=True)
-class Own:
+class AddedArguments:
     """The arguments that torch's DataLoader does not have."""
 
     worker_method: str
@@ -39,11 +39,11 @@ class Own:
         return self.pool_size
 
 
-def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
+def check(added: AddedArguments, dataset: Any, torchs: dict[str, Any]) -> None:
     """Raises InvalidArgumentError for what cannot be honoured. `torchs`: torch's arguments."""
-    choice("worker_method", own.worker_method, ("multiprocessing", "thread"))
-    choice("fetch", own.fetch, ("order", "arrival"))
-    integer("snapshot_every_n_steps", own.state_every, 1, 2**62)
+    choice("worker_method", added.worker_method, ("multiprocessing", "thread"))
+    choice("fetch", added.fetch, ("order", "arrival"))
+    integer("snapshot_every_n_steps", added.state_every, 1, 2**62)
     _check_torchs(torchs)
     workers = torchs["num_workers"]
     if isinstance(dataset, (IterDataPipe, MapDataPipe)):
@@ -51,15 +51,15 @@ def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
             f"dataset: got {type(dataset).__name__}, a DataPipe: torch's DataLoader shuffles and "
             "divides these by their graph; use that, or an IterableDataset"
         )
-    if isinstance(own.pool_size, str):
-        if not own.measures:
+    if isinstance(added.pool_size, str):
+        if not added.measures:
             raise InvalidArgumentError(
-                f"pool_size: got {own.pool_size!r}, must be a number of samples, or 'auto'"
+                f"pool_size: got {added.pool_size!r}, must be a number of samples, or 'auto'"
             )
-    elif own.pool_size is not None:
-        integer("pool_size", own.pool_size, max(1, workers), 2**16)
-    if own.epoch_size is not None:
-        integer("epoch_size", own.epoch_size, 1, 2**62)
+    elif added.pool_size is not None:
+        integer("pool_size", added.pool_size, max(1, workers), 2**16)
+    if added.epoch_size is not None:
+        integer("epoch_size", added.epoch_size, 1, 2**62)
         if torchs["batch_sampler"] is not None:
             raise InvalidArgumentError(
                 "epoch_size: counts samples, and a batch_sampler decides how many a batch has: "
@@ -72,9 +72,9 @@ def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
                 "num_workers="
             )
         for name, value, default in (
-            ("worker_method", own.worker_method, "multiprocessing"),
-            ("pool_size", own.pool_size, None),
-            ("fetch", own.fetch, "order"),
+            ("worker_method", added.worker_method, "multiprocessing"),
+            ("pool_size", added.pool_size, None),
+            ("fetch", added.fetch, "order"),
         ):
             if value != default:
                 raise InvalidArgumentError(
@@ -82,8 +82,8 @@ def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
                     "num_workers="
                 )
     if isinstance(dataset, IterableDataset):
-        _check_iterable(own)
-    if own.worker_method == "thread":
+        _check_iterable(added)
+    if added.worker_method == "thread":
         _check_threads(torchs)
 
 
@@ -104,12 +104,12 @@ def _check_torchs(torchs: dict[str, Any]) -> None:
             iterable(name, torchs[name])
 
 
-def _check_iterable(own: Own) -> None:
+def _check_iterable(added: AddedArguments) -> None:
     for name, value, default in (
-        ("worker_method", own.worker_method, "multiprocessing"),
-        ("pool_size", own.pool_size, None),
-        ("fetch", own.fetch, "order"),
-        ("epoch_size", own.epoch_size, None),
+        ("worker_method", added.worker_method, "multiprocessing"),
+        ("pool_size", added.pool_size, None),
+        ("fetch", added.fetch, "order"),
+        ("epoch_size", added.epoch_size, None),
     ):
         if value != default:
             raise InvalidArgumentError(

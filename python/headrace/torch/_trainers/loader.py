@@ -20,7 +20,7 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._base.findings import callers_level
 from headrace.torch._dataloader.loader import DataLoader
 from headrace.torch._trainers.divided import DividedBatches
-from headrace.torch._trainers.own import OwnBatches
+from headrace.torch._trainers.loader_batches import LoaderBatches
 from headrace.torch._trainers.steps import StepDataset, StepList, StepSampler, TrainerSource
 
 _IN_MODELS = {"image": "pixel_values", "img": "pixel_values", "label": "labels"}
@@ -64,7 +64,7 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
                 f"accelerator: got {shown(accelerator)}, must be an accelerate.Accelerator"
             )
         if isinstance(untyped, Loader):
-            source: TrainerSource = OwnBatches(untyped, accelerator)
+            source: TrainerSource = LoaderBatches(untyped, accelerator)
         elif isinstance(untyped, DataLoader):
             source = DividedBatches(untyped, accelerator)
         else:
@@ -186,8 +186,8 @@ def _have_one_process_save(loader: TrainerLoader, accelerator: Any) -> None:
             known.use_stateful_dataloader = has_state
 
     def saves(*_: Any) -> None:
-        nodewise = accelerator.project_configuration.save_on_each_node
-        include(getattr(accelerator, f"is_{'local_' if nodewise else ''}main_process"))
+        on_each_node = accelerator.project_configuration.save_on_each_node
+        include(getattr(accelerator, f"is_{'local_' if on_each_node else ''}main_process"))
 
     accelerator.register_save_state_pre_hook(saves)
     accelerator.register_load_state_pre_hook(lambda *_: include(True))

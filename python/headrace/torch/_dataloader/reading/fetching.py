@@ -10,8 +10,8 @@ from torch.utils.data import Subset, default_collate
 
 from headrace.torch._dataloader.epochs.seeds import begin_sample, end_sample
 from headrace.torch._dataloader.reading import failures
-from headrace.torch._dataloader.reading.contents import Content, offered
 from headrace.torch._dataloader.reading.failures import ReadError
+from headrace.torch._dataloader.reading.file_contents import FileContent, offered
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Job:
     place: int
     """Of the first of them in the epoch."""
     base_seed: int
-    contents: Sequence[Content | None] | None = None
+    contents: Sequence[FileContent | None] | None = None
     """What files of the samples hold, as far as they were read ahead."""
 
-    def content(self, offset: int) -> Content | None:
+    def content(self, offset: int) -> FileContent | None:
         return None if self.contents is None else self.contents[offset]
 
 

@@ -15,8 +15,8 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torch_collate
 
-from headrace._workers._rows import Columns, ResultError
-from headrace._workers._tree import LEAF, Skeleton, listed
+from headrace._workers.results.rows import Columns, ResultError
+from headrace._workers.results.tree import LEAF, Skeleton, listed
 
 _NUMBERS_AND_TEXTS = (bool, int, float, str, bytes)
 _KNOWN = (torch.Tensor, np.ndarray, float, int, str, bytes, (np.bool_, np.number, np.object_))

@@ -24,14 +24,14 @@ from torch.utils.data import default_collate
 
 from headrace import _core
 from headrace._process.pickling import Sent
-from headrace._workers import _protocol as protocol
-from headrace._workers._protocol import Busy, InputField, Task
-from headrace._workers._rows import Column, Columns
-from headrace._workers._serving import ERROR_TEXT_MAX, REPLY_BYTES_MAX, Server, open_channel
-from headrace._workers._tree import LEAF
+from headrace._workers.results.rows import Column, Columns
+from headrace._workers.results.tree import LEAF
+from headrace._workers.worker import protocol
+from headrace._workers.worker.protocol import Busy, InputField, Task
+from headrace._workers.worker.serving import ERROR_TEXT_MAX, REPLY_BYTES_MAX, Server, open_channel
 from headrace.torch._dataloader.reading.failures import ReadError, wrapped
 from headrace.torch._dataloader.reading.fetching import Fetcher, Job
-from headrace.torch._dataloader.reading.pool import Spent, Stopwatch
+from headrace.torch._dataloader.reading.pool_size import Spent, Stopwatch
 from headrace.torch._dataloader.workers import packing, rows
 
 PACKED = b"packed"

@@ -9,8 +9,8 @@ from torch.utils.data import default_collate
 
 from headrace._loading.passes.origins import has_state, layers
 from headrace._observe.stats import Stats
-from headrace.torch._dataloader.engine.arrays import ArrayReader, facts_of
-from headrace.torch._dataloader.engine.folders import FolderReader
+from headrace.torch._dataloader.native.arrays import ArrayReader, facts_of
+from headrace.torch._dataloader.native.folders import FolderReader
 
 _FIXED = ("torch.utils.data.", "headrace.", "accelerate.", "lightning.", "pytorch_lightning.")
 """Modules of samplers whose keys are decided when a pass begins."""
@@ -30,7 +30,7 @@ def is_fixed(sampler: Any) -> bool:
     )
 
 
-class Engine:
+class NativeReaders:
     """The engine's readers for one DataLoader, made when they are first asked for.
 
     Thread safety: one thread. Ownership: the readers. Shutdown: `close`.

@@ -20,7 +20,7 @@ from headrace.torch._trainers.state import StepFacts, check_place, processes_of
 _KIND = "headrace.Loader"
 
 
-class OwnBatches:
+class LoaderBatches:
     """A loader's epochs. Where Accelerate runs, batches are on its device, and it knows the last.
 
     Thread safety: as the loader. Raises: as TrainerLoader.

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace._workers._protocol import rows_at
-from headrace._workers._rows import BFLOAT16, SCALARS, Columns, storage_dtype
-from headrace._workers._tree import flat_parts
+from headrace._workers.results.rows import BFLOAT16, SCALARS, Columns, storage_dtype
+from headrace._workers.results.tree import flat_parts
+from headrace._workers.worker.protocol import rows_at
 
 
-class KnownLayout:
+class WrittenLayout:
     """Writes results of one layout, and detects results of another.
 
     It checks all results at once, with functions in C; the slow path (`Columns`) checks each result

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace._workers._tree import Skeleton, flatten, flattener
+from headrace._workers.results.tree import Skeleton, flatten, flattener
 
 Shape = tuple[int, ...]
 
