@@ -21,7 +21,7 @@ from headrace.torch._dataloader.reading.pool_size import (
     Stopwatch,
     advised,
 )
-from headrace.torch._dataloader.waits import figures
+from headrace.torch._dataloader.stats import figures
 from headrace.torch._dataloader.workers import worker
 
 WAITING = Spent(100, 10.0, 0.5)  # 95 %

@@ -27,7 +27,7 @@ from headrace.torch._dataloader.arguments import (
 )
 from headrace.torch._dataloader.epochs import state as states
 from headrace.torch._dataloader.epochs.drawing import Origin, Share, Source
-from headrace.torch._dataloader.epochs.endless import limit_epochs
+from headrace.torch._dataloader.epochs.epoch_sampler import limit_epochs
 from headrace.torch._dataloader.epochs.progress import Progress, between, finish_restored
 from headrace.torch._dataloader.epochs.state import Facts, Position
 from headrace.torch._dataloader.iterations.batch_reader import BatchReader, FinishedReader
@@ -45,6 +45,7 @@ from headrace.torch._dataloader.pinning import Pinning
 from headrace.torch._dataloader.reading.fetching import Fetcher
 from headrace.torch._dataloader.reading.pool_size import ReadWaits
 from headrace.torch._dataloader.reading.supply import Supply
+from headrace.torch._dataloader.stats import figures
 from headrace.torch._dataloader.stream_batches import Batching
 from headrace.torch._dataloader.streams import (
     StreamIteration,
@@ -52,7 +53,6 @@ from headrace.torch._dataloader.streams import (
     StreamReader,
     start_of,
 )
-from headrace.torch._dataloader.waits import figures
 from headrace.torch._dataloader.workers.process_reader import ProcessReader
 from headrace.torch._dataloader.workers.processes import KeptProcesses, ReaderProcesses
 
@@ -62,7 +62,7 @@ _ABOUT_WORKERS = (
 )
 _LEFT_BEHIND = ("_kept_processes", "_waits", "_stream_reader", "_native", "_progress", "_kept_seed")
 """Attributes of iterations."""
-_TORCHS = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+_TORCH_PARAMETERS = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
@@ -122,8 +122,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         snapshot_every_n_steps: int = 1,
     ) -> None:
         arguments = locals()
-        torchs = {name: arguments[name] for name in _TORCHS if name in arguments and name != "self"}
-        if "in_order" not in _TORCHS and not in_order:
+        names = [name for name in _TORCH_PARAMETERS if name in arguments and name != "self"]
+        torch_arguments = {name: arguments[name] for name in names}
+        if "in_order" not in _TORCH_PARAMETERS and not in_order:
             raise InvalidArgumentError(
                 f"in_order=False: torch {torch.__version__} has no such argument: upgrade torch to "
                 "2.6 or newer, or leave it out"
@@ -131,10 +132,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         # Public, as torch's: Lightning makes another loader from the attributes of one.
         self.worker_method, self.pool_size, self.fetch = worker_method, pool_size, fetch
         self.epoch_size, self.snapshot_every_n_steps = epoch_size, snapshot_every_n_steps
-        check(self._added, dataset, torchs)
+        check(self._added, dataset, torch_arguments)
         if epoch_size is not None:
-            limit_epochs(torchs, epoch_size)
-        super().__init__(**torchs)
+            limit_epochs(torch_arguments, epoch_size)
+        super().__init__(**torch_arguments)
         self._in_order = in_order
         self._epoch = 0  # of the next iteration
         self._restored: Position | None = None
@@ -253,7 +254,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             batching = Batching(
                 self.batch_size, self.drop_last, self.collate_fn, self.snapshot_every_n_steps
             )
-            arguments = {name: getattr(self, name) for name in _ABOUT_WORKERS if name in _TORCHS}
+            arguments = {
+                name: getattr(self, name) for name in _ABOUT_WORKERS if name in _TORCH_PARAMETERS
+            }
             if not self.num_workers:
                 arguments["prefetch_factor"] = None
             self._stream_reader = StreamReader(self.dataset, batching, arguments)

@@ -15,7 +15,7 @@ from headrace._loading.feed import BatchFeed
 from headrace._loading.not_torchs import accelerate_state
 from headrace.errors import InvalidArgumentError
 from headrace.torch._devices.batches import DeviceBatches
-from headrace.torch._trainers.state import StepFacts, check_place, processes_of
+from headrace.torch._trainers.facts import StepFacts, check_place, processes_of
 
 _KIND = "headrace.Loader"
 
@@ -31,10 +31,10 @@ class LoaderBatches:
     def __init__(self, loader: Loader[Any], accelerator: Any) -> None:
         self.loader = loader
         self._feed = feed = feed_of(loader)
-        of, size = feed.options, feed.options.batch_size
-        place = (of.world_size, of.rank)
+        options, size = feed.options, feed.options.batch_size
+        place = (options.world_size, options.rank)
         self.facts = StepFacts(
-            _KIND, len(feed.dataset), size, size * feed.shares, of.drop_last, *place
+            _KIND, len(feed.dataset), size, size * feed.shares, options.drop_last, *place
         )
         self._batches: Any = loader
         self.device: torch.device | None = None

@@ -14,7 +14,7 @@ from headrace._arguments import whole
 from headrace._loading.passes.origins import epoch_of, is_torchs, layers, stateful, teller
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs import generators
-from headrace.torch._dataloader.epochs.endless import EpochSampler
+from headrace.torch._dataloader.epochs.epoch_sampler import EpochSampler
 from headrace.torch._dataloader.epochs.generators import decoded, encoded
 from headrace.torch._dataloader.epochs.seeds import mixed
 

@@ -11,7 +11,7 @@ from headrace import _core
 from headrace._loading.passes.origins import layers
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs.drawing import Drawing, Drawn, Snapshot, Source
-from headrace.torch._dataloader.epochs.endless import EpochSampler
+from headrace.torch._dataloader.epochs.epoch_sampler import EpochSampler
 from headrace.torch._dataloader.epochs.generators import decoded
 from headrace.torch._dataloader.epochs.state import Position
 

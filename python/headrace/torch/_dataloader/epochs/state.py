@@ -184,8 +184,9 @@ def _check_origin(origin: Origin) -> None:
         raise InvalidArgumentError(
             f"state: origin generators is {shown(origin.generators)}, must be a list of states"
         )
-    torchs = [state for state in origin.generators if not isinstance(state, Mapping)]
-    for name, text in [("global_state", origin.global_state), *(("generators", t) for t in torchs)]:
+    states = origin.generators
+    torch_states = [("generators", state) for state in states if not isinstance(state, Mapping)]
+    for name, text in [("global_state", origin.global_state), *torch_states]:
         try:
             torch.Generator().set_state(decoded(text))
         except (TypeError, ValueError, RuntimeError):

@@ -77,8 +77,8 @@ class ArrayReader:
         as keys that are wrong, for its own error."""
         try:
             places = self._composition.places(keys)
-            for leaf in {at.leaf for at in places}:
-                rows = [row for row, at in enumerate(places) if at.leaf == leaf]
+            for leaf in {place.leaf for place in places}:
+                rows = [row for row, place in enumerate(places) if place.leaf == leaf]
                 numbers = self._sources[leaf].numbers([places[row].number for row in rows])
                 for row, number in zip(rows, numbers, strict=True):
                     places[row] = LeafPlace(leaf, number)
@@ -86,26 +86,34 @@ class ArrayReader:
             return []
         return places
 
-    def batches(self, places: Sequence[list[LeafPlace]], epoch: int) -> Iterator[dict[str, Any]]:
+    def batches(self, batches: Sequence[list[LeafPlace]], epoch: int) -> Iterator[dict[str, Any]]:
         """The batches of the samples that lie there."""
         if len(self._sources) == 1:
-            return self._readers[0].begin([[at.number for at in of] for of in places], epoch)
-        return self._joined(places, epoch)
+            lists = [[place.number for place in places] for places in batches]
+            return self._readers[0].begin(lists, epoch)
+        return self._joined(batches, epoch)
 
     def _joined(self, batches: Sequence[list[LeafPlace]], epoch: int) -> Iterator[dict[str, Any]]:
         rows: list[list[list[int]]] = []  # by part and batch
         taken: list[Iterator[dict[str, Any]]] = []
         for leaf, reader in enumerate(self._readers):
-            rows.append([[i for i, at in enumerate(of) if at.leaf == leaf] for of in batches])
+            rows.append(
+                [
+                    [row for row, place in enumerate(places) if place.leaf == leaf]
+                    for places in batches
+                ]
+            )
             lists = [
-                [of[row].number for row in chosen]
-                for of, chosen in zip(batches, rows[-1], strict=True)
-                if chosen
+                [places[row].number for row in part_rows]
+                for places, part_rows in zip(batches, rows[-1], strict=True)
+                if part_rows
             ]
             taken.append(reader.begin(lists, epoch) if lists else iter(()))
         parts = list(zip(rows, taken, strict=True))
         for number in range(len(batches)):
-            yield _join([(of[number], next(iterator)) for of, iterator in parts if of[number]])
+            yield _join(
+                [(part[number], next(iterator)) for part, iterator in parts if part[number]]
+            )
         for iterator in taken:
             next(iterator, None)  # Its end: one that was left is stopped when it is dropped.
 

@@ -222,7 +222,9 @@ class _FolderSupply(Supply):
     def draw(self) -> Drawn | None:
         if self._drawn is None:
             drawn = self._drawn = DrawnAhead(self._progress)
-            self._wanted = {of.number: self._reader.wanted(of.keys) for of in drawn.batches}
+            self._wanted = {
+                batch.number: self._reader.wanted(batch.keys) for batch in drawn.batches
+            }
             with self._lock, contextlib.suppress(HeadraceError, OSError):
                 self._unread.extend(sorted(self._wanted))
                 if not self._is_closed:
@@ -273,7 +275,7 @@ class _FolderSupply(Supply):
         left += [self._wanted[number] for number in self._unread]
         taken: list[Iterator[dict[str, Any]]] = []
         for leaf, reader in enumerate(self._reader.readers):
-            lists = [[file.number for file in of if file.leaf == leaf] for of in left]
+            lists = [[file.number for file in files if file.leaf == leaf] for files in left]
             lists = [numbers for numbers in lists if numbers]
             taken.append(reader.begin(lists, self._progress.epoch) if lists else iter(()))
         self._taken = taken

@@ -164,15 +164,15 @@ class EpochSampler(Sampler[Any]):
                 tell(now)
 
 
-def limit_epochs(torchs: dict[str, Any], size: int) -> None:
+def limit_epochs(arguments: dict[str, Any], size: int) -> None:
     """Replaces the sampler by one that gives `size` keys a pass."""
-    sampler = torchs["sampler"]
+    sampler = arguments["sampler"]
     if sampler is None:
-        dataset = torchs["dataset"]
-        if torchs["shuffle"]:
-            sampler = RandomSampler(dataset, generator=torchs["generator"])
+        dataset = arguments["dataset"]
+        if arguments["shuffle"]:
+            sampler = RandomSampler(dataset, generator=arguments["generator"])
         else:
             sampler = SequentialSampler(dataset)
-    elif torchs["shuffle"]:
+    elif arguments["shuffle"]:
         raise ValueError("sampler option is mutually exclusive with shuffle")
-    torchs["sampler"], torchs["shuffle"] = EpochSampler(sampler, size), None
+    arguments["sampler"], arguments["shuffle"] = EpochSampler(sampler, size), None
