@@ -144,7 +144,7 @@ def _of_pixels(values: Sequence[float] | None, name: str) -> tuple[float, float,
 def check_of_pixels(name: str, values: Sequence[float]) -> None:
     """Refuses a mean or a standard deviation of pixels in [0, 255]; private to headrace."""
     if max(values) > 1:
-        scaled = tuple(round(each / 255, 4) for each in values)
+        scaled = tuple(round(value / 255, 4) for value in values)
         raise InvalidArgumentError(
             f"{name} {tuple(values)!r}: must be at most 1, as the values of pixels, which are in "
             f"[0, 1] when they are normalised; of values in [0, 255] it is {scaled!r}"

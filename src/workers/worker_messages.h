@@ -3,7 +3,7 @@
 // What passes between the host of workers and a worker, one message a line, as ipc/wire.h has it.
 // Strings and lists go behind a count. A message begins with its kind and the head of that name
 // below, and then has what is listed here. Python reads and writes the worker's side
-// (python/headrace/_workers/_protocol.py), by the kinds and heads that it finds here.
+// (python/headrace/_workers/worker/protocol.py), by the kinds and heads that it finds here.
 //
 //   host -> worker
 //     new memories: list of (number, bytes); gone ones: list of numbers; a string: empty, or

@@ -20,8 +20,8 @@ from headrace import errors
 from headrace import profile as profiles
 from headrace._measure import machine as _measure
 from headrace._observe import monitor
-from headrace._workers import _main
-from headrace._workers._protocol import InputField, Task
+from headrace._workers.worker import main
+from headrace._workers.worker.protocol import InputField, Task
 from headrace.formats import Builder
 
 
@@ -98,8 +98,8 @@ def test_a_script_that_is_being_imported_starts_no_process(
 def test_a_worker_names_the_row_whose_lists_are_damaged() -> None:
     names = ("scans", "scans[lengths]")
     fields = tuple(InputField(name, "uint8", (), ragged=True) for name in names)
-    functions = _main.Functions(count_scans, None, None)
-    worker = _main._Transforms(None, cast("Any", SimpleNamespace(fields=fields, seed=1)), functions)
+    functions = main.Functions(count_scans, None, None)
+    worker = main._Transforms(None, cast("Any", SimpleNamespace(fields=fields, seed=1)), functions)
     rows = [np.zeros(2, np.uint8), np.zeros(3, np.uint8)], [np.array([2]), np.array([1])]
     task = SimpleNamespace(columns=rows, number=5, first_slot=8)
     reply = worker._computed(cast("Task", task))

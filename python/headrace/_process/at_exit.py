@@ -34,8 +34,8 @@ def _close_all() -> None:
     Daemon threads that iterate stop without an error, as all daemon threads do.
     """
     _core.begin_exit()
-    for each in list(open_at_exit):
-        each.close()
+    for loader in list(open_at_exit):
+        loader.close()
     if threading.active_count() > 1:  # Threads that remain keep their objects.
         _core.allow_leaks()
 

@@ -51,14 +51,14 @@ class HostedProcesses:
     def handed_over(self) -> list[int]:
         """The descriptors of the sockets, which are the host's from now on."""
         sockets, self._sockets = self._sockets, []
-        return [each.detach() for each in sockets]
+        return [connection.detach() for connection in sockets]
 
     def forget_sockets(self) -> None:
         """The host is about to close them; if there is none, closes them."""
         _host_sockets.difference_update(self._numbers)
         self._numbers = []
-        for each in self._sockets:
-            each.close()
+        for connection in self._sockets:
+            connection.close()
         self._sockets = []
 
     def end(self, deadline: float | None = None) -> None:

@@ -58,12 +58,12 @@ class Sent:
 
     def _refusal(self, values: dict[str, Any], error: Exception) -> InvalidArgumentError:
         name, part = next(
-            (each for each in values.items() if self._fails(each[1]) is not None),
+            (item for item in values.items() if self._fails(item[1]) is not None),
             (", ".join(values), values),
         )
         for _ in range(_DEPTH_MAX):
             error = self._fails(part) or error
-            inner = next((each for each in _parts(name, part) if self._fails(each[1])), None)
+            inner = next((item for item in _parts(name, part) if self._fails(item[1])), None)
             if inner is None:
                 break
             name, part = inner
@@ -105,8 +105,8 @@ class _Pickler(ForkingPickler):
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) in (np.ndarray, np.memmap):
-            found = _of_file(value)
-            return NotImplemented if found is None else (_mapped, found)
+            arguments = _of_file(value)
+            return NotImplemented if arguments is None else (_mapped, arguments)
         if isinstance(value, (types.FunctionType, type)):
             _check_importable(value)
         elif self._copies and _is_private(value):
@@ -189,7 +189,7 @@ def _maps(path: str | os.PathLike[str], address: int) -> bool:
         inode = os.stat(path).st_ino
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
             for line in maps:
-                begin, end = (int(each, 16) for each in line.split(" ", 1)[0].split("-"))
+                begin, end = (int(bound, 16) for bound in line.split(" ", 1)[0].split("-"))
                 if begin <= address < end:
                     return int(line.split()[4]) == inode
     except OSError:
@@ -206,9 +206,9 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, types.MethodType):
         yield f"{name}.__self__", value.__self__
     elif isinstance(value, dict):  # Not any mapping: an h5py file is one.
-        yield from ((f"{name}[{key!r}]", each) for key, each in list(value.items()))
+        yield from ((f"{name}[{key!r}]", part) for key, part in list(value.items()))
     elif isinstance(value, (tuple, list, set, frozenset)):
-        yield from ((f"{name}[{number}]", each) for number, each in enumerate(value))
+        yield from ((f"{name}[{number}]", part) for number, part in enumerate(value))
     elif not isinstance(value, (types.FunctionType, type)):
         if "<locals>" in type(value).__qualname__ or _is_of_prompt(type(value)):
             yield f"type({name})", type(value)
@@ -219,9 +219,9 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
         # Users do not know the attributes of these.
         is_ours = type(value).__module__.startswith("headrace.")
-        for each in state if isinstance(state, tuple) else (state,):
-            if isinstance(each, Mapping):
-                for key, part in list(each.items()):
+        for attributes in state if isinstance(state, tuple) else (state,):
+            if isinstance(attributes, Mapping):
+                for key, part in list(attributes.items()):
                     yield name if is_ours else f"{name}.{key}", part
 
 

@@ -24,12 +24,12 @@ def release(error: BaseException) -> None:
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
-        each = waiting.pop()
-        if each is None or id(each) in seen:
+        exception = waiting.pop()
+        if exception is None or id(exception) in seen:
             continue
-        seen.add(id(each))
-        waiting += [each.__cause__, each.__context__]
-        trace = each.__traceback__
+        seen.add(id(exception))
+        waiting += [exception.__cause__, exception.__context__]
+        trace = exception.__traceback__
         while trace is not None:
             if is_own(trace):
                 with contextlib.suppress(RuntimeError):

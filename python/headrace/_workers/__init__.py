@@ -1,8 +1,8 @@
 """Python transforms, in worker processes: `headrace docs workers`.
 
-`_pool` is the loader's side, `_main` a worker's; `_inline` is both, in one process, for
-`workers=0`. They share `_sample`, the input of a transform; `_tree`, the structure of its results;
-and `_rows`, which converts results to rows. The host of the workers is C++: src/workers.
+`_pool` is the loader's side, `worker` what runs in a worker process; `_inline` is both, in one
+process, for `workers=0`. They share `samples`, the input of a transform, and `results`: the
+structure of what it returns, and the rows of a batch. The host of the workers is C++: src/workers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace._workers._inline import InlineBatch, InlineCore
 from headrace._workers._options import Transform, WorkerOptions, split_transform
 from headrace._workers._output import Convert, Output, Padded, batch_type, dict_type
 from headrace._workers._pool import PooledCore, WorkerProcesses, batches_in_hand_max
-from headrace._workers._sample import Sample
+from headrace._workers.samples.sample import Sample
 
 __all__ = [
     "Core",

@@ -24,13 +24,13 @@ _SAMPLES_NAMED = 8
 
 
 def transform_failure(
-    found: dict[str, Any], core: _core.Loader, options: WorkerOptions
+    failure: dict[str, Any], core: _core.Loader, options: WorkerOptions
 ) -> TransformError:
     """The error if a transform raised or its results form no batch."""
-    epoch, step, slot, samples = found["tasks"][0]
-    cause = _unpickled(found["pickle"])
-    text = found["text"]
-    if found["kind"] == "shape":
+    epoch, step, slot, samples = failure["tasks"][0]
+    cause = _unpickled(failure["pickle"])
+    text = failure["text"]
+    if failure["kind"] == "shape":
         text = f"its result {text}: {ragged_options()}"
     return make_transform_error(
         text, core, epoch, step, slot, samples[0], cause, whole=options.collate_fn is not None
@@ -70,38 +70,38 @@ def make_transform_error(
     return error
 
 
-def lost_worker(found: dict[str, Any], process: BaseProcess) -> WorkerLostError:
+def lost_worker(failure: dict[str, Any], process: BaseProcess) -> WorkerLostError:
     """The error if a worker is gone or, with a text, the host stopped using it."""
-    if found["text"]:
+    if failure["text"]:
         end = end_of(process, alive="still runs but can no longer be used")
-        end += f" ({found['text']})"
+        end += f" ({failure['text']})"
     else:
         end = end_of(process)
-    error = WorkerLostError(f"worker {found['worker']} {end}, {_in_hand(found['tasks'])}")
+    error = WorkerLostError(f"worker {failure['worker']} {end}, {_in_hand(failure['tasks'])}")
     error.pid, error.exitcode = process.pid, process.exitcode
     return error
 
 
 def start_failure(
-    found: dict[str, Any], process: BaseProcess, start: str
+    failure: dict[str, Any], process: BaseProcess, start: str
 ) -> FailedPreconditionError:
     """The error if a worker could not start."""
-    if found["text"]:
+    if failure["text"]:
         error = FailedPreconditionError(
-            f"starting worker {found['worker']} (process {process.pid}): {found['text']}"
+            f"starting worker {failure['worker']} (process {process.pid}): {failure['text']}"
         )
-        error.__cause__ = _unpickled(found["pickle"])
+        error.__cause__ = _unpickled(failure["pickle"])
         return error
     how, hint = end_of(process), ""
     if process.exitcode == MAIN_EXIT:
-        return FailedPreconditionError(f"starting worker {found['worker']}: {main_guard()}")
+        return FailedPreconditionError(f"starting worker {failure['worker']}: {main_guard()}")
     if start != "fork":
         hint = (
             f"; with hr.Workers(start={start!r}) it imports the main script: what makes the loader "
             'has to stand under if __name__ == "__main__", or take workers=hr.Workers(start="fork")'
         )
     return FailedPreconditionError(
-        f"starting worker {found['worker']}: it {how} before it was ready; why may "
+        f"starting worker {failure['worker']}: it {how} before it was ready; why may "
         f"stand on stderr{hint}"
     )
 
@@ -133,7 +133,7 @@ def _in_hand(tasks: list[tuple[int, int, int, list[int]]]) -> str:
         named += f", ... ({len(samples)} of them)"
     text = f"with epoch {epoch} step {step} slots [{first}, {first + len(samples)}) in hand"
     text += f": samples {named}"
-    waiting = sum(len(each[3]) for each in tasks[1:])
+    waiting = sum(len(task[3]) for task in tasks[1:])
     return text + (f"; {waiting} more were waiting for it" if waiting else "")
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from headrace import _core
 from headrace._observe.waits import LoopWaits
-from headrace._workers._batch import BatchSamples
 from headrace._workers._failures import make_transform_error, ragged_options
-from headrace._workers._main import Functions, cause_of, failure_text
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output, Padded
-from headrace._workers._rows import Column, Columns, ResultError, storage_dtype
-from headrace._workers._tree import unflatten
+from headrace._workers.results.rows import Column, Columns, ResultError, storage_dtype
+from headrace._workers.results.tree import unflatten
+from headrace._workers.samples.batch import BatchSamples
+from headrace._workers.worker.main import Functions, cause_of, failure_text
 
 
 class InlineBatch:

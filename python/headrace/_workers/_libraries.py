@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace._workers._sample import Sample
+from headrace._workers.samples.sample import Sample
 from headrace.errors import InvalidArgumentError
 
 Library = Literal["torchvision", "torchvision of Pillow images", "albumentations"]
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 def library_of(transform: Any) -> Library | None:
     """The library of a transform; None for any other callable."""
-    home, homes = _home(innermost(transform)), {_home(each) for each in _parts(transform)}
+    home, homes = _home(innermost(transform)), {_home(part) for part in _parts(transform)}
     if home is None or home == "albumentations" or not homes & {"v1", "v2"}:
         return home if home == "albumentations" else None
     return "torchvision of Pillow images" if "v1" in homes else "torchvision"
@@ -163,8 +163,8 @@ def _parts(transform: Any) -> Iterator[Any]:
 def _home(transform: Any) -> Literal["albumentations", "v1", "v2", "torch"] | None:
     """The package of a transform; "torch" for a container of any modules."""
     kinds = [transform] if inspect.isroutine(transform) else type(transform).__mro__
-    for each in kinds:
-        module, name = each.__module__, each.__name__
+    for kind in kinds:
+        module, name = kind.__module__, kind.__name__
         parts = str(module).split(".")
         if parts[0] == "albumentations":
             return "albumentations"

@@ -58,8 +58,8 @@ def split_transform(
     choice("Workers.start", pool.start, words(WorkerStart))
     if ragged is not None:
         choice("Output.ragged", ragged, words(Ragged))
-    for each in transform if isinstance(transform, tuple) else (transform,):
-        check_was_made("transform", each)
+    for part in transform if isinstance(transform, tuple) else (transform,):
+        check_was_made("transform", part)
     native, function = transform, None
     if isinstance(transform, tuple):
         if len(transform) != 2 or not _is_function(transform[1]):
@@ -71,18 +71,18 @@ def split_transform(
     elif _is_function(transform):
         native, function = None, transform
     for field in ("collate_fn", "init_fn"):
-        each = getattr(pool, field)
-        if each is not None and not callable(each):
-            raise InvalidArgumentError(f"Workers.{field}: got {each!r}, must be callable")
+        value = getattr(pool, field)
+        if value is not None and not callable(value):
+            raise InvalidArgumentError(f"Workers.{field}: got {value!r}, must be callable")
     if function is None and collate_fn is None:
         needless = [
             option
-            for option, given in (
+            for option, is_set in (
                 ("workers", pool.count is not None),
                 ("Workers.init_fn", pool.init_fn is not None),
                 ("Output.decode", decode is not None),
             )
-            if given
+            if is_set
         ]
         if needless:
             raise InvalidArgumentError(
@@ -142,7 +142,7 @@ def check_was_made(name: str, transform: Any) -> None:
 
 
 def _makes_callables(kind: type) -> bool:
-    return any("__call__" in vars(each) for each in kind.__mro__)
+    return any("__call__" in vars(base) for base in kind.__mro__)
 
 
 def _takes_one(function: Callable[..., Any]) -> bool:
@@ -176,8 +176,8 @@ def for_function(
 
 def _rows(native: Any, field: str) -> Rows | None:
     """The native transform of an image field."""
-    each = native.get(field) if isinstance(native, Mapping) else native
-    return Rows(each.dtype, each.layout == "NCHW") if isinstance(each, ImageTransform) else None
+    image = native.get(field) if isinstance(native, Mapping) else native
+    return Rows(image.dtype, image.layout == "NCHW") if isinstance(image, ImageTransform) else None
 
 
 def _is_function(transform: Any) -> bool:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace._workers import _protocol as protocol
-from headrace._workers._rows import BFLOAT16, storage_dtype
-from headrace._workers._tree import Skeleton, load_skeleton, unflatten
+from headrace._workers.results.rows import BFLOAT16, storage_dtype
+from headrace._workers.results.tree import Skeleton, load_skeleton, unflatten
+from headrace._workers.worker import protocol
 from headrace.errors import InvalidArgumentError
 
 Convert = Callable[[Any], Any]
@@ -27,7 +27,7 @@ SAMPLE_ID = "sample_id"
 def check_ids(path: str, fields: Collection[str]) -> None:
     """Raises if a batch has a field of the name that the samples' numbers have."""
     if SAMPLE_ID in fields:
-        others = tuple(each for each in fields if each != SAMPLE_ID)
+        others = tuple(name for name in fields if name != SAMPLE_ID)
         leave_out = f"leave it out, Output(fields={others!r}, ids=True), or " if others else ""
         raise InvalidArgumentError(
             f"Output(ids=True): {path} has a field {SAMPLE_ID!r}, which is the name of the "

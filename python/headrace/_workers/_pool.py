@@ -15,12 +15,12 @@ from headrace._observe.waits import LoopWaits
 from headrace._process.children import check_can_start
 from headrace._process.hosted import END_SECONDS, HostedProcesses
 from headrace._process.pickling import Sent
-from headrace._workers import _main
 from headrace._workers._failures import lost_worker, start_failure, transform_failure
-from headrace._workers._main import Settings
 from headrace._workers._options import WorkerOptions
 from headrace._workers._output import Output
-from headrace._workers._protocol import InputField
+from headrace._workers.worker import main
+from headrace._workers.worker.main import Settings
+from headrace._workers.worker.protocol import InputField
 from headrace.errors import FailedPreconditionError
 
 _BATCHES_MAX = 4
@@ -109,18 +109,18 @@ class WorkerProcesses:
         host = self._host
         if host is None:
             raise FailedPreconditionError("the loader is closed")
-        found = host.next()
-        if isinstance(found, dict):
+        result = host.next()
+        if isinstance(result, dict):
             assert self._core is not None
-            if found["kind"] == "lost":
-                raise lost_worker(found, self.processes[found["worker"]])
-            if found["kind"] == "start":
-                raise start_failure(found, self.processes[found["worker"]], self._options.start)
-            failure = transform_failure(found, self._core, self._options)
+            if result["kind"] == "lost":
+                raise lost_worker(result, self.processes[result["worker"]])
+            if result["kind"] == "start":
+                raise start_failure(result, self.processes[result["worker"]], self._options.start)
+            failure = transform_failure(result, self._core, self._options)
             if isinstance(failure.__cause__, KeyboardInterrupt):
                 raise failure.__cause__
             raise failure
-        return found
+        return result
 
     def _check_not_dismissed(self) -> None:
         if self._dismissed_at is not None:
@@ -170,7 +170,7 @@ class WorkerProcesses:
             for number in range(self._options.workers):
                 settings = Settings(number, os.getpid(), self._seed, fields, decoded)
                 self._processes.start(
-                    context, f"worker-{number}", _main.run, settings, self._functions
+                    context, f"worker-{number}", main.run, settings, self._functions
                 )
             counts = core.stats()
             batches_max = max(2, min(_BATCHES_MAX, counts["budget"]["batches_max"]))

@@ -88,16 +88,16 @@ def decode(encoded: bytes | NDArray[np.uint8]) -> tuple[NDArray[np.float32], int
         DataLossError: neither WAV nor FLAC, damaged, or of a kind that is not decoded.
         InvalidArgumentError: longer than is decoded.
     """
-    given: Any = encoded
-    if not isinstance(given, np.ndarray):
-        if not isinstance(given, (bytes, bytearray, memoryview)):
+    data: Any = encoded
+    if not isinstance(data, np.ndarray):
+        if not isinstance(data, (bytes, bytearray, memoryview)):
             raise InvalidArgumentError(
-                f"decoding sound: got {shown(given)}, must be bytes, or an array of uint8"
+                f"decoding sound: got {shown(data)}, must be bytes, or an array of uint8"
             )
-        given = np.frombuffer(given, np.uint8)
-    if given.dtype != np.uint8 or given.ndim != 1:
+        data = np.frombuffer(data, np.uint8)
+    if data.dtype != np.uint8 or data.ndim != 1:
         raise InvalidArgumentError(
-            f"decoding sound: got an array of {given.dtype} {list(given.shape)}, must be the "
+            f"decoding sound: got an array of {data.dtype} {list(data.shape)}, must be the "
             "encoded bytes, uint8"
         )
-    return _core.decode_sound(np.ascontiguousarray(given))
+    return _core.decode_sound(np.ascontiguousarray(data))

@@ -143,21 +143,22 @@ class Job:
 
     def workers(self, collate_fn: Callable[[list[Any]], Any] | None) -> Workers:
         """Where Python functions run: in the training loop's process, if the job does not say."""
-        given = self._options.get("workers")
-        found = given if isinstance(given, Workers) else Workers(0 if given is None else given)
+        option = self._options.get("workers")
+        count = 0 if option is None else option
+        workers = option if isinstance(option, Workers) else Workers(count)
         if collate_fn is None:
-            return found
-        if found.collate_fn is not None:
+            return workers
+        if workers.collate_fn is not None:
             raise InvalidArgumentError(
                 "collate_fn: the job's workers= have one, too: leave one of them out"
             )
-        return dataclasses.replace(found, collate_fn=collate_fn)
+        return dataclasses.replace(workers, collate_fn=collate_fn)
 
     def setup(self) -> None:
         """Opens the job for `get`, which does it otherwise."""
         if self._samples is None:
             loader = self.loader(self._transforms, arrays="numpy")
-            self._samples = _each_sample(loader, self._epochs, self.dataset)
+            self._samples = _labelled_samples(loader, self._epochs, self.dataset)
 
     @named_arguments
     def get(self, num_items: int = 1) -> tuple[Any, Any]:
@@ -169,9 +170,9 @@ class Job:
         self.setup()
         assert self._samples is not None
         count = integer("num_items", num_items, 1, 2**24)
-        found = [next(self._samples) for _ in range(count)]
-        self._newest = found[-1][1]
-        plain = [(label, _stored(sample)) for label, sample in found]
+        pairs = [next(self._samples) for _ in range(count)]
+        self._newest = pairs[-1][1]
+        plain = [(label, _stored(sample)) for label, sample in pairs]
         if count == 1:
             return plain[0]
         return [label for label, _ in plain], [sample for _, sample in plain]
@@ -255,14 +256,14 @@ class NoPFSImageFolder:
             raise InvalidArgumentError(
                 f"root: got {path!r}, but the job reads {job.dataset.path!r}: give both the same"
             )
-        for name, each in (("transform", transform), ("target_transform", target_transform)):
-            if each is not None and not callable(each):
-                raise InvalidArgumentError(f"{name}: got {shown(each)}, must be callable")
+        for name, function in (("transform", transform), ("target_transform", target_transform)):
+            if function is not None and not callable(function):
+                raise InvalidArgumentError(f"{name}: got {shown(function)}, must be callable")
         if transform is not None and job.get_transforms() is not None:
             raise InvalidArgumentError(
                 "transform: the job has transforms, which make the images: leave one of them out"
             )
-        images = [each for each in job.dataset.fields if job.dataset.kind(each) == "image"]
+        images = [field for field in job.dataset.fields if job.dataset.kind(field) == "image"]
         if not images or _LABEL not in job.dataset.fields:
             raise InvalidArgumentError(
                 f"job: {job.dataset.path!r} has the fields {', '.join(job.dataset.fields)}: an "
@@ -384,7 +385,9 @@ class _Made:
         return image, label if self._target is None else self._target(int(label))
 
 
-def _each_sample(loader: Loader[Any], epochs: int, dataset: Dataset) -> Iterator[tuple[Any, Any]]:
+def _labelled_samples(
+    loader: Loader[Any], epochs: int, dataset: Dataset
+) -> Iterator[tuple[Any, Any]]:
     """Labels and samples of all epochs."""
     for _ in range(epochs):
         for batch in loader:

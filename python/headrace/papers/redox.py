@@ -31,10 +31,10 @@ from headrace._loading.feed import BatchFeed
 from headrace._loading.options import EPOCHS_MAX
 from headrace._signature import named_arguments
 from headrace._workers import Sample, batch_type, dict_type
-from headrace._workers._batch import BatchSamples
 from headrace._workers._options import check_was_made, for_function
 from headrace._workers._output import SAMPLE_ID
-from headrace._workers._sample import sample_hint
+from headrace._workers.samples.batch import BatchSamples
+from headrace._workers.samples.sample import sample_hint
 from headrace.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -354,7 +354,7 @@ def _plain(
 
 def _to_torch(value: Any) -> Any:
     if isinstance(value, list):
-        return [_to_torch(each) for each in value]
+        return [_to_torch(entry) for entry in value]
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
@@ -363,9 +363,9 @@ def _transformed(
 ) -> list[Any]:
     """Samples with a transform, whose error names the sample."""
     results: list[Any] = []
-    given = samples.samples(batch)
+    inputs = samples.samples(batch)
     try:
-        results.extend(map(transform, given))
+        results.extend(map(transform, inputs))
     except (Exception, SystemExit) as error:
         slot = len(results)
         number = int(batch.samples()[slot])

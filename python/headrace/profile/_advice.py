@@ -92,7 +92,7 @@ def advise(
 
     own_block = None if (own := profile.dataset.block_bytes) is None else round(own)
 
-    def candidate(order: str, block: int | None) -> Candidate:
+    def predicted(order: str, block: int | None) -> Candidate:
         read_bytes = size if block is None else float(block)
         work = EpochWork(
             samples=samples,
@@ -101,35 +101,37 @@ def advise(
             storage_reads=[(read_bytes, total / read_bytes)],
             reads_in_flight=BLOCK_READS_IN_FLIGHT if block else sample_reads_in_flight(size),
         )
-        found: Prediction = predict_epoch(profile, work)
+        prediction: Prediction = predict_epoch(profile, work)
         block_samples = None if block in (None, own_block) else max(1, round(block / size))
         return Candidate(
             order=order,
             block_bytes=block,
             block_samples=block_samples,
-            samples_per_second=found.samples_per_second,
-            bound=found.bound,
-            storage_rate=total / found.needs["storage"],
-            feeds=found.samples_per_second >= ENOUGH * target,
+            samples_per_second=prediction.samples_per_second,
+            bound=prediction.bound,
+            storage_rate=total / prediction.needs["storage"],
+            feeds=prediction.samples_per_second >= ENOUGH * target,
             label_inflation=label_inflation(order, block_samples),
         )
 
     ours = [
-        each
-        for each in map(_core.find_order, _core.order_names())
-        if each.reproduces_requests_of is None
+        order
+        for order in map(_core.find_order, _core.order_names())
+        if order.reproduces_requests_of is None
     ]
     candidates = [
-        candidate(each.name, block)
-        for each in ours
-        for block in (_block_sizes(profile) if each.reads_blocks else [None])
+        predicted(order.name, block)
+        for order in ours
+        for block in (_block_sizes(profile) if order.reads_blocks else [None])
     ]
-    feeding = [each for each in candidates if each.feeds]
+    feeding = [candidate for candidate in candidates if candidate.feeds]
     # The first that mixes labels well; if none does, the first.
-    chosen = min(feeding, key=lambda each: not each.mixes, default=None)
+    chosen = min(feeding, key=lambda candidate: not candidate.mixes, default=None)
     if chosen is None:
-        best = max(each.samples_per_second for each in candidates)
-        chosen = next(c for c in candidates if c.samples_per_second >= ENOUGH * best)
+        best = max(candidate.samples_per_second for candidate in candidates)
+        chosen = next(
+            candidate for candidate in candidates if candidate.samples_per_second >= ENOUGH * best
+        )
     return Advice(
         chosen=chosen,
         demand=target,
@@ -143,7 +145,7 @@ def _block_sizes(profile: MachineProfile) -> list[int]:
     """Sizes of reads that hold several samples: the measured ones, and the dataset's blocks."""
     if profile.storage.reads != "ranges":
         return []
-    sizes = [each.read_bytes for each in profile.storage.rates]
+    sizes = [rate.read_bytes for rate in profile.storage.rates]
     if profile.dataset.block_bytes is not None:
         sizes.append(round(profile.dataset.block_bytes))
     total = profile.dataset.samples * profile.dataset.sample_bytes

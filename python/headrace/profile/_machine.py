@@ -16,8 +16,8 @@ from headrace import _core
 from headrace._arguments import given_path, written_path
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError, NotFoundError
-from headrace.profile._table import Table
 from headrace.profile._toml import to_toml
+from headrace.profile._toml_table import TomlTable
 
 SCHEMA = 1
 
@@ -289,7 +289,7 @@ def check_target(path: Path) -> None:
 def load(path: str | os.PathLike[str]) -> MachineProfile:
     """Reads a profile and checks all of it: an error names the file, the key and the value."""
     name = given_path("profile", path)
-    root = Table(f"profile {name}", "", _parse(Path(name)))
+    root = TomlTable(f"profile {name}", "", _parse(Path(name)))
     root.integer("schema", least=SCHEMA)
     date = root.date("date")
     version = root.text("headrace")
@@ -331,7 +331,7 @@ def _parse(path: Path) -> dict[str, Any]:
     return values
 
 
-def _load_host(table: Table) -> Host:
+def _load_host(table: TomlTable) -> Host:
     host = Host(
         cpus=table.integer("cpus", least=1),
         memory_bytes=table.integer("memory_bytes", least=1),
@@ -341,7 +341,7 @@ def _load_host(table: Table) -> Host:
     return host
 
 
-def _load_dataset(table: Table) -> DatasetFacts:
+def _load_dataset(table: TomlTable) -> DatasetFacts:
     facts = DatasetFacts(
         path=table.text("path"),
         format=table.text("format"),
@@ -355,7 +355,7 @@ def _load_dataset(table: Table) -> DatasetFacts:
     return facts
 
 
-def _load_storage(table: Table) -> Storage:
+def _load_storage(table: TomlTable) -> Storage:
     storage = Storage(
         store=table.text("store"),
         reads=table.choice("reads", _READS),
@@ -367,13 +367,13 @@ def _load_storage(table: Table) -> Storage:
     return storage
 
 
-def _load_copy(table: Table) -> Rates:
+def _load_copy(table: TomlTable) -> Rates:
     rates = _load_rates(table, "threads")
     table.finish()
     return rates
 
 
-def _load_decode(table: Table) -> DecodeRates:
+def _load_decode(table: TomlTable) -> DecodeRates:
     decode = DecodeRates(
         what=table.text("what"),
         sample_bytes=table.positive("sample_bytes"),
@@ -383,7 +383,7 @@ def _load_decode(table: Table) -> DecodeRates:
     return decode
 
 
-def _load_tier(table: Table) -> Tier:
+def _load_tier(table: TomlTable) -> Tier:
     tier = Tier(
         folder=table.text("folder"),
         file_system=table.text("file_system"),
@@ -395,7 +395,7 @@ def _load_tier(table: Table) -> Tier:
     return tier
 
 
-def _load_peers(root: Table) -> float | None:
+def _load_peers(root: TomlTable) -> float | None:
     if not root.has("peers"):
         return None
     table = root.table("peers")
@@ -404,7 +404,7 @@ def _load_peers(root: Table) -> float | None:
     return rate
 
 
-def _load_link(root: Table) -> Link | None:
+def _load_link(root: TomlTable) -> Link | None:
     if not root.has("link"):
         return None
     table = root.table("link")
@@ -418,7 +418,7 @@ def _load_link(root: Table) -> Link | None:
     return link
 
 
-def _load_preprocess(table: Table) -> Preprocess:
+def _load_preprocess(table: TomlTable) -> Preprocess:
     row = Preprocess(
         transform=table.hexadecimal("transform", digits=16),
         bytes=table.positive("bytes"),
@@ -430,7 +430,7 @@ def _load_preprocess(table: Table) -> Preprocess:
     return row
 
 
-def _load_sizes(tables: Sequence[Table], users: str) -> tuple[SizedRates, ...]:
+def _load_sizes(tables: Sequence[TomlTable], users: str) -> tuple[SizedRates, ...]:
     sizes: list[SizedRates] = []
     for table in tables:
         least = sizes[-1].read_bytes + 1 if sizes else 1
@@ -440,7 +440,7 @@ def _load_sizes(tables: Sequence[Table], users: str) -> tuple[SizedRates, ...]:
     return tuple(sizes)
 
 
-def _load_rates(table: Table, users: str) -> Rates:
+def _load_rates(table: TomlTable, users: str) -> Rates:
     counts = table.ascending(users)
     return Rates(
         users=tuple(counts),

@@ -87,11 +87,11 @@ def predict_epoch(profile: MachineProfile, work: EpochWork) -> Prediction:
     Raises:
         InvalidArgumentError: an invalid count, or a tier or peers that the profile lacks.
     """
-    for name, given, kind in (("profile", profile, MachineProfile), ("work", work, EpochWork)):
-        if not isinstance(given, kind):
+    for name, value, kind in (("profile", profile, MachineProfile), ("work", work, EpochWork)):
+        if not isinstance(value, kind):
             what = f"headrace.profile.{kind.__name__}"
-            raise InvalidArgumentError(f"{name}: got {shown(given)}, must be a {what}")
-    found = profile.to_model().predict_epoch(
+            raise InvalidArgumentError(f"{name}: got {shown(value)}, must be a {what}")
+    predicted = profile.to_model().predict_epoch(
         samples=work.samples,
         storage=list(work.storage_reads),
         tiers=[(list(tier.reads), list(tier.writes)) for tier in work.tiers],
@@ -104,5 +104,8 @@ def predict_epoch(profile: MachineProfile, work: EpochWork) -> Prediction:
         storage_sharers=work.storage_sharers,
     )
     return Prediction(
-        seconds=found["seconds"], bound=found["bound"], needs=found["needs"], samples=work.samples
+        seconds=predicted["seconds"],
+        bound=predicted["bound"],
+        needs=predicted["needs"],
+        samples=work.samples,
     )

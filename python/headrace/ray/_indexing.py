@@ -12,10 +12,10 @@ from typing import Any
 from headrace import _core
 from headrace.formats._indexing.elsewhere import Described, PartWork
 from headrace.ray._cluster import check_version, connected
-from headrace.ray._work import Tasks, by_tasks, slots
+from headrace.ray._tasks import Tasks, by_tasks, slots
 
 _FILES_MAX = 16  # that a task describes one after the other
-_TASKS_EACH = 4  # for each processor, at least, before a task gets several files
+_TASKS_PER_PROCESSOR = 4  # at least, before a task gets several files
 
 _Lock = type(threading.Lock())
 
@@ -56,7 +56,7 @@ class IndexingTasks:
         waiting: Callable[[], object],
     ) -> Generator[Described, None, None]:
         shared = self._ray.put(_pickled(self._ray, work))
-        size = min(_FILES_MAX, max(1, len(paths) // (_TASKS_EACH * slots(self._ray))))
+        size = min(_FILES_MAX, max(1, len(paths) // (_TASKS_PER_PROCESSOR * slots(self._ray))))
         groups = [list(paths[at : at + size]) for at in range(0, len(paths), size)]
         tasks = Tasks(
             _describe,
@@ -65,11 +65,11 @@ class IndexingTasks:
             name=lambda number: f"indexing {groups[number][0]}",
             at_once=self._at_once,
         )
-        found = by_tasks(
-            self._ray, tasks, lambda _, parts: [finished(each) for each in parts], waiting
+        results = by_tasks(
+            self._ray, tasks, lambda _, parts: [finished(part) for part in parts], waiting
         )
-        with closing(found):
-            for parts in found:
+        with closing(results):
+            for parts in results:
                 yield from parts
 
 
@@ -87,10 +87,10 @@ def _pickled(ray: Any, work: PartWork) -> bytes:
     """
 
     class Pickler(ray.cloudpickle.CloudPickler):  # type: ignore[misc]  # It has no types.
-        def reducer_override(self, given: Any) -> Any:
-            if isinstance(given, _Lock):
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, _Lock):
                 return threading.Lock, ()
-            return super().reducer_override(given)
+            return super().reducer_override(value)
 
     data = io.BytesIO()
     Pickler(data).dump(work)

@@ -76,11 +76,11 @@ class NodeActors:
 
     def stop(self) -> None:
         """Ends the processes and the actors, and frees what Ray reserved for them."""
-        ended = [each.stop.remote() for each in self._actors]
+        ended = [actor.stop.remote() for actor in self._actors]
         with contextlib.suppress(self._ray.exceptions.RayError):
             self._ray.wait(ended, num_returns=len(ended), timeout=_END_S)
-        for each in self._actors:
-            self._ray.kill(each)
+        for actor in self._actors:
+            self._ray.kill(actor)
         self._ray.util.remove_placement_group(self._group)
         self._actors = []
 
@@ -157,9 +157,9 @@ def start_nodes(
             f"{doing}: {name!r} runs already on {group.bundle_count} nodes, not {wanted}: stop "
             "them, or give another name"
         )
-    actor = ray.remote(max_restarts=-1, max_task_retries=-1)(_NodeActor)
+    actor_class = ray.remote(max_restarts=-1, max_task_retries=-1)(_NodeActor)
     actors = [
-        actor.options(
+        actor_class.options(
             name=_named(name, number),
             get_if_exists=True,
             lifetime=lifetime,
@@ -171,16 +171,16 @@ def start_nodes(
         ).remote(_core.version, memory)
         for number in range(group.bundle_count)
     ]
-    found = NodeActors(ray, name, group, actors)
+    nodes = NodeActors(ray, name, group, actors)
     try:
-        ray.get([each.attach.remote() for each in actors], timeout=timeout)
+        ray.get([actor.attach.remote() for actor in actors], timeout=timeout)
     except BaseException as error:
         if is_new:
-            found.stop()
+            nodes.stop()
         if isinstance(error, ray.exceptions.RayError):
             raise _failed(ray, doing, error, timeout) from error
         raise
-    return found
+    return nodes
 
 
 def node_process(

@@ -27,7 +27,7 @@ from headrace.pack._plan import U64
 from headrace.pack._shard import Shard, ShardWriter
 from headrace.pack._work import PackWork, WriteShards, samples_of
 from headrace.ray._cluster import check_version, connected
-from headrace.ray._work import Tasks, by_tasks
+from headrace.ray._tasks import Tasks, by_tasks
 
 _log = logging.getLogger("headrace.pack")
 
@@ -78,8 +78,8 @@ def writing_tasks(doing: str, at_once: int | None) -> WriteShards:
             name=lambda at: f"packing shard {missing[at]} to {partial.target}",
             at_once=at_once,
         )
-        with closing(by_tasks(ray, tasks, finished, lambda: work.advance(0))) as found:
-            written = dict(zip(missing, found, strict=True))
+        with closing(by_tasks(ray, tasks, finished, lambda: work.advance(0))) as shards:
+            written = dict(zip(missing, shards, strict=True))
         for number, shard in written.items():  # One that was written twice may be gone again.
             check(number, shard)
         return written

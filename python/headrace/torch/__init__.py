@@ -4,7 +4,7 @@ ahead of the training loop. `headrace docs torch`, `headrace docs dataloader`.
 >>> import headrace.torch
 """
 
-from headrace.torch._dataloader.epochs.endless import EpochSampler
+from headrace.torch._dataloader.epochs.epoch_sampler import EpochSampler
 from headrace.torch._dataloader.epochs.seeds import sample_rng
 from headrace.torch._dataloader.loader import DataLoader
 from headrace.torch._devices.batches import DeviceBatches

@@ -16,9 +16,9 @@ _LAYOUTS = ("NCHW", "NHWC")
 
 
 def _numbers(name: str, values: Any) -> list[float]:
-    given = items(name, values, "numbers, one a channel")
+    numbers = items(name, values, "numbers, one a channel")
     try:
-        return [float(each) for each in given]
+        return [float(number) for number in numbers]
     except (TypeError, ValueError):
         raise InvalidArgumentError(
             f"{name}: got {shown(values)}, must be numbers, one a channel"
@@ -57,17 +57,17 @@ class Normalize:
             raise InvalidArgumentError(
                 f"mean={mean!r}, std={std!r}: must be as many as channels, and std above 0"
             )
-        for name, given_values in (("mean", mean), ("std", std)):
-            check_of_pixels(name, given_values)
-        given_dtype: Any = dtype
-        if not isinstance(given_dtype, torch.dtype) or not dtype.is_floating_point:
+        for name, values in (("mean", mean), ("std", std)):
+            check_of_pixels(name, values)
+        any_dtype: Any = dtype
+        if not isinstance(any_dtype, torch.dtype) or not dtype.is_floating_point:
             raise InvalidArgumentError(
                 f"dtype: got {dtype!r}, must be a floating-point torch.dtype"
             )
-        self._scale = torch.tensor([1 / (255 * each) for each in std])
+        self._scale = torch.tensor([1 / (255 * value) for value in std])
         self._shift = torch.tensor([-a / b for a, b in zip(mean, std, strict=True)])
         self._dtype = dtype
-        self._given = choice("given", given, _LAYOUTS)
+        self._input_layout = choice("given", given, _LAYOUTS)
         self._layout = choice("layout", layout, _LAYOUTS)
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
@@ -76,11 +76,11 @@ class Normalize:
                 f"normalizing images of {images.dtype}: must be uint8, such as "
                 'hr.image.train(224, dtype="uint8") makes; floating-point ones are normalized'
             )
-        images = images.movedim(self._given.index("C"), -1)
+        images = images.movedim(self._input_layout.index("C"), -1)
         if images.shape[-1] != len(self._scale):
             raise InvalidArgumentError(
-                f"normalizing images of {images.shape[-1]} channels in layout {self._given}: mean "
-                f"and std are of {len(self._scale)}; give as many"
+                f"normalizing images of {images.shape[-1]} channels in layout "
+                f"{self._input_layout}: mean and std are of {len(self._scale)}; give as many"
             )
         if self._scale.device != images.device:  # Once.
             self._scale, self._shift = self._scale.to(images.device), self._shift.to(images.device)

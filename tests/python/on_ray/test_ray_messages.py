@@ -16,7 +16,7 @@ from headrace import _core, errors
 from headrace.pack._work import PackWork
 from headrace.ray import NodeActors, _nodes, _packing, node_process, start_nodes
 from headrace.ray._packing import writing_tasks
-from headrace.ray._work import _result
+from headrace.ray._tasks import _result
 
 HOST = socket.gethostname()
 

@@ -12,7 +12,7 @@ from map_data import WAYS, Fails, OnlyIds, Ragged, ids
 from torch.utils.data import Dataset
 
 from headrace.torch import DataLoader
-from headrace.torch._dataloader.iterations.threads import ThreadReader
+from headrace.torch._dataloader.iterations.thread_reader import ThreadReader
 
 ARRIVALS: dict[str, dict[str, Any]] = {
     name: {**WAYS[name], "fetch": "arrival"} for name in ("threads", "processes", "pool")

@@ -18,8 +18,8 @@ from torch.utils.data import ConcatDataset, Subset, random_split
 import headrace as hr
 from headrace._loading.feed import EpochFeed
 from headrace.torch import DataLoader
-from headrace.torch._dataloader.engine.arrays import ArrayReader
-from headrace.torch._dataloader.engine.reader import ListReader
+from headrace.torch._dataloader.native.arrays import ArrayReader
+from headrace.torch._dataloader.native.list_reader import ListReader
 
 COUNT = 53
 

@@ -21,9 +21,9 @@ from torch.utils.data import ConcatDataset, Subset, random_split
 
 from headrace.errors import FailedPreconditionError
 from headrace.torch import DataLoader, sample_rng
-from headrace.torch._dataloader.engine import folders
 from headrace.torch._dataloader.epochs.drawing import Drawn
-from headrace.torch._dataloader.reading.contents import Content, ImageLoader, offered
+from headrace.torch._dataloader.native import folders
+from headrace.torch._dataloader.reading.file_contents import FileContent, ImageLoader, offered
 
 
 def random(image: Image.Image) -> tuple[torch.Tensor, float]:
@@ -301,9 +301,9 @@ def test_a_loader_that_takes_contents_can_be_sent_to_a_process() -> None:
     assert loader("a") == plain("a")
     content = io.BytesIO()
     Image.new("RGB", (2, 1), (1, 2, 3)).save(content, "png")
-    with offered(Content("b", content.getvalue())):
+    with offered(FileContent("b", content.getvalue())):
         assert loader("a") == "a"
         assert loader("b").getpixel((1, 0)) == (1, 2, 3)
-    with offered(Content("b", b"no image")):
+    with offered(FileContent("b", b"no image")):
         assert loader("b") == "b"
     assert loader("b") == "b"

@@ -13,9 +13,15 @@ from test_map_waits import Clock, loop
 
 from headrace.errors import InvalidArgumentError
 from headrace.torch import DataLoader
-from headrace.torch._dataloader.iterations import threads
-from headrace.torch._dataloader.reading.pool import POOL_MAX, ReadWaits, Spent, Stopwatch, advised
-from headrace.torch._dataloader.waits import figures
+from headrace.torch._dataloader.iterations import thread_reader
+from headrace.torch._dataloader.reading.pool_size import (
+    POOL_MAX,
+    ReadWaits,
+    Spent,
+    Stopwatch,
+    advised,
+)
+from headrace.torch._dataloader.stats import figures
 from headrace.torch._dataloader.workers import worker
 
 WAITING = Spent(100, 10.0, 0.5)  # 95 %
@@ -115,7 +121,7 @@ class Says(Stopwatch):
 
 
 def test_auto_starts_the_threads_that_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "Stopwatch", Says)
+    monkeypatch.setattr(thread_reader, "Stopwatch", Says)
     how: dict[str, Any] = {"num_workers": 2, "worker_method": "thread", "pool_size": "auto"}
     loader = DataLoader(Together(60), 4, **how)
     for _ in range(2):

@@ -21,8 +21,8 @@ from torch.utils.data import get_worker_info
 
 from headrace.errors import FailedPreconditionError, WorkerLostError
 from headrace.torch import DataLoader
-from headrace.torch._dataloader.iterations import threads
-from headrace.torch._dataloader.workers import readers
+from headrace.torch._dataloader.iterations import thread_reader
+from headrace.torch._dataloader.workers import processes
 
 HERE = Path(__file__).parent
 
@@ -190,7 +190,7 @@ def test_a_sample_that_hangs_does_not_hold_the_end_of_processes() -> None:
 
 @pytest.mark.parametrize("way", ["threads", "processes"])
 def test_timeout_is_that_of_torch(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_JOIN_SECONDS", 0.1)  # Two threads hang for good.
+    monkeypatch.setattr(thread_reader, "_JOIN_SECONDS", 0.1)  # Two threads hang for good.
     loader = DataLoader(Stuck(8), 4, sampler=[4, 5, 6, 7, 0], timeout=0.3, **WAYS[way])
     iterator = iter(loader)
     late = r"DataLoader timed out after 0\.3 seconds: reading batch 0, samples \[4, 5, 6, 7\]"
@@ -235,7 +235,7 @@ def test_two_iterations_at_once_get_their_own_batches(way: str) -> None:
 
 
 def test_persistent_workers_that_hang_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_IDLE_NS", 10**8)
+    monkeypatch.setattr(processes, "_IDLE_NS", 10**8)
     keys = list(range(8))
     loader = DataLoader(Stuck(8), 4, sampler=keys, **WAYS["persistent"])
     assert next(iter(loader)).tolist() == [0, 1, 2, 3]

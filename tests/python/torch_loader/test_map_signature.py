@@ -79,8 +79,8 @@ def test_the_signature_has_all_of_other_versions(version: str) -> None:
 def test_an_older_torch_gets_no_argument_that_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace.torch._dataloader import loader
 
-    known = {name: each for name, each in loader._TORCHS.items() if name != "in_order"}
-    monkeypatch.setattr(loader, "_TORCHS", known)
+    known = {name: each for name, each in loader._TORCH_PARAMETERS.items() if name != "in_order"}
+    monkeypatch.setattr(loader, "_TORCH_PARAMETERS", known)
     assert list(DataLoader([1, 2])) == [1, 2]  # type: ignore[comparison-overlap]
     with pytest.raises(ValueError, match=r"in_order=False: torch .* has no such argument"):
         DataLoader([1, 2], in_order=False)

@@ -9,8 +9,8 @@ import stateful_data
 from map_data import WAYS, OnlyIds
 
 from headrace.torch import DataLoader
-from headrace.torch._dataloader.reading.pool import ReadWaits
-from headrace.torch._dataloader.waits import figures
+from headrace.torch._dataloader.reading.pool_size import ReadWaits
+from headrace.torch._dataloader.stats import figures
 
 
 class Clock:

@@ -11,27 +11,31 @@ import pytest
 pytest.importorskip("torch")
 
 from headrace.torch._dataloader.epochs.drawing import Drawn
-from headrace.torch._dataloader.iterations.reader import FinishedReader, Read, Reader
-from headrace.torch._dataloader.iterations.threads import ThreadReader
-from headrace.torch._dataloader.reading.contents import Supply
+from headrace.torch._dataloader.iterations.batch_reader import (
+    BatchReader,
+    FinishedReader,
+    ReadBatch,
+)
+from headrace.torch._dataloader.iterations.thread_reader import ThreadReader
 from headrace.torch._dataloader.reading.fetching import Fetcher
-from headrace.torch._dataloader.reading.pool import ReadWaits
+from headrace.torch._dataloader.reading.pool_size import ReadWaits
+from headrace.torch._dataloader.reading.supply import Supply
 
 
 def drawn(number: int, keys: list[int]) -> Drawn:
     return Drawn(number, keys, 10 * number, len(keys), "", None)
 
 
-class Given(Reader):
+class Given(BatchReader):
     """Gives what it is made with, and then waits until it is closed."""
 
-    def __init__(self, *reads: Read) -> None:
+    def __init__(self, *reads: ReadBatch) -> None:
         self._reads = deque(reads)
         self._closed = threading.Event()
 
     def add(self, drawn: Drawn) -> None: ...
 
-    def next(self, timeout: float | None) -> Read | None:
+    def next(self, timeout: float | None) -> ReadBatch | None:
         if self._reads:
             return self._reads.popleft()
         self._closed.wait()
@@ -62,8 +66,8 @@ def test_an_error_in_finishing_is_that_of_one_batch() -> None:
             raise MemoryError("no pinned memory")
         return value * 10
 
-    reads = [Read(number, number, None) for number in range(3)]
-    reads.append(Read(3, None, KeyError(3)))
+    reads = [ReadBatch(number, number, None) for number in range(3)]
+    reads.append(ReadBatch(3, None, KeyError(3)))
     reader = FinishedReader(Given(*reads), finish)
     found = [reader.next(30) for _ in range(4)]
     reader.close()
@@ -76,7 +80,7 @@ def test_an_error_in_finishing_is_that_of_one_batch() -> None:
 @pytest.mark.parametrize("reads", [0, 1, 5])
 def test_closing_wakes_who_waits_for_a_finished_batch(reads: int) -> None:
     for _ in range(20):
-        given = Given(*[Read(number, number, None) for number in range(reads)])
+        given = Given(*[ReadBatch(number, number, None) for number in range(reads)])
         reader = FinishedReader(given, lambda value: value)
         for _ in range(reads):
             assert reader.next(30) is not None

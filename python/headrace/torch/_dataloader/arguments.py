@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
 
 from headrace._arguments import choice, integer, iterable, shown
 from headrace.errors import InvalidArgumentError
-from headrace.torch._dataloader.reading.pool import AUTO, POOL_MAX
+from headrace.torch._dataloader.reading.pool_size import AUTO, POOL_MAX
 
 WorkerMethod = Literal["multiprocessing", "thread"]
 PoolSize = int | Literal["auto"]
@@ -18,7 +18,7 @@ Fetch = Literal["order", "arrival"]
 
 
 @dataclass(frozen=True)
-class Own:
+class AddedArguments:
     """The arguments that torch's DataLoader does not have."""
 
     worker_method: str
@@ -39,42 +39,42 @@ class Own:
         return self.pool_size
 
 
-def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
-    """Raises InvalidArgumentError for what cannot be honoured. `torchs`: torch's arguments."""
-    choice("worker_method", own.worker_method, ("multiprocessing", "thread"))
-    choice("fetch", own.fetch, ("order", "arrival"))
-    integer("snapshot_every_n_steps", own.state_every, 1, 2**62)
-    _check_torchs(torchs)
-    workers = torchs["num_workers"]
+def check(added: AddedArguments, dataset: Any, arguments: dict[str, Any]) -> None:
+    """Raises InvalidArgumentError for what cannot be honoured. `arguments`: torch's."""
+    choice("worker_method", added.worker_method, ("multiprocessing", "thread"))
+    choice("fetch", added.fetch, ("order", "arrival"))
+    integer("snapshot_every_n_steps", added.state_every, 1, 2**62)
+    _check_torch_arguments(arguments)
+    workers = arguments["num_workers"]
     if isinstance(dataset, (IterDataPipe, MapDataPipe)):
         raise InvalidArgumentError(
             f"dataset: got {type(dataset).__name__}, a DataPipe: torch's DataLoader shuffles and "
             "divides these by their graph; use that, or an IterableDataset"
         )
-    if isinstance(own.pool_size, str):
-        if not own.measures:
+    if isinstance(added.pool_size, str):
+        if not added.measures:
             raise InvalidArgumentError(
-                f"pool_size: got {own.pool_size!r}, must be a number of samples, or 'auto'"
+                f"pool_size: got {added.pool_size!r}, must be a number of samples, or 'auto'"
             )
-    elif own.pool_size is not None:
-        integer("pool_size", own.pool_size, max(1, workers), 2**16)
-    if own.epoch_size is not None:
-        integer("epoch_size", own.epoch_size, 1, 2**62)
-        if torchs["batch_sampler"] is not None:
+    elif added.pool_size is not None:
+        integer("pool_size", added.pool_size, max(1, workers), 2**16)
+    if added.epoch_size is not None:
+        integer("epoch_size", added.epoch_size, 1, 2**62)
+        if arguments["batch_sampler"] is not None:
             raise InvalidArgumentError(
                 "epoch_size: counts samples, and a batch_sampler decides how many a batch has: "
                 "give sampler= and batch_size=, or end the epochs in the batch_sampler"
             )
     if workers == 0:
-        if torchs["timeout"] > 0:
+        if arguments["timeout"] > 0:
             raise InvalidArgumentError(
-                f"timeout={torchs['timeout']}: without workers nothing can be waited for: give "
+                f"timeout={arguments['timeout']}: without workers nothing can be waited for: give "
                 "num_workers="
             )
         for name, value, default in (
-            ("worker_method", own.worker_method, "multiprocessing"),
-            ("pool_size", own.pool_size, None),
-            ("fetch", own.fetch, "order"),
+            ("worker_method", added.worker_method, "multiprocessing"),
+            ("pool_size", added.pool_size, None),
+            ("fetch", added.fetch, "order"),
         ):
             if value != default:
                 raise InvalidArgumentError(
@@ -82,34 +82,36 @@ def check(own: Own, dataset: Any, torchs: dict[str, Any]) -> None:
                     "num_workers="
                 )
     if isinstance(dataset, IterableDataset):
-        _check_iterable(own)
-    if own.worker_method == "thread":
-        _check_threads(torchs)
+        _check_iterable(added)
+    if added.worker_method == "thread":
+        _check_threads(arguments)
 
 
-def _check_torchs(torchs: dict[str, Any]) -> None:
+def _check_torch_arguments(arguments: dict[str, Any]) -> None:
     """Types that torch does not check, or not by name."""
-    integer("num_workers", torchs["num_workers"], -(2**31), 2**31)  # torch refuses negative ones.
-    if torchs["prefetch_factor"] is not None and torchs["num_workers"] > 0:
-        integer("prefetch_factor", torchs["prefetch_factor"], 1, 2**31)
-    if not isinstance(torchs["timeout"], (int, float)):
+    integer(
+        "num_workers", arguments["num_workers"], -(2**31), 2**31
+    )  # torch refuses negative ones.
+    if arguments["prefetch_factor"] is not None and arguments["num_workers"] > 0:
+        integer("prefetch_factor", arguments["prefetch_factor"], 1, 2**31)
+    if not isinstance(arguments["timeout"], (int, float)):
         raise InvalidArgumentError(
-            f"timeout: got {shown(torchs['timeout'])}, must be a number of seconds"
+            f"timeout: got {shown(arguments['timeout'])}, must be a number of seconds"
         )
-    generator = torchs["generator"]
+    generator = arguments["generator"]
     if generator is not None and not isinstance(generator, torch.Generator):
         raise InvalidArgumentError(f"generator: got {shown(generator)}, must be a torch.Generator")
     for name in ("sampler", "batch_sampler"):
-        if torchs[name] is not None:
-            iterable(name, torchs[name])
+        if arguments[name] is not None:
+            iterable(name, arguments[name])
 
 
-def _check_iterable(own: Own) -> None:
+def _check_iterable(added: AddedArguments) -> None:
     for name, value, default in (
-        ("worker_method", own.worker_method, "multiprocessing"),
-        ("pool_size", own.pool_size, None),
-        ("fetch", own.fetch, "order"),
-        ("epoch_size", own.epoch_size, None),
+        ("worker_method", added.worker_method, "multiprocessing"),
+        ("pool_size", added.pool_size, None),
+        ("fetch", added.fetch, "order"),
+        ("epoch_size", added.epoch_size, None),
     ):
         if value != default:
             raise InvalidArgumentError(
@@ -118,7 +120,7 @@ def _check_iterable(own: Own) -> None:
             )
 
 
-def _check_threads(torchs: dict[str, Any]) -> None:
+def _check_threads(arguments: dict[str, Any]) -> None:
     why = {
         "worker_init_fn": "it sets up a process, and threads share this one: call it yourself",
         "multiprocessing_context": "no process is started: leave it out",
@@ -126,5 +128,5 @@ def _check_threads(torchs: dict[str, Any]) -> None:
         "out",
     }
     for name, reason in why.items():
-        if torchs[name]:
+        if arguments[name]:
             raise InvalidArgumentError(f"{name} with worker_method='thread': {reason}")

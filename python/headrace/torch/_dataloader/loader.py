@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,14 +18,19 @@ from headrace._loading.passes.origins import has_state
 from headrace._process.children import check_not_daemonic
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
-from headrace.torch._dataloader.arguments import Fetch, Own, PoolSize, WorkerMethod, check
-from headrace.torch._dataloader.engine.arrays import ArrayIteration
-from headrace.torch._dataloader.engine.choice import Engine, is_fixed
+from headrace.torch._dataloader.arguments import (
+    AddedArguments,
+    Fetch,
+    PoolSize,
+    WorkerMethod,
+    check,
+)
 from headrace.torch._dataloader.epochs import state as states
 from headrace.torch._dataloader.epochs.drawing import Origin, Share, Source
-from headrace.torch._dataloader.epochs.endless import limit_epochs
+from headrace.torch._dataloader.epochs.epoch_sampler import limit_epochs
 from headrace.torch._dataloader.epochs.progress import Progress, between, finish_restored
 from headrace.torch._dataloader.epochs.state import Facts, Position
+from headrace.torch._dataloader.iterations.batch_reader import BatchReader, FinishedReader
 from headrace.torch._dataloader.iterations.iteration import (
     AheadIteration,
     DirectIteration,
@@ -34,37 +38,31 @@ from headrace.torch._dataloader.iterations.iteration import (
     Iteration,
     Limits,
 )
-from headrace.torch._dataloader.iterations.reader import FinishedReader, Reader
-from headrace.torch._dataloader.iterations.threads import ThreadReader
-from headrace.torch._dataloader.parts import How
+from headrace.torch._dataloader.iterations.thread_reader import ThreadReader
+from headrace.torch._dataloader.native.arrays import ArrayIteration
+from headrace.torch._dataloader.native.choice import NativeReaders, is_fixed
 from headrace.torch._dataloader.pinning import Pinning
-from headrace.torch._dataloader.reading.contents import Supply
 from headrace.torch._dataloader.reading.fetching import Fetcher
-from headrace.torch._dataloader.reading.pool import ReadWaits
+from headrace.torch._dataloader.reading.pool_size import ReadWaits
+from headrace.torch._dataloader.reading.supply import Supply
+from headrace.torch._dataloader.stats import figures
+from headrace.torch._dataloader.stream_batches import Batching
 from headrace.torch._dataloader.streams import (
-    PartsReader,
     StreamIteration,
     StreamProgress,
+    StreamReader,
     start_of,
 )
-from headrace.torch._dataloader.waits import figures
-from headrace.torch._dataloader.workers.readers import Processes, ProcessReader
+from headrace.torch._dataloader.workers.process_reader import ProcessReader
+from headrace.torch._dataloader.workers.processes import KeptProcesses, ReaderProcesses
 
 _ABOUT_WORKERS = (
     *("num_workers", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn"),
     *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "in_order"),
 )
-_LEFT_BEHIND = (
-    "_processes",
-    "_end",
-    "_waits",
-    "_parts",
-    "_engine",
-    "_progress",
-    "_kept_seed",
-)
+_LEFT_BEHIND = ("_kept_processes", "_waits", "_stream_reader", "_native", "_progress", "_kept_seed")
 """Attributes of iterations."""
-_TORCHS = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+_TORCH_PARAMETERS = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
@@ -123,9 +121,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         epoch_size: int | None = None,
         snapshot_every_n_steps: int = 1,
     ) -> None:
-        given = locals()
-        torchs = {name: given[name] for name in _TORCHS if name in given and name != "self"}
-        if "in_order" not in _TORCHS and not in_order:
+        arguments = locals()
+        names = [name for name in _TORCH_PARAMETERS if name in arguments and name != "self"]
+        torch_arguments = {name: arguments[name] for name in names}
+        if "in_order" not in _TORCH_PARAMETERS and not in_order:
             raise InvalidArgumentError(
                 f"in_order=False: torch {torch.__version__} has no such argument: upgrade torch to "
                 "2.6 or newer, or leave it out"
@@ -133,10 +132,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         # Public, as torch's: Lightning makes another loader from the attributes of one.
         self.worker_method, self.pool_size, self.fetch = worker_method, pool_size, fetch
         self.epoch_size, self.snapshot_every_n_steps = epoch_size, snapshot_every_n_steps
-        check(self._own, dataset, torchs)
+        check(self._added, dataset, torch_arguments)
         if epoch_size is not None:
-            limit_epochs(torchs, epoch_size)
-        super().__init__(**torchs)
+            limit_epochs(torch_arguments, epoch_size)
+        super().__init__(**torch_arguments)
         self._in_order = in_order
         self._epoch = 0  # of the next iteration
         self._restored: Position | None = None
@@ -146,17 +145,16 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _start_anew(self) -> None:
         """Sets what iterations leave behind."""
-        self._processes: Processes | None = None  # of persistent workers
-        self._end: Any = None  # closes them
+        self._kept_processes = KeptProcesses()
         self._waits = ReadWaits()
-        self._parts: PartsReader | None = None  # of an iterable dataset
-        self._engine = Engine()
+        self._stream_reader: StreamReader | None = None  # of an iterable dataset
+        self._native = NativeReaders()
         self._progress: Progress | StreamProgress | None = None  # of the newest one
         self._kept_seed: int | None = None  # of the newest epoch, with persistent workers
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, also in another process, has the arguments; it begins with the next epoch."""
-        return {name: each for name, each in vars(self).items() if name not in _LEFT_BEHIND}
+        return {name: value for name, value in vars(self).items() if name not in _LEFT_BEHIND}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -171,12 +169,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def check_worker_number_rationality(self) -> None:
         """Warns of too many processes, as torch does; threads that wait may be many."""
-        if self._own.worker_method != "thread":
+        if self._added.worker_method != "thread":
             super().check_worker_number_rationality()
 
     @property
-    def _own(self) -> Own:
-        return Own(
+    def _added(self) -> AddedArguments:
+        return AddedArguments(
             self.worker_method,
             self.pool_size,
             self.fetch,
@@ -191,7 +189,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             self._auto_collation,
             self.generator,
             self.num_workers > 0,
-            self._own.state_every,
+            self._added.state_every,
             self._kept_seed,
         )
 
@@ -202,7 +200,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         except TypeError:
             length = None
         share = self._source.share if self._share is None else self._share
-        return Facts(self.batch_size, self.drop_last, length, self._own.epoch_size, share)
+        return Facts(self.batch_size, self.drop_last, length, self._added.epoch_size, share)
 
     def __iter__(self) -> Any:
         self._waits.begin()
@@ -252,13 +250,17 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return StreamIteration(progress, self.__len__, self._waits)
 
     def _stream_progress(self, epoch: int, origin: Origin) -> StreamProgress:
-        if self._parts is None:
-            how = How(self.batch_size, self.drop_last, self.collate_fn, self.snapshot_every_n_steps)
-            given = {name: getattr(self, name) for name in _ABOUT_WORKERS if name in _TORCHS}
+        if self._stream_reader is None:
+            batching = Batching(
+                self.batch_size, self.drop_last, self.collate_fn, self.snapshot_every_n_steps
+            )
+            arguments = {
+                name: getattr(self, name) for name in _ABOUT_WORKERS if name in _TORCH_PARAMETERS
+            }
             if not self.num_workers:
-                given["prefetch_factor"] = None
-            self._parts = PartsReader(self.dataset, how, given)
-        return StreamProgress(self._parts, epoch, origin)
+                arguments["prefetch_factor"] = None
+            self._stream_reader = StreamReader(self.dataset, batching, arguments)
+        return StreamProgress(self._stream_reader, epoch, origin)
 
     def _begin(self) -> Progress:
         restored = self._restored
@@ -295,23 +297,22 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _iteration(self, progress: Progress) -> Iteration:
         finish = self._finisher()
+        fetcher = Fetcher(self.dataset, self.collate_fn, self._auto_collation)
         may_draw = self._auto_collation and is_fixed(self._index_sampler)
         arrays = folders = None
         if may_draw and not self._workers_matter:
-            arrays = self._engine.arrays(self.dataset, self.collate_fn)
+            arrays = self._native.arrays(self.dataset, self.collate_fn)
         if arrays is not None:
-            own = Fetcher(self.dataset, self.collate_fn, self._auto_collation)
-            taken = ArrayIteration(progress, self.__len__, arrays, own, finish)
+            iteration = ArrayIteration(progress, self.__len__, arrays, fetcher, finish)
             if self.num_workers > 0:  # When torch draws for the first time.
-                taken.draw()
-            return taken
+                iteration.draw()
+            return iteration
         if may_draw:
-            folders = self._engine.folders(self.dataset)
+            folders = self._native.folders(self.dataset)
         supply = Supply(progress.draw)
         if folders is not None:
             folders.prepare()
             supply = folders.supply(progress)
-        fetcher = Fetcher(self.dataset, self.collate_fn, self._auto_collation)
         if self.num_workers == 0:
             return DirectIteration(progress, self.__len__, supply, fetcher, finish)
         reader = self._reader(progress.base_seed, supply, fetcher, finish)
@@ -320,26 +321,27 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _reader(
         self, seed: int, supply: Supply, fetcher: Fetcher, finish: Callable[[Any], Any]
-    ) -> Reader:
+    ) -> BatchReader:
         """What reads the batches of an iteration ahead."""
-        asked = self._own
-        if asked.worker_method == "thread":
+        added = self._added
+        if added.worker_method == "thread":
             return ThreadReader(
                 supply,
                 fetcher,
                 self._waits,
                 finish,
-                threads=self.num_workers if asked.measures else asked.pool(self.num_workers),
+                threads=self.num_workers if added.measures else added.pool(self.num_workers),
                 base_seed=seed,
                 in_order=self._in_order,
-                arrival=asked.fetch == "arrival",
-                measures=asked.measures,
+                arrival=added.fetch == "arrival",
+                measures=added.measures,
             )
-        processes = self._workers(fetcher, seed)
-        persist = processes is self._processes
+        processes, persist = self._kept_processes.take(
+            lambda: self._start_processes(fetcher, seed), keep=self.persistent_workers
+        )
         try:
             reader = ProcessReader(
-                processes, supply, seed, self._waits, measures=asked.measures, persist=persist
+                processes, supply, seed, self._waits, measures=added.measures, persist=persist
             )
             return reader if finish is _unchanged else FinishedReader(reader, finish)
         except BaseException:
@@ -349,11 +351,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     @property
     def _workers_matter(self) -> bool:
         """Whether the user asks for something that only the dataset's own samples can do."""
-        own = self._own
+        added = self._added
         return (
-            own.worker_method == "thread"
-            or own.pool_size is not None
-            or own.fetch != "order"
+            added.worker_method == "thread"
+            or added.pool_size is not None
+            or added.fetch != "order"
             or self.worker_init_fn is not None
             or self.timeout > 0
         )
@@ -361,36 +363,25 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _batches_ahead(self) -> int:
         """How many batches are on their way or ready."""
         factor = self.prefetch_factor or 2
-        if self._own.worker_method != "thread":
+        if self._added.worker_method != "thread":
             return factor * self.num_workers
-        pool = self._own.pool(self.num_workers)
+        pool = self._added.pool(self.num_workers)
         size = self.batch_size or getattr(self.batch_sampler, "batch_size", None) or 1
         return factor * max(1, -(-pool // size))
 
-    def _workers(self, fetcher: Fetcher, seed: int) -> Processes:
-        """Worker processes. Persistent ones serve one iteration at a time: while it lasts others
-        get their own."""
-        kept = self._processes
-        if kept is not None and not kept.is_usable:
-            self._close_workers()
-        elif kept is not None and not kept.is_busy:
-            return kept
-        processes = Processes(
+    def _start_processes(self, fetcher: Fetcher, seed: int) -> ReaderProcesses:
+        return ReaderProcesses(
             self.multiprocessing_context or torch.multiprocessing.get_context(),
             fetcher,
             count=self.num_workers,
-            threads=-(-self._own.pool(self.num_workers) // self.num_workers),
-            measures=self._own.measures,
-            arrival=self._own.fetch == "arrival",
+            threads=-(-self._added.pool(self.num_workers) // self.num_workers),
+            measures=self._added.measures,
+            arrival=self._added.fetch == "arrival",
             in_order=self._in_order,
             batches=self._batches_ahead(),
             base_seed=seed,
             init_fn=self.worker_init_fn,
         )
-        if self.persistent_workers and self._processes is None:
-            self._processes = processes
-            self._end = weakref.finalize(self, processes.close)
-        return processes
 
     def _finisher(self) -> Callable[[Any], Any]:
         """What is done with a complete batch."""
@@ -468,31 +459,26 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         `headrace docs dataloader` has the figures. Those of the engine, if it reads, are those of a
         Loader.
         """
-        if self._engine.makes_batches:
+        if self._native.makes_batches:
             reader = "engine"
         elif self.num_workers == 0:
             reader = "loop"
         else:
             reader = "threads" if self.worker_method == "thread" else "processes"
-        told = figures(self._waits, reader)
-        told["engine"] = self._engine.stats()
-        return told
+        stats = figures(self._waits, reader)
+        stats["engine"] = self._native.stats()
+        return stats
 
     def close(self) -> None:
         """Ends persistent workers and the engine. Others end with their iteration."""
-        self._engine.close()
-        if self._parts is not None:
-            self._parts.close()
-            self._parts = None
+        self._native.close()
+        if self._stream_reader is not None:
+            self._stream_reader.close()
+            self._stream_reader = None
         if self.persistent_workers and isinstance(self._progress, StreamProgress):
             self._progress.close()
         self._kept_seed = None
-        self._close_workers()
-
-    def _close_workers(self) -> None:
-        if self._end is not None:
-            self._end()
-            self._end = self._processes = None
+        self._kept_processes.close()
 
 
 def _unchanged(batch: Any) -> Any:

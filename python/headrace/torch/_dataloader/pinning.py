@@ -47,8 +47,8 @@ class Pinning:
 
 def _accelerator() -> str | None:
     """The kind of device for which memory is pinned, if there is one."""
-    found: Any = getattr(torch, "accelerator", None)
-    if found is None:  # torch before 2.6
+    accelerator: Any = getattr(torch, "accelerator", None)
+    if accelerator is None:  # torch before 2.6
         return "cuda" if torch.cuda.is_available() else None
-    device = found.current_accelerator() if found.is_available() else None
+    device = accelerator.current_accelerator() if accelerator.is_available() else None
     return None if device is None else str(device.type)

@@ -17,43 +17,50 @@ from headrace.torch._dataloader.epochs.drawing import Origin, Source
 from headrace.torch._dataloader.epochs.generators import decoded
 from headrace.torch._dataloader.epochs.progress import hash_of
 from headrace.torch._dataloader.epochs.state import Position
-from headrace.torch._dataloader.parts import Begin, Given, How, Parts, PartState, Start
+from headrace.torch._dataloader.stream_batches import (
+    BatchedStream,
+    Batching,
+    StreamItem,
+    StreamStart,
+    WorkerInit,
+    WorkerState,
+)
 
 _END: Any = object()
 
 
-class _Workers(torch.utils.data.DataLoader[Given]):
-    """torch's DataLoader of `Parts`."""
+class _TorchLoader(torch.utils.data.DataLoader[StreamItem]):
+    """torch's DataLoader of a `BatchedStream`."""
 
     def check_worker_number_rationality(self) -> None:
         """The user's loader has warned."""
 
 
-class PartsReader:
+class StreamReader:
     """Iterates a dataset in this process or in torch's workers, which may last for several epochs.
 
     Ownership: the workers. Shutdown: `close`, or the end of the last reference, as torch's.
     """
 
-    def __init__(self, dataset: Any, how: How, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, dataset: Any, batching: Batching, arguments: Mapping[str, Any]) -> None:
         """`arguments`: of torch's DataLoader, those about workers."""
         self._dataset = dataset
-        self._how = how
+        self._batching = batching
         self._arguments = dict(arguments)
         self.count = self._arguments["num_workers"]
         self.lasts = self.count == 0 or self._arguments["persistent_workers"]
         """Whether the dataset of an epoch is that of the one before, with what it knows."""
         self.in_order = self._arguments.get("in_order", True)
-        self._begin = Begin(self._arguments.pop("worker_init_fn"))
-        self._parts: Parts | None = None
-        self._loader: _Workers | None = None
+        self._begin = WorkerInit(self._arguments.pop("worker_init_fn"))
+        self._stream: BatchedStream | None = None
+        self._loader: _TorchLoader | None = None
 
-    def iterate(self, start: Start | None) -> Iterator[Given]:
+    def iterate(self, start: StreamStart | None) -> Iterator[StreamItem]:
         if self._loader is None or start is not None or not self.lasts:
-            how = self._how if self.count else replace(self._how, every=0)
-            self._parts = Parts(self._dataset, how, start)
-            self._loader = _Workers(
-                self._parts,
+            batching = self._batching if self.count else replace(self._batching, every=0)
+            self._stream = BatchedStream(self._dataset, batching, start)
+            self._loader = _TorchLoader(
+                self._stream,
                 batch_size=None,
                 collate_fn=_unchanged,
                 worker_init_fn=self._begin,
@@ -65,14 +72,15 @@ class PartsReader:
         """Lets go of persistent workers. They end with the iteration that uses them."""
         self._loader = None
 
-    def here(self) -> PartState | None:
+    def here(self) -> WorkerState | None:
         """The state of the dataset if it is iterated in this process."""
-        part = self._parts.part if self._parts is not None and not self.count else None
-        return None if part is None else part.state()
+        stream = self._stream
+        batches = stream.batches if stream is not None and not self.count else None
+        return None if batches is None else batches.state()
 
 
-def _unchanged(given: Any) -> Any:
-    return given
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 class StreamProgress:
@@ -82,7 +90,7 @@ class StreamProgress:
     Thread safety: none.
     """
 
-    def __init__(self, reader: PartsReader, epoch: int, origin: Origin) -> None:
+    def __init__(self, reader: StreamReader, epoch: int, origin: Origin) -> None:
         self.epoch = epoch
         self.batches = 0
         self._origin = origin
@@ -92,9 +100,9 @@ class StreamProgress:
         self._has_ended = False
         self._reader = reader
         count = max(1, reader.count)
-        self._states = [PartState()] * count
+        self._states = [WorkerState()] * count
         self._notes: list[bytes | None] = [None] * count  # newer than the states
-        self._given = [0] * count
+        self._counts = [0] * count
         self._turn = 0
 
     def is_over(self) -> bool:
@@ -152,36 +160,36 @@ class StreamProgress:
         """What of the dataset's state the next epoch begins with; None: it is as it was made."""
         if not self._reader.lasts:
             return None
-        parts = [PartState(dataset=part.dataset) for part in self._parts()]
-        if all(part.dataset is None for part in parts):
+        states = [WorkerState(dataset=state.dataset) for state in self._worker_states()]
+        if all(state.dataset is None for state in states):
             return None
-        return _state(parts, self._reader.count, 0)
+        return _state(states, self._reader.count, 0)
 
     def _open(self, position: Position | None) -> Iterator[Any]:
         start = None
         if position is not None and position.dataset is not None:
             start = start_of(position.dataset, self._reader.count)
-            self._states = list(start.parts)
-            self._given = [part.batches for part in start.parts]
+            self._states = list(start.states)
+            self._counts = [state.batches for state in start.states]
             self._turn, self.batches = start.turn, position.batches
             if not self._reader.in_order:
-                start = Start(start.parts)
+                start = StreamStart(start.states)
         return self._reader.iterate(start)
 
     def _take(self) -> Any:
         while True:
-            given: Given = next(self._iterator)
-            if given.note is not None:
-                self._notes[given.worker] = given.note
-            if given.is_batch:
-                self._given[given.worker] += 1
-                self._turn = (given.worker + 1) % len(self._given)
-                return given.value
+            item: StreamItem = next(self._iterator)
+            if item.note is not None:
+                self._notes[item.worker] = item.note
+            if item.is_batch:
+                self._counts[item.worker] += 1
+                self._turn = (item.worker + 1) % len(self._counts)
+                return item.value
 
     def _dataset_state(self) -> Any:
-        return _state(self._parts(), self._reader.count, self._turn)
+        return _state(self._worker_states(), self._reader.count, self._turn)
 
-    def _parts(self) -> list[PartState]:
+    def _worker_states(self) -> list[WorkerState]:
         here = self._reader.here()
         if here is not None:
             return [here]
@@ -189,8 +197,8 @@ class StreamProgress:
             if note is not None:
                 self._states[worker], self._notes[worker] = pickle.loads(note), None
         return [
-            replace(state, batches=given)
-            for state, given in zip(self._states, self._given, strict=True)
+            replace(state, batches=count)
+            for state, count in zip(self._states, self._counts, strict=True)
         ]
 
 
@@ -198,11 +206,11 @@ def _refuse(_: object) -> NoReturn:
     raise FailedPreconditionError("the DataLoader was closed, with its workers: iterate it again")
 
 
-def _state(parts: list[PartState], workers: int, turn: int) -> dict[str, Any]:
-    return {"workers": workers, "turn": turn, "parts": [dict(vars(part)) for part in parts]}
+def _state(states: list[WorkerState], workers: int, turn: int) -> dict[str, Any]:
+    return {"workers": workers, "turn": turn, "parts": [dict(vars(state)) for state in states]}
 
 
-def start_of(state: Any, workers: int) -> Start:
+def start_of(state: Any, workers: int) -> StreamStart:
     """Reads the state of a dataset.
 
     Raises:
@@ -211,7 +219,7 @@ def start_of(state: Any, workers: int) -> Start:
     """
     try:
         saved, turn = state["workers"], state["turn"]
-        parts = [PartState(**part) for part in state["parts"]]
+        states = [WorkerState(**part) for part in state["parts"]]
     except (TypeError, KeyError) as error:
         raise InvalidArgumentError(
             f"state: the part of the dataset, {shown(state)}, must be what state_dict() gave: "
@@ -223,7 +231,7 @@ def start_of(state: Any, workers: int) -> Start:
             f"{workers}: the workers divide an iterable dataset, so another number of them "
             f"would get other samples; give it num_workers={shown(saved)}"
         )
-    return Start(parts, turn)
+    return StreamStart(states, turn)
 
 
 class StreamIteration(Iterator[Any]):

@@ -59,8 +59,8 @@ class DeviceBatches(NotADataLoader):
         depth: int = 2,
         prepare: Mapping[str | int, Prepare] | None = None,
     ) -> None:
-        given: Any = batches
-        if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        source: Any = batches
+        if not isinstance(source, Iterable) or isinstance(source, str | bytes):
             raise InvalidArgumentError(f"batches: got {batches!r}, must be an iterable of batches")
         functions: Any = {} if prepare is None else prepare
         if not isinstance(functions, Mapping) or not all(map(callable, functions.values())):
@@ -68,14 +68,14 @@ class DeviceBatches(NotADataLoader):
         self.batches = batches
         """The argument `batches`. Its ``stats()`` count all batches taken, also those ahead of the
         loop."""
-        if isinstance(given, Loader):
-            mark_wrapped(given)
+        if isinstance(source, Loader):
+            mark_wrapped(source)
         self._copies = copies_to(_parsed(device))
         self._depth = integer("depth", depth, 1, DEPTH_MAX)
         self._prepare: dict[str | int, Prepare] = dict(functions)
         self._iteration = 0
         self._iterating = False
-        self._told = False  # of an epoch, during the iteration
+        self._epoch_was_set = False  # of an epoch, during the iteration
         self._state: dict[str, Any] | None = None  # None: as the loader says
         self._has_state = hasattr(batches, "state_dict")
 
@@ -87,7 +87,7 @@ class DeviceBatches(NotADataLoader):
         self._iteration += 1
         taken = iter(self.batches)
         self._state = self._snapshot()
-        self._iterating, self._told = True, False
+        self._iterating, self._epoch_was_set = True, False
         return self._moved(taken, self._iteration)
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,8 +101,8 @@ class DeviceBatches(NotADataLoader):
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """As the loader's `load_state_dict`: continues after the last batch before the save."""
-        told = {} if strict else {"strict": False}
-        self.batches.load_state_dict(state, **told)  # type: ignore[attr-defined]
+        options = {} if strict else {"strict": False}
+        self.batches.load_state_dict(state, **options)  # type: ignore[attr-defined]
         self._iteration += 1
         self._iterating, self._state = False, None
 
@@ -110,7 +110,7 @@ class DeviceBatches(NotADataLoader):
         """As the loader's `set_epoch`: sets the epoch of the next iteration."""
         self.batches.set_epoch(epoch)  # type: ignore[attr-defined]
         if self._iterating:  # Has effect from the next iteration on.
-            self._told = True
+            self._epoch_was_set = True
         else:
             self._state = None
 
@@ -121,7 +121,7 @@ class DeviceBatches(NotADataLoader):
         ahead: deque[_Sent] = deque()
         sent = 0
         # Marks, and the memory that copies may read until they are done.
-        given: deque[tuple[Any, Any]] = deque()
+        handed_over: deque[tuple[Any, Any]] = deque()
         failure: Exception | None = None
         ended = False
         try:
@@ -136,9 +136,11 @@ class DeviceBatches(NotADataLoader):
                         failure, ended = error, True
                 if not ahead:
                     break
-                given.append((ahead[0].mark, ahead[0].source))
-                while given and (len(given) > self._depth or self._copies.is_done(given[0][0])):
-                    self._copies.wait(given.popleft()[0])
+                handed_over.append((ahead[0].mark, ahead[0].source))
+                while handed_over and (
+                    len(handed_over) > self._depth or self._copies.is_done(handed_over[0][0])
+                ):
+                    self._copies.wait(handed_over.popleft()[0])
                 yield self._give(ahead.popleft(), iteration)  # And keeps no reference.
             if failure is not None:
                 raise failure
@@ -147,9 +149,9 @@ class DeviceBatches(NotADataLoader):
         finally:
             if iteration == self._iteration:
                 self._iterating = False
-                if self._told:
+                if self._epoch_was_set:
                     self._state = None
-            for mark in (*(mark for mark, _ in given), *(each.mark for each in ahead)):
+            for mark in (*(mark for mark, _ in handed_over), *(batch.mark for batch in ahead)):
                 self._copies.wait(mark)
 
     def _send(self, source: Any, number: int) -> _Sent:

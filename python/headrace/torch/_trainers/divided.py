@@ -23,7 +23,7 @@ from headrace.torch._dataloader.epochs.drawing import Share
 from headrace.torch._dataloader.epochs.progress import Here
 from headrace.torch._dataloader.epochs.state import DEALS_BATCHES, SPLITS_BATCHES, to_state
 from headrace.torch._dataloader.loader import DataLoader
-from headrace.torch._trainers.state import StepFacts, check_place, processes_of
+from headrace.torch._trainers.facts import StepFacts, check_place, processes_of
 
 _KIND = "DataLoader"
 _USED = ("begin", "end", "set_epoch", "iteration", "rng_types", "synchronized_generator")

@@ -20,7 +20,7 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._base.findings import callers_level
 from headrace.torch._dataloader.loader import DataLoader
 from headrace.torch._trainers.divided import DividedBatches
-from headrace.torch._trainers.own import OwnBatches
+from headrace.torch._trainers.loader_batches import LoaderBatches
 from headrace.torch._trainers.steps import StepDataset, StepList, StepSampler, TrainerSource
 
 _IN_MODELS = {"image": "pixel_values", "img": "pixel_values", "label": "labels"}
@@ -58,18 +58,18 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
 
     @named_arguments
     def __init__(self, loader: Loader[Any] | DataLoader, accelerator: Any = None) -> None:
-        given: Any = loader
+        untyped: Any = loader
         if accelerator is not None and not hasattr(accelerator, "prepare_data_loader"):
             raise InvalidArgumentError(
                 f"accelerator: got {shown(accelerator)}, must be an accelerate.Accelerator"
             )
-        if isinstance(given, Loader):
-            source: TrainerSource = OwnBatches(given, accelerator)
-        elif isinstance(given, DataLoader):
-            source = DividedBatches(given, accelerator)
+        if isinstance(untyped, Loader):
+            source: TrainerSource = LoaderBatches(untyped, accelerator)
+        elif isinstance(untyped, DataLoader):
+            source = DividedBatches(untyped, accelerator)
         else:
             raise InvalidArgumentError(
-                f"loader: got a {type(given).__name__}, must be a headrace.Loader or a "
+                f"loader: got a {type(untyped).__name__}, must be a headrace.Loader or a "
                 "headrace.torch.DataLoader"
             )
         self.loader = loader
@@ -93,8 +93,8 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
         vars(self).update(sampler=sampler, batch_size=size, drop_last=drop)
         if accelerator is not None:
             _have_one_process_save(self, accelerator)
-        elif isinstance(given, Loader):
-            _warn_of_named_tuples(given)
+        elif isinstance(untyped, Loader):
+            _warn_of_named_tuples(untyped)
 
     @property
     def _is_accelerate_prepared(self) -> bool:

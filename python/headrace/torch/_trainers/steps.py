@@ -13,9 +13,9 @@ from torch.utils.data import Dataset, DistributedSampler
 
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.torch._trainers.divided import DividedBatches
-from headrace.torch._trainers.own import OwnBatches
+from headrace.torch._trainers.loader_batches import LoaderBatches
 
-TrainerSource = OwnBatches | DividedBatches
+TrainerSource = LoaderBatches | DividedBatches
 """The epochs of a loader, as a TrainerLoader gives them."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from headrace._arguments import whole
 from headrace._loading.passes.origins import epoch_of, is_torchs, layers, stateful, teller
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs import generators
-from headrace.torch._dataloader.epochs.endless import EpochSampler
+from headrace.torch._dataloader.epochs.epoch_sampler import EpochSampler
 from headrace.torch._dataloader.epochs.generators import decoded, encoded
 from headrace.torch._dataloader.epochs.seeds import mixed
 
@@ -66,11 +67,11 @@ class Source:
     @property
     def share(self) -> Share | None:
         """That of the first sampler which divides its samples over ranks."""
-        for each in layers(self.sampler):
-            ranks, rank = (whole(getattr(each, name, None)) for name in ("num_replicas", "rank"))
+        for layer in layers(self.sampler):
+            ranks, rank = (whole(getattr(layer, name, None)) for name in ("num_replicas", "rank"))
             if ranks is not None and rank is not None:
-                kind = f"{type(each).__module__}.{type(each).__qualname__}"
-                more = (getattr(each, name, None) for name in ("seed", "shuffle", "drop_last"))
+                kind = f"{type(layer).__module__}.{type(layer).__qualname__}"
+                more = (getattr(layer, name, None) for name in ("seed", "shuffle", "drop_last"))
                 return Share(kind, ranks, rank, *more)
         return None
 
@@ -81,7 +82,7 @@ class Source:
 
     def origin(self) -> Origin:
         """What a pass that begins now depends on."""
-        states = generators.states(generators.generators(self.sampler, self.generator))
+        states = generators.states(generators.of_sampler(self.sampler, self.generator))
         own = self.stateful
         sampler = own.state_dict() if own is not None else None
         return Origin(states, encoded(torch.get_rng_state()), self.epoch, sampler)
@@ -101,8 +102,8 @@ class Origin:
 
         Raises: FailedPreconditionError if the samplers have other generators.
         """
-        found = generators.generators(source.sampler, source.generator)
-        generators.set_states(found, self.generators)
+        own_generators = generators.of_sampler(source.sampler, source.generator)
+        generators.set_states(own_generators, self.generators)
         if self.sampler is not None:
             stateful = source.stateful
             if stateful is None:
@@ -129,6 +130,8 @@ class Drawn:
 
     number: int
     keys: Any
+    """As the batch sampler gave them: ``__getitems__`` gets them so. Without automatic batching one
+    key."""
     place: int
     rows: int
     mark: str
@@ -151,9 +154,9 @@ class Drawing:
     def __init__(self, source: Source, base_seed: int | None = None) -> None:
         """Begins a pass; or again one that had this `base_seed`, whether it was drawn or kept."""
         self._source = source
-        for each in layers(source.sampler):
-            if isinstance(each, EpochSampler):
-                each.finish()  # Now: the origin is that of the pass that begins.
+        for layer in layers(source.sampler):
+            if isinstance(layer, EpochSampler):
+                layer.finish()  # Now: the origin is that of the pass that begins.
         self.origin = source.origin()
         self._iterator = iter(source.sampler)
         if base_seed is None and source.kept_seed is not None:
@@ -181,7 +184,7 @@ class Drawing:
             return None
         try:
             keys = next(self._iterator)
-            if self._source.batched and not isinstance(keys, list):
+            if self._source.batched and not isinstance(keys, Sized):
                 keys = list(keys)
         except StopIteration:
             if self.follows_state and not self._count:
@@ -198,7 +201,7 @@ class Drawing:
             if self.sampler_epoch is not None:
                 self.sampler_epoch = self._source.epoch
         rows = len(keys) if self._source.batched else 1
-        self._mark = _marked(self._mark, keys)
+        self._mark = _marked(self._mark, list(keys) if self._source.batched else keys)
         number, place = self._count, self._place
         self._count += 1
         self._place += rows
@@ -227,22 +230,22 @@ class Drawing:
         so often. Not if somebody else has drawn from them; nor those of samplers that are not
         torch's, which may follow more than their generators."""
         source = self._source
-        found = generators.generators(source.sampler, source.generator)
-        if not found or not is_torchs(source.sampler) or asked == self.asked:
+        own_generators = generators.of_sampler(source.sampler, source.generator)
+        if not own_generators or not is_torchs(source.sampler) or asked == self.asked:
             return
-        now, shared = generators.states(found), torch.get_rng_state()
+        now, shared = generators.states(own_generators), torch.get_rng_state()
         with contextlib.suppress(Exception):  # The sampler's own, which it raised before.
-            generators.set_states(found, self.origin.generators)
+            generators.set_states(own_generators, self.origin.generators)
             torch.set_rng_state(decoded(self.origin.global_state))
             keys = Drawing(source, self.base_seed)._iterator
             drawn, wanted = None, None
             for number in range(max(asked, self.asked) + 1):
-                drawn = generators.states(found) if number == self.asked else drawn
-                wanted = generators.states(found) if number == asked else wanted
+                drawn = generators.states(own_generators) if number == self.asked else drawn
+                wanted = generators.states(own_generators) if number == asked else wanted
                 next(keys, None)
             if drawn == now and wanted is not None:
                 now = wanted
-        generators.set_states(found, now)
+        generators.set_states(own_generators, now)
         torch.set_rng_state(shared)
 
     def restart(self, snapshot: Snapshot) -> None:
@@ -278,7 +281,7 @@ def _seed_after(seed: int) -> int:
 
 def _marked(before: str, keys: Any) -> str:
     try:
-        given = array("q", keys if isinstance(keys, list) else [keys]).tobytes()
+        data = array("q", keys if isinstance(keys, list) else [keys]).tobytes()
     except (TypeError, OverflowError):
-        given = repr(keys).encode()
-    return f"{_core.hash64(before.encode() + b'|' + given):016x}"
+        data = repr(keys).encode()
+    return f"{_core.hash64(before.encode() + b'|' + data):016x}"

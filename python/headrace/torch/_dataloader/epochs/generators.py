@@ -12,31 +12,33 @@ from headrace._loading.passes.origins import generators_of
 from headrace.errors import FailedPreconditionError
 
 
-def generators(sampler: Any, *others: torch.Generator | None) -> list[Any]:
+def of_sampler(sampler: Any, *others: torch.Generator | None) -> list[Any]:
     """`others` that are given, then those of the samplers; each once."""
-    return generators_of(sampler, *(each for each in others if each is not None))
+    return generators_of(sampler, *(generator for generator in others if generator is not None))
 
 
-def states(found: Sequence[Any]) -> list[Any]:
+def states(generators: Sequence[Any]) -> list[Any]:
     return [
-        encoded(each.get_state())
-        if isinstance(each, torch.Generator)
-        else dict(each.bit_generator.state)
-        for each in found
+        encoded(generator.get_state())
+        if isinstance(generator, torch.Generator)
+        else dict(generator.bit_generator.state)
+        for generator in generators
     ]
 
 
-def set_states(found: Sequence[Any], saved: Sequence[Any]) -> None:
+def set_states(generators: Sequence[Any], saved: Sequence[Any]) -> None:
     """Raises: FailedPreconditionError if the states are of other generators."""
-    here = ["torch" if isinstance(each, torch.Generator) else "NumPy" for each in found]
-    there = ["torch" if isinstance(each, str) else "NumPy" for each in saved]
+    here = [
+        "torch" if isinstance(generator, torch.Generator) else "NumPy" for generator in generators
+    ]
+    there = ["torch" if isinstance(state, str) else "NumPy" for state in saved]
     if here != there:
         raise FailedPreconditionError(
             "state: random generators of the loader and its sampler differ: saved with "
             f"{', '.join(there) or 'none'}, restored with {', '.join(here) or 'none'}; give the "
             "same shuffle=, sampler= and generator="
         )
-    for generator, state in zip(found, saved, strict=True):
+    for generator, state in zip(generators, saved, strict=True):
         if isinstance(generator, torch.Generator):
             generator.set_state(decoded(state))
         else:

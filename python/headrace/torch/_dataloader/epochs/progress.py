@@ -11,7 +11,7 @@ from headrace import _core
 from headrace._loading.passes.origins import layers
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs.drawing import Drawing, Drawn, Snapshot, Source
-from headrace.torch._dataloader.epochs.endless import EpochSampler
+from headrace.torch._dataloader.epochs.epoch_sampler import EpochSampler
 from headrace.torch._dataloader.epochs.generators import decoded
 from headrace.torch._dataloader.epochs.state import Position
 
@@ -72,19 +72,19 @@ class Progress:
             stateful.load_state_dict(snapshot.state)
             drawing.restart(snapshot)
         batches, samples, mark = restored.batches, restored.samples, restored.mark
-        found = snapshot.mark if snapshot is not None else ""
+        redrawn = snapshot.mark if snapshot is not None else ""
         for _ in range(batches - (snapshot.batches if snapshot is not None else 0)):
             drawn = drawing.next()
-            found = drawn.mark if drawn is not None else _END
+            redrawn = drawn.mark if drawn is not None else _END
             samples = drawn.place_after if drawn is not None and mark is None else samples
-        if mark is None and found != _END:
-            mark = found
-        if found != mark:
+        if mark is None and redrawn != _END:
+            mark = redrawn
+        if redrawn != mark:
             raise FailedPreconditionError(
                 f"restoring epoch {restored.epoch} after {batches} batches: the sampler gives "
-                f"other samples (hash {found}) than when the state was saved (hash {mark}): build "
-                "the sampler with the same arguments; if it draws from Python's or NumPy's global "
-                "generator, restore its state before, or draw from a generator= of its own"
+                f"other samples (hash {redrawn}) than when the state was saved (hash {mark}): "
+                "build the sampler with the same arguments; if it draws from Python's or NumPy's "
+                "global generator, restore its state before, or draw from a generator= of its own"
             )
         self._at = (batches, samples, mark, snapshot)
         self._skipped = frozenset(restored.ahead)
@@ -174,15 +174,15 @@ class Progress:
 def finish_restored(source: Source, restored: Position) -> None:
     """Another epoch than the restored one is to begin. A sampler that goes on from one epoch to the
     next draws the restored one to its end."""
-    samplers = [each for each in layers(source.sampler) if isinstance(each, EpochSampler)]
+    samplers = [sampler for sampler in layers(source.sampler) if isinstance(sampler, EpochSampler)]
     before, now = restored.origin.epoch, source.epoch
     if not samplers or restored.origin.sampler is None or before is None or now is None:
         return
     source.set_epoch(before)
     try:
         Progress(source, restored.epoch, restored)
-        for each in samplers:
-            each.finish_loaded()
+        for sampler in samplers:
+            sampler.finish_loaded()
     finally:
         source.set_epoch(now)
 

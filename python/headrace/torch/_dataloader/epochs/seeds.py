@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import torch
 
-from headrace._workers._sample import generator
+from headrace._workers.samples.sample import generator
 from headrace.errors import FailedPreconditionError
 
 _MASK = 2**64 - 1

@@ -168,13 +168,13 @@ def _check_values(state: Mapping[str, Any]) -> None:
 
 def _part(state: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     """A part of the state, which has the fields of a dataclass."""
-    given, names = state[name], list(kind.__dataclass_fields__)
-    if not isinstance(given, Mapping) or set(given) != set(names):
+    fields, names = state[name], list(kind.__dataclass_fields__)
+    if not isinstance(fields, Mapping) or set(fields) != set(names):
         raise InvalidArgumentError(
-            f"state: {name} is {shown(given)}, must have {', '.join(names)}: give what "
+            f"state: {name} is {shown(fields)}, must have {', '.join(names)}: give what "
             "state_dict() gave, unchanged"
         )
-    return kind(**given)
+    return kind(**fields)
 
 
 def _check_origin(origin: Origin) -> None:
@@ -184,8 +184,9 @@ def _check_origin(origin: Origin) -> None:
         raise InvalidArgumentError(
             f"state: origin generators is {shown(origin.generators)}, must be a list of states"
         )
-    torchs = [each for each in origin.generators if not isinstance(each, Mapping)]
-    for name, text in [("global_state", origin.global_state), *(("generators", t) for t in torchs)]:
+    states = origin.generators
+    torch_states = [("generators", state) for state in states if not isinstance(state, Mapping)]
+    for name, text in [("global_state", origin.global_state), *torch_states]:
         try:
             torch.Generator().set_state(decoded(text))
         except (TypeError, ValueError, RuntimeError):

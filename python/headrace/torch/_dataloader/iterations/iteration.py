@@ -16,10 +16,11 @@ from headrace._process.tracebacks import release
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import Progress
-from headrace.torch._dataloader.iterations.reader import Reader
-from headrace.torch._dataloader.reading.contents import Content, Supply
+from headrace.torch._dataloader.iterations.batch_reader import BatchReader
 from headrace.torch._dataloader.reading.failures import ReadError, in_this_process
 from headrace.torch._dataloader.reading.fetching import Fetcher, Job
+from headrace.torch._dataloader.reading.file_contents import FileContent
+from headrace.torch._dataloader.reading.supply import Supply
 
 
 class Failed:
@@ -58,7 +59,7 @@ class Iteration(Iterator[Any]):
     def __next__(self) -> Any:
         with self._lock:
             try:
-                given = self.waits.take(self._next)
+                batch = self.waits.take(self._next)
             except StopIteration:
                 self.progress.has_ended = True
                 raise
@@ -66,10 +67,10 @@ class Iteration(Iterator[Any]):
                 release(error)
                 del self  # The traceback keeps this frame.
                 raise
-        if isinstance(given, Failed):
+        if isinstance(batch, Failed):
             del self  # Likewise: whoever keeps the error would keep the iteration's processes.
-            given.throw()
-        return given
+            batch.throw()
+        return batch
 
     def _next(self) -> Any:
         """The next batch, or Failed. Raises StopIteration, and what ends the iteration."""
@@ -108,7 +109,7 @@ class EpochIteration(Iterator[Any]):
 
 def read_now(
     drawn: Drawn,
-    contents: Sequence[Content | None] | None,
+    contents: Sequence[FileContent | None] | None,
     progress: Progress,
     fetcher: Fetcher,
     finish: Callable[[Any], Any],
@@ -178,7 +179,7 @@ class AheadIteration(Iteration):
         progress: Progress,
         length: Callable[[], int],
         supply: Supply,
-        reader: Reader,
+        reader: BatchReader,
         limits: Limits,
     ) -> None:
         """Begins to read. The reader ends with the iteration."""
@@ -248,7 +249,7 @@ class AheadIteration(Iteration):
         self._end()
 
 
-def _end(owner: int, reader: Reader, supply: Supply) -> None:
+def _end(owner: int, reader: BatchReader, supply: Supply) -> None:
     if owner != os.getpid():  # A forked child has no reader, and perhaps a lock of its threads.
         return
     if getattr(weakref.finalize, "_shutdown", False):  # The interpreter ends.

@@ -45,8 +45,8 @@ def wrapped(error: ReadError, worker: int) -> ExceptionWrapper:
     if isinstance(cause, (StopIteration, SystemExit)):
         cause = RuntimeError(f"{type(cause).__name__}: {cause}").with_traceback(cause.__traceback__)
     where = f"{error.doing} in DataLoader worker process {worker}"
-    found = (type(cause), cause, cause.__traceback__)
-    return ExceptionWrapper(found, where)  # type: ignore[no-untyped-call]
+    exc_info = (type(cause), cause, cause.__traceback__)
+    return ExceptionWrapper(exc_info, where)  # type: ignore[no-untyped-call]
 
 
 def reraised(wrapper: ExceptionWrapper) -> BaseException:

@@ -10,8 +10,8 @@ from torch.utils.data import Subset, default_collate
 
 from headrace.torch._dataloader.epochs.seeds import begin_sample, end_sample
 from headrace.torch._dataloader.reading import failures
-from headrace.torch._dataloader.reading.contents import Content, offered
 from headrace.torch._dataloader.reading.failures import ReadError
+from headrace.torch._dataloader.reading.file_contents import FileContent, offered
 
 
 @dataclass(frozen=True)
@@ -19,16 +19,16 @@ class Job:
     """Samples to read together."""
 
     keys: Any
-    """A list; or one key, without automatic batching."""
+    """As in `Drawn`, or a list of some of them."""
     batch: int
     first: int
     place: int
     """Of the first of them in the epoch."""
     base_seed: int
-    contents: Sequence[Content | None] | None = None
+    contents: Sequence[FileContent | None] | None = None
     """What files of the samples hold, as far as they were read ahead."""
 
-    def content(self, offset: int) -> Content | None:
+    def content(self, offset: int) -> FileContent | None:
         return None if self.contents is None else self.contents[offset]
 
 
@@ -80,7 +80,7 @@ class Fetcher:
         try:
             return [self.dataset.__getitems__(job.keys)]
         except BaseException as error:
-            keys = f"{len(job.keys)} samples from {job.keys[0]!r} on"
+            keys = f"{len(job.keys)} samples from {next(iter(job.keys), None)!r} on"
             raise ReadError(error, f"reading {keys} (batch {job.batch})") from error
         finally:
             end_sample()

@@ -49,28 +49,27 @@ def _pack(value: Any, parts_max: int, apart: frozenset[int]) -> list[Bytes]:
         return _pack(value, parts_max, apart | {key for key in spread if isinstance(key, int)})
     arrays = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
     memories: list[Bytes] = []
-    table: list[tuple[int, bytes | None]] = []
+    spans: list[tuple[int, bytes | None]] = []
     for span in pickler.spans.values():
         part = span.bytes()
         inline = part.nbytes <= _INLINE_BYTES_MAX or len(memories) >= parts_max // 2 - 2
-        table.append((span.low, part.tobytes() if inline else None))
+        spans.append((span.low, part.tobytes() if inline else None))
         if not inline:
             memories.append(part)
-    head = np.frombuffer(pickle.dumps((table, len(arrays)), protocol=5), np.uint8)
+    head = np.frombuffer(pickle.dumps((spans, len(arrays)), protocol=5), np.uint8)
     return [head, np.frombuffer(target.getbuffer(), np.uint8), *arrays, *memories]
 
 
 def unpack(parts: Sequence[Bytes]) -> Any:
     """The value, whose arrays and tensors are views of the parts."""
     head, data, *rest = parts
-    table, arrays = pickle.loads(head.data)
+    spans, arrays = pickle.loads(head.data)
     memories = iter(rest[arrays:])
-    spans = [
-        _Memory(low, np.array(bytearray(inline)) if inline is not None else next(memories))
-        for low, inline in table
-    ]
     unpickler = _Unpickler(io.BytesIO(data.data), buffers=rest[:arrays])
-    unpickler.memories = spans
+    unpickler.memories = [
+        _Memory(low, np.array(bytearray(inline)) if inline is not None else next(memories))
+        for low, inline in spans
+    ]
     return unpickler.load()
 
 
@@ -120,6 +119,8 @@ class _Pickler(pickle.Pickler):
         return value.number if type(value) is _Span else None
 
     def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray and not (value.flags.writeable and value.dtype.isnative):
+            return value.__reduce__()  # It is writable and native there, as from torch's workers.
         if type(value) is not torch.Tensor or not _is_plain(value):
             return NotImplemented
         if not value.numel():

@@ -24,14 +24,14 @@ from torch.utils.data import default_collate
 
 from headrace import _core
 from headrace._process.pickling import Sent
-from headrace._workers import _protocol as protocol
-from headrace._workers._protocol import Busy, InputField, Task
-from headrace._workers._rows import Column, Columns
-from headrace._workers._serving import ERROR_TEXT_MAX, REPLY_BYTES_MAX, Server, open_channel
-from headrace._workers._tree import LEAF
+from headrace._workers.results.rows import Column, Columns
+from headrace._workers.results.tree import LEAF
+from headrace._workers.worker import protocol
+from headrace._workers.worker.protocol import Busy, InputField, Task
+from headrace._workers.worker.serving import ERROR_TEXT_MAX, REPLY_BYTES_MAX, Server, open_channel
 from headrace.torch._dataloader.reading.failures import ReadError, wrapped
 from headrace.torch._dataloader.reading.fetching import Fetcher, Job
-from headrace.torch._dataloader.reading.pool import Spent, Stopwatch
+from headrace.torch._dataloader.reading.pool_size import Spent, Stopwatch
 from headrace.torch._dataloader.workers import packing, rows
 
 PACKED = b"packed"
@@ -170,7 +170,7 @@ class _Reads(Server):
             pool.submit(lambda: self._answer(task, self._computed(task, job)))
         else:
             jobs = self._fetcher.divided(job)
-            samples = [pool.submit(self._fetcher.read, each, whole_process=False) for each in jobs]
+            samples = [pool.submit(self._fetcher.read, part, whole_process=False) for part in jobs]
             self._whole.put(_Waiting(task, time.monotonic(), samples))
 
     def _answer(self, task: Task, reply: bytes) -> None:
@@ -272,7 +272,7 @@ def _without_worker_info(leave_out: bool) -> Iterator[None]:
 
 
 def _text_bytes(columns: Columns) -> int:
-    return sum(len(text) for each in columns.columns if each.is_object for text in each.rows)
+    return sum(len(text) for column in columns.columns if column.is_object for text in column.rows)
 
 
 def _sent(wrapper: ExceptionWrapper) -> tuple[str, bytes]:

@@ -9,8 +9,8 @@ from torch.utils.data import default_collate
 
 from headrace._loading.passes.origins import has_state, layers
 from headrace._observe.stats import Stats
-from headrace.torch._dataloader.engine.arrays import ArrayReader, facts_of
-from headrace.torch._dataloader.engine.folders import FolderReader
+from headrace.torch._dataloader.native.arrays import ArrayReader, facts_of
+from headrace.torch._dataloader.native.folders import FolderReader
 
 _FIXED = ("torch.utils.data.", "headrace.", "accelerate.", "lightning.", "pytorch_lightning.")
 """Modules of samplers whose keys are decided when a pass begins."""
@@ -25,12 +25,12 @@ def is_fixed(sampler: Any) -> bool:
     except (TypeError, NotImplementedError):
         return False
     return all(
-        type(each) in _LISTS or f"{type(each).__module__}.".startswith(_FIXED)
-        for each in layers(sampler)
+        type(layer) in _LISTS or f"{type(layer).__module__}.".startswith(_FIXED)
+        for layer in layers(sampler)
     )
 
 
-class Engine:
+class NativeReaders:
     """The engine's readers for one DataLoader, made when they are first asked for.
 
     Thread safety: one thread. Ownership: the readers. Shutdown: `close`.
@@ -46,27 +46,27 @@ class Engine:
         """Makes the batches; None: the engine does not, or an earlier iteration has the reader."""
         if has_state(dataset) or collate_fn is not default_collate:
             return None
-        found = self._arrays
-        if found is not None and not found.reads(dataset):
-            found.close()
-            found = self._arrays = None
-        if found is None and (asked := facts_of(dataset)) != self._refused:
-            found = self._arrays = ArrayReader.of(dataset)
-            self._refused = asked if found is None else None
-        return found if found is None or not found.is_busy else None
+        reader = self._arrays
+        if reader is not None and not reader.reads(dataset):
+            reader.close()
+            reader = self._arrays = None
+        if reader is None and (asked := facts_of(dataset)) != self._refused:
+            reader = self._arrays = ArrayReader.of(dataset)
+            self._refused = asked if reader is None else None
+        return reader if reader is None or not reader.is_busy else None
 
     def folders(self, dataset: Any) -> FolderReader | None:
         """Reads files ahead; None: as of `arrays`."""
         if has_state(dataset):
             return None
-        found = self._folders
-        if found is not None and (found.is_closed or not found.reads(dataset)):
-            found.close()  # It may be: after a read that hung.
-            found = self._folders = None
-        if found is None and self._has_folders:
-            found = self._folders = FolderReader.of(dataset)
-            self._has_folders = found is not None
-        return found if found is None or not found.is_busy else None
+        reader = self._folders
+        if reader is not None and (reader.is_closed or not reader.reads(dataset)):
+            reader.close()  # It may be: after a read that hung.
+            reader = self._folders = None
+        if reader is None and self._has_folders:
+            reader = self._folders = FolderReader.of(dataset)
+            self._has_folders = reader is not None
+        return reader if reader is None or not reader.is_busy else None
 
     @property
     def makes_batches(self) -> bool:

@@ -78,7 +78,7 @@ class Sample:
 
         def _way_out(self) -> str:
             has = f"it has the fields {', '.join(self.fields)}"
-            first = next((each for each in self.fields if each.isidentifier()), None)
+            first = next((name for name in self.fields if name.isidentifier()), None)
             if first is None:
                 return f"{has}; use sample[{self.fields[0]!r}]"
             value = getattr(self, first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.torch._dataloader.reading.pool import Advice, ReadWaits
+from headrace.torch._dataloader.reading.pool_size import PoolAdvice, ReadWaits
 
 _FEW = 0.05
 """Share of the time: a loop that waits less gains little by faster reading."""
@@ -37,7 +37,7 @@ def figures(waits: ReadWaits, reader: str) -> dict[str, Any]:
     }
 
 
-def _verdict(reader: str, share: float | None, advice: Advice | None) -> str:
+def _verdict(reader: str, share: float | None, advice: PoolAdvice | None) -> str:
     if share is None:
         return "No verdict: the loop got no second batch yet."
     said = f"The loop waited {share:.0%} of the time for batches"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _core
-from headrace._workers._tree import Skeleton, flatten, flattener
+from headrace._workers.results.tree import Skeleton, flatten, flattener
 
 Shape = tuple[int, ...]
 
@@ -90,6 +90,8 @@ class Columns:
         self.skeleton = skeleton
         self.batch_skeleton: Any = skeleton
         """Of the batch that they are rows of."""
+        self.are_tensors: Sequence[bool | None] = [None] * len(columns)
+        """Whether all rows of a leaf are torch tensors, or none is; None: they may differ."""
         self.columns = columns
         self.rows = rows
 
@@ -192,12 +194,12 @@ def _column(values: Sequence[Any]) -> Column:
         if all(type(v) is np.ndarray and v.dtype == dtype and v.shape == shape for v in values):
             return Column(dtype.name, dtype.itemsize, len(shape), shape, values)
     elif kind in SCALARS or issubclass(kind, np.generic):
-        found = _converted(0, first)
-        if found is not None and all(type(value) is kind for value in values):
+        converted = _converted(0, first)
+        if converted is not None and all(type(value) is kind for value in values):
             if kind is int and not -(2**63) <= min(values) <= max(values) < 2**63:
                 for number, value in enumerate(values):  # The first that is too large raises.
                     _converted(number, value)
-            return Column(found[0], found[1].dtype.itemsize, 0, (), values)
+            return Column(converted[0], converted[1].dtype.itemsize, 0, (), values)
     elif kind is str or kind is bytes:
         _check_all(values, lambda value: type(value) is kind)
         return Column("", 0, 0, (), values)
@@ -209,8 +211,8 @@ def _mixed_column(values: Sequence[Any]) -> Column:
     arrays = []
     name, rank = "", 0
     for number, value in enumerate(values):
-        found = _converted(number, value)
-        if found is None:
+        converted = _converted(number, value)
+        if converted is None:
             raise ResultError(
                 number,
                 f"the transform returned {_brief(value)}: a batch is made of arrays, torch "
@@ -218,14 +220,14 @@ def _mixed_column(values: Sequence[Any]) -> Column:
                 "anything else give a collate_fn",
             )
         if number == 0:
-            name, rank = found[0], found[1].ndim
-        elif found[0] != name or found[1].ndim != rank:
+            name, rank = converted[0], converted[1].ndim
+        elif converted[0] != name or converted[1].ndim != rank:
             raise ResultError(
                 number,
-                f"the transform returned {found[0]} of {found[1].ndim} dimensions, and for the "
-                f"samples before {name} of {rank}: rows of a batch have one dtype",
+                f"the transform returned {converted[0]} of {converted[1].ndim} dimensions, and for "
+                f"the samples before {name} of {rank}: rows of a batch have one dtype",
             )
-        arrays.append(found[1])
+        arrays.append(converted[1])
     return _array_column(name, arrays)
 
 
@@ -249,7 +251,7 @@ def _check_all(values: Sequence[Any], holds: Callable[[Any], bool]) -> None:
 def _brief(value: Any) -> str:
     """A description of the value in one line."""
     if isinstance(value, dict):
-        inside: Iterable[str] = (f"{key!r}: {_brief(each)}" for key, each in value.items())
+        inside: Iterable[str] = (f"{key!r}: {_brief(member)}" for key, member in value.items())
         return "{" + ", ".join(inside) + "}"
     if isinstance(value, (tuple, list)):
         return f"{type(value).__name__} of ({', '.join(map(_brief, value))})"

@@ -80,9 +80,9 @@ def by_tasks(
                 for reference in ready:
                     number = running.pop(reference)
                     done[number] = _result(ray, tasks.name(number), reference)
-                    found = done[number]
-                    if not isinstance(found, Exception):
-                        finished(number, found)
+                    result = done[number]
+                    if not isinstance(result, Exception):
+                        finished(number, result)
                 continue
             result = done.pop(order.popleft())
             if isinstance(result, Exception):

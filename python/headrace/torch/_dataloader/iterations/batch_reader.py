@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from headrace.torch._dataloader.epochs.drawing import Drawn
 
 
-class Read(NamedTuple):
+class ReadBatch(NamedTuple):
     """A batch that was read, or the error in its place."""
 
     number: int
@@ -20,7 +20,7 @@ class Read(NamedTuple):
     error: BaseException | None
 
 
-class Reader(ABC):
+class BatchReader(ABC):
     """Reads batches that one thread adds and takes.
 
     Bounds: that thread takes a batch for each that it adds. Shutdown: `close`, from any thread.
@@ -31,7 +31,7 @@ class Reader(ABC):
         """Has a batch read. Raises: what its keys raise when they are sent."""
 
     @abstractmethod
-    def next(self, timeout: float | None) -> Read | None:
+    def next(self, timeout: float | None) -> ReadBatch | None:
         """The next batch; None after `timeout` seconds.
 
         Raises: StopIteration if it was closed; what ends all reading, such as a lost worker.
@@ -42,13 +42,13 @@ class Reader(ABC):
         """Ends what reads. Waits a limited time for samples that are being read."""
 
 
-class FinishedReader(Reader):
+class FinishedReader(BatchReader):
     """Another reader whose batches a thread of its own finishes, one ahead of the loop."""
 
-    def __init__(self, reader: Reader, finish: Callable[[Any], Any]) -> None:
+    def __init__(self, reader: BatchReader, finish: Callable[[Any], Any]) -> None:
         self._reader = reader
         self._finish = finish
-        self._finished: Queue[Read | BaseException] = Queue(1)
+        self._finished: Queue[ReadBatch | BaseException] = Queue(1)
         self._is_closed = False
         self._thread = threading.Thread(
             target=self._run, name="headrace-dataloader-finish", daemon=True
@@ -58,7 +58,7 @@ class FinishedReader(Reader):
     def add(self, drawn: Drawn) -> None:
         self._reader.add(drawn)
 
-    def next(self, timeout: float | None) -> Read | None:
+    def next(self, timeout: float | None) -> ReadBatch | None:
         try:
             finished = self._finished.get(timeout=timeout)
         except Empty:
@@ -79,7 +79,7 @@ class FinishedReader(Reader):
             self._finished.put(self._finished_or_error(read))
             del read  # It is the loop's now.
 
-    def _finished_or_error(self, read: Read) -> Read:
+    def _finished_or_error(self, read: ReadBatch) -> ReadBatch:
         if read.error is not None:
             return read
         try:

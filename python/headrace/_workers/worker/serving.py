@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from headrace import _core
-from headrace._workers import _protocol as protocol
-from headrace._workers._known import KnownLayout
-from headrace._workers._protocol import Busy, InputField, Task
-from headrace._workers._rows import Columns, ResultError, storage_dtype
+from headrace._workers.results.rows import Columns, ResultError, storage_dtype
+from headrace._workers.worker import protocol
+from headrace._workers.worker.protocol import Busy, InputField, Task
+from headrace._workers.worker.written_layout import WrittenLayout
 
 REPLY_BYTES_MAX = _core.WorkerChannel.REPLY_BYTES_MAX
 ERROR_TEXT_MAX = 1 << 20  # characters
@@ -68,7 +68,7 @@ class Server(ABC):
         self._memories: dict[int, Any] = {0: np.zeros(0, np.uint8)}
         # Results that wait for their places in a batch.
         self._buffered: dict[int, tuple[Columns, int]] = {}
-        self._known: KnownLayout | None = None
+        self._written_layout: WrittenLayout | None = None
 
     @abstractmethod
     def take(self, task: Task) -> None:
@@ -122,10 +122,10 @@ class Server(ABC):
 
     def wrote_as_before(self, task: Task, results: Sequence[Any]) -> bool:
         """Whether the results of a task had the layout of those before, and were written."""
-        known = self._known
-        return (
-            known is not None and task.layout == known.layout and known.write(results, task.places)
-        )
+        written = self._written_layout
+        if written is None or task.layout != written.layout:
+            return False
+        return written.write(results, task.places)
 
     def written(self, task: Task, made: Columns, busy: Busy) -> bytes:
         """Writes results to where the host expects them, or keeps them until it says where; the
@@ -139,5 +139,5 @@ class Server(ABC):
                 assert column.shape is not None
                 shape = (made.rows, *column.shape)
                 column.write(protocol.rows_at(place, storage_dtype(column.dtype), shape))
-        self._known = KnownLayout(layout, made)
+        self._written_layout = WrittenLayout(layout, made)
         return protocol.done(task.number, busy, made.objects())

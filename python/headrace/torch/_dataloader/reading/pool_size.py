@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headrace._observe.waits import LoopWaits
-from headrace._workers import _serving
+from headrace._workers.worker import serving
 from headrace.formats._base.findings import callers_level
 
 AUTO = "auto"
@@ -48,7 +48,7 @@ class Spent(NamedTuple):
         return max(1, min(limit, round(needed)))
 
 
-class Stopwatch(_serving.Stopwatch):
+class Stopwatch(serving.Stopwatch):
     """The time that this thread spends from now on."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def _processor_ns() -> int:
     return max(int(ran), time.thread_time_ns()) + int(waited)
 
 
-class Advice(NamedTuple):
+class PoolAdvice(NamedTuple):
     """A `pool_size` for a loader, and how many times as fast it reads then."""
 
     pool_size: int
@@ -88,7 +88,7 @@ class Advice(NamedTuple):
         )
 
 
-def advised(spent: Spent, workers: int, waited: float) -> Advice | None:
+def advised(spent: Spent, workers: int, waited: float) -> PoolAdvice | None:
     """What more threads would give `workers` processes of one thread each, whose loop waits for
     this share of its time. None: little, or it is not known yet."""
     if not spent.is_enough or workers < 1 or waited <= 0:
@@ -98,7 +98,7 @@ def advised(spent: Spent, workers: int, waited: float) -> Advice | None:
     gain = min(faster, 1 / max(1 - waited, 1e-3))
     if gain < _GAIN_MIN:
         return None
-    return Advice(threads * workers, gain, 1 - spent.processor / spent.seconds)
+    return PoolAdvice(threads * workers, gain, 1 - spent.processor / spent.seconds)
 
 
 class ReadWaits(LoopWaits):
@@ -137,7 +137,7 @@ class ReadWaits(LoopWaits):
             self._chosen.clear()  # Each iteration has its own readers, or they say it again.
 
     @property
-    def advice(self) -> Advice | None:
+    def advice(self) -> PoolAdvice | None:
         """What another `pool_size` would give."""
         with self._reads_lock:
             return advised(self._spent, self._workers, self.share() or 0.0)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.torch._dataloader.epochs.drawing import Drawn
-from headrace.torch._dataloader.iterations.reader import Read, Reader
-from headrace.torch._dataloader.reading.contents import Supply
+from headrace.torch._dataloader.iterations.batch_reader import BatchReader, ReadBatch
 from headrace.torch._dataloader.reading.failures import ReadError, in_this_process
 from headrace.torch._dataloader.reading.fetching import Fetcher, Job
-from headrace.torch._dataloader.reading.pool import POOL_MAX, ReadWaits, Spent, Stopwatch
+from headrace.torch._dataloader.reading.pool_size import POOL_MAX, ReadWaits, Spent, Stopwatch
+from headrace.torch._dataloader.reading.supply import Supply
 
 _JOIN_SECONDS = 1.0
 _EMPTY: Any = object()
@@ -26,8 +26,9 @@ class _Batch:
         """`is_whole`: one task reads all samples; else each one its own."""
         tasks = 1 if is_whole else drawn.rows
         self.drawn = drawn
+        self.keys = drawn.keys if is_whole else list(drawn.keys)
         self.is_whole = is_whole
-        self.read: Read | None = None
+        self.read: ReadBatch | None = None
         """Once it is complete, or failed."""
         self._left = tasks
         self._slots: list[Any] = [_EMPTY] * tasks
@@ -44,7 +45,7 @@ class _Batch:
         return [sample for samples in slots for sample in samples]
 
 
-class ThreadReader(Reader):
+class ThreadReader(BatchReader):
     """Reads each sample of a batch by one of several threads; the last one collates it.
 
     Thread safety: any thread may call.
@@ -101,7 +102,7 @@ class ThreadReader(Reader):
             self._tasks.extend(tasks)
             self._has_tasks.notify(len(tasks))
 
-    def next(self, timeout: float | None) -> Read | None:
+    def next(self, timeout: float | None) -> ReadBatch | None:
         with self._has_batch:
             self._has_batch.wait_for(lambda: self._ready() or self._is_closed, timeout)
             if self._is_closed:
@@ -159,7 +160,7 @@ class ThreadReader(Reader):
 
     def _read(self, batch: _Batch, slot: int) -> list[Any]:
         drawn = batch.drawn
-        keys, rows = (drawn.keys, drawn.rows) if batch.is_whole else ([drawn.keys[slot]], 1)
+        keys, rows = (batch.keys, drawn.rows) if batch.is_whole else ([batch.keys[slot]], 1)
         contents = self._supply.contents(drawn.number, slot, rows)
         job = Job(keys, drawn.number, slot, drawn.place + slot, self._base_seed, contents)
         if self._spent is None:
@@ -192,5 +193,5 @@ class ThreadReader(Reader):
         """The first of it counts."""
         with self._has_batch:
             if batch.read is None:
-                batch.read = Read(batch.drawn.number, value, error)
+                batch.read = ReadBatch(batch.drawn.number, value, error)
                 self._has_batch.notify_all()

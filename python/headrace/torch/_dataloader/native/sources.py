@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.formats._huggingface import open_datasets
 
 
-class Known(NamedTuple):
+class NativeSource(NamedTuple):
     """A dataset as the engine opens it."""
 
     base: Dataset
@@ -20,10 +20,10 @@ class Known(NamedTuple):
     """The base's numbers of samples. Raises: IndexError."""
 
 
-def known(leaf: Any) -> Known | None:
+def native_source(leaf: Any) -> NativeSource | None:
     """None: the engine cannot read it."""
     if type(leaf) is Dataset:
-        return Known(leaf, lambda keys: _counted(keys, len(leaf)))
+        return NativeSource(leaf, lambda keys: _counted(keys, len(leaf)))
     if (
         open_datasets.kind_of(leaf) != "Dataset"
         or type(leaf).__module__.partition(".")[0] != "datasets"
@@ -36,12 +36,12 @@ def known(leaf: Any) -> Known | None:
         return None
     count = len(leaf)
     if mapping is None:
-        return Known(base, lambda keys: _counted(keys, count))
+        return NativeSource(base, lambda keys: _counted(keys, count))
     rows = np.concatenate([*mapping, np.empty(0, np.int64)])
-    return Known(base, lambda keys: rows[_counted(keys, count)].tolist())
+    return NativeSource(base, lambda keys: rows[_counted(keys, count)].tolist())
 
 
-def facts(leaf: Any) -> object:
+def leaf_facts(leaf: Any) -> object:
     """What samples of a dataset depend on: other facts, other samples."""
     if open_datasets.kind_of(leaf) != "Dataset":
         return id(leaf)

@@ -12,7 +12,7 @@ from headrace._observe.stats import Stats
 from headrace._options.groups import Output
 
 
-class _Given:
+class _ListedBatches:
     """A batch sampler whose batches are set before each epoch."""
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class ListReader:
     def __init__(self, base: Dataset, fields: Sequence[str] | None = None) -> None:
         """`fields`: those to read; None: all."""
         self.base = base
-        self._given = _Given()
+        self._batch_sampler = _ListedBatches()
         self._names = tuple(base.fields if fields is None else fields)
         self._loader: Loader[Any] = Loader(
-            base, batch_sampler=self._given, output=Output("torch", fields=fields)
+            base, batch_sampler=self._batch_sampler, output=Output("torch", fields=fields)
         )
         self._end = weakref.finalize(self, self._loader.close)
 
@@ -49,7 +49,7 @@ class ListReader:
 
     def begin(self, batches: Sequence[list[int]], epoch: int) -> Iterator[dict[str, Any]]:
         """The fields of these batches, by name. Ends what was begun before."""
-        self._given.batches = batches
+        self._batch_sampler.batches = batches
         self._loader.set_epoch(epoch)
         # DataLoader's own draw of the base seed was before.
         return feed_of(self._loader).iterate(self._present, base_seed=False)
@@ -67,4 +67,4 @@ class ListReader:
 
 def most_waited(stats: Sequence[Stats]) -> Stats:
     """Of several Loaders, those of the one that the training loop waited for most."""
-    return max(stats, key=lambda each: each["stall_share"] * each["seconds"])
+    return max(stats, key=lambda loader: loader["stall_share"] * loader["seconds"])

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from headrace.errors import InvalidArgumentError
 
 
-class Table:
+class TomlTable:
     """Values by key, each taken once by its type; errors name file, key and value."""
 
     def __init__(self, file: str, place: str, values: dict[str, Any]) -> None:
@@ -117,14 +117,14 @@ class Table:
                 self._wrong(f"{key}[{position}]", value, must)
         return [float(value) for value in values]
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str) -> TomlTable:
         """A table in this one."""
         value = self._take(key, "a table")
         if not isinstance(value, dict):
             self._wrong(key, value, "a table")
-        return Table(self._file, f"{self._place}{key}.", value)
+        return TomlTable(self._file, f"{self._place}{key}.", value)
 
-    def tables(self, key: str, least: int) -> list[Table]:
+    def tables(self, key: str, least: int) -> list[TomlTable]:
         """Tables of one kind: [[key]]."""
         must = f"tables, [[{self._place}{key}]]" + (f", at least {least}" if least else "")
         value = self._take(key, must) if least or key in self._values else []
@@ -135,7 +135,7 @@ class Table:
             if not isinstance(entry, dict):
                 self._wrong(key, value, must)
         return [
-            Table(self._file, f"{self._place}{key}[{position}].", entry)
+            TomlTable(self._file, f"{self._place}{key}[{position}].", entry)
             for position, entry in enumerate(value)
         ]
 

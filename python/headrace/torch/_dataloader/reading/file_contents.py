@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any, NamedTuple
 
-from headrace.torch._dataloader.epochs.drawing import Drawn
 
-
-class Content(NamedTuple):
+class FileContent(NamedTuple):
     """What a file holds."""
 
     path: str
@@ -23,38 +21,13 @@ _here = threading.local()
 
 
 @contextlib.contextmanager
-def offered(content: Content | None) -> Iterator[None]:
+def offered(content: FileContent | None) -> Iterator[None]:
     """Meanwhile an `ImageLoader` that this thread asks for this file has its content."""
     _here.content = content
     try:
         yield
     finally:
         _here.content = None
-
-
-class Supply:
-    """The batches of an epoch that are to be read: here none of their files was read ahead."""
-
-    waits = False
-    """Whether `contents` may wait for files."""
-
-    def __init__(self, draw: Callable[[], Drawn | None]) -> None:
-        self._draw = draw
-
-    def draw(self) -> Drawn | None:
-        """The next batch; None at the end."""
-        return self._draw()
-
-    def contents(self, batch: int, first: int, count: int) -> Sequence[Content | None] | None:
-        """What the files of these slots of a batch hold; None: their dataset reads them. Waits for
-        the files. Each is given once."""
-        return None
-
-    def forget(self, batch: int) -> None:
-        """Nobody asks for this batch's files any more."""
-
-    def close(self) -> None:
-        """Nobody asks for any."""
 
 
 class ImageLoader:
@@ -72,7 +45,7 @@ class ImageLoader:
         return ImageLoader, (self.loader,)  # A copy's dataset is another one, which nobody reads.
 
     def __call__(self, path: str) -> Any:
-        content: Content | None = getattr(_here, "content", None)
+        content: FileContent | None = getattr(_here, "content", None)
         if content is None or content.path != path:
             return self.loader(path)
         from PIL import Image  # torchvision needs it; others may not have it.

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace import _core
 from headrace._dataset.decoding import decoded_columns
-from headrace._workers._sample import Origin, Sample, make_samples, sample_type
+from headrace._workers.samples.sample import Origin, Sample, make_samples, sample_type
 from headrace.errors import DataLossError
 from headrace.formats._files.nested import Nesting, RowError
 

@@ -15,11 +15,11 @@ import numpy as np
 from headrace._dataset.decoding import decoded_columns
 from headrace._process.pickling import Sent
 from headrace._process.tracebacks import is_own
-from headrace._workers import _protocol as protocol
-from headrace._workers._protocol import InputField, Task
-from headrace._workers._rows import Columns, ResultError
-from headrace._workers._sample import call_hint, make_samples, sample_hint, sample_type
-from headrace._workers._serving import (
+from headrace._workers.results.rows import Columns, ResultError
+from headrace._workers.samples.sample import call_hint, make_samples, sample_hint, sample_type
+from headrace._workers.worker import protocol
+from headrace._workers.worker.protocol import InputField, Task
+from headrace._workers.worker.serving import (
     ERROR_TEXT_MAX,
     REPLY_BYTES_MAX,
     Server,

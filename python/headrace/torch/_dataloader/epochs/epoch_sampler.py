@@ -46,7 +46,7 @@ class EpochSampler(Sampler[Any]):
         self._taken = 0  # keys of the sampler's pass
         self._began: tuple[list[Any], str, int | None] | None = None
         """Generators, torch's global one, and the sampler's epoch."""
-        self._given = 0  # keys of this sampler's pass
+        self._yielded = 0  # keys of this sampler's pass
         self._resumes = False
         self._epoch: int | None = None
         """The sampler's, when this sampler's pass began."""
@@ -68,9 +68,9 @@ class EpochSampler(Sampler[Any]):
         self.finish()
         self._resumes = False
         self._epoch = epoch_of(self.sampler)
-        while self._given < self._size:
+        while self._yielded < self._size:
             key = self._next()
-            self._given += 1
+            self._yielded += 1
             yield key
 
     def finish(self) -> None:
@@ -81,13 +81,13 @@ class EpochSampler(Sampler[Any]):
     def finish_loaded(self) -> None:
         """Draws the rest of a pass that was left, or whose state was loaded."""
         self._resumes = False
-        if 0 < self._given < self._size:
+        if 0 < self._yielded < self._size:
             with self._in_epoch(self._epoch):
-                while self._given < self._size:
+                while self._yielded < self._size:
                     self._next()
-                    self._given += 1
-        if self._given == self._size:
-            self._given = 0
+                    self._yielded += 1
+        if self._yielded == self._size:
+            self._yielded = 0
 
     def _next(self) -> Any:
         for _ in range(2):
@@ -104,9 +104,9 @@ class EpochSampler(Sampler[Any]):
         )
 
     def _begin(self) -> None:
-        found = generators.generators(self.sampler)
+        own_generators = generators.of_sampler(self.sampler)
         epoch = epoch_of(self.sampler)
-        self._began = generators.states(found), encoded(torch.get_rng_state()), epoch
+        self._began = generators.states(own_generators), encoded(torch.get_rng_state()), epoch
         self._taken = 0
         self._iterator = iter(self.sampler)
         if isinstance(self.sampler, Sized) and stateful(self.sampler) is None:
@@ -116,30 +116,30 @@ class EpochSampler(Sampler[Any]):
         """The position, and what draws the sampler's pass again."""
         inner = stateful(self.sampler)
         return {
-            "given": self._given,
+            "given": self._yielded,
             "taken": self._taken if self._iterator is not None else None,
             "began": None if self._began is None else list(self._began),
-            "now": generators.states(generators.generators(self.sampler)),
+            "now": generators.states(generators.of_sampler(self.sampler)),
             "global_now": encoded(torch.get_rng_state()),
             "sampler": inner.state_dict() if inner is not None else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues there, with torch's global generator, too."""
-        self._given, self._resumes = state["given"], True
+        self._yielded, self._resumes = state["given"], True
         self._epoch = epoch_of(self.sampler)
         self._iterator = None
         inner = stateful(self.sampler)
         if inner is not None:
             inner.load_state_dict(state["sampler"])
             return
-        found = generators.generators(self.sampler)
+        own_generators = generators.of_sampler(self.sampler)
         if state["taken"] is not None:
             states, global_state, *epoch = state["began"]  # States did not always have an epoch.
-            generators.set_states(found, states)
+            generators.set_states(own_generators, states)
             torch.set_rng_state(decoded(global_state))
             self._draw_again(state["taken"], epoch[0] if epoch else None)
-        generators.set_states(found, state["now"])
+        generators.set_states(own_generators, state["now"])
         torch.set_rng_state(decoded(state["global_now"]))
 
     def _draw_again(self, taken: int, epoch: int | None) -> None:
@@ -164,15 +164,15 @@ class EpochSampler(Sampler[Any]):
                 tell(now)
 
 
-def limit_epochs(torchs: dict[str, Any], size: int) -> None:
+def limit_epochs(arguments: dict[str, Any], size: int) -> None:
     """Replaces the sampler by one that gives `size` keys a pass."""
-    sampler = torchs["sampler"]
+    sampler = arguments["sampler"]
     if sampler is None:
-        dataset = torchs["dataset"]
-        if torchs["shuffle"]:
-            sampler = RandomSampler(dataset, generator=torchs["generator"])
+        dataset = arguments["dataset"]
+        if arguments["shuffle"]:
+            sampler = RandomSampler(dataset, generator=arguments["generator"])
         else:
             sampler = SequentialSampler(dataset)
-    elif torchs["shuffle"]:
+    elif arguments["shuffle"]:
         raise ValueError("sampler option is mutually exclusive with shuffle")
-    torchs["sampler"], torchs["shuffle"] = EpochSampler(sampler, size), None
+    arguments["sampler"], arguments["shuffle"] = EpochSampler(sampler, size), None

@@ -12,12 +12,17 @@ import torch
 from torch.utils.data import default_collate
 
 from headrace._observe.stats import Stats
-from headrace.torch._dataloader.engine.known import Known, facts, known
-from headrace.torch._dataloader.engine.layout import PARTS_MAX, WRONG_KEY, Layout, Place
-from headrace.torch._dataloader.engine.reader import ListReader, most_waited
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
 from headrace.torch._dataloader.iterations.iteration import Failed, Iteration, read_now
+from headrace.torch._dataloader.native.composition import (
+    PARTS_MAX,
+    WRONG_KEY,
+    Composition,
+    LeafPlace,
+)
+from headrace.torch._dataloader.native.list_reader import ListReader, most_waited
+from headrace.torch._dataloader.native.sources import NativeSource, leaf_facts, native_source
 from headrace.torch._dataloader.reading.fetching import Fetcher
 
 
@@ -27,9 +32,11 @@ class ArrayReader:
     Thread safety: as a Loader. Ownership: a Loader for each part. Shutdown: `close`.
     """
 
-    def __init__(self, dataset: Any, layout: Layout, parts: Sequence[Known]) -> None:
-        self._layout = layout
-        self._known = parts
+    def __init__(
+        self, dataset: Any, composition: Composition, parts: Sequence[NativeSource]
+    ) -> None:
+        self._composition = composition
+        self._sources = parts
         self._readers = [ListReader(part.base) for part in parts]
         self._facts = facts_of(dataset)
         self.is_busy = False
@@ -38,16 +45,16 @@ class ArrayReader:
     @classmethod
     def of(cls, dataset: Any) -> ArrayReader | None:
         """None if the engine does not give exactly what `default_collate` makes of the samples."""
-        layout = Layout(dataset)
-        if len(layout.leaves) > PARTS_MAX:
+        composition = Composition(dataset)
+        if len(composition.leaves) > PARTS_MAX:
             return None
         parts = []
-        for leaf in layout.leaves:
-            part = known(leaf) if len(leaf) else None
+        for leaf in composition.leaves:
+            part = native_source(leaf) if len(leaf) else None
             if part is None or not _same_samples(leaf, part):
                 return None
             parts.append(part)
-        reader = cls(dataset, layout, parts)
+        reader = cls(dataset, composition, parts)
         if reader._collates_alike():
             return reader
         reader.close()
@@ -59,48 +66,56 @@ class ArrayReader:
 
     def _collates_alike(self) -> bool:
         first = self._readers[0].schema
-        for leaf, reader in zip(self._layout.leaves, self._readers, strict=True):
+        for leaf, reader in zip(self._composition.leaves, self._readers, strict=True):
             made = default_collate([leaf[0]])
             if reader.schema != first or not _is_alike(made, reader.schema):
                 return False
         return True
 
-    def places(self, keys: Sequence[Any]) -> list[Place]:
+    def places(self, keys: Sequence[Any]) -> list[LeafPlace]:
         """Where a batch's samples lie in the parts' bases. Empty: the dataset is to read it, such
         as keys that are wrong, for its own error."""
         try:
-            found = self._layout.places(keys)
-            for leaf in {at.leaf for at in found}:
-                rows = [row for row, at in enumerate(found) if at.leaf == leaf]
-                numbers = self._known[leaf].numbers([found[row].number for row in rows])
+            places = self._composition.places(keys)
+            for leaf in {place.leaf for place in places}:
+                rows = [row for row, place in enumerate(places) if place.leaf == leaf]
+                numbers = self._sources[leaf].numbers([places[row].number for row in rows])
                 for row, number in zip(rows, numbers, strict=True):
-                    found[row] = Place(leaf, number)
+                    places[row] = LeafPlace(leaf, number)
         except WRONG_KEY:
             return []
-        return found
+        return places
 
-    def batches(self, places: Sequence[list[Place]], epoch: int) -> Iterator[dict[str, Any]]:
+    def batches(self, batches: Sequence[list[LeafPlace]], epoch: int) -> Iterator[dict[str, Any]]:
         """The batches of the samples that lie there."""
-        if len(self._known) == 1:
-            return self._readers[0].begin([[at.number for at in of] for of in places], epoch)
-        return self._joined(places, epoch)
+        if len(self._sources) == 1:
+            lists = [[place.number for place in places] for places in batches]
+            return self._readers[0].begin(lists, epoch)
+        return self._joined(batches, epoch)
 
-    def _joined(self, batches: Sequence[list[Place]], epoch: int) -> Iterator[dict[str, Any]]:
+    def _joined(self, batches: Sequence[list[LeafPlace]], epoch: int) -> Iterator[dict[str, Any]]:
         rows: list[list[list[int]]] = []  # by part and batch
         taken: list[Iterator[dict[str, Any]]] = []
         for leaf, reader in enumerate(self._readers):
-            rows.append([[i for i, at in enumerate(of) if at.leaf == leaf] for of in batches])
+            rows.append(
+                [
+                    [row for row, place in enumerate(places) if place.leaf == leaf]
+                    for places in batches
+                ]
+            )
             lists = [
-                [of[row].number for row in chosen]
-                for of, chosen in zip(batches, rows[-1], strict=True)
-                if chosen
+                [places[row].number for row in part_rows]
+                for places, part_rows in zip(batches, rows[-1], strict=True)
+                if part_rows
             ]
             taken.append(reader.begin(lists, epoch) if lists else iter(()))
         parts = list(zip(rows, taken, strict=True))
         for number in range(len(batches)):
-            yield _join([(of[number], next(each)) for of, each in parts if of[number]])
-        for each in taken:
-            next(each, None)  # Its end: one that was left is stopped when it is dropped.
+            yield _join(
+                [(part[number], next(iterator)) for part, iterator in parts if part[number]]
+            )
+        for iterator in taken:
+            next(iterator, None)  # Its end: one that was left is stopped when it is dropped.
 
     def stats(self) -> Stats:
         """Of the Loader; of several, of the one that the loop waited for most."""
@@ -113,10 +128,10 @@ class ArrayReader:
 
 def facts_of(dataset: Any) -> object:
     """What the samples of a dataset depend on: other facts, other samples."""
-    return id(dataset), [facts(leaf) for leaf in Layout(dataset).leaves]
+    return id(dataset), [leaf_facts(leaf) for leaf in Composition(dataset).leaves]
 
 
-def _same_samples(leaf: Any, part: Known) -> bool:
+def _same_samples(leaf: Any, part: NativeSource) -> bool:
     """Whether the engine's samples are those of the dataset, by the first and the last one: one
     by one, and as a batch, for which Hugging Face's formats may have other dtypes."""
     base = part.base
@@ -196,7 +211,7 @@ class ArrayIteration(Iteration):
         self._fetcher = fetcher
         self._finish = finish
         self._drawn: DrawnAhead | None = None
-        self._places: deque[list[Place]] = deque()  # of the batches that are left
+        self._places: deque[list[LeafPlace]] = deque()  # of the batches that are left
         self._batches: Iterator[Any] | None = None
         reader.is_busy = True
         self._end = weakref.finalize(self, _leave, reader)
@@ -205,7 +220,7 @@ class ArrayIteration(Iteration):
         """The batches that are left."""
         if self._drawn is None:
             self._drawn = DrawnAhead(self.progress)
-            self._places.extend(self._reader.places(each.keys) for each in self._drawn.batches)
+            self._places.extend(self._reader.places(batch.keys) for batch in self._drawn.batches)
         return self._drawn
 
     def _next(self) -> Any:
@@ -227,14 +242,14 @@ class ArrayIteration(Iteration):
             self._end()
         return value
 
-    def _read(self, drawn: Drawn, places: list[Place]) -> Any:
+    def _read(self, drawn: Drawn, places: list[LeafPlace]) -> Any:
         if not places:
             return read_now(drawn, None, self.progress, self._fetcher, self._finish)
         try:
             batches = self._batches
             if batches is None:
-                known = [each for each in self._places if each]
-                batches = self._batches = self._reader.batches(known, self.progress.epoch)
+                readable = list(filter(None, self._places))
+                batches = self._batches = self._reader.batches(readable, self.progress.epoch)
             value = self._finish(next(batches))
         except BaseException as error:
             self._batches = None  # The next begins after this one; after Ctrl-C, with it.

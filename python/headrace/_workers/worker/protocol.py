@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from headrace._core import WorkerChannel as _Channel
 from headrace._text import PRINTABLE
-from headrace._workers._rows import Columns, Shape, storage_dtype
-from headrace._workers._sample import Origin
-from headrace._workers._tree import dump_skeleton
+from headrace._workers.results.rows import Columns, Shape, storage_dtype
+from headrace._workers.results.tree import dump_skeleton
+from headrace._workers.samples.sample import Origin
 
 COMPUTE, WRITE = _Channel.COMPUTE, _Channel.WRITE
 ROWS, PADDED, LIST, OBJECT = _Channel.ROWS, _Channel.PADDED, _Channel.LIST, _Channel.OBJECT
@@ -75,14 +75,14 @@ def bad_text(
     columns: Sequence[Sequence[Any]], fields: Sequence[InputField]
 ) -> tuple[int, str] | None:
     """The first row with text that is not UTF-8, and its field."""
-    found = [
+    bad = [
         (row, field.name)
         for field, column in zip(fields, columns, strict=True)
         if field.dtype == "str"
         for row, text in enumerate(column)
         if isinstance(text, bytes)
     ]
-    return min(found, default=None)
+    return min(bad, default=None)
 
 
 @dataclass(slots=True)

@@ -15,12 +15,12 @@ from headrace._loading.feed import BatchFeed
 from headrace._loading.not_torchs import accelerate_state
 from headrace.errors import InvalidArgumentError
 from headrace.torch._devices.batches import DeviceBatches
-from headrace.torch._trainers.state import StepFacts, check_place, processes_of
+from headrace.torch._trainers.facts import StepFacts, check_place, processes_of
 
 _KIND = "headrace.Loader"
 
 
-class OwnBatches:
+class LoaderBatches:
     """A loader's epochs. Where Accelerate runs, batches are on its device, and it knows the last.
 
     Thread safety: as the loader. Raises: as TrainerLoader.
@@ -31,15 +31,15 @@ class OwnBatches:
     def __init__(self, loader: Loader[Any], accelerator: Any) -> None:
         self.loader = loader
         self._feed = feed = feed_of(loader)
-        of, size = feed.options, feed.options.batch_size
-        place = (of.world_size, of.rank)
+        options, size = feed.options, feed.options.batch_size
+        place = (options.world_size, options.rank)
         self.facts = StepFacts(
-            _KIND, len(feed.dataset), size, size * feed.shares, of.drop_last, *place
+            _KIND, len(feed.dataset), size, size * feed.shares, options.drop_last, *place
         )
         self._batches: Any = loader
         self.device: torch.device | None = None
         self.pads: Any = SimpleNamespace(even_batches=True)  # The loader does, whatever is set.
-        self._told: Any = None  # Accelerate's GradientState
+        self._gradient_state: Any = None  # Accelerate's GradientState
         self._looping: int | None = None
         self.end_of_dataloader = False  # Accelerate reads it.
         self._accelerator = accelerator
@@ -48,7 +48,7 @@ class OwnBatches:
     def _meet_accelerate(self) -> None:
         """Has batches put on Accelerate's device, from the time on when it runs."""
         state = accelerate_state() if self._accelerator is None else self._accelerator.state
-        if self._told is not None or state is None:
+        if self._gradient_state is not None or state is None:
             return
         if self._accelerator is not None or self._feed.source is None:
             _check_shares(self._feed, state)
@@ -56,7 +56,7 @@ class OwnBatches:
             self.device = state.device
             self._batches = DeviceBatches(self.loader, state.device)
         mark_wrapped(self.loader)
-        self._told = sys.modules["accelerate.state"].GradientState()
+        self._gradient_state = sys.modules["accelerate.state"].GradientState()
 
     def __len__(self) -> int:
         return len(self._feed)
@@ -70,18 +70,18 @@ class OwnBatches:
         taken = iter(self._batches)
         begun = self._feed.cursor.at
         count = self._feed.cursor.length(begun.plan) - begun.step
-        return taken if self._told is None else self._noted(taken, begun.epoch, count)
+        return taken if self._gradient_state is None else self._noted(taken, begun.epoch, count)
 
     def _noted(self, taken: Iterator[Any], epoch: int, count: int) -> Iterator[Any]:
         self.end_of_dataloader, self._looping = False, epoch
-        self._told._add_dataloader(self)
+        self._gradient_state._add_dataloader(self)
         try:
             for number, batch in enumerate(taken, 1):
                 self.end_of_dataloader = number == count
                 yield batch
         finally:
             self._looping = None
-            self._told._remove_dataloader(self)
+            self._gradient_state._remove_dataloader(self)
 
     def go_to(self, step: int) -> Iterator[Any]:
         """The batches of the next epoch from a step."""

@@ -19,17 +19,17 @@ from headrace._dataset import Dataset, find_dataset
 from headrace._observe.stats import Stats
 from headrace.errors import HeadraceError
 from headrace.formats.folder import Folder
-from headrace.torch._dataloader.engine.layout import PARTS_MAX, WRONG_KEY, Layout
-from headrace.torch._dataloader.engine.reader import ListReader, most_waited
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
-from headrace.torch._dataloader.reading.contents import (
-    Content,
-    Supply,
+from headrace.torch._dataloader.native.composition import PARTS_MAX, WRONG_KEY, Composition
+from headrace.torch._dataloader.native.list_reader import ListReader, most_waited
+from headrace.torch._dataloader.reading.file_contents import (
+    FileContent,
     give_back_loader,
     own_loader,
     take_contents,
 )
+from headrace.torch._dataloader.reading.supply import Supply
 
 _FAILURES_MAX = 16
 """Batches of an epoch that could not be read ahead, after which the dataset reads the rest."""
@@ -74,15 +74,15 @@ class _Files:
         if not os.path.samefile(root, index.root):  # Such as of "link/..".
             raise ValueError(f"{root} is not {index.root}")
         objects = index.extents(0)[0].tolist()
-        names = {index.object(each)[0]: number for number, each in enumerate(objects)}
+        names = {index.object(object_id)[0]: number for number, object_id in enumerate(objects)}
         tops = (os.path.join(root, ""), f"{index.root}/")
 
         def number(path: str) -> int:
-            top = next((each for each in tops if path.startswith(each)), path)
+            top = next((prefix for prefix in tops if path.startswith(prefix)), path)
             return names.get(path[len(top) :], -1)
 
-        found = (number(str(path)) for path in self._paths)
-        self._numbers = np.fromiter(found, np.int64, len(self._paths))
+        numbers = (number(str(path)) for path in self._paths)
+        self._numbers = np.fromiter(numbers, np.int64, len(self._paths))
 
     @property
     def count(self) -> int:
@@ -116,11 +116,13 @@ class FolderReader:
     dropped.
     """
 
-    def __init__(self, layout: Layout, bases: Sequence[Dataset]) -> None:
-        self._layout = layout
+    def __init__(self, composition: Composition, bases: Sequence[Dataset]) -> None:
+        self._composition = composition
         self._number = next(_numbers)
-        self._give_back = weakref.finalize(self, _give_back, layout.leaves, self._number)
-        self._files = [_Files(leaf, base) for leaf, base in zip(layout.leaves, bases, strict=True)]
+        self._give_back = weakref.finalize(self, _give_back, composition.leaves, self._number)
+        self._files = [
+            _Files(leaf, base) for leaf, base in zip(composition.leaves, bases, strict=True)
+        ]
         with warnings.catch_warnings():
             # Such as of a file that is empty: the dataset says what it makes of it.
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -132,12 +134,14 @@ class FolderReader:
     @classmethod
     def of(cls, dataset: Any) -> FolderReader | None:
         """None if it is not made of folder datasets only, or none of their files can be read."""
-        layout = Layout(dataset)
-        if len(layout.leaves) > PARTS_MAX or not all(map(_is_folder, layout.leaves)):
+        composition = Composition(dataset)
+        if len(composition.leaves) > PARTS_MAX or not all(map(_is_folder, composition.leaves)):
             return None
         try:
-            bases = [find_dataset(os.fspath(leaf.root), row=Folder()) for leaf in layout.leaves]
-            reader = cls(layout, bases)
+            bases = [
+                find_dataset(os.fspath(leaf.root), row=Folder()) for leaf in composition.leaves
+            ]
+            reader = cls(composition, bases)
         except (HeadraceError, OSError, *_UNUSUAL):
             return None
         if all(files.count for files in reader._files):
@@ -147,16 +151,18 @@ class FolderReader:
 
     def reads(self, dataset: Any) -> bool:
         """Whether it still reads for `dataset`, which may have changed since."""
-        leaves = Layout(dataset).leaves
+        leaves = Composition(dataset).leaves
         return (
-            len(leaves) == len(self._layout.leaves)
-            and all(one is other for one, other in zip(leaves, self._layout.leaves, strict=True))
+            len(leaves) == len(self._composition.leaves)
+            and all(
+                one is other for one, other in zip(leaves, self._composition.leaves, strict=True)
+            )
             and all(map(_is_folder, leaves))
         )
 
     def prepare(self) -> None:
         """Has the datasets take what was read ahead, until `close`."""
-        for leaf in self._layout.leaves:
+        for leaf in self._composition.leaves:
             take_contents(leaf, self._number)
 
     def supply(self, progress: Progress) -> Supply:
@@ -166,7 +172,7 @@ class FolderReader:
     def wanted(self, keys: Sequence[Any]) -> list[_Wanted]:
         """The files of a batch that can be read ahead."""
         try:
-            places = self._layout.places(keys)
+            places = self._composition.places(keys)
             files = [(leaf, *self._files[leaf].file(key)) for leaf, key in places]
         except _UNUSUAL:  # The dataset says what is wrong.
             return []
@@ -205,7 +211,7 @@ class _FolderSupply(Supply):
         self._drawn: DrawnAhead | None = None
         self._wanted: dict[int, list[_Wanted]] = {}
         self._unread: deque[int] = deque()  # batches
-        self._ready: dict[int, dict[int, Content]] = {}  # by batch and slot
+        self._ready: dict[int, dict[int, FileContent]] = {}  # by batch and slot
         self._failures = 0
         self._taken: list[Iterator[dict[str, Any]]] | None = None  # by leaf
         self._is_closed = False
@@ -216,23 +222,25 @@ class _FolderSupply(Supply):
     def draw(self) -> Drawn | None:
         if self._drawn is None:
             drawn = self._drawn = DrawnAhead(self._progress)
-            self._wanted = {of.number: self._reader.wanted(of.keys) for of in drawn.batches}
+            self._wanted = {
+                batch.number: self._reader.wanted(batch.keys) for batch in drawn.batches
+            }
             with self._lock, contextlib.suppress(HeadraceError, OSError):
                 self._unread.extend(sorted(self._wanted))
                 if not self._is_closed:
                     self._begin()
         return self._drawn()
 
-    def contents(self, batch: int, first: int, count: int) -> list[Content | None] | None:
+    def contents(self, batch: int, first: int, count: int) -> list[FileContent | None] | None:
         with self._lock:
             while self._unread and self._unread[0] <= batch and not self._is_closed:
                 self._read(self._unread.popleft())
             if not self._unread:
                 self._release()
-            found = self._ready.get(batch)
-            if found is None:
+            contents = self._ready.get(batch)
+            if contents is None:
                 return None
-            return [found.pop(slot, None) for slot in range(first, first + count)]
+            return [contents.pop(slot, None) for slot in range(first, first + count)]
 
     def forget(self, batch: int) -> None:
         self._ready.pop(batch, None)  # Without the lock: a reader may have it, and wait.
@@ -245,14 +253,14 @@ class _FolderSupply(Supply):
                 self._begin(batch, wanted)
             taken = self._taken
             assert taken is not None
-            found: dict[int, Content] = {}
-            for leaf in sorted({each.leaf for each in wanted}):
-                files = next(taken[leaf])["image"]
-                here = [each for each in wanted if each.leaf == leaf]
-                for each, data in zip(here, files, strict=True):
+            contents: dict[int, FileContent] = {}
+            for leaf in sorted({file.leaf for file in wanted}):
+                images = next(taken[leaf])["image"]
+                here = [file for file in wanted if file.leaf == leaf]
+                for file, data in zip(here, images, strict=True):
                     # A copy: what is kept of a Loader's batch keeps all its memory.
-                    found[each.slot] = Content(each.path, data.numpy().tobytes())
-            self._ready[batch] = found
+                    contents[file.slot] = FileContent(file.path, data.numpy().tobytes())
+            self._ready[batch] = contents
         except BaseException as error:
             self._taken = None
             if not isinstance(error, Exception):
@@ -264,11 +272,11 @@ class _FolderSupply(Supply):
     def _begin(self, batch: int | None = None, wanted: Sequence[_Wanted] = ()) -> None:
         """Has the Loaders read the batches that are left, after `batch` and its files."""
         left = [] if batch is None else [wanted]
-        left += [self._wanted[each] for each in self._unread]
+        left += [self._wanted[number] for number in self._unread]
         taken: list[Iterator[dict[str, Any]]] = []
         for leaf, reader in enumerate(self._reader.readers):
-            lists = [[each.number for each in of if each.leaf == leaf] for of in left]
-            lists = [each for each in lists if each]
+            lists = [[file.number for file in files if file.leaf == leaf] for files in left]
+            lists = [numbers for numbers in lists if numbers]
             taken.append(reader.begin(lists, self._progress.epoch) if lists else iter(()))
         self._taken = taken
 

@@ -16,7 +16,7 @@ WRONG_KEY = (LookupError, TypeError, ValueError)
 """Errors for keys that name no sample, or are no numbers."""
 
 
-class Place(NamedTuple):
+class LeafPlace(NamedTuple):
     """Where a sample is."""
 
     leaf: int
@@ -24,7 +24,7 @@ class Place(NamedTuple):
     """In the leaf; negative ones count from its end."""
 
 
-class Layout:
+class Composition:
     """Which samples of which datasets the keys of a dataset name.
 
     Thread safety: none needed; it changes nothing.
@@ -37,7 +37,7 @@ class Layout:
         _collect(dataset, self.leaves)
         self._leaf_of = {id(leaf): number for number, leaf in enumerate(self.leaves)}
 
-    def places(self, keys: Sequence[int]) -> list[Place]:
+    def places(self, keys: Sequence[int]) -> list[LeafPlace]:
         """Raises one of `WRONG_KEY` for keys that the dataset may refuse."""
         dataset = self._dataset
         while type(dataset) is Subset:
@@ -46,16 +46,16 @@ class Layout:
         if type(dataset) is ConcatDataset:
             return [self._place(dataset, key) for key in keys]
         leaf = self._leaf_of[id(dataset)]
-        return [Place(leaf, _whole(key)) for key in keys]
+        return [LeafPlace(leaf, _whole(key)) for key in keys]
 
-    def _place(self, dataset: Any, key: int) -> Place:
+    def _place(self, dataset: Any, key: int) -> LeafPlace:
         while True:
             if type(dataset) is Subset:
                 key, dataset = dataset.indices[key], dataset.dataset
             elif type(dataset) is ConcatDataset:
                 dataset, key = _part(dataset, _whole(key))
             else:
-                return Place(self._leaf_of[id(dataset)], _whole(key))
+                return LeafPlace(self._leaf_of[id(dataset)], _whole(key))
 
 
 def _whole(key: Any) -> int:

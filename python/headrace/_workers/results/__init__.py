@@ -1,0 +1,1 @@
+"""What a transform returned, as rows of a batch."""
