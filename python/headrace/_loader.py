@@ -73,7 +73,6 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
     Raises `InvalidArgumentError`, which names the invalid argument; and what `open` raises.
     """
 
-    _warned = False  # that batches have images as stored
     _is_wrapped = False  # in what puts batches on a device; or a warning said that it is not
 
     @signature.helped(signature.OF_OTHERS, spellings())
@@ -164,6 +163,8 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         try:
             if not self._is_wrapped:
                 self._is_wrapped = warn_of_accelerate()
+            if self._transformer is None and self._feed.delivers.native is None:
+                tell_of_encoded(self._feed.dataset, self._feed.delivers.kinds)
             return self._feed.iterate(self._present)
         except BaseException as error:
             release(error)
@@ -184,9 +185,6 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         if self._transformer is not None:
             return self._transformer.present(batch)
         delivers = self._feed.delivers
-        if delivers.native is None and not self._warned:
-            self._warned = True
-            tell_of_encoded(self._feed.dataset, delivers.kinds)
         return self._batch(
             *to_user(batch, self._nesting, delivers.ids, self._convert, self._joined)
         )

@@ -7,6 +7,7 @@ import io
 import pickle
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -307,3 +308,13 @@ def test_a_loader_that_takes_contents_can_be_sent_to_a_process() -> None:
     with offered(FileContent("b", b"no image")):
         assert loader("b") == "b"
     assert loader("b") == "b"
+
+
+def test_no_warning_of_images_as_stored_where_the_dataset_decodes_them(
+    vision: Any, images: Path
+) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        batches = list(DataLoader(vision.ImageFolder(images, fixed), 8))
+    assert len(batches) == -(-COUNT // 8)
+    assert [str(warning.message) for warning in warned] == []
