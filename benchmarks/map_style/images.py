@@ -1,11 +1,11 @@
 """Photos to crops of 224 x 224 by torchvision, in `headrace.torch.DataLoader` and in torch's.
 
-    PYTHONPATH=$(python tools/package_env.py torchvision) python benchmarks/map_style/images.py
+    $(tools/torchvision_python.sh) benchmarks/map_style/images.py
 
 JPEG files of 500 x 375 in the page cache, read by torchvision's `ImageFolder` with Pillow, or with
 `decode_image` to tensors; RandomResizedCrop and a flip in Python; two processes, batches of 64,
-which both loaders make of the same samples. Loaders take turns; ratios are of one round, their
-median is the figure.
+which both loaders make of the same samples. Rates are of a whole epoch, with the start of its
+workers. Loaders take turns; ratios are of one round, their median is the figure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 import torch
 import torch.utils.data
-from map_style import run
+from map_style import ratio, run
 from PIL import Image
 
 from headrace.torch import DataLoader
@@ -64,12 +64,12 @@ def main() -> None:
             for turn in range(rounds):
                 for label in list(kinds) if turn % 2 == 0 else list(reversed(kinds)):
                     runs[label].append(run(partial(kinds[label], data, BATCH, num_workers=2)))
-            pairs = zip(runs["headrace"], runs["torch"], strict=True)
-            ratio = median(ours["samples_s"] / torchs["samples_s"] for ours, torchs in pairs)
-            cpu = {of: median(one["cpu_ms_a_sample"] for one in each) for of, each in runs.items()}
+            rates = ratio(runs["headrace"], runs["torch"], "epoch_samples_s")
+            cpu = {of: median(one["cpu_ms_a_sample"] for one in rows) for of, rows in runs.items()}
             print(
-                f"{name}: {ratio:.2f} x torch's rate; CPU {cpu['headrace']:.2f} ms a sample, "
-                f"torch's {cpu['torch']:.2f}"
+                f"{name}: {rates:.2f} x torch's rate; CPU {cpu['headrace']:.2f} ms a sample, "
+                f"torch's {cpu['torch']:.2f}",
+                flush=True,
             )
 
 

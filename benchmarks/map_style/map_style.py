@@ -7,10 +7,12 @@ Three datasets. `latency`: a sample is a wait of 5 ms, as of a remote store, and
 torch's with 2 workers. `python`: a sample is a loop of about a millisecond in Python, and an image;
 both with two processes. `large rows`: a sample is a crop of an image, resized to 600 KB of float32,
 in batches of 256, with two and four processes each. All give the same samples in the same order,
-which is checked. Rates are of the second half of an epoch, when nothing is left of what was read
-while workers started; the time until the first batch is given. Memory is what all processes
-together have beyond the process without a loader (PSS of /proc). CPU time is that of all processes,
-until the loader has ended. Loaders take turns; ratios are of one round, their median is the figure.
+which is checked. Rates of the first two are of the second half of an epoch, when nothing is left of
+what was read while workers started; the time until the first batch is given. Those of large rows
+are of a whole epoch, with the start of its workers: at its middle up to eight of 16 batches are in
+work, which would count for nothing. Memory is what all processes together have beyond the process
+without a loader (PSS of /proc). CPU time is that of all processes, until the loader has ended.
+Loaders take turns; ratios are of one round, their median is the figure.
 """
 
 from __future__ import annotations
@@ -155,7 +157,7 @@ def run(make: Callable[[], Any]) -> dict[str, float]:
 
 
 def epoch(loader: Any) -> dict[str, float]:
-    """Seconds until the first batch, samples a second after it, and memory in the middle."""
+    """Seconds until the first batch, samples a second in the second half and as a whole, memory."""
     count = len(loader.dataset)
     before = memory_bytes()
     begin = time.perf_counter()
@@ -170,13 +172,19 @@ def epoch(loader: Any) -> dict[str, float]:
         if step == len(loader) // 2:
             half = time.perf_counter()
             counted = count - len(ids)
-    seconds = time.perf_counter() - half
+    end = time.perf_counter()
     assert ids == list(range(count)), "samples in another order"
     return {
         "first_batch_s": first,
-        "samples_s": counted / seconds,
+        "samples_s": counted / (end - half),
+        "epoch_samples_s": count / (end - begin),
         "memory_bytes": memory - before,
     }
+
+
+def ratio(ours: list[dict[str, float]], base: list[dict[str, float]], rate: str) -> float:
+    """The median of the rounds' ratios."""
+    return median(our[rate] / of_base[rate] for our, of_base in zip(ours, base, strict=True))
 
 
 def measure(rounds: int) -> dict[str, Any]:
@@ -187,11 +195,15 @@ def measure(rounds: int) -> dict[str, Any]:
             labels = list(makers) if turn % 2 == 0 else list(reversed(makers))
             for label in labels:
                 runs[label].append(run(makers[label]))
-        base = [each["samples_s"] for each in next(iter(runs.values()))]
+        rate = "epoch_samples_s" if name.startswith("large rows") else "samples_s"
+        base = next(iter(runs.values()))
         found[name] = {
-            label: {key: median(one[key] for one in each) for key in each[0]}
-            | {"ratio": median(one["samples_s"] / b for one, b in zip(each, base, strict=True))}
-            for label, each in runs.items()
+            label: {key: median(one[key] for one in of_label) for key in of_label[0]}
+            | {
+                "samples_s": median(one[rate] for one in of_label),
+                "ratio": ratio(of_label, base, rate),
+            }
+            for label, of_label in runs.items()
         }
     return found
 
