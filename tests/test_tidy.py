@@ -234,6 +234,12 @@ VIOLATIONS = [
     ("src/base/a.h", HEADER + "// as long as `visit` says true\n", 2, "write: returns true"),
     ("docs/a.md", "It takes what memory= leaves.\n", 1, "the memory left after"),
     ("docs/a.md", "Blocks of random mates.\n", 1, "randomly chosen samples"),
+    ("python/headrace/a.py", "for each in fields:\n    print(each)\n", 1, "'each' does not say"),
+    ("python/headrace/a.py", "names = [\n    each for each in fields]\n", 2, "name the element"),
+    ("python/headrace/a.py", "def show(told):\n    print(told)\n", 1, "'told' does not say"),
+    ("python/headrace/a.py", "self._told = []\n", 1, "name the text or the values"),
+    ("python/headrace/a.py", "class A:\n    each: int = 3\n", 2, "'each' does not say"),
+    ("python/headrace/a.py", "def _each():\n    pass\n", 1, "'_each' does not say"),
     ("src/base/a.h", HEADER + "// as `noSuchWord` does\n", 2, "cites 'noSuchWord'"),
     ("src/base/a.h", HEADER + "// see NoSuchCall() there\n", 2, "cites 'NoSuchCall'"),
     ("src/base/a.h", HEADER + "/* see Noone::Reads */\n", 2, "cites 'Noone::Reads'"),
@@ -284,6 +290,8 @@ def test_refuses_a_violation_and_says_where(
             HEADER + "struct A { int Size(); };\nstruct Job : A {};  // Job::Size\n",
         ),
         ("python/headrace/a.py", 'a_word = "NoSuch()"  # `a_word`\n'),
+        ("python/headrace/a.py", 'for_each = "each"  # told of each\nprint(library.each)\n'),
+        ("tests/a.py", "for each in fields:\n    print(each)\n"),
     ],
 )
 def test_accepts_what_only_looks_like_one(tmp_path: Path, path: str, text: str) -> None:

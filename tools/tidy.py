@@ -419,6 +419,7 @@ RULES: list[Rule] = [
     class_sizes,
     banned,
     words.phrases,
+    words.identifiers,
     words.names,
 ]
 

@@ -1,7 +1,9 @@
-"""The rules of tools/tidy.py about words: phrases that hide their meaning, and names in comments.
+"""The rules of tools/tidy.py about words: phrases and identifiers that hide their meaning, and
+names in comments.
 
 `phrases` refuses each pattern of PHRASES in C++, Python and Markdown, and says what to write
-instead. `names` refuses a comment that cites a name which the code does not have.
+instead. `identifiers` refuses IDENTIFIERS in the package. `names` refuses a comment that cites a
+name which the code does not have.
 """
 
 from __future__ import annotations
@@ -75,6 +77,41 @@ def phrases(tree: Tree) -> Iterator[Found]:
                 if hit := pattern.search(line):
                     yield file.path, number, f"'{hit[0]}' hides its meaning; write: {instead}"
                     break
+
+
+IDENTIFIERS = {
+    "each": "name the element: 'for field in fields'",
+    "told": "name the text or the values: 'message', 'counters'",
+}
+PACKAGE = "python/headrace/"
+
+
+def identifiers(tree: Tree) -> Iterator[Found]:
+    """Variables, arguments, attributes, functions and classes of the package."""
+    for file in tree.of(frozenset({".py"})):
+        if not file.path.startswith(PACKAGE):
+            continue
+        try:
+            nodes = list(ast.walk(ast.parse(file.text)))
+        except SyntaxError:  # ruff reports it
+            continue
+        for node in nodes:
+            line, name = bound_name(node)
+            if (word := name.strip("_")) in IDENTIFIERS:
+                rule = f"'{name}' does not say what it holds; {IDENTIFIERS[word]}"
+                yield file.path, line, rule
+
+
+def bound_name(node: ast.AST) -> tuple[int, str]:
+    """The line and the name that a node gives to something; empty: it gives none."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            return node.lineno, name
+        case ast.arg(arg=name):
+            return node.lineno, name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return node.lineno, name
+    return 0, ""
 
 
 class Text(NamedTuple):
