@@ -275,7 +275,7 @@ def _is_number(value: Any) -> bool:
 
 
 class Part:
-    """A loader's part of a `Budget`."""
+    """A loader's part of a `Budget`: its ``memory``, with these tiers."""
 
     def __init__(self, name: str, memory: int, tiers: tuple[CoreTier, ...]) -> None:
         self.name = name

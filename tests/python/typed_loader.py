@@ -32,6 +32,9 @@ hr.Loader(
     tiers=hr.Cache(placement="belady"),
     job=hr.Job(node=hr.Node()),
 )
+hr.Loader(path, output=hr.Output("torch", fields={"x": "image"}, decode=False, ids=True))
+hr.Loader(path, memory=hr.tiers.Budget("1GiB").part("train", 0.5), tiers=hr.tiers.Ram("1MiB"))
+hr.Loader(path, job=hr.Job(rank=0, world_size=2, node=False), tiers=[hr.tiers.Ram("1MiB")])
 hr.Loader(path, engine=hr.EngineOptions(schedule="lobster"))
 hr.Loader(path, engine=hr.EngineOptions(schedule=path))
 hr.Loader(path, order=hr.orders.Redox(mapping="interleaved", refill="random", ties="first"))
@@ -40,6 +43,8 @@ hr.Loader(path, order="epoh")  # type: ignore[arg-type]
 hr.Loader(path, engine=hr.EngineOptions(io="uring"))  # type: ignore[arg-type]
 hr.Loader(path, on_error="skip")  # type: ignore[arg-type]
 hr.Loader(path, output="tensor")  # type: ignore[arg-type]
+hr.Loader(path, output=hr.Output("tensor"))  # type: ignore[arg-type]
+hr.Loader(path, job=hr.Job(node=True))  # type: ignore[arg-type]
 hr.Loader(path, output=hr.Output(ragged="pack"))  # type: ignore[arg-type]
 hr.Loader(path, workers=hr.Workers(start="spwan"))  # type: ignore[arg-type]
 hr.Loader(path, tiers=hr.Cache(placement="best"))  # type: ignore[arg-type]

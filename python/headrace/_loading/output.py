@@ -23,10 +23,10 @@ Join = Callable[[Sequence[NDArray[Any]], _core.Batch, Convert], Any]
 
 def converter(output: Arrays | Output) -> Convert:
     """Returns the function that converts a view of a batch's memory to the requested type."""
-    is_group = isinstance(output, Output)
-    arrays = output.arrays if is_group else output
-    choice("Output.arrays" if is_group else "output", arrays, words(Arrays))
-    form = "Output({!r})" if is_group else "output={!r}"
+    name, form, arrays = "output", "output={!r}", output
+    if isinstance(output, Output):
+        name, form, arrays = "Output.arrays", "Output({!r})", output.arrays
+    choice(name, arrays, words(Arrays))
     if arrays in ("auto", "torch"):
         try:
             import torch

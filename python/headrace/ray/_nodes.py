@@ -191,8 +191,7 @@ def node_process(
     start_timeout: int = 600,
     **others: Any,
 ) -> Node:
-    """The node process of the Ray node that this worker runs on, for
-    `Job(node=...)`.
+    """The node process of the Ray node that this worker runs on, for `Job(node=...)`.
 
     Call it in a worker: an actor, a task, or the training function of Ray Train. If the process is
     being started again, it waits.

@@ -108,7 +108,7 @@ def test_addresses_get_a_port() -> None:
         ({"PMIX_RANK": "1"}, "does not say of how many"),
         (
             {"JOB_COMPLETION_INDEX": "first"},
-            "environment JOB_COMPLETION_INDEX='first': must be an integer; or give job=hr.Job(",
+            "environment JOB_COMPLETION_INDEX='first': must be an integer; or give job=",
         ),
         (
             {"JOB_COMPLETION_INDEX": "1.0", "HEADRACE_NODES": "a,b"},

@@ -173,6 +173,7 @@ def test_named_tuples_are_no_inputs_of_a_trainer(
     assert [str(each.message) for each in said] == [
         "making a TrainerLoader of a headrace.Loader of named tuples: Hugging Face's Trainer "
         "passes batches to the model by name: make them dicts of the names that the model takes, "
-        f"as fields={fields}, or by a Python function that returns dicts (`headrace docs trainers`)"
+        f"as output=hr.Output(fields={fields}), or by a Python function that returns dicts "
+        "(`headrace docs trainers`)"
     ]
     assert said[0].filename == __file__
