@@ -45,7 +45,7 @@ def folder(row: Any, path: str) -> Iterator[Sample]:
 def media_files(row: Any, path: str) -> Iterator[Sample]:
     """File by file."""
     classes = media._visible(path)[1] if os.path.isdir(path) else []
-    for each, label in media._found(path, classes, lambda folder: None):
+    for each, label in media._sound_files(path, classes, lambda folder: None):
         with open(each, "rb") as file:
             sample: Sample = {"audio" if media._is_sound(each) else "image": file.read()}
         yield sample | ({"label": np.int64(label)} if classes else {})

@@ -74,7 +74,7 @@ def _mds_sample(row: Any, data: bytes, found: Any) -> Sample:
 
 def litdata(form: Any, path: str) -> Iterator[Sample]:
     """Item by item, as LitData's PyTreeLoader and TokensLoader do."""
-    found = _litdata.Chunks(path)
+    found = _litdata.ChunkIndex(path)
     for position, shard in enumerate(frames(found.shards)):
         if found.are_rows:
             for row in _chunk_rows(shard):

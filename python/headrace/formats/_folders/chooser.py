@@ -64,7 +64,7 @@ class Chooser:
         self._formats = formats
         self.recognise = cache(recognise)
         self._entries_of = cache(entries_of)
-        self._warnings: list[str] = []  # Warnings, for when it is known that the path opens.
+        self._warnings: list[str] = []  # For when it is known that the path opens.
 
     def chosen(
         self, path: str, row: Format | None, split: str | None, skip: Sequence[str]
