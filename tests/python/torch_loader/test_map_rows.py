@@ -6,6 +6,7 @@ import collections
 import os
 import random
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ SAMPLES: dict[str, list[Any]] = {
     "dtypes that change": [torch.ones(2, dtype=float if n < 10 else int) for n in range(20)],
     "shapes that change": [torch.ones(2 if n < 8 else 3) * n for n in range(20)],
     "types that change": [torch.ones(2) if n < 8 else np.ones(2) for n in range(20)],
+    "arrays, then tensors": [(torch.ones if n % 4 else np.ones)(2) for n in range(20)],
     "texts that change": [f"{n}" if n < 8 else n for n in range(20)],
     "parameters": [torch.nn.Parameter(torch.ones(2) * n, requires_grad=False) for n in range(20)],
     "large": [torch.full((3, 200, 200), float(n)) for n in range(20)],
@@ -102,6 +104,8 @@ def without_strides(value: Any) -> Any:
     "samples",
     [
         [torch.ones(2), torch.ones(3)],
+        [torch.ones(2, dtype=torch.float64), np.ones(2)],
+        [{"a": 1, "b": torch.tensor(1)}, {"a": 1, "b": 1}],
         [1, "a"],
         [None, None],
         [(1, 2), (1,)],
@@ -180,6 +184,68 @@ def test_what_getitems_gives_is_collated_as_it_is(way: str) -> None:
 
 def same(batch: Any) -> Any:
     return batch
+
+
+BATCHES: dict[str, Callable[[], list[Any]]] = {
+    "tuple": lambda: [(0, 1), (2,), (3, 1, 2)],
+    "ndarray": lambda: [np.array([3, 0]), np.array([1])],
+    "set": lambda: [{0, 1}, {2}],
+    "list": lambda: [iter((3, 0)), iter((1,))],
+}
+"""By the type in which `__getitems__` gets them. torch would send an iterator to no process."""
+
+
+class SaysKeys(Listed):
+    def __getitems__(self, keys: Any) -> Any:
+        return type(keys).__name__, [int(key) for key in keys]
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+@pytest.mark.parametrize("way", ["direct", "threads", "processes"])
+def test_getitems_gets_the_keys_as_the_batch_sampler_gave_them(way: str, kind: str) -> None:
+    batches = BATCHES[kind]
+    keys = [[int(key) for key in batch] for batch in batches()]
+    data = SaysKeys([0] * 4)
+    if kind != "list":
+        torchs = torch.utils.data.DataLoader(data, batch_sampler=batches(), collate_fn=same)
+        assert list(torchs) == [(kind, numbers) for numbers in keys]
+    loader = DataLoader(data, batch_sampler=batches(), collate_fn=same, **WAYS[way])
+    assert list(loader) == [(kind, numbers) for numbers in keys]
+    loader.close()
+    samples = DataLoader(Listed([0, 1, 2, 3]), batch_sampler=batches(), **WAYS[way])
+    assert [batch.tolist() for batch in samples] == keys
+    samples.close()
+
+
+def without_writing(array: Any) -> Any:
+    array.flags.writeable = False
+    return array
+
+
+ARRAYS: dict[str, Any] = {
+    "read-only": without_writing(np.arange(6)),
+    "large and read-only": without_writing(np.arange(5000.0)),
+    "of the other byte order": np.arange(6).astype(">i4"),
+    "large and of the other byte order": np.arange(5000).astype(">f8"),
+    "times": np.array(["2020-01-01", "2021-02-03"], ">M8[D]"),
+    "fields": without_writing(np.zeros(3, [("a", ">i4"), ("b", "f8")])),
+    "turned": without_writing(np.asfortranarray(np.arange(6.0).reshape(2, 3))),
+    "strided": without_writing(np.arange(12)[::2]),
+    "objects": without_writing(np.array([1, "a", None], object)),
+}
+
+
+def array_facts(array: Any) -> Any:
+    return array.dtype.str, array.dtype, array.flags.writeable, array.tolist()
+
+
+def test_arrays_of_a_collate_fn_are_as_from_torchs_workers() -> None:
+    data = Listed(list(ARRAYS.values()))
+    expected = torch.utils.data.DataLoader(data, 1, num_workers=1, collate_fn=same)
+    batches = DataLoader(data, 1, num_workers=1, collate_fn=same)
+    for name, (one,), (other,) in zip(ARRAYS, batches, expected, strict=True):
+        assert array_facts(one) == array_facts(other), name
+        assert one.flags.writeable
 
 
 @pytest.mark.parametrize("collate", [None, torch.stack])

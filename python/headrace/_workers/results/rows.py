@@ -90,6 +90,8 @@ class Columns:
         self.skeleton = skeleton
         self.batch_skeleton: Any = skeleton
         """Of the batch that they are rows of."""
+        self.are_tensors: Sequence[bool | None] = [None] * len(columns)
+        """Whether all rows of a leaf are torch tensors, or none is; None: they may differ."""
         self.columns = columns
         self.rows = rows
 

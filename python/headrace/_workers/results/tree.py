@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 LEAF = None
-_TUPLE, _LIST, _DICT, _NAMED = range(4)
+_TUPLE, _LIST, _DICT, _NAMED, _NOTED = range(5)
 
 Skeleton = tuple[int, Any, tuple[Any, ...]] | None
 
@@ -40,6 +40,18 @@ def listed(skeleton: Skeleton) -> Skeleton:
         return LEAF
     kind, maker, members = skeleton
     return (_LIST if kind == _TUPLE else kind, maker, tuple(map(listed, members)))
+
+
+def noted(skeleton: Skeleton, note: Any) -> Skeleton:
+    """A skeleton that differs from those with another note. It makes the same structure."""
+    return _NOTED, note, (skeleton,)
+
+
+def without_note(skeleton: Skeleton) -> Skeleton:
+    if skeleton is LEAF or skeleton[0] != _NOTED:
+        return skeleton
+    inner: Skeleton = skeleton[2][0]
+    return inner
 
 
 def flattener(skeleton: Skeleton) -> Callable[[Any], Sequence[Any] | None]:
@@ -97,6 +109,8 @@ def unflatten(skeleton: Skeleton, leaves: Iterator[Any]) -> Any:
     made = [unflatten(member, leaves) for member in members]
     if kind == _LIST:
         return made
+    if kind == _NOTED:
+        return made[0]
     if kind == _DICT:
         return dict(zip(maker, made, strict=True))
     return maker(*made) if kind == _NAMED else tuple(made)

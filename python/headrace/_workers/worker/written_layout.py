@@ -25,8 +25,8 @@ class WrittenLayout:
         self.layout = layout
         self._columns_of = flat_parts(columns.skeleton)
         self._leaves = [
-            (storage_dtype(column.dtype or "uint8"), column.shape or ())
-            for column in columns.columns
+            (storage_dtype(column.dtype or "uint8"), column.shape or (), is_tensor)
+            for column, is_tensor in zip(columns.columns, columns.are_tensors, strict=True)
         ]
         # NumPy treats bfloat16 as integers of the same size.
         self._usable = self._columns_of is not None and not any(
@@ -43,20 +43,26 @@ class WrittenLayout:
         rows = len(results)
         try:
             return all(
-                _write(values, rows_at(place, dtype, (rows, *shape)))
-                for values, place, (dtype, shape) in zip(parts, places, self._leaves, strict=True)
+                _write(values, rows_at(place, dtype, (rows, *shape)), is_tensor)
+                for values, place, (dtype, shape, is_tensor) in zip(
+                    parts, places, self._leaves, strict=True
+                )
             )
         except (TypeError, ValueError, OverflowError, RuntimeError):
             return False  # The slow path finds the reason.
 
 
-def _write(values: Sequence[Any], out: NDArray[Any]) -> bool:
+def _write(values: Sequence[Any], out: NDArray[Any], is_tensor: bool | None) -> bool:
+    """`is_tensor`: as in `Columns.are_tensors`."""
     kinds = set(map(type, values))
     if len(kinds) != 1:
         return False
     kind = kinds.pop()
     torch = sys.modules.get("torch")
-    if torch is not None and kind is torch.Tensor:
+    are_tensors = torch is not None and kind is torch.Tensor
+    if is_tensor is not None and are_tensors != is_tensor:
+        return False
+    if are_tensors:
         values = [value.numpy() for value in values]  # Raises for results that need the slow path.
     elif kind is not np.ndarray:
         expected = SCALARS.get(kind) or (kind if issubclass(kind, np.generic) else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,6 +130,8 @@ class Drawn:
 
     number: int
     keys: Any
+    """As the batch sampler gave them: ``__getitems__`` gets them so. Without automatic batching one
+    key."""
     place: int
     rows: int
     mark: str
@@ -181,7 +184,7 @@ class Drawing:
             return None
         try:
             keys = next(self._iterator)
-            if self._source.batched and not isinstance(keys, list):
+            if self._source.batched and not isinstance(keys, Sized):
                 keys = list(keys)
         except StopIteration:
             if self.follows_state and not self._count:
@@ -198,7 +201,7 @@ class Drawing:
             if self.sampler_epoch is not None:
                 self.sampler_epoch = self._source.epoch
         rows = len(keys) if self._source.batched else 1
-        self._mark = _marked(self._mark, keys)
+        self._mark = _marked(self._mark, list(keys) if self._source.batched else keys)
         number, place = self._count, self._place
         self._count += 1
         self._place += rows

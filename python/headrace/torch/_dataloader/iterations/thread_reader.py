@@ -26,6 +26,7 @@ class _Batch:
         """`is_whole`: one task reads all samples; else each one its own."""
         tasks = 1 if is_whole else drawn.rows
         self.drawn = drawn
+        self.keys = drawn.keys if is_whole else list(drawn.keys)
         self.is_whole = is_whole
         self.read: ReadBatch | None = None
         """Once it is complete, or failed."""
@@ -159,7 +160,7 @@ class ThreadReader(BatchReader):
 
     def _read(self, batch: _Batch, slot: int) -> list[Any]:
         drawn = batch.drawn
-        keys, rows = (drawn.keys, drawn.rows) if batch.is_whole else ([drawn.keys[slot]], 1)
+        keys, rows = (batch.keys, drawn.rows) if batch.is_whole else ([batch.keys[slot]], 1)
         contents = self._supply.contents(drawn.number, slot, rows)
         job = Job(keys, drawn.number, slot, drawn.place + slot, self._base_seed, contents)
         if self._spent is None:

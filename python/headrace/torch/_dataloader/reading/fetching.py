@@ -19,7 +19,7 @@ class Job:
     """Samples to read together."""
 
     keys: Any
-    """A list; or one key, without automatic batching."""
+    """As in `Drawn`, or a list of some of them."""
     batch: int
     first: int
     place: int
@@ -80,7 +80,7 @@ class Fetcher:
         try:
             return [self.dataset.__getitems__(job.keys)]
         except BaseException as error:
-            keys = f"{len(job.keys)} samples from {job.keys[0]!r} on"
+            keys = f"{len(job.keys)} samples from {next(iter(job.keys), None)!r} on"
             raise ReadError(error, f"reading {keys} (batch {job.batch})") from error
         finally:
             end_sample()

@@ -119,6 +119,8 @@ class _Pickler(pickle.Pickler):
         return value.number if type(value) is _Span else None
 
     def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray and not (value.flags.writeable and value.dtype.isnative):
+            return value.__reduce__()  # It is writable and native there, as from torch's workers.
         if type(value) is not torch.Tensor or not _is_plain(value):
             return NotImplemented
         if not value.numel():

@@ -13,7 +13,7 @@ from torch._utils import ExceptionWrapper
 
 from headrace import _core
 from headrace._workers._output import Output
-from headrace._workers.results.tree import dump_skeleton, load_skeleton
+from headrace._workers.results.tree import dump_skeleton, load_skeleton, without_note
 from headrace.errors import CancelledError, FailedPreconditionError, ResourceExhaustedError
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.iterations.batch_reader import BatchReader, ReadBatch
@@ -66,8 +66,7 @@ class ProcessReader(BatchReader):
             keys = [pickle.dumps((drawn.keys, contents), protocol=5)]
             keys += [b""] * (drawn.rows - 1)
         else:
-            of = contents or [None] * drawn.rows
-            pairs = zip(drawn.keys, of, strict=True)
+            pairs = zip(drawn.keys, contents or [None] * drawn.rows, strict=True)
             keys = [pickle.dumps(pair, protocol=5) for pair in pairs]
         place, keys = drawn.place, keys[: drawn.rows]
         try:
@@ -104,7 +103,7 @@ class ProcessReader(BatchReader):
         if batch.tree != _PACKED:
             made = self._output.of_workers(batch, whole=False)
             if any(batch.objects()):
-                made = rows.with_tuples_of_texts(made, load_skeleton(batch.tree))
+                made = rows.with_tuples_of_texts(made, without_note(load_skeleton(batch.tree)))
             return made
         return packing.unpack([batch.leaf(number)[3] for number in range(batch.leaf_count)])
 

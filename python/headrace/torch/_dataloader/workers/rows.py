@@ -16,7 +16,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torch_collate
 
 from headrace._workers.results.rows import Columns, ResultError
-from headrace._workers.results.tree import LEAF, Skeleton, listed
+from headrace._workers.results.tree import LEAF, Skeleton, flatten, listed, noted
 
 _NUMBERS_AND_TEXTS = (bool, int, float, str, bytes)
 _KNOWN = (torch.Tensor, np.ndarray, float, int, str, bytes, (np.bool_, np.number, np.object_))
@@ -26,10 +26,11 @@ _CONTAINERS = (dict, list, tuple)
 def is_known() -> bool:
     """Whether default_collate treats these types as torch wrote it, and no user changed it."""
     functions = torch_collate.default_collate_fn_map
-    if any(getattr(functions.get(of), "__module__", "") != torch_collate.__name__ for of in _KNOWN):
+    home = torch_collate.__name__
+    if any(getattr(functions.get(types), "__module__", "") != home for types in _KNOWN):
         return False
-    more = [of for of in functions if of not in _KNOWN]
-    kinds = [kind for of in more for kind in (of if isinstance(of, tuple) else (of,))]
+    users = [types for types in functions if types not in _KNOWN]
+    kinds = [kind for types in users for kind in (types if isinstance(types, tuple) else (types,))]
     return not any(map(_may_be_met, kinds))
 
 
@@ -49,8 +50,21 @@ def as_rows(samples: Sequence[Any]) -> Columns | None:
         made = Columns.of_rows(samples)
     except ResultError:
         return None
-    made.batch_skeleton = listed(made.skeleton)  # default_collate makes lists of tuples.
+    are_tensors = {_are_tensors(sample) for sample in samples}
+    if (
+        len(are_tensors) > 1
+    ):  # It refuses an array after a tensor, and takes a tensor after an array.
+        return None
+    made.are_tensors = are_tensors.pop()
+    # default_collate makes lists of tuples. The note is for the other parts of the batch.
+    made.batch_skeleton = noted(listed(made.skeleton), made.are_tensors)
     return made
+
+
+def _are_tensors(sample: Any) -> tuple[bool, ...]:
+    leaves: list[Any] = []
+    flatten(sample, leaves)
+    return tuple(isinstance(leaf, torch.Tensor) for leaf in leaves)
 
 
 def _is_known(sample: Any) -> bool:
