@@ -104,7 +104,7 @@ def without_strides(value: Any) -> Any:
     "samples",
     [
         [torch.ones(2), torch.ones(3)],
-        [torch.ones(2, dtype=float), np.ones(2)],
+        [torch.ones(2, dtype=torch.float64), np.ones(2)],
         [{"a": 1, "b": torch.tensor(1)}, {"a": 1, "b": 1}],
         [1, "a"],
         [None, None],
