@@ -27,7 +27,6 @@
 #include "convert/keywords.h"
 #include "convert/order_parameters.h"
 #include "convert/text.h"
-#include "engine/lanes/decode_times.h"
 #include "gil/ending.h"
 #include "gil/gil.h"
 #include "index.h"

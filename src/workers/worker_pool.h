@@ -12,7 +12,6 @@
 #include "base/unique_fd.h"
 #include "headrace/batch.h"
 #include "headrace/status.h"
-#include "loader/batch_queue.h"
 #include "workers/layout.h"
 #include "workers/result_memory.h"
 #include "workers/task_sender.h"

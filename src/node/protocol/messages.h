@@ -76,13 +76,13 @@ struct StartListRun {
 };
 HEADRACE_MEMBERS(StartListRun, start, list)
 struct StopRun {};
-struct TakenBatch {
+struct TakenNote {
   std::uint64_t number = 0;
   std::int64_t at_ns = 0;  // CLOCK_MONOTONIC: the note may come much later
 };
-HEADRACE_MEMBERS(TakenBatch, number, at_ns)
+HEADRACE_MEMBERS(TakenNote, number, at_ns)
 struct BatchNote {                    // Many a second.
-  std::vector<TakenBatch> taken;      // that are the consumer's now
+  std::vector<TakenNote> taken;       // that are the consumer's now
   std::vector<std::uint64_t> let_go;  // numbers of batches that are the consumer's no longer
   bool waiting = false;               // it found none, and waits
 };

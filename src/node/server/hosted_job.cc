@@ -396,7 +396,7 @@ void HostedJob::Note(const std::shared_ptr<LaneClient>& client, const BatchNote&
   }
   Status stuck;
   const std::int64_t now_ns = MonotonicClock().NowNanos();
-  for (const TakenBatch& taken : note.taken) {
+  for (const TakenNote& taken : note.taken) {
     const std::shared_ptr<const Batch> batch = client->Take(taken.number);
     if (batch == nullptr || run == nullptr) continue;
     // Whatever the rank says: not before it was there, nor in the future.
