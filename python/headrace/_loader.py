@@ -61,11 +61,11 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
             quarter of the machine's.
         threads: number of threads that decode; default: one per usable core.
         tiers: where to keep samples between epochs: one of `headrace.tiers`, or a list, fastest
-            first; or a `headrace.Cache`, which says, too, which samples they keep.
+            first; or a `headrace.Cache`, which also says which samples they keep.
         workers: number of processes for the Python callable, default 1; or a `headrace.Workers`.
         on_error: if a sample cannot be read or decoded: "raise", or "substitute" another sample.
         output: "torch" tensors, "numpy" or "jax" arrays, or "dlpack" exporters; "auto": torch if
-            installed, otherwise NumPy. Or a `headrace.Output`, which says, too, what batches hold:
+            installed, otherwise NumPy. Or a `headrace.Output`, which also says what batches hold:
             which fields, decoded or not, with the samples' numbers or not.
         job: `headrace.Job`: rank and world size; which ranks get the same batches; its machines.
         engine: `headrace.EngineOptions`: how it reads, verifies, prefetches, and is monitored.

@@ -120,8 +120,8 @@ class Node(Group):
         local_world_size: number of ranks on this machine. Give both or none. With several ranks
             that torchrun, Slurm or Open MPI did not start, set MASTER_PORT in the environment, too.
         start_timeout: seconds to wait for the process, for ranks that have not made a loader, and
-            for what another node sends; so long a node gives others what only it has after its loop
-            has ended.
+            for what another node sends. For as long, a node whose loop has ended still sends what
+            only it has.
         addresses: "host:port" of every node, in the order of ranks; the environment variable
             HEADRACE_TOKEN then holds the job's secret. Default: those of the environment variable
             HEADRACE_NODES, if it is set; otherwise exchanged through torch's store.

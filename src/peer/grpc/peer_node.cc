@@ -229,8 +229,8 @@ Result<std::unique_ptr<PeerNode>> PeerNode::Listen(const PeerListen& options) {
   if (!IsLoopback(host) && !impl->certificates.has_value() && !options.open_network) {
     return InvalidArgument(
         "listening for other nodes on '{}': without certificates, whoever is on that network can "
-        "read the samples; give certificates (Nodes(certificate=, key=, authority=)), or say that "
-        "the network is private (Nodes(open_network=True))",
+        "read the samples; give certificates (Node(certificate=, key=, authority=)), or say that "
+        "the network is private (Node(open_network=True))",
         options.address);
   }
   grpc::ServerBuilder builder;
