@@ -293,7 +293,7 @@ def _reader(field: ArrowField | NoField, feature: Feature = None) -> Reader | st
         )
     if form == "view":
         return ViewReader(kind=field.kind)
-    if form == "fixed":
+    if form == "sized":
         return FixedBinaryReader(kind=field.kind, width=field.inside.byte_width)
     return BinaryReader(kind=field.kind, offsets=offsets_of(field.inside))
 

@@ -36,7 +36,8 @@ from headrace.formats._base.field import Kind
 Offsets = Literal["int32", "int64"]
 Lists = tuple[Offsets | int, ...]
 """From the outside: the type of a list's offsets, or the length of a fixed list."""
-BytesForm = Literal["plain", "view", "fixed"]
+BytesForm = Literal["plain", "view", "sized"]
+"""How text and bytes are stored: with offsets, as views, or all of one size."""
 
 _CAST = "cast it to float64 or int64"
 _SHOWN = 100  # characters of a type
@@ -49,18 +50,19 @@ class TypeRules:
     uint64_as: str | None = None
     """The dtype of a column of uint64; None: it is no field."""
     times: bool = True
-    bytes_alone: frozenset[BytesForm] = frozenset({"plain", "view", "fixed"})
+    bytes_alone: frozenset[BytesForm] = frozenset({"plain", "view", "sized"})
     """The forms of text and bytes, one a row."""
     bytes_in_lists: frozenset[BytesForm] = frozenset({"plain"})
     empty_bytes: bool = False
     """Whether bytes of a type may be 0 long."""
-    dictionaries: Literal["none", "text", "all"] = "none"
+    dictionaries: Literal["text", "all"] | None = None
+    """Which are read: of text, one a row, or all; None: none."""
     extension_levels: int = 0
     """In how many lists, and outside of them, a type may be an extension."""
     wrapped_numbers: bool = False
     """Whether the numbers of lists may be in an extension or a dictionary."""
-    media: Literal["none", "plain", "bytes"] = "none"
-    """Of a struct of bytes and path: whether both must be plain, or the one bytes."""
+    media: Literal["plain", "bytes"] | None = None
+    """Which structs of bytes and path are read: both plain, or the first bytes; None: none."""
     fixed_lists: bool = True
     fixed_outside: bool = False
     """Whether fixed lists may hold lists of any length, texts, bytes or media."""
@@ -81,7 +83,7 @@ ARROW_FILE = TypeRules(
 )
 """The file has the values as they are, or the index holds them."""
 PARQUET = TypeRules(
-    bytes_in_lists=frozenset({"plain", "view", "fixed"}),
+    bytes_in_lists=frozenset({"plain", "view", "sized"}),
     empty_bytes=True,
     dictionaries="all",
     extension_levels=64,
@@ -209,7 +211,7 @@ def bytes_of(arrow_type: Any) -> tuple[Literal["text", "bytes"], BytesForm] | No
     if types.is_binary(arrow_type) or types.is_large_binary(arrow_type):
         return "bytes", "plain"
     if types.is_fixed_size_binary(arrow_type):
-        return "bytes", "fixed"
+        return "bytes", "sized"
     if types.is_string_view(arrow_type):
         return "text", "view"
     return ("bytes", "view") if types.is_binary_view(arrow_type) else None
@@ -298,14 +300,14 @@ def _alone(inside: Any, rules: TypeRules) -> ArrowField | None:
 
 
 def _has_bytes(inside: Any, form: BytesForm, rules: TypeRules) -> bool:
-    return form != "fixed" or inside.byte_width > 0 or rules.empty_bytes
+    return form != "sized" or inside.byte_width > 0 or rules.empty_bytes
 
 
 def _media_of(inside: Any, rules: TypeRules) -> MediaParts | None:
     """The parts of a struct of bytes and path; None: it is no such struct."""
     import pyarrow as pa
 
-    if rules.media == "none" or not pa.types.is_struct(inside) or inside.num_fields != 2:
+    if rules.media is None or not pa.types.is_struct(inside) or inside.num_fields != 2:
         return None
     positions = {inside.field(position).name: position for position in range(2)}
     if positions.keys() != {"bytes", "path"}:
