@@ -85,7 +85,7 @@ OTHER = Address(pid=os.getpid(), ordinal=8)
         (
             [],
             [],
-            "no loader of yours is monitored: make it with Engine(monitor=True), or set "
+            "no loader of yours is monitored: make it with EngineOptions(monitor=True), or set "
             "HEADRACE_MONITOR=1",
         ),
         (

@@ -254,11 +254,11 @@ def test_links_need_a_job_of_several_nodes(source_pack: Path) -> None:
 def test_a_node_that_does_not_come_is_named(source_pack: Path, monkeypatch: Any) -> None:
     from headrace._measure import links
     from headrace._nodes.launch import Launch
-    from headrace._options.groups import Nodes
+    from headrace._options.groups import Node
 
     nodes = addresses(2)
     monkeypatch.setenv("HEADRACE_NODES", ",".join(nodes))
     monkeypatch.setenv("HEADRACE_TOKEN", "of this test")
     monkeypatch.setattr(links, "_MEET_S", 1)
     with pytest.raises(hr.errors.HeadraceError, match=r"measuring links: .*node 1"):
-        links.LinkProcess(Launch("a test", 0, 2, 0, 1, 0, 2), Nodes(), seconds=0.1)
+        links.LinkProcess(Launch("a test", 0, 2, 0, 1, 0, 2), Node(), seconds=0.1)
