@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/coding/coding.h"
 #include "base/hash.h"
 #include "base/prng.h"
 #include "headrace/index_writer.h"
