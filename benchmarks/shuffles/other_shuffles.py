@@ -210,6 +210,11 @@ def versions(rows: list[str]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def _as_today(command: str) -> str:
+    """A recorded command: `headrace quality` is `headrace order` since."""
+    return command.replace("headrace quality ", "headrace order ")
+
+
 def text(recorded: dict[str, Any]) -> str:
     """What is generated of the page."""
     lines = [
@@ -234,8 +239,8 @@ def text(recorded: dict[str, Any]) -> str:
         row = ROWS[each["row"]]
         name = f"{row.package} {recorded['versions'][row.package]}"
         lines.append(f"| `{each['row']}` | {name} | {row.setting} | {row.source} |")
-    lines += ["", "The command of each row, in the folder of the logs:", "", "```"]
-    lines += [each["command"] for each in recorded["rows"]]
+    lines += ["", "The command of each row, as it is typed today, in the folder of the logs:", ""]
+    lines += ["```", *(_as_today(each["command"]) for each in recorded["rows"])]
     lines += [
         "```",
         "",
