@@ -185,11 +185,9 @@ def report(
     if merge:
         if loader is not None:
             raise InvalidArgumentError("--loader with --merge: choose one")
-        _merge(
-            [Path(name) for name in sources or []], output or Path("headrace-trace.json"), as_json
-        )
+        _merge([Path(name) for name in sources or []], output or Path(_TRACE), as_json)
     else:
-        _draw(_pid(sources or []), loader, output or Path("headrace-report.png"), as_json)
+        _draw(_pid(sources or []), loader, output or Path(_CHART), as_json)
 
 
 def _pid(sources: list[str]) -> int | None:

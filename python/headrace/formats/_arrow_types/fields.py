@@ -137,7 +137,7 @@ class NoField(NamedTuple):
     why: str
     """With a remedy."""
     is_permuted: bool = False
-    """Whether it is why that dimensions are permuted, of a type that is read otherwise."""
+    """Whether the reason is that its dimensions are permuted: in order it would be a field."""
 
 
 def field_of(

@@ -50,13 +50,12 @@ def as_rows(samples: Sequence[Any]) -> Columns | None:
         made = Columns.of_rows(samples)
     except ResultError:
         return None
+    # default_collate refuses an array after a tensor, and takes a tensor after an array.
     are_tensors = {_are_tensors(sample) for sample in samples}
-    if (
-        len(are_tensors) > 1
-    ):  # It refuses an array after a tensor, and takes a tensor after an array.
+    if len(are_tensors) > 1:
         return None
     made.are_tensors = are_tensors.pop()
-    # default_collate makes lists of tuples. The note is for the other parts of the batch.
+    # It makes lists of tuples. The note is for the other parts of the batch.
     made.batch_skeleton = noted(listed(made.skeleton), made.are_tensors)
     return made
 
