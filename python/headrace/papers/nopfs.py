@@ -24,7 +24,7 @@ from headrace._dataset import Dataset, epoch_samples, open_dataset
 from headrace._dataset.decoding import decode_image
 from headrace._loader import Loader
 from headrace._nodes.ranks import Ranks
-from headrace._options.groups import Cache, Output, Workers, group
+from headrace._options.groups import Cache, Output, Workers, group_or_first
 from headrace._signature import named_arguments
 from headrace._workers import Sample
 from headrace._workers._libraries import library_of
@@ -91,7 +91,7 @@ class Job:
                 "it out"
             )
         self._ranks = Ranks(options.get("job"))
-        self._output = group("output", options.pop("output", None), Output)
+        self._output = group_or_first(options.pop("output", "auto"), Output)
         if self._output.arrays != Output.arrays:
             raise InvalidArgumentError(
                 f"Output.arrays: got {shown(self._output.arrays)}: a job decides this option of a "
@@ -144,8 +144,7 @@ class Job:
     def workers(self, collate_fn: Callable[[list[Any]], Any] | None) -> Workers:
         """Where Python functions run: in the training loop's process, if the job does not say."""
         option = self._options.get("workers")
-        count = 0 if option is None else option
-        workers = option if isinstance(option, Workers) else Workers(count)
+        workers = group_or_first(0 if option is None else option, Workers)
         if collate_fn is None:
             return workers
         if workers.collate_fn is not None:
