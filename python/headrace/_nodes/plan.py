@@ -184,7 +184,7 @@ def check_order_nodes(order: _core.OrderSpec, ranks: Ranks, place: NodePlace | N
 
 
 def _check_shared(option: str, ranks: Ranks, place: NodePlace, shared: Shared | None) -> None:
-    """Raises if this option of other nodes is given, and nodes have nothing to give each other."""
+    """Raises if nodes have nothing to give each other: then `option` has no effect."""
     if shared is None:
         raise InvalidArgumentError(
             f"Node.{option} without tiers: other nodes give what their tiers hold, or what lies on "

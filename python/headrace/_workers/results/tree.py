@@ -43,7 +43,8 @@ def listed(skeleton: Skeleton) -> Skeleton:
 
 
 def noted(skeleton: Skeleton, note: Any) -> Skeleton:
-    """A skeleton that differs from those with another note. It makes the same structure."""
+    """The skeleton with a note: it differs from those with other notes, and makes the same
+    structure."""
     return _NOTED, note, (skeleton,)
 
 

@@ -254,7 +254,7 @@ def plain_type(arrow_type: Any) -> Any:
 
 
 def _unwrapped(arrow_type: Any, rules: TypeRules, level: int) -> Any:
-    """The type inside of what may be around it; `level`: the number of lists that it is in."""
+    """The type without the extensions that it may have there; `level`: how many lists it is in."""
     if level >= rules.extension_levels:
         return arrow_type
     return plain_type(arrow_type) if rules.dictionaries == "all" else storage_of(arrow_type)

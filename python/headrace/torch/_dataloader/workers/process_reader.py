@@ -1,4 +1,4 @@
-"""What has worker processes read the batches of an iteration."""
+"""Reads the batches of an iteration in worker processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PACKED = dump_skeleton(worker.PACKED)
 
 
 class ProcessReader(BatchReader):
-    """Has the batches of one iteration read by worker processes."""
+    """Reads the batches of one iteration in worker processes."""
 
     def __init__(
         self,
