@@ -2,8 +2,8 @@
 
 // model/ predicts how long operations take: a read from each source, a decode with n threads. Pure
 // arithmetic over measurements (`headrace profile`). The planner and the engine choose sources with
-// it; `headrace plan` predicts with it. docs/model.md has the equations. Its functions are pure, for
-// any thread.
+// it; `headrace plan` predicts with it. docs/model.md has the equations. Its functions are pure,
+// for any thread.
 
 #include <cstddef>
 #include <cstdint>

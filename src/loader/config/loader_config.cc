@@ -76,7 +76,8 @@ Status CheckThreads(int threads) {
 Status CheckTiers(const LoaderOptions& options) {
   if (options.tiers.tiers.empty() || ReadsStorage(options.io)) return Status();
   return InvalidArgument(
-      "tiers with EngineOptions(io='{}'): this store reads nothing that tiers could keep; leave one "
+      "tiers with EngineOptions(io='{}'): this store reads nothing that tiers could keep; leave "
+      "one "
       "of them out",
       options.io);
 }

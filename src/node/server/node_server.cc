@@ -282,7 +282,8 @@ void NodeServer::Reap(const std::string& name) {
   if (!owes) {
     opener_->Submit(0, std::move(end));
   } else {  // Behind what the opener has to do with it.
-    opener_->Submit(0, [this, end = std::move(end)]() mutable { ending_jobs_.Run(std::move(end)); });
+    opener_->Submit(0,
+                    [this, end = std::move(end)]() mutable { ending_jobs_.Run(std::move(end)); });
   }
 }
 
