@@ -16,7 +16,7 @@ enum class ObjectId : std::uint64_t {};
 // The number of a node among those of the job: [0, nodes).
 using NodeNumber = std::uint32_t;
 
-// No node: where a number may name one, and nobody is meant.
+// No node, in a place for the number of one.
 inline constexpr NodeNumber kNoNode = 0xffff'ffff;
 
 // Position of a tier in its node's list, fastest first.

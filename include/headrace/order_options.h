@@ -1,8 +1,8 @@
 #pragma once
 
-// What an order is stated by, and a position in it. An order decides which rank gets which sample
-// at which step (docs/orders.md); it depends on these values and the dataset only. Plain structs
-// and pure functions, for any thread.
+// The options of an order, and a position in it. An order decides which rank gets which sample at
+// which step (docs/orders.md); it depends on these values and the dataset only. Plain structs and
+// pure functions, for any thread.
 
 #include <compare>
 #include <cstdint>

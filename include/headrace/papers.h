@@ -6,8 +6,8 @@
 
 namespace headrace {
 
-// Makes them known: OrderSpec::name, TiersSpec::ask and LoaderOptions::schedule may name them. A
-// program calls it before it makes its first object that uses one.
+// Registers them: then OrderSpec::name, TiersSpec::ask and LoaderOptions::schedule may name them.
+// A program calls it before it makes its first object that uses one.
 //
 // Thread safety: may be called from any thread. Another call changes nothing.
 // Errors: another policy that has a name of one of them is a programmer error.

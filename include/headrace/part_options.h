@@ -15,7 +15,7 @@
 
 namespace headrace {
 
-// LoaderOptions::io that lets the first store that suits be chosen.
+// The value of LoaderOptions::io that takes the first suitable store.
 inline constexpr std::string_view kAnyStore = "auto";
 
 // The advice in errors about a file that differs from its index entry. The dataset's format sets

@@ -30,7 +30,7 @@ constexpr std::string_view kUsage =
     "       headrace-node --links ADDRESS [--open-network]\n"
     "                     [--authority FILE --certificate FILE --key FILE]\n"
     "                     [--certificate-name NAME]\n"
-    "Hosts the loaders of the ranks of one node. Started by headrace.Job(node=...)\n"
+    "Hosts the loaders of the ranks of one node. Started by a loader with Job(node=...)\n"
     "and by `headrace node`. With --links it measures what other nodes give, for `headrace\n"
     "profile --links`: by commands that it reads.\n";
 

@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-// What the rows of a Batch lie in, and what holds it: goes back when destroyed, on any thread.
+// The memory of a Batch's rows. Any thread may destroy it, which returns the memory to its pool.
 struct BatchMemory {
   Buffer rows;
   std::vector<Buffer> extra;  // ragged rows of stand-ins, that need more room than was planned

@@ -40,7 +40,7 @@ class AskedSamples {
   };
   // A sample that is asked for, or a part of a parcel.
   struct Asked {
-    Fetch* fetch = nullptr;  // not before it is claimed, if there is one
+    Fetch* fetch = nullptr;  // with `hedged`: not to be used before that is claimed
     SampleId sample{};
     std::uint64_t bytes = 0;
     std::uint64_t deadline = 0;  // of the fetch
