@@ -77,8 +77,7 @@ Status CheckTiers(const LoaderOptions& options) {
   if (options.tiers.tiers.empty() || ReadsStorage(options.io)) return Status();
   return InvalidArgument(
       "tiers with EngineOptions(io='{}'): this store reads nothing that tiers could keep; leave "
-      "one "
-      "of them out",
+      "one of them out",
       options.io);
 }
 
