@@ -249,6 +249,8 @@ def test_orders_of_ours_may_be_taken(numbered: Path, jobs: list[Job]) -> None:
         ({"config_path": "hdmlp.cfg"}, "config_path: got 'hdmlp.cfg': headrace does not read"),
         ({"batch_size": 0}, r"batch_size: got 0, must be in \[1, "),
         ({"shuffle": False}, "shuffle=False: a job decides this option"),
+        ({"output": "torch"}, r"Output\.arrays: got 'torch': a job decides this option"),
+        ({"output": hr.Output("jax")}, r"Output\.arrays: got 'jax': a job decides this option"),
         ({"libhdmlp_path": "x"}, "libhdmlp_path='x': unexpected keyword"),
     ],
 )
