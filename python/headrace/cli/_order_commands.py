@@ -213,4 +213,4 @@ def _print_first(planned: _orders.Planned, ranks: Sequence[int], limit: int) -> 
         print(" ".join(map(str, ids[start : start + _IDS_A_LINE])))
     count = planned.positions * planned.epochs // planned.ranks * len(ranks)
     if count > len(ids):
-        print(f"... {count - len(ids):,} more; --hash prints a hash of all")
+        print(f"... {count - len(ids):,} more; --print N prints N, --hash a hash of all")

@@ -330,8 +330,8 @@ Result<std::shared_ptr<SessionRun>> Session::StartList(const ListOrderOptions& l
   }
   if (config().options.job.ranks > 1) {
     return InvalidArgument(
-        "a list of samples for {} ranks of a node: each rank has a sampler of its own; leave "
-        "Job.node out",
+        "a list of samples for {} ranks of a node: each rank has a sampler of its own; "
+        "write Job(node=False)",
         config().options.job.ranks);
   }
   HEADRACE_RETURN_IF_ERROR(CheckList(list, index().sample_count()));

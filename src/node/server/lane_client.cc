@@ -84,7 +84,7 @@ void LaneClient::Send(const NodeMessage& message, std::span<const int> fds) {
   Status sent = peer_->Send(Encode(message), fds);
   if (sent.code() == StatusCode::kInvalidArgument) {
     const Status too_large(sent.code(), "the node process answers: " + std::string(sent.message()) +
-                                            "; ask for less at a time, or leave Job.node out");
+                                            "; ask for less at a time, or write Job(node=False)");
     sent = peer_->Send(
         std::visit([&](const auto& each) { return Encode(InsteadOf(each, too_large)); }, message));
   }

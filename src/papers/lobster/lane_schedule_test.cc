@@ -328,7 +328,7 @@ TEST_F(LaneScheduleTest, AListHasNoScheduleOfItsOwnAndIsOfOneRank) {
                 "leave one of them out");
   EXPECT_EQ(refused(*Open(Options(), "lobster")),
             "InvalidArgument: a list of samples for 4 ranks of a node: each rank has a sampler of "
-            "its own; leave Job.node out");
+            "its own; write Job(node=False)");
 }
 
 TEST_F(LaneScheduleTest, WhatPreprocessingTakesIsLearnedAndTakenAlong) {
