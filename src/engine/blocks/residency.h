@@ -22,7 +22,7 @@
 
 namespace headrace {
 
-// The outcome of a sample that a block read keeps. It belongs to the row now.
+// The outcome of a sample that a block read keeps, now owned by the row.
 struct KeptBytes {
   RowRef row;
   Status error;              // or why its bytes are not there

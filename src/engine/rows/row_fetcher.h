@@ -21,8 +21,8 @@
 
 namespace headrace {
 
-// Receives the bytes of rows. As RowReaderClient, but a row has failed only when its last source
-// has.
+// Receives the bytes of rows. As RowReaderClient, but a row fails only when its last source has
+// failed.
 class RowFetcherClient : public RowReaderClient {
  public:
   // The loop: the insert that RowFetcher::Insert() began has ended. The row's bytes may go.

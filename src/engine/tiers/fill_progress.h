@@ -8,8 +8,8 @@
 
 namespace headrace {
 
-// How far a node is with filling its tiers: the samples that the plan was to insert and that need
-// not come any more, as they have come, or the plan has taken them out again.
+// How far a node is with filling its tiers: counts the planned inserts that are settled, since the
+// sample was inserted or the plan has evicted it again.
 //
 // Thread safety: filled() may be called from any thread, the others from one at a time.
 class FillProgress {

@@ -23,7 +23,7 @@
 
 namespace headrace {
 
-// Whose rows wait for samples on their way into a tier. Called by the loop.
+// Owner of rows that wait for samples on their way into a tier. Called by the loop.
 class TierFillerClient {
  public:
   virtual ~TierFillerClient() = default;
