@@ -44,7 +44,7 @@ class JobNodes final : public OtherNodes {
   // Errors: InvalidArgument  the group does not have as many nodes as the job; those of
   //                          PeerNode::Connect
   Status Connect(PeerGroup group);
-  // What the order of the session came to. Before the first run.
+  // The resolved parameters of the session's order. Call before the first run.
   void SetParameters(OrderParameters parameters) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // FailedPrecondition if the plan of a run differs from another node's: once for each run.
