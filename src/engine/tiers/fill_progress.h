@@ -18,7 +18,7 @@ class FillProgress {
 
   // The plan inserts a sample.
   void Await(SampleId sample) { awaited_[Raw(sample)] = true; }
-  // It has come into a tier, or it is to leave.
+  // The sample was inserted, or the plan evicts it.
   void End(SampleId sample) {
     if (!awaited_[Raw(sample)]) return;
     awaited_[Raw(sample)] = false;
