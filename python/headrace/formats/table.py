@@ -69,9 +69,9 @@ _registering = threading.Lock()
 def register(format: Format) -> None:
     """Makes `headrace.open` and the commands know a format.
 
-    A path that several formats recognise is opened by the one registered last. Register it in
-    every process that opens paths; a pickled dataset brings its format along. Commands import the
-    modules that the environment variable HEADRACE_FORMATS names, separated by commas.
+    A path that several formats recognise is opened by the one registered last. Register a
+    format in every process that opens paths; a pickled dataset brings its format along. Commands
+    import the modules that the environment variable HEADRACE_FORMATS names, separated by commas.
 
     Raises:
         InvalidArgumentError: not a `Format`, no name, or the name of another class.

@@ -54,7 +54,7 @@ class WarmRows {
   [[nodiscard]] bool IsSmall(const StepWork& work, std::uint32_t slot) const {
     return RoomBytes(work, slot) <= loop_.options.decode_task_bytes;
   }
-  // Tries rows that no tier takes. The client is told of all of them.
+  // Tries rows that no tier takes. The client gets a result for each.
   void Try(StepWork& work, std::span<const std::uint32_t> slots);
 
  private:

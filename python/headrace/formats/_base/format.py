@@ -320,7 +320,7 @@ class Format(metaclass=_NamedOptions):
         return None
 
     def also_found(self, index: _core.Index) -> tuple[Finding, ...]:
-        """Findings about the files of now, which the index does not have."""
+        """Findings about the present files, besides those in the index."""
         return ()
 
     def hint(self, suffixes: Set[str]) -> str:
