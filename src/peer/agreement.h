@@ -23,7 +23,7 @@ namespace headrace {
 // Thread safety: every method may be called from any thread.
 class Agreement {
  public:
-  // Rounds that another node may be ahead, and what it may say in one.
+  // The most rounds that another node may be ahead, and the most bytes of its facts in one.
   static constexpr std::uint64_t kRoundsAhead = 2;
   static constexpr std::size_t kFactsBytesMax = std::size_t{1} << 30;
 

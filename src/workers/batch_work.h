@@ -49,7 +49,7 @@ class BatchWork {
     std::string objects;
   };
 
-  // `task_rows`: at most, of a task; nothing: the batch is one task, and its result is the batch.
+  // `task_rows`: the most rows of a task; std::nullopt: the batch is one task, whose result it is.
   BatchWork(std::shared_ptr<Batch> in, std::optional<std::uint64_t> task_rows);
 
   // Predicts the layout of the rows. Call it before the first task is sent.
@@ -74,7 +74,7 @@ class BatchWork {
   // Drops what was computed: the batch becomes one task.
   void ComputeWhole();
 
-  // The results form no batch, for a reason in that slot. Call Finish() next.
+  // The results form no batch; `text` is the reason, found at `slot`. Call Finish() next.
   void Fail(std::string text, std::uint64_t slot);
   void Drop() { phase_ = BatchPhase::kDropped; }
   // Tasks whose workers must drop the results that they buffer, each once. None while workers

@@ -13,8 +13,8 @@
 
 namespace headrace {
 
-// The tasks that each worker has, or whose results it buffers; the number of rows for a
-// task; the worker that was lost first, and its tasks.
+// The tasks that each worker has, or whose results it buffers; the number of rows for a task; the
+// worker that was lost first, and its tasks.
 //
 // A task takes about kTaskNs: long enough to make messages cheap, short enough that all workers
 // finish a batch at about the same time.
@@ -24,7 +24,7 @@ class WorkerTasks {
  public:
   // Tasks beyond one for each thread of a worker: they wait in the worker, or in its socket.
   static constexpr std::size_t kTasksWaiting = 1;
-  // So many small messages find room in a socket whose worker does not receive.
+  // A socket has room for this many small messages while its worker does not receive.
   static constexpr std::size_t kTasksMax = 128;
   // The approximate duration of a task.
   static constexpr std::uint64_t kTaskNs = 1'000'000;

@@ -93,8 +93,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   void Retire();
 
   [[nodiscard]] Stats stats() const;
-  // Whether any buffer exists, within the budget or beyond it. If not, a wait for
-  // memory of the pool would never end.
+  // Whether any buffer exists, within the budget or beyond it. If not, a
+  // wait for memory of the pool would never end.
   [[nodiscard]] bool in_use() const;
 
   // All memory that buffers inside the budget are cut from, touched or not.

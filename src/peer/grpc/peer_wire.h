@@ -30,9 +30,10 @@ struct PeerCounters {
 
 // The most bytes of open requests of one node at another, besides one larger sample.
 inline constexpr std::uint64_t kPeerWindowBytes = std::uint64_t{32} << 20;
-// The most samples of these. A node that requests twice as many, or twice the bytes, is refused.
+// The most samples in these requests. A node that requests twice as many, or twice the bytes, is
+// refused.
 inline constexpr std::size_t kPeerOpenMax = 16'384;
-// Of a sample that takes several parts; of one message, about: beyond it nothing is added.
+// The bytes of a part of a large sample; the size from which a message takes no more answers.
 inline constexpr std::uint64_t kPeerPartBytes = std::uint64_t{512} << 10;
 inline constexpr std::uint64_t kPeerMessageBytes = std::uint64_t{512} << 10;
 // The largest gRPC message that is accepted: larger than any that is sent.
