@@ -36,7 +36,7 @@ struct BatchField {
   std::uint64_t row_bytes = 0;              // of a row; ragged: of one of its arrays
   Coding coding = Coding::kStored;          // undone before the codec gets a sample's bytes
   std::uint64_t shuffled_bytes = 1;         // of an element, if HDF5's shuffle is to be undone, too
-  std::uint64_t header_bytes = 0;           // then left out, in front
+  std::uint64_t header_bytes = 0;           // then removed from the front
   bool has_decoded_sizes = false;  // the index knows the bytes that the codec gets or makes
   bool may_be_empty = true;        // false: a sample of zero stored bytes is DataLoss
   bool may_read_in_place = true;   // whether large rows may be read straight into the batch
@@ -45,7 +45,7 @@ struct BatchField {
   [[nodiscard]] bool is_compressed() const { return coding != Coding::kStored; }
 };
 
-// Which bytes a row has in memory.
+// Where rows lie in memory.
 struct BatchRows {
   std::span<std::byte> packed;             // not ragged: all rows, one after the other
   std::vector<std::span<std::byte>> rows;  // ragged: each row
@@ -54,10 +54,10 @@ struct BatchRows {
 // When a batch went through the engine; nanoseconds of its clock.
 struct BatchTimes {
   std::int64_t admitted_ns = 0;
-  std::int64_t read_ns = 0;  // all of its bytes were there
+  std::int64_t read_ns = 0;  // all of its bytes were read
   std::int64_t done_ns = 0;  // and decoded
-  // Load and decode, as Lobster compares it between ranks: from when it was admitted, or its lane's
-  // batch before was done, whichever came later.
+  // Time of loading and decoding, as Lobster compares it between ranks: since it was admitted or
+  // its lane's previous batch was done, whichever came later.
   std::int64_t busy_ns = 0;
   std::int64_t handed_ns = 0;
   StallTimes stall_ns{};           // waited for it
@@ -83,7 +83,7 @@ struct Batch {
   // By slot, where there are tiers: a tier, kFromNode, or kNoTier: storage.
   std::vector<TierNumber> sources;
   std::vector<BatchRows> fields;        // parallel to the schema
-  std::shared_ptr<BatchMemory> memory;  // what the rows lie in, and holds it
+  std::shared_ptr<BatchMemory> memory;  // owns the memory of the rows
 
   // The row in `slot` of field number `position` of `schema`.
   [[nodiscard]] std::span<std::byte> row(std::span<const BatchField> schema, std::size_t position,

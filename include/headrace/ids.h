@@ -28,7 +28,7 @@ inline constexpr TierNumber kFromNode = 0xfe;
 
 // How bytes are compressed. Index files contain these numbers.
 enum class Coding : std::uint8_t {
-  kStored = 0,   // they are not
+  kStored = 0,   // not compressed
   kZstd = 1,     // zstd frames, end to end
   kZlib = 2,     // a deflate stream with the header and checksum of zlib
   kDeflate = 3,  // a deflate stream alone

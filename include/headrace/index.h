@@ -66,10 +66,10 @@ struct FieldInfo {
   Coding coding = Coding::kStored;
   // Compressed arrays only: HDF5's shuffle filter put the bytes of their elements in another order.
   bool is_shuffled = false;
-  // Compressed only: a header of so many bytes precedes the value in what is decoded.
+  // Compressed only: bytes of a header that precedes the value in the decoded bytes.
   std::uint32_t header_bytes = 0;
-  // The index says how many bytes of value each sample decodes to. Never of arrays of one shape or
-  // inline ones. Others that are compressed have them; of stored ones they are for their decoders.
+  // The index says how many bytes of value each sample decodes to. Never for arrays of one shape or
+  // inline fields. Other compressed fields always have them; stored fields if a decoder needs them.
   bool has_decoded_sizes = false;
   // A wider type that batches hold instead of `dtype`; kArray only, never if inline.
   std::optional<DType> batch_dtype = std::nullopt;

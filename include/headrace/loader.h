@@ -40,8 +40,8 @@ struct SessionFacts {
 //
 // Thread safety: every method may be called from any thread; Next() by one thread at a time.
 // Ownership: batches handed out may outlive the source.
-// Shutdown: the destructor stops the run and waits a limited time for outstanding work: of reads of
-// storage one second, and the memory of those that take longer stays until they end. In a forked
+// Shutdown: the destructor stops the run and waits a limited time for outstanding work: one second
+// for reads of storage; the memory of reads that take longer stays until they end. In a forked
 // child the destructor leaves everything to the parent, and every method returns
 // FailedPrecondition.
 class BatchSource {
@@ -110,7 +110,7 @@ class Loader final : public BatchSource {
   // Errors: InvalidArgument     invalid options, which the message names; a budget below one batch
   //         FailedPrecondition  io_uring was requested and cannot be used; a tier's folder
   //                             is in use
-  //         any of reading      a store of no storage, which reads some samples
+  //         any of reading      the synthetic store, which reads some samples
   static Result<std::unique_ptr<Loader>> Open(std::shared_ptr<const Index> index,
                                               LoaderOptions options);
   ~Loader() override;

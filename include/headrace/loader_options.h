@@ -44,7 +44,7 @@ struct OrderSpec {
   SampleTable homes;
   SampleTable costs;
   // Numbers of samples that no epoch has, ascending; null: none. Other samples keep their numbers;
-  // a list of samples that somebody else decided must have none of these.
+  // a list for StartList() must have none of these.
   SampleTable left_out;
 
   [[nodiscard]] std::uint64_t left_out_count() const {

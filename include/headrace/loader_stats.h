@@ -54,7 +54,7 @@ struct ScheduleStats {
   std::uint64_t stragglers = 0;      // steps for which a lane was predicted to be late
   std::uint64_t corrections = 0;     // times that threads were moved between lanes
   std::uint64_t planned_steps = 0;   // whose shares were those of a schedule
-  std::uint32_t decode_threads = 0;  // that the policy gives out now; 0: all there are
+  std::uint32_t decode_threads = 0;  // that the policy gives out now; 0: all
 };
 HEADRACE_MEMBERS(ScheduleStats, name, stragglers, corrections, planned_steps, decode_threads)
 
@@ -98,7 +98,7 @@ struct StepTime {
 HEADRACE_MEMBERS(StepTime, run, epoch, step, lane, admitted_ns, read_ns, done_ns, busy_ns,
                  handed_ns, taken_ns, stall_ns, samples, bytes)
 
-// By nearest rank; zeros of nothing.
+// By nearest rank; all 0 if there are no values.
 struct Percentiles {
   std::uint64_t count = 0;
   std::int64_t p50_ns = 0;
@@ -107,7 +107,7 @@ struct Percentiles {
 };
 HEADRACE_MEMBERS(Percentiles, count, p50_ns, p95_ns, p99_ns)
 
-// What batches of one lane say, without the first of each run: before it there is no step.
+// Figures of the newest batches of one lane, except the first of each run: no step precedes it.
 struct LaneFigures {
   Percentiles step;                                   // from one batch taken to the next
   Percentiles wait;                                   // of a batch
@@ -116,15 +116,15 @@ struct LaneFigures {
 };
 HEADRACE_MEMBERS(LaneFigures, step, wait, spanned_ns, stall_ns)
 
-// How unevenly ranks that train in step get on: shares of iterations in which the slowest differs
-// from the fastest by more than a part of the step time, which is what the training itself takes:
-// the least of any lane from one batch taken to the next one asked for.
+// How unequal ranks that train in step are: shares of iterations in which the slowest differs from
+// the fastest by more than theta times the training time, which is the least time of any lane from
+// taking one batch to asking for the next.
 inline constexpr std::array<double, 3> kImbalanceThetas = {0.05, 0.1, 0.2};
 struct Imbalance {
-  std::uint64_t iterations = 0;  // of which every lane's batch is known, and that before it
-  // By theta: in how long after the last rank took the step before their batch was done ...
+  std::uint64_t iterations = 0;  // those of which every lane's batch and the one before are known
+  // By theta: comparing when their batch was done, since the last rank took the step before ...
   std::array<double, kImbalanceThetas.size()> late{};
-  // ... and in what their engine's lanes were busy for, whoever waits for it.
+  // ... and comparing how long their lanes were busy, whether a rank waited or not.
   std::array<double, kImbalanceThetas.size()> busy{};
 };
 HEADRACE_MEMBERS(Imbalance, iterations, late, busy)
@@ -139,8 +139,8 @@ struct LoaderStats {
   Budget budget;
   int threads = 0;
   int cores = 0;                       // that the process of the engine may use
-  std::uint64_t message_bytes = 0;     // that the node process sent this rank, of batches too: all
-                                       // of them that is not mapped; 0: there is none
+  std::uint64_t message_bytes = 0;     // sent by the node process to this rank, for batches too,
+                                       // without mapped memory; 0: there is no node process
   std::int64_t running_ns = 0;         // summed over runs, from start to end or now
   std::int64_t device_read_bytes = 0;  // of the process since the loader was opened; -1: unknown
   std::uint64_t index_bytes = 0;       // of the mapped index file

@@ -83,7 +83,7 @@ class SizedRates {
 HEADRACE_MEMBERS(Curve::Point, users, rate)
 HEADRACE_MEMBERS(SizedRates::Size, bytes, rate)
 
-// What storage gives.
+// The rates of storage.
 struct StorageModel {
   SizedRates rate;               // t: over reads in flight
   double rate_max = kUnlimited;  // b_fs: one worker's link to it
@@ -91,10 +91,10 @@ struct StorageModel {
 };
 HEADRACE_MEMBERS(StorageModel, rate, rate_max, shared)
 
-// What one node gets of the others.
+// The rate at which one node reads from others.
 struct LinkModel {
-  SizedRates rate;   // b_c: over samples that it has asked for and not got
-  double asked = 1;  // of these
+  SizedRates rate;   // b_c: over samples requested and not received yet
+  double asked = 1;  // number of these
 };
 HEADRACE_MEMBERS(LinkModel, rate, asked)
 
@@ -123,7 +123,7 @@ HEADRACE_MEMBERS(MachineModel, storage, readers, tiers, staging, link, decode, c
 struct PreprocessRow {
   std::uint64_t transform = 0;  // hash of the transform
   double bytes = 0;             // mean size of the samples, as stored
-  int threads = 1;              // that preprocessed meanwhile
+  int threads = 1;              // that preprocessed concurrently
   std::uint64_t count = 1;      // observations, up to the window
   double seconds = 0;           // of one sample
 

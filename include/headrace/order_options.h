@@ -43,7 +43,7 @@ struct OrderOptions {
   std::uint32_t ranks = 1;  // number of the stream's ranks, from `rank` on: one, or those of a node
   // Whether nodes of `ranks` ranks each read their own blocks only and send each other samples:
   // node n has ranks n * ranks, n * ranks + 1, ... Otherwise each stream reads all that it
-  // delivers. Only orders that can.
+  // delivers. Only for orders that support it.
   bool exchange = false;
   std::uint64_t seed = 0;
   bool shuffle = true;     // false: every epoch is 0, 1, 2, ...
@@ -53,7 +53,7 @@ struct OrderOptions {
   // order: it is one of its parameters.
   std::uint64_t bijection_from = std::uint64_t{1} << 24;
 
-  // With `exchange`: the nodes, and the stream's.
+  // With `exchange`: the number of nodes, and the stream's own node.
   [[nodiscard]] std::uint32_t nodes() const { return exchange ? world_size / ranks : 1; }
   [[nodiscard]] std::uint32_t node() const { return exchange ? rank / ranks : 0; }
 };

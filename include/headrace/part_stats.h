@@ -4,7 +4,7 @@
 // structs; each part fills its own. LoaderStats (loader_stats.h) holds them for one loader.
 // HEADRACE_MEMBERS lists the members of each, so that a program can walk them: ForEachMember().
 //
-// Sizes in bytes, times in nanoseconds. All figures but the gauges only rise.
+// Sizes in bytes, times in nanoseconds. All figures except the gauges only rise.
 //
 // Thread safety: as for any plain struct.
 
@@ -44,7 +44,7 @@ struct Substitution {
   std::string reason;
 };
 HEADRACE_MEMBERS(Substitution, epoch, step, slot, wanted, given, reason)
-// In lists of statistics.
+// The most substitutions that statistics list.
 inline constexpr std::size_t kSubstitutionsListed = 10000;
 
 // A pool of memory for buffers of any size. Gauges, but for the peaks and the count.
@@ -128,14 +128,14 @@ struct NodeTraffic {
   std::uint64_t asked_samples = 0;   // of other nodes
   std::uint64_t requests = 0;        // messages that asked for these, one or several
   std::uint64_t answers = 0;         // messages that came in answer
-  std::uint64_t not_held = 0;        // asked for, and the other node did not have it
-  std::uint64_t failed = 0;          // asked for, and not answered in time, or wrongly
+  std::uint64_t not_held = 0;        // requested, and the other node did not have it
+  std::uint64_t failed = 0;          // requested, and not answered in time, or wrongly
   std::uint64_t asked_second = 0;  // that a second node was asked for, as the first did not answer
   std::uint64_t second_gave = 0;   // of these, those that the second gave
   std::uint64_t given_samples = 0;
   std::uint64_t given_bytes = 0;     // of these
   std::uint64_t not_given = 0;       // that others asked for, and this node did not have
-  std::uint64_t bad_messages = 0;    // of others: refused, for they contradict what was asked
+  std::uint64_t bad_messages = 0;    // of others: refused, as they do not match the request
   std::uint64_t compared_steps = 0;  // of other nodes' plans, with this node's
   std::vector<std::uint32_t> down;   // nodes that are not asked now, as they did not answer
 };
@@ -143,8 +143,8 @@ HEADRACE_MEMBERS(NodeTraffic, node, nodes, received_samples, received_bytes, ask
                  requests, answers, not_held, failed, asked_second, second_gave, given_samples,
                  given_bytes, not_given, bad_messages, compared_steps, down)
 
-// What was done for the block reads of a plan. What they asked of the store is in
-// EngineStats::reads and read_bytes, too; what pinned blocks had is in none of those.
+// The block reads of a plan. Their requests to the store count in EngineStats::reads and
+// read_bytes, too; reads from pinned blocks do not.
 struct BlockCounts {
   std::uint64_t reads = 0;  // begun, those of samples that were resident before a restart too
   std::uint64_t bytes = 0;  // asked of the store for them ...
@@ -164,7 +164,7 @@ HEADRACE_MEMBERS(BlockCounts, reads, bytes, reread_bytes, left_in_storage, kept_
                  pinned_bytes, parcels, parcel_samples, parcel_bytes, sent_parcels, sent_samples,
                  sent_bytes)
 
-// What came out of one tier.
+// Samples that one tier provided.
 struct TierUses {
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;  // of these
@@ -173,14 +173,14 @@ struct TierUses {
 };
 HEADRACE_MEMBERS(TierUses, samples, bytes, ahead)
 
-// How samples got around storage, and did not.
+// How many samples came from tiers and other nodes, and how many did not.
 struct TierCounts {
   std::vector<TierUses> uses;        // by tier, fastest first
   std::uint64_t storage_uses = 0;    // samples that no tier had
   std::uint64_t waits = 0;           // samples waited for on their way into a tier
   std::uint64_t fetched_ahead = 0;   // samples read for a tier alone
   std::uint64_t moved = 0;           // from tier to tier
-  std::uint64_t not_kept = 0;        // a tier would have them, and they did not get there
+  std::uint64_t not_kept = 0;        // planned for a tier, and not inserted
   std::uint64_t fallbacks = 0;       // a tier had them, and could not give them: read from storage
   std::uint64_t node_uses = 0;       // samples that another node gave, or was asked for
   std::uint64_t node_bytes = 0;      // of these
@@ -200,8 +200,8 @@ struct LaneStats {
   std::uint64_t batches = 0;       // handed over
   std::uint64_t samples = 0;       // in those
   std::uint64_t sample_bytes = 0;  // stored, of the samples decoded
-  // Moved in memory as they are, from where they were read or kept, into rows or together for a
-  // decoder. What a decoder makes, or is read into its row, is no copy.
+  // Copied unchanged in memory, into rows or into one buffer for a decoder. The output of a
+  // decoder, and bytes read straight into a row, do not count.
   std::uint64_t copied_bytes = 0;
   std::int64_t decode_ns = 0;  // in decode tasks, summed over threads
   std::int64_t busy_ns = 0;    // sum of BatchTimes::busy_ns
@@ -216,7 +216,7 @@ struct LaneStats {
 HEADRACE_MEMBERS(LaneStats, batches, samples, sample_bytes, copied_bytes, decode_ns, busy_ns,
                  stall_ns, held_up_ns, ready, steps_in_work, queued_reads, gone, batch)
 
-// What an engine did so far, for all lanes; what can be told apart is in `lanes`.
+// What an engine did so far, over all lanes; figures of each lane are in `lanes`.
 struct EngineStats {
   std::uint64_t reads = 0;                  // issued to the store
   std::uint64_t read_bytes = 0;             // as asked for: gaps between coalesced extents too

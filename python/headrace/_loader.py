@@ -42,8 +42,8 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
     ...     ...
 
     Seed and epoch fix every batch, on any number of threads and after any resume. One thread
-    iterates, takes and loads states; any may call `stats`, `explain` and `close`. A forked child
-    makes a loader of its own. `headrace docs loader` has the rest.
+    iterates, saves and loads states; any may call `stats`, `explain` and `close`. A forked child
+    must make its own loader. `headrace docs loader` has the rest.
 
     Args:
         dataset: a path, or what ``headrace.open`` returned.
@@ -55,7 +55,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         transform: one of `headrace.image` or `headrace.audio`, or a dict of them by field; or a
             Python callable, which gets a `headrace.Sample`; or a pair. Default: nothing is decoded.
         sampler, batch_sampler: as torch's: an iterable of sample numbers, or of batches of them.
-        epochs: number of epochs of the run, if known: nothing is read ahead after the last.
+        epochs: number of epochs of the run, if known: then nothing is read ahead after the last.
         memory: limit of the loader's memory: bytes, "4GiB", or "20%" of the machine's; or a part of
             a `headrace.tiers.Budget`, with its tiers. Default: as much as is useful, at most a
             quarter of the machine's.
@@ -67,13 +67,13 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         output: "torch" tensors, "numpy" or "jax" arrays, or "dlpack" exporters; "auto": torch if
             installed, otherwise NumPy. Or a `headrace.Output`, which also says what batches hold:
             which fields, decoded or not, with the samples' numbers or not.
-        job: `headrace.Job`: rank and world size; which ranks get the same batches; its machines.
+        job: `headrace.Job`: rank, world size, ranks that get the same batches, machines.
         engine: `headrace.EngineOptions`: how it reads, verifies, prefetches, and is monitored.
 
     Raises `InvalidArgumentError`, which names the invalid argument; and what `open` raises.
     """
 
-    _is_wrapped = False  # in what puts batches on a device; or a warning said that it is not
+    _is_wrapped = False  # something puts batches on a device, or the user was warned
 
     @signature.helped(signature.OF_OTHERS, spellings())
     def __init__(
@@ -146,7 +146,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
 
     @property
     def epoch(self) -> int:
-        """The epoch in progress, or to come if none is."""
+        """The epoch in progress or, if there is none, the next one."""
         return self._feed.cursor.at.epoch
 
     @property
@@ -156,7 +156,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         return self._feed.order.expected_inflation
 
     def __len__(self) -> int:
-        """Batches of an epoch, the same on every rank."""
+        """Number of batches in an epoch, the same on every rank."""
         return len(self._feed)
 
     def __iter__(self) -> Iterator[signature.Made]:
@@ -190,23 +190,23 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next iteration is; passed on to a sampler that has set_epoch. One
-        that has none gives its next pass, whatever the number. The epoch of a state just loaded
-        keeps its place in it."""
+        """Sets the epoch of the next iteration, and calls the sampler's `set_epoch`, if it has one.
+        A sampler without it gives its next pass, whatever the number. Setting the epoch of a state
+        just loaded keeps the position in it."""
         self._feed.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is, after the last batch it gave: a small dict of plain values."""
+        """The position after the last batch that the loader gave: a small dict of plain values."""
         return self._feed.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues after the last batch before `state` was saved, on any number of ranks with the
-        same global batch. A state of other parameters is refused, and one of another dataset, but
-        for a copy; `strict=False` takes any dataset with as many samples and the same fields."""
+        same global batch. Refuses a state of other parameters, or of another dataset unless that is
+        a copy; `strict=False` accepts any with the same number of samples and the same fields."""
         self._feed.load_state_dict(state, strict)
 
     def close(self) -> None:
-        """Stops reading and gives back threads and memory; batches that are held stay valid."""
+        """Stops reading, and frees threads and memory; batches that you hold stay valid."""
         self._feed.close()
 
     def __enter__(self) -> Self:

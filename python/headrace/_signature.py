@@ -1,4 +1,4 @@
-"""What a type checker knows of `Loader`; and the errors for arguments that nothing here has."""
+"""The types of `Loader` for type checkers, and the errors for unknown arguments."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ else:
 
 
 class Fields(Protocol[Field_co]):
-    """A batch, as a type checker knows it: a tuple of fields, that may be named.
+    """A batch for type checkers: a tuple of fields, which may be named.
 
     >>> loader: hr.Loader[hr.Fields[torch.Tensor]] = hr.Loader(path, transform=..., output="torch")
 
-    Says what each field is: by default `Any`, as one may be a tensor, another a list of them.
-    Where a Python transform makes something else of a batch, say what: ``hr.Loader[dict[str,
-    torch.Tensor]]``.
+    The parameter is the type of each field: by default `Any`, as one may be a tensor, another a
+    list of them. If a Python transform makes batches of another type, give that type:
+    ``hr.Loader[dict[str, torch.Tensor]]``.
     """
 
     def __iter__(self) -> Iterator[Field_co]: ...

@@ -98,11 +98,11 @@ class DataLossError(HeadraceError, OSError):
 
 
 class TransformError(HeadraceError, RuntimeError):
-    """A Python transform or collate_fn failed for a sample, or its results make no batch; or a
-    `prepare` function of `headrace.torch.DeviceBatches` failed for a batch.
+    """A Python transform or collate_fn failed for a sample, or its results cannot form a batch; or
+    a `prepare` function of `headrace.torch.DeviceBatches` failed for a batch.
 
-    `__cause__` is the exception itself, if it could be pickled; the text of a worker's ends with
-    its traceback.
+    `__cause__` is the original exception, if it could be pickled; if a worker raised it, the
+    message ends with its traceback.
     """
 
     epoch: int | None = None

@@ -114,9 +114,10 @@ class Epoch(Order):
             batches are taken. By default 64 MiB, and the rest joins sooner.
         block_samples: neighbours that are read together; by default the dataset's own blocks, or
             runs of about 1 MiB.
-        homes: number of nodes on whose own disks the blocks lie: in their home folders or, without
-            these, block i on node i modulo that; or for each sample its node, the same for all
-            samples of a block. On as many nodes each reads its own blocks only. By default one.
+        homes: number of nodes on whose own disks the blocks lie: in home folders or, without these,
+            block i on node i modulo this number; or an array with the node of each sample, the
+            same for a whole block. On this number of nodes each reads only its own blocks. By
+            default one.
     """
 
     added: ClassVar[Mapping[str, int | str]] = {
@@ -169,16 +170,16 @@ class Redox(Order):
             nodes exchange samples, a tenth of the memory.
         memory: bytes that may be resident on all nodes together; slots stay empty when it is full.
             By default no limit.
-        read: whether a chunk is read whole, as in the papers ("chunk"), or only the samples of it
-            that find a place ("kept", the default).
+        read: whether a chunk is read whole, as in the papers ("chunk"), or only those of its
+            samples that get a slot ("kept", the default).
         framing: whether an answer to another node and what is sent along with it are "one" parcel,
-            as in Redox (the default), or "split" in two: the second goes when nothing that a
-            request waits for is ready, as in Brand.
+            as in Redox (the default), or "split" in two, as in Brand: the second is sent when no
+            answer that a request waits for is ready.
         remap: whether chunks are dealt to virtual chunks anew each epoch, those of each home among
             themselves; by default they stay.
-        arrival: whether the requests of the nodes in a step come in any order, drawn at random, as
-            in the papers' own runs; by default rank by rank.
-        fill_ahead: refused if true: an epoch would depend on all before.
+        arrival: whether the requests of the nodes in a step arrive in random order, as in the
+            papers' own runs; by default in order of rank.
+        fill_ahead: refused if true: an epoch would depend on all earlier ones.
         block_samples: samples in a chunk; by default the dataset's own blocks, or as many as make a
             read that is fast by `EngineOptions(profile=)`, or runs of about 1 MiB.
     """
@@ -270,9 +271,9 @@ def parameters_now(order: str, saved: Mapping[str, Any]) -> dict[str, Any]:
 def dealt_homes(samples: int, nodes: int, copies: int = 1, *, seed: int = 0) -> NDArray[np.uint32]:
     """Homes for `Batch`: `copies` different nodes for each sample, drawn at random.
 
-    Every node becomes the home of the same number of samples, up to `copies` more. The same
-    arguments give the same table everywhere: a job that goes on with another number of nodes still
-    gives the number that it began with. Take as many copies as the tiers of all nodes hold.
+    The numbers of samples of any two nodes differ by at most `copies`. The same arguments give the
+    same table everywhere: a job that continues on another number of nodes passes the number that it
+    began with. Choose as many copies as the tiers of all nodes hold.
     """
     samples = integer("samples", samples, 1, 2**32 - 2)
     nodes = integer("nodes", nodes, 1, 2**20)

@@ -57,8 +57,8 @@ class Ssd:
     reuses them, and verifies every sample before use. Each rank has a subfolder ``rank-N``.
 
     Args:
-        path: of the folder, created if it does not exist; the folder above it must.
-        capacity: bytes of one rank, or "200GB", or "20%" of the file system.
+        path: the folder, created if it does not exist; its parent must exist.
+        capacity: bytes for one rank, or "200GB", or "20%" of the file system.
         threads: number of threads that read and write it.
     """
 

@@ -36,17 +36,16 @@ struct EngineParts {
   std::shared_ptr<ScratchBudget> scratch;       // for decodes; null: no limit
   const MachineModel* model = nullptr;  // says when storage is faster than a tier; null: never
   std::uint32_t first_rank = 0;
-  LanePolicy* policy = nullptr;        // null: everything is every lane's, earliest deadline first
-  DecodeObserver* observer = nullptr;  // null: nobody wants to know
-  FetchSource* nodes = nullptr;        // samples that other nodes have; null: they cannot be asked
-  // Of a plan whose nodes exchange samples: parcels of other nodes, and memory for what comes.
+  LanePolicy* policy = nullptr;        // null: lanes share everything, earliest deadline first
+  DecodeObserver* observer = nullptr;  // null: none
+  FetchSource* nodes = nullptr;        // reads samples of other nodes; null: they are not asked
+  // If nodes exchange samples by the plan: parcels of other nodes, and the memory for them.
   // Null: this node reads all that it delivers.
   FetchSource* parcels = nullptr;
   std::shared_ptr<BufferPool> parcel_memory;
   // Memory for parts of parcels on their way to other nodes. Null: the plan sends nothing.
   std::shared_ptr<BufferPool> sent_memory;
-  // Runs when a part has gone, and its memory has come back; any thread. Empty: nobody wants to
-  // know.
+  // Called when a part was sent and its memory returned, on any thread. May be empty.
   std::function<void()> sent_gone;
   std::uint64_t round = 0;  // ParcelPart::round
 };

@@ -2,8 +2,8 @@
 
 // fetch/ is the one way to read: from "these stored bytes" to bytes in memory. It takes memory to
 // read into, starts reads at a source (storage, a tier, another node), counts those in flight,
-// verifies what came. It knows extents, entries and buffers; nothing of rows, lanes, orders,
-// placements: where the bytes go is the client's business. docs/design/fetch.md has the whole.
+// verifies the bytes. It knows extents, entries and buffers, but not rows, lanes, orders or
+// placements: the client decides where the bytes go. docs/design/fetch.md describes all of it.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace headrace {
 class FetchClient;
 class FetchSource;
 
-// Other nodes that have a sample, as the plan says: the one to ask, and one to ask if that does not
+// Other nodes that have a sample by the plan: the first to ask, and a second if the first does not
 // answer.
 struct Holders {
   NodeNumber first = 0;
@@ -41,7 +41,7 @@ struct ParcelPart {
   std::uint64_t parcel = 0;  // from that node to this one: Parcel::number
   std::uint32_t first = 0;   // position in the parcel
   std::uint32_t count = 0;   // samples
-  // Of these samples, by NextHashOfIds() from 0 on: both nodes must have planned the same.
+  // NextHashOfIds() of these samples, from 0 on: equal if both nodes planned the same ones.
   std::uint64_t ids = 0;
 
   friend bool operator==(const ParcelPart&, const ParcelPart&) = default;
@@ -52,8 +52,8 @@ inline std::uint64_t NextHashOfIds(std::uint64_t before, SampleId next) {
   return (before ^ Raw(next)) * 0x9e3779b97f4a7c15u + 1;
 }
 
-// Whether somebody waits for what is read ahead, and since when. What nobody waits for is not late,
-// however long it takes.
+// Whether somebody waits for what is read ahead, and since when. A read that nobody waits for is
+// never late.
 //
 // Thread safety: every method may be called from any thread.
 class StepWait {
@@ -68,7 +68,7 @@ class StepWait {
     MutexLock lock(mutex_);
     since_ns_.reset();
   }
-  // Since when a read with this deadline is waited for; nothing: it is not.
+  // When the wait for a read with this deadline began; std::nullopt: nobody waits for it.
   [[nodiscard]] std::optional<std::int64_t> SinceNs(std::uint64_t deadline) const
       HEADRACE_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
@@ -92,9 +92,9 @@ struct SampleAtNode {
 struct PartAtNode {
   ParcelPart part;
   std::uint64_t bytes = 0;
-  const StepWait* wait = nullptr;  // from when on it may be late; null: from now on
+  const StepWait* wait = nullptr;  // tells when it may be late; null: from now on
   NodeNumber node = 0;
-  bool is_again = false;  // of a part that failed: the node may wait for its samples to go
+  bool is_again = false;  // repeats a failed part: the node may wait until the first try has ended
 };
 
 // What a fetch reads: a range of an object in storage, an entry of a tier, a sample or a part of a
@@ -106,18 +106,18 @@ using FetchFrom = std::variant<Extent, const Tier::EntryRef*, SampleAtNode, Part
 struct Fetch {
   FetchClient* client = nullptr;
   FetchFrom from;
-  // A source that lets reads wait starts the smallest first, another node, too: the nodes of a run
-  // count alike.
+  // A source that queues reads starts the smallest deadline first; so does another node, as all
+  // nodes of a run count deadlines alike.
   std::uint64_t deadline = 0;
   std::span<std::byte> room;  // memory of the client's; empty: `buffer` is read into
   Buffer buffer;              // taken by Fetcher::Acquire(), or by the client
-  std::span<std::byte> data;  // what it brought: set by the client
+  std::span<std::byte> data;  // the bytes read: set by the client
   bool checked = false;       // the source compares `data` with a checksum of its own
   bool not_held = false;      // ReadNow() has just said kNotHeld
 
   [[nodiscard]] std::span<std::byte> memory() const { return room.empty() ? buffer.bytes() : room; }
 
-  // What is read, of a fetch that reads such.
+  // What is read; the fetch must read a `From`.
   template <typename From>
   [[nodiscard]] const From& Reads() const {
     const From* const of = std::get_if<From>(&from);

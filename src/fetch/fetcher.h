@@ -15,19 +15,19 @@ namespace headrace {
 
 // How to take memory for reads.
 struct MemoryTerms {
-  // Left free, unless nothing is in use. What waits for other nodes leaves so much to what these
-  // wait for: otherwise nodes could wait for each other.
+  // Left free, unless nothing is in use. Reads that wait for other nodes leave this much to the
+  // reads that those nodes wait for: otherwise nodes could deadlock.
   std::uint64_t keep_bytes = 0;
-  bool any = false;  // not only what is ready: somebody waits who cannot be made to
+  bool any = false;  // not only ready memory, AcquireReady(): the caller cannot wait
 };
 
 // Takes memory for reads, starts them at their sources and counts those in flight.
 //
 // A read goes through: Acquire() -> Start() -> Flush() -> the source -> the loop of the owner,
 // which calls Finish() -> FetchClient::OnFetched(). A task that tries to read at once calls Begin()
-// in place of Start(), then ReadNow(), and Read() where that was in vain.
+// in place of Start(), then ReadNow(), and Read() if that failed.
 //
-// Thread safety: none but for what says "any thread": the others are called by the owner's loop.
+// Thread safety: the owner's loop calls the methods, except those marked "any thread".
 // Ownership: sources, and the fetches in flight, outlive it.
 // Shutdown: the owner waits until nothing is in flight.
 class Fetcher {
@@ -36,20 +36,20 @@ class Fetcher {
     FetchSources sources;
     std::uint32_t in_flight_max = 64;
     std::stop_token stop;  // reads that have not begun when it is requested end as Cancelled
-    // A read has ended: has the loop call Finish(). Any thread.
+    // A read has ended: must make the loop call Finish(). Any thread.
     FetchSource::Done ended;
-    // So many reads are about to go to their sources. Runs before they do; any thread.
+    // Called with a number of reads before they go to their sources. Any thread.
     std::function<void(std::uint64_t)> beginning;
   };
 
-  // Monotonic, but for the gauge. What storage was asked for; not what tiers and other nodes were.
+  // Monotonic, except the gauge. `reads` and `read_bytes` count reads of storage only.
   struct Stats {
     std::uint64_t reads = 0;
     std::uint64_t read_bytes = 0;  // gaps between coalesced extents, too
     std::uint64_t in_flight = 0;   // gauge
   };
 
-  // What Acquire() came to.
+  // The result of Acquire().
   enum class Memory : std::uint8_t {
     kTaken,  // all fetches have memory
     kWait,   // the pool has no room now
@@ -69,20 +69,20 @@ class Fetcher {
   [[nodiscard]] std::uint32_t in_flight_max() const { return options_.in_flight_max; }
   [[nodiscard]] const Stats& stats() const { return stats_; }
 
-  // Takes memory for those of `group` that have none, for all of them or for none. Beyond the
-  // pool's budget where all of it is free and not enough: waiting would never end.
+  // Takes memory for those of `group` that have none, for all of them or for none. Exceeds
+  // the pool's budget if all of it is free and not enough: waiting would never end.
   Memory Acquire(std::span<Fetch* const> group, BufferPool& pool, const MemoryTerms& terms = {});
-  // The same within the budget only, for what nobody waits for.
+  // The same within the budget only, for reads that nobody waits for.
   bool AcquireWithin(std::span<Fetch* const> group, BufferPool& pool,
                      const MemoryTerms& terms = {});
 
-  // Counts a read as in flight. `first`: not one that a task has tried and missed before.
+  // Counts a read as in flight. `first`: no task has tried it before.
   void Begin(const Fetch& fetch, bool first = true);
-  // The same, and lines it up for Flush().
+  // The same, and queues it for Flush().
   void Start(Fetch& fetch, bool first = true);
-  // Hands what was lined up to the sources.
+  // Hands the queued reads to the sources.
   void Flush();
-  // Has a read end at once, because the system had no memory for it.
+  // Ends a read at once, because the system had no memory for it.
   void Refuse(Fetch& fetch);
 
   // Counts reads that a task made by FetchSource::ReadAllNow(), of which none began.
@@ -98,8 +98,8 @@ class Fetcher {
   }
   void Finish(std::uint64_t count = 1) { stats_.in_flight -= count; }
 
-  // Any thread. Reads `fetch`, which has begun, into `to` if that needs no device. False: it does,
-  // or the run was stopped.
+  // Any thread. Reads `fetch`, which has begun, into `to` if that needs no device. Returns false
+  // if it does, or if the run was stopped.
   bool ReadNow(Fetch& fetch, std::span<std::byte> to) const;
   // Any thread. Reads that have begun, and that ReadNow() could not serve; all of one source.
   void Read(std::span<Fetch* const> fetches) const;

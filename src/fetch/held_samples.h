@@ -14,15 +14,15 @@
 
 namespace headrace {
 
-// Gets the entry of a sample, or why it is not there. Called once, on any thread; the caller may
-// hold locks: it has to be quick, and must not call back.
+// Gets the entry of a sample, or the reason why there is none. Called once, on any thread. The
+// caller may hold locks, so it must return quickly and not call back.
 using TakenEntry = std::function<void(Result<Tier::EntryRef>)>;
 
-// Bytes that belong to whoever has them, in memory that counts in a budget until they are gone.
+// Bytes that their holder owns, in memory that counts in a budget until they are freed.
 struct OwnedBytes {
   Buffer memory;
-  // Told that they are gone, by its end: before the memory goes back, whose release wakes who waits
-  // for it.
+  // Its destructor reports that the bytes are gone, before the memory is released, which wakes
+  // those that wait for memory.
   std::shared_ptr<void> gone;
   std::size_t size = 0;
   bool ahead = false;  // as Parcel::ahead: it may wait for others
@@ -33,11 +33,11 @@ struct OwnedBytes {
 // The same of a part of a parcel.
 using TakenParcel = std::function<void(Result<OwnedBytes>)>;
 
-// Parts of parcels that a node may have open at another one. It asks for no more at a time; one
-// that asks for more than twice as many is refused.
+// The most parts of parcels that a node requests from another one at a time. A node that requests
+// more than twice as many is refused.
 inline constexpr std::size_t kPartsOpenMax = 1024;
 
-// What a node has for the other nodes of its job: the counterpart of a FetchSource.
+// The samples that a node gives the other nodes of its job: the counterpart of a FetchSource.
 //
 // Thread safety: every method may be called from any thread.
 class HeldSamples {
@@ -45,7 +45,7 @@ class HeldSamples {
   virtual ~HeldSamples() = default;
 
   // Calls `done` once, on any thread, inside the call too, with the entry of a sample. `deadline`:
-  // as in the Fetch of the node that asks; the nodes of a run count alike.
+  // as in the Fetch of the node that asks: all nodes of a run count alike.
   //
   // Errors: NotFound           the node does not keep it now
   //         ResourceExhausted  the node is bringing too many; Unavailable  it has no run
@@ -53,7 +53,7 @@ class HeldSamples {
   virtual void Take(SampleId sample, std::uint64_t deadline, TakenEntry done) = 0;
 
   // Calls `done` once, on any thread, inside the call too, with all stored bytes of the samples of
-  // a part of a parcel to node `to`, one after the other, once they are there. They are given once.
+  // a part of a parcel to node `to`, one after the other, once they are read. They are given once.
   //
   // Errors: InvalidArgument    there is no such part, or it was given before
   //         ResourceExhausted  the other node waits for more than 2 * kPartsOpenMax parts; there is

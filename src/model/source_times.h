@@ -8,7 +8,7 @@
 
 namespace headrace {
 
-// A sample that has to be read, and who has it. Storage has every sample.
+// A sample to read, and the sources that have it. Storage has every sample.
 struct SampleRead {
   double bytes = 0;          // of the sample
   double storage_bytes = 0;  // of the read of storage that it comes with; at least `bytes`
@@ -16,11 +16,11 @@ struct SampleRead {
   std::optional<std::size_t> peer = std::nullopt;  // the tier of another node, in its list
 };
 
-// Says for each sample which source is the fastest, as RankSources() does, in a few comparisons and
-// without memory: what a number of users makes of a rate is computed once.
+// Finds the fastest source of each sample, as RankSources() does, in a few comparisons and without
+// allocation: the effect of the number of users on rates is computed once.
 //
-// A tier that the model does not have, or a link that it does not, is not compared: the source is
-// taken before storage, this node's before another node's.
+// If the model lacks a tier or the link, that source is not compared: it is preferred to storage,
+// and a tier of this node to another node.
 //
 // Thread safety: none.
 class SourceTimes {

@@ -6,8 +6,8 @@
 
 namespace headrace {
 
-// Adds what a run counted; its gauges take the place of those before. A lane of all runs is the sum
-// of its part in each.
+// Adds the counters of a run; its gauges replace the earlier ones. The figures of a lane are summed
+// over runs, too.
 void AddRun(const EngineStats& run, EngineStats& total);
 
 void AddBatch(const Batch& batch, Delivered& total);

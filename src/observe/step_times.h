@@ -1,7 +1,7 @@
 #pragma once
 
-// observe/ keeps what happened to batches, and makes figures of it that people can read:
-// how long steps take, who waited for what, how unevenly the ranks of a node got on.
+// observe/ records the times of batches and computes figures from them: how long steps take, who
+// waited for what, how unequal the ranks of a node are.
 
 #include <array>
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace headrace {
 
 inline constexpr std::size_t kStepsRecorded = 4096;
 
-// The newest batches of each lane, in memory that is taken at once.
+// The newest batches of each lane. Allocates all of its memory at once.
 //
 // Thread safety: every method may be called from any thread.
 class StepRecorder {
@@ -24,7 +24,7 @@ class StepRecorder {
   // Keeps `capacity` batches a lane.
   explicit StepRecorder(std::uint32_t lanes, std::size_t capacity = kStepsRecorded);
 
-  // Forgets the lane's oldest if it keeps as many as it may.
+  // Drops the lane's oldest batch if it is full.
   void Add(const StepTime& step);
   // Lane after lane, each from its oldest on.
   [[nodiscard]] std::vector<StepTime> steps() const;

@@ -8,7 +8,8 @@
 
 namespace headrace {
 
-// The samples that a node gives now, and a count of who uses them: their owner may take them away.
+// The samples that a node gives now, and a count of their users, so that the owner can take them
+// back.
 //
 // Thread safety: every method may be called from any thread.
 class LeasedSamples {
@@ -25,7 +26,7 @@ class LeasedSamples {
     LeasedSamples& samples_;
   };
 
-  // As HeldSamples::Take(). The entry that `done` gets has to be let go before the lease.
+  // As HeldSamples::Take(). The entry that `done` gets must be released before the lease.
   //
   // Errors: Unavailable  nothing is given now
   using Done = std::function<void(Result<Tier::EntryRef>, std::shared_ptr<Lease>)>;

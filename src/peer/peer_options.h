@@ -15,11 +15,11 @@ struct PeerGroup {
   std::vector<std::string> addresses;      // of all nodes, by number: "host:port"
   std::string token;                       // a secret of the job
   std::int64_t answer_ns = 5'000'000'000;  // a sample that takes longer comes from storage
-  // A second node that has the sample is asked after so long: far longer than an answer takes.
+  // How long to wait before a second node is asked for a sample: far longer than an answer takes.
   std::int64_t hedge_ns = 1'000'000'000;
   std::int64_t begin_ns = 600'000'000'000;  // how long to wait for nodes that begin a run
-  // Bytes of samples that the node takes from all others together, and as many that it gives; 0: no
-  // limit.
+  // Limit of the bytes of samples a second that the node receives from all others together, and of
+  // those that it sends; 0: no limit.
   std::uint64_t rate_bytes_per_s = 0;
 };
 HEADRACE_MEMBERS(PeerGroup, node, addresses, token, answer_ns, hedge_ns, begin_ns, rate_bytes_per_s)

@@ -14,8 +14,8 @@
 
 namespace headrace {
 
-// What a node has planned for consecutive steps of one epoch: some numbers for each step, which
-// other nodes must come to, too.
+// A node's plan for consecutive steps of one epoch: some numbers for each step, which must be equal
+// on all nodes.
 struct PlannedSteps {
   static constexpr std::size_t kFields = 3;
   using Sums = std::array<std::uint64_t, kFields>;
@@ -38,30 +38,30 @@ struct PlanDifference {
 };
 
 // Compares what the nodes of a job plan, as their steps become known: no node waits for another.
-// Steps that a node has not come to yet, or that one has forgotten, are compared when it does, or
-// not at all: the numbers of a step contain those of all earlier ones.
+// Steps that a node has not planned yet are compared later; those that one has forgotten are not
+// compared, since the numbers of a step contain those of all earlier ones.
 //
 // Thread safety: every method may be called from any thread.
 class PlanLedger {
  public:
-  // Steps that are kept: of this node, of each other node, and in one message.
+  // The most steps kept of this node, of each other node, and in one message.
   static constexpr std::size_t kStepsKept = 1024;
-  // Runs that another node may be ahead.
+  // The most runs that another node may be ahead.
   static constexpr std::uint64_t kRoundsAhead = 2;
 
   PlanLedger(NodeNumber node, NodeNumber nodes) : node_(node), others_(nodes) {}
 
-  // A run begins. Of earlier ones nothing is compared any more.
+  // A run begins. Earlier runs are no longer compared.
   void Begin(std::uint64_t round) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // What this node has planned next.
+  // Adds the next steps that this node has planned.
   void Plan(const PlannedSteps& steps) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // What another node says that it has planned.
+  // Adds steps that another node has planned.
   //
   // Errors: InvalidArgument  there is no such other node, the round is too far ahead, or the steps
   //                          are too many
   Status Say(NodeNumber node, const PlannedSteps& steps) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
-  // The first difference that is known of a run: once for each run that has one.
+  // Returns the first known difference of a run, once for each run that has one.
   std::optional<PlanDifference> Take() HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Steps of other nodes that were compared, in all runs.
   [[nodiscard]] std::uint64_t compared() const HEADRACE_LOCKS_EXCLUDED(mutex_);

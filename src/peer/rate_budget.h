@@ -6,8 +6,8 @@
 
 namespace headrace {
 
-// Bytes a second that may pass, as a token bucket: unused bytes are saved for kSavedNs, and one
-// message may overdraw it, which the next ones wait for.
+// Limits bytes a second, as a token bucket: unused bytes are saved for kSavedNs; one message may
+// overdraw it, and the next ones wait for that.
 //
 // Thread safety: every method may be called from any thread.
 class RateBudget {
@@ -19,7 +19,7 @@ class RateBudget {
   void Limit(std::uint64_t bytes_per_s, std::int64_t now_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Whether bytes may pass now.
   [[nodiscard]] bool MayPass(std::int64_t now_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // They pass, whether they may or not.
+  // Counts bytes that pass, whether they may or not.
   void Pass(std::uint64_t bytes, std::int64_t now_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -4,13 +4,13 @@
 
 namespace headrace {
 
-// Whose turn it is where some share what is scarce, and all of it may go to the first.
+// Takes turns among users of a scarce resource, where the first may take all of it.
 //
 // Thread safety: none.
 class RoundRobin {
  public:
-  // Calls served(each) for all of `all`, which says whether it took some. The next call begins
-  // after the first that did, so that this one comes last.
+  // Calls served(each) for all of `all`, which returns whether it took some. The next call begins
+  // after the first one that did, which then comes last.
   template <typename All, typename Served>
   void Visit(const All& all, const Served& served) {
     const std::size_t count = all.size();

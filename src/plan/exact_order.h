@@ -24,7 +24,7 @@ Result<std::unique_ptr<Order>> MakeExactOrder(const OrderOptions& options, Posit
 // An order given as a list.
 std::unique_ptr<Order> MakeListOrder(ListOrderOptions options);
 
-// Whether a list is one, of a dataset with so many samples.
+// Checks a list for a dataset with this number of samples.
 //
 // Errors: OutOfRange       an id that the dataset does not have
 //         InvalidArgument  batch ends that do not ascend to the number of ids, an epoch of 2^24 up

@@ -66,7 +66,7 @@ struct Parcel {
   NodeNumber node = 0;           // where they go
   std::uint64_t number = 0;      // from this node to that one: 0, 1, 2, ... from the stream's start
   std::vector<Release> samples;  // by sample, ascending
-  // No request waits for it: what is ready of other parcels goes first.
+  // No request waits for it: ready parts of other parcels are sent first.
   bool ahead = false;
 
   friend bool operator==(const Parcel&, const Parcel&) = default;
@@ -75,7 +75,7 @@ struct Parcel {
 // The part of one global batch that concerns the stream's ranks.
 //
 // Memory: a sample is charged from its block read to its delivery, parcel or release. In the
-// planner's own order of these no stream exceeds its OrderFactory::ResidentUnits(). A Step does not
+// planner's order of events no stream exceeds its OrderFactory::ResidentUnits(). A Step does not
 // contain that order: before the last reads of a step fit, the engine may have to deliver or send
 // some of its samples. The reverse never happens.
 struct Step {
@@ -107,8 +107,8 @@ class Order {
   // Counters since the order was made, by name; docs/orders.md explains them.
   [[nodiscard]] virtual std::map<std::string, double> counters() const { return {}; }
 
-  // The planner's state after the last step, as a JSON object, for people who look for a mistake.
-  // Empty: before the first step, or the order has no such form.
+  // The planner's state after the last step, as a JSON object, for debugging. Empty: before
+  // the first step, or the order has no such form.
   [[nodiscard]] virtual std::string Dump() const { return {}; }
 };
 

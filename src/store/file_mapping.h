@@ -12,12 +12,11 @@
 
 namespace headrace {
 
-// A file that is mapped to copy those blocks of it that the page cache holds: one copy of 4 KiB
-// costs a third of a read by a system call. Blocks that it does not hold are not touched, so that
-// no copy waits for a device.
+// A mapped file, to copy blocks of it that the page cache holds: one copy of 4 KiB costs a third of
+// a read by a system call. Other blocks are not touched, so that no copy waits for a device.
 //
-// What the page cache holds is looked up for many blocks at once, at most every other second. A
-// page that leaves it in between is read again by the copy, which then does wait.
+// Looks up which blocks the page cache holds for many at once, at most every other second. If a
+// page is evicted in between, the copy reads it again, and then does wait.
 //
 // Memory: 4 bytes a MiB, address space as large as the file, and its page tables. Pages of the page
 // cache count as the file's, not as this process's.
@@ -25,8 +24,7 @@ namespace headrace {
 // Thread safety: every method may be called from any thread.
 class FileMapping {
  public:
-  // The number of pages of a range that the page cache holds, which is none where the system does
-  // not tell.
+  // Counts the pages of a range that the page cache holds; none if the system does not tell.
   using CachedPages = std::function<std::uint64_t(ByteRange)>;
 
   // Null: the system refuses.
@@ -35,8 +33,8 @@ class FileMapping {
   FileMapping(const FileMapping&) = delete;
   FileMapping& operator=(const FileMapping&) = delete;
 
-  // Whether the page cache holds `range`, as was found out less than two seconds before `now_s` (of
-  // a monotonic clock). `range` lies inside the file.
+  // Whether the page cache holds `range`, by a look-up less than two seconds before `now_s` (of a
+  // monotonic clock). `range` lies inside the file.
   bool MayCopy(ByteRange range, std::uint32_t now_s);
 
   // False: the file no longer has these bytes. InstallCopyGuard() has been called.

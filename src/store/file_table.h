@@ -49,7 +49,8 @@ class FileCatalog {
   }
 };
 
-// A file that stays open is compared with the index again whenever it is used so long after.
+// A file that stays open is compared with the index again if it is used this long after the last
+// comparison.
 inline constexpr std::uint32_t kCheckEveryS = 2;
 
 // An open file that matched the index when it was opened. Closed with its last reference.

@@ -18,13 +18,13 @@
 
 namespace headrace {
 
-// Where an object lies whose name is a path.
+// The scheme of objects whose names are paths.
 inline constexpr std::string_view kFileScheme = "file";
 
-// The "s3" of a root "s3://bucket/data"; kFileScheme of a path.
+// The "s3" of a root "s3://bucket/data"; kFileScheme for a path.
 std::string_view SchemeOf(std::string_view root);
 
-// What a store is opened for.
+// The request to open a store.
 struct StoreRequest {
   const FileCatalog* catalog = nullptr;  // outlives the store
   std::string scheme;                    // SchemeOf(root)
@@ -34,7 +34,7 @@ struct StoreRequest {
   std::string note;                      // for StoreStats::note
   int reads_at_once = 0;                 // 0: enough to keep an SSD busy
   DecodedLimits decoded;                 // if it decodes objects as a whole
-  // Threads for the store, which its owner keeps as long as the store.
+  // Makes threads for the store, whose owner keeps them as long as the store.
   std::function<Result<std::unique_ptr<Executor>>(int threads, std::string name)> start_threads;
   // Some stored samples, read through another store.
   std::function<Result<std::vector<std::string>>()> examples;
@@ -55,12 +55,12 @@ class StoreFactory {
   virtual ~StoreFactory() = default;
 
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // Whether it reads such objects. One that does so only when it is asked for by name says no.
+  // Whether it reads such objects. False for a store that is used only if its name is given.
   [[nodiscard]] virtual bool Suits(const StoreRequest& request) const = 0;
-  // Whether what it reads are the stored bytes. If not, they fit no checksum, each read must be of
-  // one sample, and there is nothing to keep in tiers.
+  // Whether it returns the stored bytes. If not, checksums do not apply, each read must be of one
+  // sample, and tiers keep nothing.
   [[nodiscard]] virtual bool reads_storage() const { return true; }
-  // What an object of this name and size takes; std::nullopt: the store decodes none as a whole.
+  // Memory for an object of this name and size; std::nullopt: the store decodes none as a whole.
   [[nodiscard]] virtual std::optional<ObjectMemory> MemoryOf(std::string_view /*name*/,
                                                              std::uint64_t /*size*/) const {
     return std::nullopt;
@@ -71,7 +71,7 @@ class StoreFactory {
   [[nodiscard]] virtual Result<StoreParts> Open(const StoreRequest& request) const = 0;
 };
 
-// The first that suits and can be opened reads.
+// The first store that suits and can be opened is used.
 Registry<StoreFactory>& Stores();
 
 const StoreFactory& UringStoreFactory();
@@ -86,16 +86,16 @@ Status CheckStore(std::string_view name, std::string_view scheme);
 // The store that OpenStoreOf() tries first; null: none suits. The name must be valid.
 const StoreFactory* FindStore(std::string_view name, const StoreRequest& request);
 
-// Whether the store of that name reads what is stored: see StoreFactory. True if there is none.
+// Whether the store of that name returns the stored bytes: see StoreFactory. True if there is none.
 bool ReadsStorage(std::string_view name);
 
-// For the factory of a store that reads objects of one scheme only, which has the store's name.
+// For factories of stores that read one scheme only, which has the store's name.
 //
 // Errors: FailedPrecondition  the request is of another scheme
 Status CheckScheme(const StoreRequest& request, std::string_view scheme);
 
 // Opens the store of that name, or with kAnyStore the first that suits; the note of its statistics
-// says why those before it could not be opened. What is Unavailable is read again.
+// says why those before it could not be opened. Reads that are Unavailable are repeated.
 //
 // Errors: those of CheckStore, and of StoreFactory::Open
 //         FailedPrecondition  no store suits

@@ -23,15 +23,15 @@ enum class BatchPhase : std::uint8_t {
   kComplete,
 };
 
-// A batch in transformation: the tasks that it is divided into, what workers said of each, and the
+// A batch in transformation: the tasks that it is divided into, the workers' replies, and the
 // batch or failure that it becomes. Workers answer for all tasks, in one round or in two:
 //
 //   layout unknown  kComputing, Settle(), kWaiting, OnMemory(), kWriting, Settle(), Finish()
 //   layout known    kWaiting, OnMemory(), kComputing, Settle(), Finish(); or, if it proves wrong,
 //                   on from the first Settle() as above
 //
-// With RaggedRows::kWhole a batch whose rows are unlike each other is computed again, as one task:
-// Settle(), ComputeWhole(), and on as if its layout were unknown.
+// With RaggedRows::kWhole a batch whose rows differ in form is computed again, as one task:
+// Settle(), ComputeWhole(), then as if its layout were unknown.
 //
 // Thread safety: none.
 // Ownership: it lives until all tasks that were sent are answered: workers use its memory.
@@ -49,10 +49,10 @@ class BatchWork {
     std::string objects;
   };
 
-  // `task_rows`: at most, of a task; nothing: the batch is one task, and its result is the batch.
+  // `task_rows`: the most rows of a task; std::nullopt: the batch is one task, whose result it is.
   BatchWork(std::shared_ptr<Batch> in, std::optional<std::uint64_t> task_rows);
 
-  // The rows will probably have this layout. Call it before the first task is sent.
+  // Predicts the layout of the rows. Call it before the first task is sent.
   void Expect(OutputLayout layout);
 
   [[nodiscard]] BatchPhase phase() const { return phase_; }
@@ -64,7 +64,7 @@ class BatchWork {
   Task* NextTask();
   // out() has got memory. Returns the tasks to write; none if workers compute first.
   std::span<Task> OnMemory();
-  // Whether the worker of a task that was sent may reply so now.
+  // Whether this reply is valid now, for a task that was sent.
   [[nodiscard]] bool Awaits(const Task& task, ReplyMessage kind) const;
   // Takes such a reply. Returns true if all have replied in this round: then call Settle().
   bool OnReply(Task& task, WorkerReply reply);
@@ -74,15 +74,15 @@ class BatchWork {
   // Drops what was computed: the batch becomes one task.
   void ComputeWhole();
 
-  // The results form no batch, for a reason in that slot. Call Finish() next.
+  // The results form no batch; `text` is the reason, found at `slot`. Call Finish() next.
   void Fail(std::string text, std::uint64_t slot);
   void Drop() { phase_ = BatchPhase::kDropped; }
-  // Tasks whose workers are to forget the results that they buffer, each once. None while they
+  // Tasks whose workers must drop the results that they buffer, each once. None while workers
   // write.
   std::vector<Task*> TakeBuffered();
   void Finish();
 
-  // Once it is complete, and once only.
+  // Call it once, when the batch is complete.
   TransformTaken Take();
 
  private:
@@ -91,7 +91,7 @@ class BatchWork {
   [[nodiscard]] TaskSamples SampleAt(std::uint64_t slot) const;
 
   BatchPhase phase_ = BatchPhase::kComputing;
-  bool unlike_ = false;        // a worker says that its rows are no rows of a batch
+  bool unlike_ = false;        // a worker said that its rows differ in form
   std::shared_ptr<Batch> in_;  // null once it is complete
   std::unique_ptr<TransformedBatch> out_;
   std::vector<Task> tasks_;  // by slot

@@ -35,16 +35,16 @@ class ResultMemory {
   [[nodiscard]] std::size_t BatchesMax() const;
   [[nodiscard]] bool is_limited() const { return options_.bytes.has_value(); }
 
-  // Gives `batch` memory for its layout. Returns false if there is none now. Exceeds the limit for
-  // a batch that is larger, once all memory is free, and if `beyond`.
+  // Gives `batch` memory for its layout. Returns false if there is none now. Exceeds the limit if
+  // `beyond`, and for a batch larger than the limit once all memory is free.
   //
   // Errors: ResourceExhausted  the system has none
   //         those of BufferPool::MakeShared()
   Result<bool> Give(TransformedBatch& batch, bool beyond);
 
-  // Later batches get other memory than those until now: a process that was forked may read these.
+  // Later batches get other memory than earlier ones, which a forked process may read.
   void Renew();
-  // Returns memory that no batch has to the system.
+  // Returns memory that no batch uses to the system.
   void ReturnFree();
 
   [[nodiscard]] BufferPool::Stats stats() const;

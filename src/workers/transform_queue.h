@@ -26,7 +26,7 @@ namespace headrace {
 // what follows from the replies.
 //
 // Batches wait for memory and get it in order. The oldest batch gets memory beyond the limit if the
-// consumer waits for it while holding all other memory. Where memory has no limit none waits.
+// consumer waits for it while holding all other memory. Without a limit no batch waits.
 //
 // Thread safety: none.
 // Ownership: `memory` and `sink` are the caller's and outlive it.
@@ -43,7 +43,7 @@ class TransformQueue {
     BufferPool::Stats memory;
   };
 
-  // `threads`: of each worker, until it says how many. `on_change` is called when has_room(),
+  // `threads`: of each worker, until it reports the number. `on_change` is called when has_room(),
   // is_ready() or loss() may have changed, except by Clear().
   TransformQueue(ResultForm form, std::size_t workers, ResultMemory& memory, TaskSink& sink,
                  std::function<void()> on_change, std::uint32_t threads = 1)
@@ -60,13 +60,13 @@ class TransformQueue {
   // Sends nothing more to the worker.
   void Lose(std::size_t worker, TransformFailure failure);
   [[nodiscard]] bool is_lost(std::size_t worker) const { return tasks_.is_lost(worker); }
-  // The loss of a worker, the first one: no more batches come.
+  // The loss of the first worker that was lost: no more batches come.
   [[nodiscard]] const std::optional<TransformFailure>& loss() const { return tasks_.loss(); }
 
   // Gives memory to the batches that wait for it, and tasks to idle workers. Call it after a batch
   // has freed its memory.
   void Advance();
-  // `awaited`: the consumer waits for the oldest batch, from now on.
+  // `awaited`: whether the consumer now waits for the oldest batch.
   void SetAwaited(bool awaited);
 
   [[nodiscard]] bool empty() const { return works_.empty(); }
@@ -92,7 +92,7 @@ class TransformQueue {
   void Pump();
   // Sends the tasks of a batch that has got memory, unless workers compute first.
   void Write(BatchWork& work);
-  // Loses the worker if what it was to get could not be sent.
+  // Counts the worker as lost if its message could not be sent.
   void OnSent(std::size_t worker, const Status& sent);
   void Finish(BatchWork& work);
   void ForgetBuffered(BatchWork& work);

@@ -25,7 +25,7 @@ struct WorkerPoolOptions {
   ResultForm form;
   std::uint32_t batches_max = 4;  // taken from the source, not yet by the consumer; at least 1
   std::optional<std::uint64_t> memory_bytes = 64U << 20;  // for results; nothing: no limit
-  std::uint32_t threads = 1;                              // of each worker, until it says how many
+  std::uint32_t threads = 1;                              // of each worker, until it reports it
 };
 
 // Runs a transform on the batches of a source, in worker processes to which it has connections.
@@ -34,8 +34,8 @@ struct WorkerPoolOptions {
 // and the consumer, call the TransformQueue, under one lock; so any thread may send a task.
 //
 // Memory: batches of the source must lie in shared memory; the pool holds them until they are
-// transformed. Results take at most memory_bytes, if set, but for what the stats count
-// (result_memory.h).
+// transformed. Results take at most memory_bytes, if set, except what the stats count as
+// beyond (result_memory.h).
 //
 // Thread safety: Next() by one thread at a time, the other methods by any thread. Call Halt()
 // between two calls of Begin().
@@ -71,8 +71,8 @@ class WorkerPool {
   void Halt(const std::function<void()>& stop_source);
 
   // Returns the next batch, in the order that ResultForm says. Waits up to `timeout_ns`. A failed
-  // transform is returned in place of its batch, and those after it follow; the loss of a worker at
-  // once: then call only Halt().
+  // transform is returned in place of its batch; later batches follow. The loss of a worker is
+  // returned at once: then call only Halt().
   //
   // Errors: those of the source
   Result<Taken> Next(std::int64_t timeout_ns);

@@ -13,8 +13,8 @@
 
 namespace headrace {
 
-// The tasks that each worker has, or buffers the results of; how many rows a task should have;
-// which worker was lost first, and with what.
+// The tasks that each worker has, or whose results it buffers; the number of rows for a task; the
+// worker that was lost first, and its tasks.
 //
 // A task takes about kTaskNs: long enough to make messages cheap, short enough that all workers
 // finish a batch at about the same time.
@@ -22,9 +22,9 @@ namespace headrace {
 // Thread safety: none.
 class WorkerTasks {
  public:
-  // Beyond one for each of its threads: they wait in the worker, or in its socket.
+  // Tasks beyond one for each thread of a worker: they wait in the worker, or in its socket.
   static constexpr std::size_t kTasksWaiting = 1;
-  // So many small messages find room in a socket whose worker does not receive.
+  // A socket has room for this many small messages while its worker does not receive.
   static constexpr std::size_t kTasksMax = 128;
   // The approximate duration of a task.
   static constexpr std::uint64_t kTaskNs = 1'000'000;
@@ -35,11 +35,11 @@ class WorkerTasks {
     BatchWork::Task* task = nullptr;
   };
 
-  // `threads`: of each worker, until it says how many.
+  // `threads`: of each worker, until it reports the number.
   explicit WorkerTasks(std::size_t workers, std::uint32_t threads = 1)
       : workers_(workers, Worker{.threads = threads}) {}
 
-  // It works on so many tasks at a time from now on.
+  // Sets the number of tasks that the worker runs at a time.
   void SetReady(std::size_t worker, std::uint32_t threads);
   // Tasks that all workers together work on at a time.
   [[nodiscard]] std::uint64_t threads() const;
@@ -56,10 +56,10 @@ class WorkerTasks {
 
   // Rows of the tasks of a batch of `rows`.
   [[nodiscard]] std::uint64_t TaskRows(std::uint64_t rows) const;
-  // Computing a task of `rows` took so long.
+  // Records the time that a task of `rows` took.
   void Learn(std::uint64_t rows, std::uint64_t busy_ns);
 
-  // Completes `failure` by what the worker had to do.
+  // Adds the worker's tasks to `failure`.
   void Lose(std::size_t worker, TransformFailure failure);
   [[nodiscard]] bool is_lost(std::size_t worker) const { return workers_[worker].lost; }
   // The first.

@@ -88,7 +88,7 @@ class Dataset:
 
     @property
     def path(self) -> str:
-        """What was opened."""
+        """The path that was opened."""
         return self._path
 
     @property
@@ -113,8 +113,8 @@ class Dataset:
     def fields(self) -> tuple[str, ...]:
         """The names of a sample's parts, in the order of batches and samples: ("image", "label").
 
-        That is the order of the data's schema. Where they have none (tars, HDF5, ...), data come
-        before labels. `Output(fields=...)` has another.
+        This is the order of the data's schema; without a schema (tars, HDF5, ...), data come before
+        labels. `Output(fields=...)` sets another order.
         """
         return self._nesting.names
 
@@ -140,7 +140,7 @@ class Dataset:
 
     @property
     def report(self) -> tuple[Finding, ...]:
-        """What indexing came upon: files that cannot be decoded, hidden ones, those left out."""
+        """What indexing found: files that cannot be decoded, hidden files, files left out."""
         if self._now is None:
             row = self.format_row
             source = "" if row.file_a_sample else self._index.attributes.get(SOURCE, "")
@@ -154,12 +154,12 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits: equal for equal files, and then samples have equal numbers."""
+        """32 hexadecimal digits: the same for the same files, with the same sample numbers."""
         return self._index.fingerprint
 
     @property
     def content(self) -> str:
-        """32 hexadecimal digits: the fingerprint without times of change, which a copy keeps."""
+        """32 hexadecimal digits: as `fingerprint`, without times of change; a copy has the same."""
         return self._index.content()
 
     @property
@@ -196,7 +196,7 @@ class Dataset:
     def read(self, sample: SupportsIndex) -> dict[str, Any]:
         """One sample as it is stored: bytes for images, `str` for text, NumPy values for arrays.
 
-        Reads the file here and now and checks it: for a look, not for training.
+        Reads and checks the file at once: for inspection, not for training.
         """
         number = self._number("reading", sample)
         if listed.has(self._left_out, number):
@@ -254,7 +254,7 @@ class Dataset:
                     yield self._samples.read(reader, number)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles as its path, which is opened again; the samples must be the same there."""
+        """Pickles the path. Unpickling opens it again and requires the same samples."""
         row = self._row
         # An index file has it inside, as has a pack.
         skip = self.skip if row is not None and row.follows_skip else ()
@@ -323,8 +323,8 @@ FormatArgument = Format | str | None
 """What `format=` may be: a format, or the name of one. None: the one that recognises the path."""
 
 Skip = str | Iterable[str] | None
-"""What `skip=` may be. None: nothing is left out, but with `index=` a file that is there keeps the
-`skip` that it was made with."""
+"""What `skip=` may be. None: nothing is left out, but an index file that exists at `index=` keeps
+the `skip` that it was made with."""
 
 
 @named_arguments
@@ -340,33 +340,33 @@ def open_dataset(
     """Opens a dataset as it lies on storage.
 
     `path` is a folder with one folder of images for each class, a pack, an index file, or a dataset
-    of another format that is known (`headrace docs formats/own`), also as a pattern of its files
+    of another known format (`headrace docs formats/own`), also as a pattern of its files
     ("a-{000..099}.tar", "a-*.tar", "data/**/*.tar") or as a list of them; "~" is the home folder.
     Or it is an object that a format knows, such as a `datasets.Dataset` (`headrace docs
-    formats/huggingface`). It is indexed the first time, which lists its files once; the index is
-    kept in the user's cache folder and used again as long as no folder of the dataset has changed.
-    `index` names an index file to use instead: it is made if it is not there. `progress` is called
-    with the number of files or samples found meanwhile.
+    formats/huggingface`). The first call indexes it, which lists its files once; the index is kept
+    in the user's cache folder and used again as long as no folder of the dataset has changed.
+    `index` names an index file to use instead; it is made if it does not exist. While indexing,
+    `progress` is called with the number of files or samples found.
 
-    `format` says how to read what is at `path`, and with which parameters, as
-    `headrace.formats.Tokens(window=1024)`; None: as it is recognised.
+    `format` is the format at `path` with its parameters, such as
+    `headrace.formats.Tokens(window=1024)`; None: it is recognised.
 
-    `split` names the part to open of a folder that has several: of files such as train-0000.tar and
-    test-0000.tar, of folders such as train/ and test/, of a table with a column `split`, of a
-    dataset of Hugging Face (`headrace docs data`). Such a folder is refused without it.
+    `split` names the split to open if there are several: files such as train-0000.tar and
+    test-0000.tar, folders such as train/ and test/, a table with a column `split`, a dataset of
+    Hugging Face (`headrace docs data`). Without it, a folder with several is refused.
 
     `skip` leaves files and folders of a folder out, as if they were not there: "*.webp", "src" (a
     name, wherever it is), "/src" or "ant/broken.jpg" (a path below the folder), or a kind of file:
     ":undecodable", ":empty", ":broken_link", ":special", ":unreadable", ":hidden". One or a list of
-    them. Sample numbers and labels count what is left, so they change with it. Without `skip`, a
+    them. Sample numbers and labels count the other files, so they change with it. Without `skip`, a
     file that cannot be decoded is a sample that fails; a warning says so when the folder is
-    indexed, and `Dataset.report` later. "@FILE" leaves out what is in a file that ``headrace verify
-    --decode --failures FILE`` wrote: files of a folder, by name; of other formats samples, which no
-    epoch has, while the others keep their numbers.
+    indexed, and `Dataset.report` later. "@FILE" leaves out what ``headrace verify --decode
+    --failures FILE`` listed in FILE: files of a folder, by name; in other formats samples, which
+    then are in no epoch, while the others keep their numbers.
 
     Raises:
         NotFoundError: there is nothing at `path`.
-        InvalidArgumentError: what is there is no dataset; an argument that cannot be.
+        InvalidArgumentError: `path` is not a dataset; another argument is invalid.
         FailedPreconditionError: a folder that cannot be read.
         DataLossError: an index file that is damaged.
     """

@@ -60,14 +60,14 @@ class Observed:
         )
 
     def stats(self) -> Stats:
-        """What the loader did so far, of each rank of its engine: rates, stalls by cause, bytes by
-        source, memory by use; in one line: ``stats()["verdict"]``. `headrace docs observe`."""
+        """What each rank of the loader's engine did so far: rates, stalls by cause, bytes by
+        source, memory by use; ``stats()["verdict"]`` sums it up. `headrace docs observe`."""
         at = self._feed.cursor.at
         rank = self._feed.options.rank
         return make_stats(self._core.stats(), at.epoch, at.step, rank, self._data)
 
     def _repr_html_(self) -> str | None:
-        """For notebooks. None: as text, as a loader that is closed counts nothing."""
+        """For notebooks. None, which shows text: the loader is closed and counts nothing."""
         try:
             return loader_html(self._facts(), self.stats())
         except HeadraceError:
@@ -78,8 +78,8 @@ class Observed:
     @overload
     def explain(self, step: int, epoch: int | None = None) -> Explanation: ...
     def explain(self, step: int | None = None, epoch: int | None = None) -> Account | Explanation:
-        """What the loader does and why, in sentences; or, of a step, where each sample comes from,
-        and each parameter of the order. Print it."""
+        """What the loader does and why, in sentences; or, for a step, where each sample and each
+        parameter of the order comes from. Print it."""
         feed = self._feed
         feed.check_open()
         at = feed.cursor.at

@@ -15,24 +15,24 @@ METRICS = {
     "info": ("gauge", "Always 1; what is loaded, and what reads it."),
     "epoch": ("gauge", "Epoch that is loaded."),
     "batches_total": ("counter", "Batches that the training loop took."),
-    "samples_total": ("counter", "Samples in these."),
+    "samples_total": ("counter", "Samples that the training loop took."),
     "running_seconds_total": ("counter", "Time that plans were in progress."),
     "decode_seconds_total": ("counter", "Time in decoding, summed over threads."),
     "threads": ("gauge", "Threads that decode."),
     "rank_batches_total": ("counter", "Batches that were made for a rank, taken or not."),
-    "rank_samples_total": ("counter", "Samples in these."),
+    "rank_samples_total": ("counter", "Samples in batches that were made for a rank."),
     "wait_seconds_total": ("counter", "Time that a rank waited for batches, by cause."),
-    "held_up_seconds_total": ("counter", "Time that others waited as a rank took no batches."),
+    "held_up_seconds_total": ("counter", "Time that others waited because a rank took no batches."),
     "wait_share": ("gauge", "Share of the newest steps that a rank waited."),
     "step_seconds": ("gauge", "Time from batch to batch, quantiles of the newest steps."),
     "step_wait_seconds": ("gauge", "Time waited for a batch, quantiles of the newest steps."),
     "ready_batches": ("gauge", "Batches that wait for a rank."),
-    "working_batches": ("gauge", "Batches that are read and decoded for a rank."),
+    "working_batches": ("gauge", "Batches that are being read and decoded for a rank."),
     "queued_reads": ("gauge", "Reads for a rank that are not issued yet."),
     "imbalance_share": ("gauge", "Share of iterations in which ranks differ by theta of a step."),
     "bytes_total": ("counter", "Bytes by where they were counted."),
     "memory_bytes": ("gauge", "Memory in use."),
-    "memory_budget_bytes": ("gauge", "Budgets of it."),
+    "memory_budget_bytes": ("gauge", "Budget of memory, by use."),
     "tier_uses_total": ("counter", "Samples taken from a tier, or from storage beside tiers."),
     "tier_used_bytes": ("gauge", "Bytes that a tier holds."),
     "tier_capacity_bytes": ("gauge", "Bytes that a tier may hold."),
@@ -253,7 +253,7 @@ class Sources(TypedDict):
     """The sources of samples, if there are tiers."""
 
     storage: Annotated[int, F("", "storage_uses", "tier=storage", "tier_uses_total")]
-    """Samples from a tier, or from storage if no tier has them."""
+    """samples that no tier had: read from storage"""
     tiers: Annotated[int, F("", "uses.*.samples")]
     waited: Annotated[int, F("", "waits")]
     """samples that a row waited for while they were on their way into a tier"""
@@ -265,15 +265,15 @@ class Sources(TypedDict):
     fallbacks: Annotated[int, F()]
     """samples that a tier had but could not return: read from storage"""
     nodes: Annotated[int, F("", "node_uses", "tier=nodes", "tier_uses_total")]
-    """samples that other nodes were asked for, as the plan says that their tiers hold them"""
+    """samples requested from other nodes, whose tiers hold them by the plan"""
     node_fallbacks: Annotated[int, F()]
     """part of `nodes`: samples that the other node did not give: read from storage"""
     brought: Annotated[int, F()]
     """samples read into a tier because another node asked for them"""
     tiers_passed: Annotated[int, F()]
-    """samples that a tier has and a faster source gave, by `EngineOptions.profile`"""
+    """samples in a tier that were read from a source faster by `EngineOptions.profile`"""
     nodes_passed: Annotated[int, F()]
-    """samples that the plan has another node give and storage gave, faster by
+    """samples planned from another node that were read from storage, faster by
     `EngineOptions.profile`"""
 
 
@@ -290,9 +290,9 @@ class NodesReport(TypedDict):
     asked: Annotated[int, F("", "asked_samples")]
     """samples that other nodes were asked for"""
     requests: Annotated[int, F()]
-    """messages that asked for these, one or several"""
+    """messages that asked for these samples, one or several at a time"""
     answers: Annotated[int, F()]
-    """messages that came in answer, with one or several samples, or a part of one"""
+    """messages received in answer, with one or several samples, or a part of one"""
     not_held: Annotated[int, F()]
     """samples that another node did not have"""
     failed: Annotated[int, F()]
@@ -319,7 +319,7 @@ class ParcelsReport(TypedDict):
     orders`. Sizes in bytes."""
 
     received: Annotated[int, F("", "parcels")]
-    """parcels of other nodes that were asked for: what one sends with a step, or with an answer"""
+    """parcels requested from other nodes: what a node sends for a step, or with an answer"""
     received_samples: Annotated[int, F("", "parcel_samples")]
     received_bytes: Annotated[int, F("bytes", "parcel_bytes")]
     sent: Annotated[int, F("", "sent_parcels")]
@@ -437,7 +437,7 @@ class Stats(TypedDict):
     nodes: Annotated[NodesReport | None, F("", _nodes)]
     """None if no other node is asked"""
     parcels: Annotated[ParcelsReport | None, F("", _parcels)]
-    """None if the order has no node send others samples"""
+    """None if nodes do not send each other samples by the order"""
     tiers: Annotated[list[TierReport], F("", _tiers)]
     """fastest first"""
     workers: Annotated[WorkerReport | None, F()]

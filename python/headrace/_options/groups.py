@@ -88,8 +88,8 @@ class Cache(Group):
     >>> hr.Loader(path, 256, tiers=hr.Cache(hr.tiers.Ram("8GiB"), placement="pinned"))
 
     Args:
-        tiers: one of `headrace.tiers`, or a list, fastest first. Default: none, or those of a part
-            of a budget that is the loader's `memory`.
+        tiers: one of `headrace.tiers`, or a list, fastest first. Default: none or, if `memory` is
+            a part of a budget, the tiers of that part.
         placement: the policy that fills tiers: "coordinated", "frequency", "pinned", "first_touch",
             "reuse", "belady", "lru" or "none"; `headrace docs placements`.
         horizon: number of epochs to plan ahead; default: `epochs=` of the loader, otherwise 16.
@@ -108,34 +108,35 @@ class Cache(Group):
 @named_fields
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Node(Group):
-    """A machine of the job: its node process, one engine for all ranks there, and how it gives the
-    job's other machines what its tiers hold; `headrace docs node`, `headrace docs nodes`.
+    """A machine of the job: its node process, which is one engine for all its ranks, and how it
+    exchanges samples with the other machines; `headrace docs node`, `headrace docs nodes`.
 
     >>> hr.Loader(path, 256, job=hr.Job(node=hr.Node()))  # on each rank
     >>> hr.Loader(path, 256, tiers=tiers, job=hr.Job(node=hr.Node(open_network=True)))
 
     Args:
         name: name of a running ``headrace node``. Default: local rank 0 starts the process.
-        local_rank: number of this process among the ranks of this machine; default: the launch's.
-        local_world_size: number of ranks on this machine. Give both or none. With several ranks
-            that torchrun, Slurm or Open MPI did not start, set MASTER_PORT in the environment, too.
+        local_rank: number of this process among the ranks of this machine; default: the launcher's.
+        local_world_size: number of ranks on this machine. Give both or neither. For several ranks
+            not started by torchrun, Slurm or Open MPI, set MASTER_PORT in the environment, too.
         start_timeout: seconds to wait for the process, for ranks that have not made a loader, and
-            for what another node sends. For as long, a node whose loop has ended still sends what
-            only it has.
+            for samples from another node. After its own loop has ended, a node keeps sending for
+            this long the samples that no other node has.
         addresses: "host:port" of every node, in the order of ranks; the environment variable
             HEADRACE_TOKEN then holds the job's secret. Default: those of the environment variable
             HEADRACE_NODES, if it is set; otherwise exchanged through torch's store.
-        listen: address of this machine, where the others reach it; default: found.
-        open_network: whether samples may travel without encryption beyond this machine.
-        certificate, key, authority: files in PEM format: nodes then prove who they are, and
-            samples travel encrypted.
-        certificate_name: the name in all certificates; default: each has its node's address.
-        answer_timeout: seconds after which a sample is read from storage instead.
-        ask: "plan": a node asks for what the plan says that another has, which reads it from
-            storage if it is not there yet. `headrace docs nodes` has another way, to compare; all
-            nodes must have the same.
-        rate: bytes a second, as "2GB/s", that this node takes from all others together, and as many
-            that it gives them: the rest of the network is left to training. Default: no limit.
+        listen: address at which the other machines reach this one; default: detected.
+        open_network: whether samples may leave this machine unencrypted.
+        certificate, key, authority: files in PEM format: nodes then authenticate each other,
+            and samples travel encrypted.
+        certificate_name: the name in all certificates; default: each names its node's address.
+        answer_timeout: seconds to wait for another node before storage is read instead.
+        ask: "plan": a node requests the samples that the plan assigns to another node, which reads
+            them from storage if it does not have them yet. `headrace docs nodes` describes another
+            policy, for comparison; all nodes must use the same.
+        rate: limit of the bytes a second, such as "2GB/s", that this node receives from all others
+            together, and of those that it sends: training has the rest of the network. Default: no
+            limit.
     """
 
     name: str | None = None
@@ -157,12 +158,12 @@ class Node(Group):
 @named_fields
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Job(Group):
-    """The ranks of the job that share the samples, and which of them this is; its machines;
+    """The ranks that share the samples, the rank of this process, and the job's machines;
     `headrace docs trainers`.
 
-    Default rank and world size, when the loader is made: those of torch.distributed if it is
-    initialized; otherwise those of the launch, by torchrun, Slurm, MPI or Kubernetes; otherwise
-    rank 0 of 1. Give both or none.
+    Default rank and world size, read when the loader is made: those of torch.distributed if it
+    is initialized; otherwise those of the launcher (torchrun, Slurm, MPI, Kubernetes); otherwise
+    rank 0 of 1. Give both or neither.
 
     >>> hr.Loader(path, 32, job=hr.Job(tensor=4, pipeline=2))  # 4 x 2 ranks a position
     >>> hr.Loader(path, 32, job=hr.Job(mesh=mesh["dp"]))  # the same from a DeviceMesh
@@ -174,8 +175,8 @@ class Job(Group):
             context parallel.
         pipeline: number of pipeline stages; each gets all batches.
         mesh: the dimensions of a torch.distributed DeviceMesh over which the samples are divided,
-            instead of rank, world_size, tensor and pipeline: ranks at one place of it get the same
-            batches.
+            instead of rank, world_size, tensor and pipeline: ranks with the same coordinates in
+            them get the same batches.
         node: `headrace.Node`: one engine, in a process of its own, for all ranks of this machine.
             Default: only with tiers on several machines. False: none.
     """
@@ -197,11 +198,11 @@ class EngineOptions(Group):
         io: "auto", "io_uring" or "threads"; or "synthetic": reads a few samples at the start and
             uses them for all others, to measure the loader without storage.
         verify: check each sample against its checksum, if the dataset has checksums.
-        prefetch: largest number of batches to prepare ahead; default: only the memory limits it.
-        profile: result of `headrace profile`, or its file. The loader then takes each sample from
-            the fastest of those that have it: a tier, another node, storage.
+        prefetch: largest number of batches to prepare ahead; default: limited by memory only.
+        profile: result of `headrace profile`, or its file. The loader then reads each sample from
+            the fastest source that has it: a tier, another node, storage.
         schedule: how the ranks of a node process share reads and decode threads:
-            "shared_deadline" or "fixed"; `headrace docs schedule` has more, and schedule files.
+            "shared_deadline" or "fixed"; `headrace docs schedule` describes schedule files, too.
         monitor: show this loader in ``headrace top``; default: only if HEADRACE_MONITOR=1 is set
             in the environment; `headrace docs observe`.
     """
@@ -275,7 +276,7 @@ Kind = TypeVar("Kind", bound=Group)
 
 
 def group(name: str, value: Any, kind: type[Kind]) -> Kind:
-    """The group that is the argument, or the option of a group, `name`; its defaults for None."""
+    """The group given as `name`, an argument or an option of a group; None: its defaults."""
     if value is None:
         return kind()
     if isinstance(value, kind):

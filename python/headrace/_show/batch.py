@@ -64,13 +64,12 @@ def show(what: Any, *, classes: Iterable[str] | None = None, samples: int = 16) 
 
     Args:
         what: a batch, of a Loader or any other: a tuple, dict, list, tensor or array; one sample of
-            a dataset; or a `headrace.Dataset`, of which it reads samples from begin to end at
-            equal distances.
+            a dataset; or a `headrace.Dataset`, of which it reads samples at equal distances.
         classes: names of the labels 0, 1, ...; a dataset has its own.
         samples: number of samples to show as pictures, or to read of a dataset.
 
-    Pictures are made smaller. Values of images that are neither bytes nor within 0 to 1 are
-    stretched from the least to the greatest; a line above the pictures has both.
+    Pictures are scaled down. Image values that are neither bytes nor within 0 to 1 are rescaled
+    from their least and greatest value, which a line above the pictures gives.
     """
     count = integer("samples", samples, 1, _SAMPLES_MAX)
     names = None if classes is None else [str(name) for name in items("classes", classes, "names")]

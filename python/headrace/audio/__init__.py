@@ -39,10 +39,10 @@ class AudioTransform:
     rate: int
     """Frames a second, which all sounds must have: headrace does not resample."""
     channels: int = 1
-    """Channels, which all sounds must have."""
+    """Number of channels, which all sounds must have."""
     random: bool = False
-    """Longer sounds are cut at a random place of each epoch, keyed by (seed, epoch, sample). False:
-    their first frames stay."""
+    """Cut longer sounds at a random position, keyed by (seed, epoch, sample). False: keep their
+    first frames."""
 
     def to_core(self) -> _core.SoundTransform:
         """The core's form; private to headrace."""
@@ -74,7 +74,7 @@ def clip(seconds: float, rate: int, *, channels: int = 1, random: bool = False) 
 def whole(rate: int, *, channels: int = 1) -> AudioTransform:
     """All of each sound, at a rate of `rate` Hz: batches have lists of [frames, channels].
 
-    `Output(ragged="pad")` makes one array of them. For formats whose index knows the lengths.
+    `Output(ragged="pad")` makes one array of them. Only for formats whose index has the lengths.
     """
     return AudioTransform(seconds=None, rate=rate, channels=channels)
 
@@ -85,8 +85,8 @@ def decode(encoded: bytes | NDArray[np.uint8]) -> tuple[NDArray[np.float32], int
     For a Python transform, whose samples have the encoded bytes.
 
     Raises:
-        DataLossError: neither WAV nor FLAC, damaged, or of a kind that is not decoded.
-        InvalidArgumentError: longer than is decoded.
+        DataLossError: neither WAV nor FLAC, damaged, or of an unsupported kind.
+        InvalidArgumentError: longer than the limit of decoding.
     """
     data: Any = encoded
     if not isinstance(data, np.ndarray):

@@ -153,7 +153,7 @@ class Records(_Rows):
     chooses: ClassVar[tuple[str, ...]] = ("dtype",)
 
     dtype: str | tuple[Raw, ...] = ()
-    """As NumPy's: of the fields of a record, end to end; or of one number, the field `value`."""
+    """As in NumPy: of the fields of a record, end to end; or of one number, the field `value`."""
     offset: int = 0
     """Bytes before the first record."""
     inline: tuple[str, ...] = ()

@@ -69,13 +69,12 @@ _registering = threading.Lock()
 def register(format: Format) -> None:
     """Makes `headrace.open` and the commands know a format.
 
-    A path that several formats recognise is opened by the one registered last. In a process that
-    a dataset is sent to, register the format, too, if commands or `open` are to recognise paths
-    there; a pickled dataset brings its format along. Commands import the modules that the variable
-    HEADRACE_FORMATS names, separated by commas.
+    A path that several formats recognise is opened by the one registered last. Register a
+    format in every process that opens paths; a pickled dataset brings its format along. Commands
+    import the modules that the environment variable HEADRACE_FORMATS names, separated by commas.
 
     Raises:
-        InvalidArgumentError: no `Format`; its name is that of another class; a name is missing.
+        InvalidArgumentError: not a `Format`, no name, or the name of another class.
     """
     global FORMATS
     candidate: object = format

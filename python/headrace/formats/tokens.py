@@ -48,15 +48,15 @@ class Tokens(Format):
     stride: int | None = None
     """Tokens from the beginning of a window to that of the next; None: `window`."""
     dtype: str | None = None
-    """Of raw files, which do not say it: "uint16", "uint32", ..."""
+    """Type of the tokens in raw files, which do not state it: "uint16", "uint32", ..."""
     targets: bool = True
     """Whether a sample has the field `targets` beside `tokens`."""
     documents: bool = False
     """Whether a sample is a document of a Megatron file, of any length, instead of a window."""
     batch_dtype: str | None = "int64"
-    """What batches hold; None: the stored type."""
+    """Type of the tokens in batches; None: the stored type."""
     header_bytes: int | None = later_option(None)
-    """Of raw files: bytes in front of the tokens; None: those of a header that is known, or 0."""
+    """Of raw files: bytes before the tokens; None: the size of a known header, or 0."""
 
     def __post_init__(self) -> None:
         """Refuses invalid values."""

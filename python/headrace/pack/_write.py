@@ -78,8 +78,9 @@ def write_pack(
     `restart` discards it. `progress` is called with bytes done and bytes in all; an exception from
     it stops the work.
 
-    Memory: three blocks for each worker, and about 100 bytes for each sample. Where the source is
-    decoded as a whole, and shuffled: see `_gather.py`, whose file lies beside the target.
+    Memory: three blocks for each worker, and about 100 bytes for each sample. To shuffle a
+    source that is decoded as a whole, samples are first copied to a temporary file beside the
+    target.
     """
     if not isinstance(cast(object, source), Dataset):
         raise InvalidArgumentError(

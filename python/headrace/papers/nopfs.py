@@ -44,17 +44,18 @@ class Job:
 
     Args:
         dataset_path: a path, or what ``headrace.open`` returned.
-        batch_size: samples of a batch of all ranks together, as in NoPFS: each rank gets as many.
+        batch_size: samples of a batch of all ranks together, as in NoPFS: each rank gets an equal
+            part.
         epochs: number of epochs of the run.
         distr_scheme: "uniform": each rank gets an equal part of every batch.
         drop_last_batch: drop the last batch of an epoch if it is smaller.
         transforms: one of `headrace.image`, which decodes images natively. Default: `get` returns
             encoded images, and a data loader decodes them for its dataset's `transform`.
         seed: by default 0: all ranks must have the same.
-        config_path: refused: `tiers` says what NoPFS's file calls storage classes.
+        config_path: refused: `tiers` replaces the storage classes of NoPFS's file.
         options: any others of a `headrace.Loader`: `tiers`, `memory`, `job`, ... With `tiers` the
-            placement is NoPFS's, if they are no `headrace.Cache`. Of `output` the job chooses the
-            arrays. Python transforms run in the training loop's process, as in NoPFS, unless
+            placement is NoPFS's, unless they are a `headrace.Cache`. The job chooses the arrays of
+            `output`. Python transforms run in the training loop's process, as in NoPFS, unless
             `workers` is given.
 
     Thread safety: none.
@@ -154,7 +155,7 @@ class Job:
         return dataclasses.replace(workers, collate_fn=collate_fn)
 
     def setup(self) -> None:
-        """Opens the job for `get`, which does it otherwise."""
+        """Opens the job for `get`. Without this call, the first `get` does."""
         if self._samples is None:
             loader = self.loader(self._transforms, arrays="numpy")
             self._samples = _labelled_samples(loader, self._epochs, self.dataset)
@@ -196,7 +197,7 @@ class Job:
         return self.get()
 
     def destroy(self) -> None:
-        """Stops reading, and gives back threads and memory."""
+        """Stops reading, and frees threads and memory."""
         self._newest = None
         if self._loader is not None:
             self._loader.close()
@@ -233,7 +234,7 @@ class NoPFSImageFolder:
     It has no order of its own: `dataset[i]` is the job's next sample, whatever i is.
 
     Args:
-        root: the folder, the job's.
+        root: the folder of the job.
         job: a `Job`.
         transform: gets a Pillow image; or it is one of torchvision or Albumentations, which runs as
             in a `headrace.Loader`. Default: images are arrays, (height, width, channel).

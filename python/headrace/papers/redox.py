@@ -187,7 +187,7 @@ class RedoxFetcher(Dataset[Any]):
     >>> batches = DataLoader(fetcher, batch_sampler=fetcher.sampler)
 
     Batches are those of the loader, which reads ahead. DataLoader's `collate_fn` and `pin_memory`
-    are as ever. The fetcher serves the training loop's process only: DataLoader has no workers,
+    work as usual. The fetcher serves the training loop's process only: DataLoader has no workers,
     ``num_workers=0``. Positions and states are those of `sampler`; do not iterate the loader.
 
     Thread safety: as the loader, which it keeps.

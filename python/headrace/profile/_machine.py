@@ -32,7 +32,7 @@ class Rates:
 
     users: tuple[int, ...]
     bytes_per_second: tuple[float, ...]
-    """Of all of them together; the median of some slices."""
+    """Of all users together; the median of several slices."""
     spread: tuple[float, ...]
     """(largest - smallest slice) / median: the uncertainty."""
 
@@ -66,7 +66,7 @@ class Host:
     """The machine that was measured."""
 
     cpus: int
-    """Those that this process may use."""
+    """CPUs that this process may use."""
     memory_bytes: int
     kernel: str
 
@@ -81,9 +81,9 @@ class DatasetFacts:
     fingerprint: str
     samples: int
     sample_bytes: float
-    """Stored, on average, all fields."""
+    """Mean stored bytes of a sample, all fields together."""
     block_bytes: float | None
-    """On average; None: the dataset has no blocks."""
+    """Mean bytes of a block; None: the dataset has no blocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ class DecodeRates:
     what: str
     """"image.train(224)", or "copy" where samples are taken as they are."""
     sample_bytes: float
-    """Of the samples that were decoded, on average."""
+    """Mean stored bytes of the samples that were decoded."""
     rates: Rates
 
 
@@ -125,14 +125,14 @@ class Tier:
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """What this node gets of the other nodes of its job, from their memory."""
+    """Reads of this node from the memory of the other nodes of its job."""
 
     nodes: int
-    """Of the job, this one included; the others gave in turn."""
+    """Nodes of the job, this one included; the others served in turn."""
     latency_seconds: float
-    """Of the smallest sample, asked for alone."""
+    """For the smallest sample, requested alone."""
     cpu_seconds_per_gb: float
-    """Processor time of the node that asks, for 10^9 bytes, in the largest samples."""
+    """Processor time of the requesting node for 10^9 bytes, in the largest samples."""
     rates: tuple[SizedRates, ...]
 
 
@@ -143,13 +143,13 @@ class Preprocess:
     transform: int
     """A hash of the fields and the transform."""
     bytes: float
-    """Of the samples as stored, on average."""
+    """Mean stored bytes of a sample."""
     threads: int
     """Threads that preprocessed concurrently."""
     count: int
     """Number of samples measured, up to some hundred."""
     seconds: float
-    """Of one sample on one thread."""
+    """Mean time of one sample on one thread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ class MachineProfile:
     decode: DecodeRates
     tiers: tuple[Tier, ...] = ()
     peer_bytes_per_second: float | None = None
-    """From other nodes, of samples of any size: written by hand, and ignored if there is `link`."""
+    """From other nodes, for samples of any size: set by hand, and ignored if there is `link`."""
     link: Link | None = None
     """Measured with `headrace profile --links`."""
     preprocess: tuple[Preprocess, ...] = ()

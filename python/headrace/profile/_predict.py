@@ -82,7 +82,7 @@ class Prediction:
 
 @named_arguments
 def predict_epoch(profile: MachineProfile, work: EpochWork) -> Prediction:
-    """An epoch's time: everything overlaps, so it is what the busiest resource needs.
+    """Predicts the time of an epoch: everything overlaps, so the busiest resource decides.
 
     Raises:
         InvalidArgumentError: an invalid count, or a tier or peers that the profile lacks.

@@ -24,7 +24,7 @@ _TASKS_MAX = 2**16
 
 
 def pack_tasks(workers: int | None = None) -> WriteShards:
-    """Tasks of the cluster, to which it connects, as what writes the shards of a pack.
+    """Ray tasks that write the shards of a pack. Connects to the cluster.
 
     >>> headrace.pack.write_pack(dataset, "/shared/pack", on=headrace.ray.pack_tasks())
 

@@ -66,7 +66,7 @@ class NodeActors:
 
     @property
     def count(self) -> int:
-        """The number of nodes that have one."""
+        """The number of nodes that have a node process."""
         return len(self._actors)
 
     @property
@@ -107,22 +107,22 @@ def start_nodes(
 ) -> NodeActors:
     """Starts a node process on each of `count` nodes of the Ray cluster, no two on one node.
 
-    Call it in the driver, before the workers. It connects to the cluster if the program did not.
-    Those of the same `name` that run already are taken.
+    Call it in the driver, before the workers start. Connects to the cluster if the program has not.
+    Node processes of the same `name` that already run are reused.
 
     Args:
         count: number of nodes; default: all that the cluster has now.
-        name: of them, in the namespace of the program.
+        name: name of the node processes, in the program's Ray namespace.
         memory: limit of all jobs on a node, such as "64GiB" or "50%" of the node; default: none.
-        resources: what Ray reserves for each, as {"CPU": 4}; default: one CPU. The process does
-            not keep to it.
-        detached: whether they go on when this program ends, for the next one.
+        resources: what Ray reserves for each, such as {"CPU": 4}; default: one CPU. It does not
+            limit the process.
+        detached: whether they keep running after this program ends, for the next one.
         timeout: seconds to wait for the nodes, and then for the processes.
 
     Raises:
         ImportError: Ray is not installed.
         UnavailableError: there is no cluster; a process did not start.
-        ResourceExhaustedError: Ray has no place for them on so many nodes.
+        ResourceExhaustedError: Ray has no room for them on that many nodes.
     """
     doing = "headrace.ray.start_nodes()"
     timeout = integer("start_nodes timeout", timeout, 1, 10**6)
@@ -193,20 +193,20 @@ def node_process(
 ) -> Node:
     """The node process of the Ray node that this worker runs on, for `Job(node=...)`.
 
-    Call it in a worker: an actor, a task, or the training function of Ray Train. If the process is
-    being started again, it waits.
+    Call it in a worker: an actor, a task, or the training function of Ray Train. Waits while
+    the process is being restarted.
 
     Args:
-        name: that of `start_nodes`.
+        name: the `name` given to `start_nodes`.
         local_rank, local_world_size: of this worker among those of its node; default: those of Ray
             Train, else 0 of 1.
         start_timeout: seconds to wait, here for the process, later for other ranks.
-        others: options of `headrace.Node` that say how nodes are asked, as ``open_network=True``.
+        others: further options of `headrace.Node`, such as ``open_network=True``.
 
     Raises:
         NotFoundError: `start_nodes` was not called, or not with this name.
-        FailedPreconditionError: this node has none, or Ray is not connected.
-        DeadlineExceededError, UnavailableError: it did not start again.
+        FailedPreconditionError: this node has no node process, or Ray is not connected.
+        DeadlineExceededError, UnavailableError: the process did not restart.
     """
     doing = "headrace.ray.node_process()"
     start_timeout = integer("node_process start_timeout", start_timeout, 1, 10**6)

@@ -25,14 +25,14 @@ def dataset(loader: Loader[Any], *, signature: Any = None) -> Any:
 
     Each iteration of it is the loader's next epoch. A batch is a tuple of tensors, or a dict if the
     loader's `Output.fields` are one; encoded images, bytes and texts are tensors of strings. The
-    loader reads ahead itself: do not call `prefetch`, and ``loader.state_dict()`` is the place of
-    the loop.
+    loader reads ahead itself: do not call `prefetch`, and ``loader.state_dict()`` is the position
+    of the loop.
 
     Args:
         loader: a `headrace.Loader`, best with ``output="numpy"``. The dataset keeps it.
         signature: of a batch, as `output_signature` of ``tf.data.Dataset.from_generator``. Default:
-            that of the loader's fields. A loader with a Python transform needs it: what such a
-            function returns is not known before it ran.
+            that of the loader's fields. A loader with a Python transform needs it, since the result
+            of the function is not known before it runs.
 
     Raises:
         InvalidArgumentError: names the invalid argument, or the field that no tensor can hold.

@@ -86,15 +86,15 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // has returned. At most one.
   void SetReleaseHook(std::function<void()> hook);
 
-  // Returns the memory of no buffer to the system.
+  // Returns memory that no buffer uses to the system.
   void ReturnFreePages();
   // No buffer is taken from now on, nor is memory sent to other processes: free pages return to the
   // system, those of buffers as they come back, and the descriptor closes that buffers share.
   void Retire();
 
   [[nodiscard]] Stats stats() const;
-  // Whether any buffer exists, within the budget or beyond it. Who waits for memory of a pool that
-  // is not in use waits in vain.
+  // Whether any buffer exists, within the budget or beyond it. If not, a
+  // wait for memory of the pool would never end.
   [[nodiscard]] bool in_use() const;
 
   // All memory that buffers inside the budget are cut from, touched or not.

@@ -11,8 +11,8 @@ namespace headrace {
 // The memory of a Batch's rows. Any thread may destroy it, which returns the memory to its pool.
 struct BatchMemory {
   Buffer rows;
-  std::vector<Buffer> extra;  // ragged rows of stand-ins, that need more room than was planned
-  // Of a batch that another process made: says when it is let go, and what its rows lie in.
+  std::vector<Buffer> extra;  // ragged rows of stand-ins that need more room than was planned
+  // For a batch of another process: `lease` tells it when the batch is gone; `mapped` has the rows.
   std::shared_ptr<const void> lease;
   std::vector<std::shared_ptr<SharedMemory>> mapped;
 };

@@ -11,8 +11,8 @@
 
 namespace headrace {
 
-// Copies the samples of a part, whose bytes are there, to their cells, and gives them to the tiers
-// that are to take them. Work for tasks.
+// Copies the samples of a part, whose bytes were read, to their cells, and inserts them into the
+// tiers that the plan assigns. Runs in tasks.
 //
 // Thread safety: every method may be called from any thread, one at a time for a part.
 // Ownership: the arguments of the constructor outlive it.
@@ -23,8 +23,8 @@ class BlockCopier {
 
   // Verifies the samples while their bytes are hot, and copies them. Adds to part.failures.
   void CopyToCells(BlockPart& part) const;
-  // After it. Inserts into tiers on disk go on: part.ends_left counts them, and the loop calls
-  // `inserted` once for each.
+  // Call it next. Inserts into tiers on disk continue: part.ends_left counts them, and the loop
+  // calls `inserted` once for each.
   void CopyToTiers(BlockPart& part, const std::function<void()>& inserted) const;
 
  private:

@@ -23,21 +23,21 @@ struct BlockMemory {
 };
 
 // Divides a block read into parts: reads of storage, of tiers, of other nodes and of parcels, and
-// what is in memory already.
+// pieces that are in memory already.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.
 class BlockParts {
  public:
-  // `tiers` may be null. Counts what pinned blocks give in `counts`; `client` hears of the parts'
-  // reads.
+  // `tiers` may be null. Counts the pieces of pinned blocks in `counts`; `client` gets the
+  // results of the parts' reads.
   BlockParts(LoopContext& loop, const BlockMemory& memory, TierFiller* tiers, FetchClient& client,
              BlockCounts& counts)
       : loop_(loop), memory_(memory), tiers_(tiers), client_(client), counts_(counts) {}
 
-  // Makes the parts of `pieces`, all that is wanted of `block`.
+  // Makes the parts of `pieces`, all pieces needed of `block`.
   void MakeAll(BlockWork& block, std::vector<BlockPiece> pieces);
-  // The same of a parcel: `pieces` by place, then field.
+  // The same for a parcel: `pieces` by place, then field.
   void MakeOfParcel(BlockWork& block, std::span<BlockPiece> pieces);
   // One part of a parcel, of some of its samples.
   BlockPart* MakeParcelPart(BlockWork& block, std::span<BlockPiece> pieces) const;

@@ -22,11 +22,11 @@
 
 namespace headrace {
 
-// A sample that a block read keeps, until it is the row's that waits for it.
+// A sample that a block read keeps, until the row that waits for it takes it.
 struct KeptSample {
   enum class State : std::uint8_t {
-    kExpected,  // its bytes are not all there
-    kUnwanted,  // the same, and nobody will ask for them
+    kExpected,  // not all of its bytes were read
+    kUnwanted,  // the same, and nobody will take it
     kResident,  // in cells
     kFailed,    // BlockWork::failures has the error
     kGone,      // delivered or released

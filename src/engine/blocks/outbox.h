@@ -23,10 +23,9 @@ namespace headrace {
 // Holds the samples that this node sends to others, in cells, from their block reads until the
 // other node takes them: see docs/design/homes.md.
 //
-// Parts that are ready wait for memory, each node's in a queue of its own: what waits for a request
-// first, then what is sent ahead. Nodes take turns, and a node with parts on their way gets more
-// only while as much memory as these have stays free: so a node that takes its parts slowly holds
-// up no other.
+// Ready parts wait for memory in one queue for each node: first those that a request waits for,
+// then those that are sent ahead. Nodes take turns. A node that has parts in transit gets more only
+// while as much memory as these take stays free: so a slow node delays no other.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.
@@ -43,7 +42,7 @@ class Outbox final : public ResidencyClient {
   // As HeldSamples::TakeParcel(). If the plan has not reached the part yet, `done` waits for it.
   void Take(NodeNumber to, const ParcelPart& part, TakenParcel done);
 
-  // Gives parts that waited for memory, as far as there is some now.
+  // Gives parts that waited for memory, as far as memory allows.
   void GiveWaiting() {
     if (ready_ > 0) GiveAllWaiting();
   }
@@ -51,14 +50,14 @@ class Outbox final : public ResidencyClient {
   // Whether samples of steps up to `sequence` (LoopContext::sequence) are still to be taken.
   [[nodiscard]] bool Owes(std::uint64_t sequence = ~std::uint64_t{0}) const;
 
-  // The run has ended: nothing is given any more. Who waits for what; the caller tells them.
+  // The run has ended: gives no more. Returns the waiting requests, which the caller must answer.
   [[nodiscard]] std::vector<TakenParcel> Drop();
   void ReleaseAll();
 
   void OnKept(std::span<KeptBytes> kept) override;
 
  private:
-  // A sample on its way.
+  // A sample in transit.
   struct Sent {
     enum class State : std::uint8_t {
       kExpected,  // its bytes are not there
@@ -97,7 +96,7 @@ class Outbox final : public ResidencyClient {
     std::shared_ptr<std::atomic<std::uint64_t>> on_way =
         std::make_shared<std::atomic<std::uint64_t>>(0);
   };
-  // Where a sample is that Residency was asked for: by RowRef::slot.
+  // The places of samples that were requested from Residency, by RowRef::slot.
   struct Place {
     NodeNumber to = 0;
     std::uint32_t position = 0;

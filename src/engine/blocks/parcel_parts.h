@@ -10,8 +10,8 @@
 
 namespace headrace {
 
-// Asks other nodes for the parts of parcels, in the order of block reads, as far as there is memory
-// for what comes.
+// Requests the parts of parcels from other nodes, in the order of block reads, as far as there is
+// memory for them.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it; parts, until Drop().
@@ -22,9 +22,9 @@ class ParcelParts {
   void Queue(BlockPart& part) { queued_.push_back(&part); }
   // Calls copy(part) for those that need no memory.
   void Issue(const std::function<void(BlockPart&)>& copy);
-  // A part has not come: `part` gets the failures of its samples, or these are asked for one by
-  // one. If its home is lost, or has ended its run, the rows that need them fail: steps before come
-  // first, which a loop that ends there still takes.
+  // A part failed: `part` gets the failures of its samples, or these are requested one by one. If
+  // its home is lost, or has ended its run, the rows that need them fail, after all earlier steps:
+  // a loop that ends before them still gets those.
   void OnFailed(BlockPart& part, const Status& why);
   void Drop() { queued_.clear(); }
 

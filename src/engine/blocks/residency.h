@@ -22,7 +22,7 @@
 
 namespace headrace {
 
-// The outcome of a sample that a block read keeps. It belongs to the row now.
+// The outcome of a sample that a block read keeps, now owned by the row.
 struct KeptBytes {
   RowRef row;
   Status error;              // or why its bytes are not there
@@ -60,27 +60,27 @@ class Residency final : public FetchClient {
  public:
   // `tiers` may be null.
   Residency(LoopContext& loop, BlockMemory memory, TierFiller* tiers, ResidencyClient& client);
-  // Once, before the first step, unless nothing goes to other nodes: who takes the samples that go
-  // to other nodes. KeptBytes::row then has no step.
+  // Sets the client for samples that go to other nodes, whose KeptBytes::row has no step. Call it
+  // once, before the first step, unless no samples go to other nodes.
   void Connect(ResidencyClient* outbox) { outbox_ = outbox; }
 
-  // Takes what a step has to say of block reads, in the order of its stream. Takes references to
-  // what tiers have of it, before the plan may evict that.
+  // Takes the block reads of a step, in the order of its stream. Takes references to their entries
+  // in tiers, before the plan may evict these.
   void Queue(std::vector<BlockRead> reads, std::span<const Release> releases);
-  // A kept sample is delivered to nobody.
+  // No row gets this kept sample.
   void Drop(const Release& release);
 
   // The records of a step's samples lie anywhere in memory: fetched all at once, they cost a tenth.
   void Prefetch(const Step& step) const;
-  // Gives kept.row, for which `block_read` keeps `sample`, its cells or its error. False: its bytes
-  // are not there yet; the client is called later.
+  // Gives kept.row, for which `block_read` keeps `sample`, its cells or its error. Returns false if
+  // its bytes were not read yet: the client is called later.
   bool Take(std::uint64_t block_read, SampleId sample, KeptBytes& kept);
 
   // Issues reads as far as cells, staging memory and reads in flight allow.
   //
   // Errors: Internal  the plan needs more cells than there are
   Status IssueReads();
-  // Whether reads wait to be issued, for samples whose cells are there.
+  // Whether reads that have their cells wait to be issued.
   [[nodiscard]] bool has_queued() const { return !queued_.empty(); }
   // A sample that was left in storage is no longer in the page cache.
   void OnLeftCache() { blocks_to_read_ = kReadAfterMiss; }
@@ -141,7 +141,7 @@ class Residency final : public FetchClient {
   std::uint64_t come_ = 0;         // all before it are done
   std::deque<BlockPart*> queued_;  // to be issued
   ParcelParts parcels_;
-  // So many block reads are made, whatever the page cache holds.
+  // The number of block reads to issue, whatever the page cache holds.
   static constexpr std::uint32_t kReadAfterMiss = 64;
   std::uint32_t blocks_to_read_ = 0;
 };

@@ -11,14 +11,14 @@
 
 namespace headrace {
 
-// The stored bytes of one field of one sample, and the bytes that they are to decode to.
+// The stored bytes of one field of one sample, and the size that they decode to.
 struct StoredValue {
   std::span<const std::byte> bytes;
   std::uint64_t content_bytes = 0;  // ContentBytes()
 };
 
-// Fills `row` from a value: undoes its compression, if it has one, and calls the codec. A codec
-// that copies gets what is decompressed in the row itself; others get it in scratch memory.
+// Fills `row` from a value: undoes its compression, if it has one, and calls the codec. For a
+// codec that copies, decompresses into the row itself; for others, into scratch memory.
 //
 // Errors: those of FieldCodec::DecodeWithin()
 //         DataLoss  damaged, or they decode to another size than the index says

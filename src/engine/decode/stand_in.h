@@ -17,8 +17,8 @@ bool IsErrorOfSample(StatusCode code);
 SampleId DrawStandIn(std::uint64_t seed, std::uint64_t epoch, SampleId wanted, std::uint32_t draws,
                      std::uint64_t sample_count);
 
-// The error where none does: `last`, of the last of `draws` samples of `sample_count` that were
-// tried, and how to go on.
+// The error if no sample could stand in: `last`, the error of the last of `draws` samples tried of
+// `sample_count`, and what to do.
 Status WithoutStandIn(const Status& last, SampleId wanted, std::uint32_t draws,
                       std::uint64_t sample_count);
 

@@ -17,13 +17,13 @@ class BatchSink {
 
   virtual void OnBatch(std::shared_ptr<Batch> batch) = 0;
 
-  // After the last batch: OK at the end of the plan, or why there are no more. Once; not after
-  // Stop() or the lane's Leave().
+  // After the last batch: OK at the end of the plan, or the error that ended the run. Called once;
+  // not after Stop() or the lane's Leave().
   virtual void OnEnd(Status status) = 0;
 };
 
-// A *lane* is one rank's place in the engine of its node: who takes its batches, and in which
-// memory they lie.
+// A *lane* is one rank's place in the engine of its node: the sink of its batches, and their
+// memory.
 struct EngineLane {
   BatchSink* sink = nullptr;
   std::shared_ptr<BufferPool> batch_memory;  // for batches in work, ready, held by the consumer

@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// What the policies of a session are made from.
+// The inputs of a session's policies.
 struct LanePolicyRequest {
   LaneBudget budget;
   DecodeTimes* decode_times = nullptr;  // measured by the session; outlives its policies
@@ -19,8 +19,8 @@ struct LanePolicyRequest {
 // Makes policies of one kind: a row of LanePolicies().
 class LanePolicyFactory {
  public:
-  // Makes the policy of each run of a session, one after the other, and outlives them. What is to
-  // last from run to run is its own.
+  // Makes the policy of each run of a session, one after the other, and outlives them. It keeps
+  // what lasts from run to run.
   using MakePolicy = std::function<std::unique_ptr<LanePolicy>()>;
   using OpenPolicies = MakePolicy (*)(const LanePolicyRequest&);
 

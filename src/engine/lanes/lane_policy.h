@@ -30,8 +30,8 @@ struct LaneShare {
 struct LaneCounts {
   std::uint64_t stragglers = 0;   // steps for which a lane was predicted to be late
   std::uint64_t corrections = 0;  // times that shares were moved, from a plan or those before
-  std::uint64_t planned = 0;      // steps whose shares a schedule says
-  std::uint32_t decodes = 0;      // gauge: decode threads that it gives out; 0: all there are
+  std::uint64_t planned = 0;      // steps whose shares came from a schedule
+  std::uint32_t decodes = 0;      // gauge: decode threads that it gives out; 0: all
 };
 
 // Splits reads in flight and decode threads between the lanes of a node. Deterministic: the same

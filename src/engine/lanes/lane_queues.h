@@ -28,7 +28,7 @@ class LaneQueues {
   // `policy` may be null. `lanes` have an executor and staging memory each.
   LaneQueues(std::vector<EngineLane> lanes, LanePolicy* policy);
 
-  // What the lane of a step's part was made with.
+  // The lane of a step's part, as given to the constructor.
   [[nodiscard]] const EngineLane& parts(const StepWork& work) const {
     return queues_[work.lane].parts;
   }
@@ -38,16 +38,16 @@ class LaneQueues {
   [[nodiscard]] bool nothing_to_read() const { return waiting_ == 0; }
   // The reads that are due next, of the lanes that may read; null: there are none.
   [[nodiscard]] const Reads* NextReads() const;
-  // They are issued: the caller has them now.
+  // These reads are issued: the caller has them now.
   Reads TakeReads(const StepWork& work);
-  // They have no memory: other lanes are next, until ResumeLanes().
+  // There is no memory for these reads: other lanes are next, until ResumeLanes().
   void HoldLane(const StepWork& work) { queues_[work.lane].held = true; }
   void ResumeLanes();
   // `count` reads have ended.
   void EndReads(const StepWork& work, std::uint32_t count = 1) {
     queues_[work.lane].reads_in_flight -= count;
   }
-  // A read of `bytes` took so long.
+  // Records the time of a read of `bytes`.
   void LearnRead(const StepWork& work, std::int64_t ns, std::uint64_t bytes);
 
   void AddDecode(std::unique_ptr<DecodeTask> task, bool first = false);

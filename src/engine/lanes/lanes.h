@@ -33,7 +33,7 @@ struct LaneOptions {
   StepWait* wait = nullptr;
 };
 
-// A step whose deliveries are the lanes'. What was for lanes whose consumer is gone is among its
+// A step with the deliveries of the lanes. Deliveries to lanes whose consumer is gone became
 // releases.
 struct AdmittedStep {
   Step step;
@@ -43,10 +43,10 @@ struct AdmittedStep {
 // The lanes of a node: divides each step between them, makes its batches, hands these over in the
 // order of the plan, and measures what their consumers wait for.
 //
-// A step is admitted for all lanes at once, with the memory of all its batches. What cannot wait
-// for memory takes it beyond the budget: a batch while the waiting consumer holds all there is, or
-// one that is larger than all there is. A batch is handed over when its samples are done, the
-// lane's earlier batches have been handed over, and the block reads that are due are done.
+// A step is admitted for all lanes at once, with the memory of all its batches. A batch exceeds the
+// budget instead of waiting if the waiting consumer holds all of the budget, or if the batch is
+// larger than the budget. A batch is handed over when its samples are done, the lane's earlier
+// batches have been handed over, and the block reads that are due are done.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it. It owns the steps in work until it is

@@ -53,7 +53,7 @@ class Inbox {
   }
 
   // For the handler: whether it runs on a thread of the executor's own, which may take long.
-  // Otherwise the thread may be one that was to post an event and go on.
+  // Otherwise it may be a thread that only posts an event.
   [[nodiscard]] bool by_executor() const { return by_executor_; }
   // For the handler: adds an event, and has the executor handle it and all that follow.
   void HandOver(Event event) {

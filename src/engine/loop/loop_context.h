@@ -29,7 +29,7 @@ struct RowRef {
   std::uint32_t slot = 0;
 };
 
-// What comes to the engine's loop: a read that has ended, or something else to do.
+// An event of the engine's loop: a read that has ended, or other work.
 struct LoopEvent {
   Fetch* fetch = nullptr;  // ended with `data`; null: `run`
   Result<std::span<std::byte>> data{std::span<std::byte>()};
@@ -41,8 +41,8 @@ struct LoopEvent {
 // before them.
 inline constexpr std::uint64_t kDeadlinesOfStep = std::uint64_t{1} << 16;
 
-// Reads of what other nodes send. They wait for other nodes, so they have memory of their own:
-// these may wait for what this node reads.
+// Reads of samples that other nodes send. They wait for other nodes, which may wait for reads of
+// this node, so they have memory of their own.
 struct ParcelReads {
   BufferPool& memory;
   std::uint64_t round = 0;  // of the run
@@ -76,9 +76,9 @@ struct LoopContext {
     return FirstDeadline() + kDeadlinesOfStep - 1;
   }
 
-  // What a read of another node leaves of the staging memory, for what this node reads for others,
-  // at least a sample as large: nodes whose memory all waits for each other would wait until
-  // their reads are given up.
+  // Staging memory that a read of another node leaves free for what this node reads for others, at
+  // least a sample of that size: if the memory of all nodes waited for each other, reads would only
+  // end by timeout.
   [[nodiscard]] std::uint64_t KeptBytes(const Fetch& fetch) const {
     if (!fetch.at_node()) return 0;
     return std::max(staging.stats().capacity_bytes / 8,

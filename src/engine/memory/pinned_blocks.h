@@ -15,9 +15,9 @@
 
 namespace headrace {
 
-// Stored bytes that stay in memory as they were read: the first that came, until a budget is full.
-// Nothing is ever replaced (CoorDL's MinIO cache): where every byte is wanted once an epoch, any
-// replacement would make room for bytes that are wanted later than those that it throws away.
+// Stored bytes that stay in memory as they were read: the first ones, until a budget is full.
+// Nothing is ever replaced (CoorDL's MinIO cache): if every byte is used once an epoch, any
+// replacement would keep bytes that are used later than the bytes that it evicts.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: what Find() returns lives as long as the pool.

@@ -11,8 +11,8 @@
 
 namespace headrace {
 
-// Fits rows of ragged fields to the sample that they get. One whose sample comes from elsewhere
-// than was planned, or is another, may need more room than it has: memory beside its batch's.
+// Resizes rows of ragged fields for the sample that they get. A row whose sample comes from another
+// source than planned, or that gets another sample, may need memory besides its batch's.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.

@@ -24,11 +24,11 @@ class RowDecoderClient {
 
   // A task: the row is decoded, and a tier is to take its stored bytes.
   virtual void InsertRow(DecodeTask& task, std::uint32_t slot) = 0;
-  // The loop: the task is done. task.failures and task.large say of which rows it is not.
+  // The loop: the task is done, except for the rows in task.failures and task.large.
   virtual void OnDecoded(DecodeTask& task) = 0;
 };
 
-// What rows are decoded with.
+// The inputs of decoding rows.
 struct DecodeParts {
   std::shared_ptr<CellPool> residents;     // null: no row has cells
   std::shared_ptr<ScratchBudget> scratch;  // null: no limit
@@ -62,7 +62,7 @@ class RowDecoder {
   // Counts what a task did.
   void Count(const DecodeTask& task);
 
-  // A row was left for later: its decode needs so many bytes of scratch memory.
+  // A row was postponed: its decode needs this many bytes of scratch memory.
   void AddLarge(RowRef row, std::uint64_t bytes);
   // Gives scratch memory to the large decodes that are due first.
   void StartLarge();

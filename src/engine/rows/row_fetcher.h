@@ -21,17 +21,17 @@
 
 namespace headrace {
 
-// Receives the bytes of rows. As RowReaderClient, but a row has failed only when its last source
-// has.
+// Receives the bytes of rows. As RowReaderClient, but a row fails only when its last source has
+// failed.
 class RowFetcherClient : public RowReaderClient {
  public:
-  // The loop: the insert that RowFetcher::Insert() began has ended. The row's bytes may go.
+  // The loop: the insert that RowFetcher::Insert() began has ended. The row's bytes may be freed.
   virtual void OnInserted(RowRef row) = 0;
 };
 
 // Brings the bytes of rows into memory: from the cells of a block read; or from the first source of
 // its sample's chain that gives them, a tier, another node or storage. docs/design/fetch.md has the
-// order, and what errors become.
+// order of sources, and how errors are handled.
 //
 // Thread safety: called by the engine's loop, one call at a time, but for Insert().
 // Ownership: the arguments of the constructor and of Connect() outlive it.
@@ -48,15 +48,15 @@ class RowFetcher final : public RowReaderClient,
   // Once, before the first step: where rows come from beside storage. Null: no tiers; no blocks.
   void Connect(TierFiller* tiers, Residency* blocks);
 
-  // Takes references to what the tiers have of a part of a step, and notes which other nodes have
-  // the rest; only after that the plan may go on.
+  // Takes references to the samples of a part of a step that tiers have, and notes which other
+  // nodes have the rest; only then may the plan advance.
   void FindInTiers(StepWork& work) const;
   // Plans the reads of all rows of a part of a step that was admitted.
   void Plan(StepWork& work);
   void IssueReads() { reader_.Issue(); }
 
-  // What came is not the row's sample, or did not come: gives it back, and reads the sample from
-  // its next source. False: there is none, or the run has ended.
+  // The bytes are not those of the row's sample, or the read failed: frees them, and reads the
+  // sample from its next source. Returns false if there is none, or the run has ended.
   bool ReadFromNext(StepWork& work, std::uint32_t slot);
   // Reads the sample that stands in for the row's, ahead of all others: its step is older.
   void ReadStandIn(StepWork& work, std::uint32_t slot);
@@ -65,8 +65,8 @@ class RowFetcher final : public RowReaderClient,
   void Insert(DecodeTask& task, std::uint32_t slot);
   // The inserts that ended inside the task.
   void FinishInserts(DecodeTask& task);
-  // A row is done: the staging memory of a read goes back with the last row that lies in it, cells
-  // and the entry of a tier with theirs.
+  // A row is done: frees the staging memory of a read with the last row in it, and likewise cells
+  // and the entry of a tier.
   void Release(StepWork& work, std::uint32_t slot) const {
     work.samples[slot].chain.Reset();
     GiveBack(work, slot);

@@ -25,13 +25,13 @@ class RowReaderClient {
   virtual void OnRead(StepWork& work, std::span<const std::uint32_t> slots) = 0;
   // A row's bytes cannot be read.
   virtual void OnReadFailed(StepWork& work, std::uint32_t slot, Status status) = 0;
-  // A task, which has read the bytes of task.slots: decodes them. OnDecoded() follows.
+  // In a task that has read the bytes of task.slots: decodes them. OnDecoded() follows.
   virtual void DecodeNow(DecodeTask& task) = 0;
   virtual void OnDecoded(DecodeTask& task) = 0;
 };
 
 // Reads single samples: from extents and entries of tiers to bytes in memory, in the order of
-// LaneQueues. Where the page cache may have a sample, the task that decodes it reads it, too.
+// LaneQueues. If the page cache may have a sample, the task that decodes it also reads it.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it; the step owns its reads.
@@ -55,8 +55,8 @@ class RowReader final : public FetchClient {
   RowRead* MakeEntryRead(StepWork& work, std::uint32_t slot);
   RowRead* MakeNodeRead(StepWork& work, std::uint32_t slot, std::uint64_t bytes);
 
-  // Issues what the lanes have to read, as far as memory and reads in flight allow, and before each
-  // read what other nodes need earlier.
+  // Issues the reads of the lanes, as far as memory and reads in flight allow, and before each read
+  // those that other nodes need earlier.
   void Issue();
 
   void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;

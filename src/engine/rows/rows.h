@@ -13,8 +13,8 @@
 
 namespace headrace {
 
-// The rows of the steps in work, from bytes to done: they are decoded; where that fails and no
-// other source has the sample, another sample stands in for it, or the step fails.
+// The rows of the steps in work, from bytes to done: decodes them; if that fails and no other
+// source has the sample, another sample stands in for it, or the step fails.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.
@@ -27,7 +27,7 @@ class Rows final : public RowFetcherClient, public RowDecoderClient {
 
   // A lane may have more decodes at once than before.
   void StartDecodes(std::uint32_t lane) { decoder_.Start(lane); }
-  // The run has ended: nothing is begun any more.
+  // The run has ended: begins nothing more.
   void DropQueue() { decoder_.DropLarge(); }
 
   void OnRead(StepWork& work, std::span<const std::uint32_t> slots) override {

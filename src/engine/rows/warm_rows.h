@@ -25,13 +25,13 @@ class WarmRowsClient {
  public:
   virtual ~WarmRowsClient() = default;
 
-  // The loop: the task has ended. What it missed is to be read as if it had not been tried.
+  // The loop: the task has ended. Read the rows that it missed as if they had not been tried.
   virtual void OnWarm(WarmTask& task) = 0;
 };
 
 // Reads rows that need no device and little decoding, by tasks that copy a group of them straight
-// into the batch: no read of such a row is planned, lined up or waited for. Small records in memory
-// cost several times less that way. Stored bytes that are not yet a row, such as numbers to widen,
+// into the batch: no read of such a row is planned, queued or waited for. This makes small records
+// in memory several times cheaper. Stored bytes that are not yet a row, such as numbers to widen,
 // are copied to memory of the task first, which stays in the processor's cache.
 //
 // Memory: for each task that runs at one time, the stored bytes of its rows that are not copies, at
@@ -50,12 +50,11 @@ class WarmRows {
 
   // Whether rows of the next step are worth a try.
   [[nodiscard]] bool MayTry() const;
-  // Whether a row is small enough: the cost of others is that of their bytes, however they are
-  // read.
+  // Whether a row is small enough: for others the bytes dominate the cost, however they are read.
   [[nodiscard]] bool IsSmall(const StepWork& work, std::uint32_t slot) const {
     return RoomBytes(work, slot) <= loop_.options.decode_task_bytes;
   }
-  // Tries rows, which no tier is to take. The client hears of all of them.
+  // Tries rows that no tier takes. The client gets a result for each.
   void Try(StepWork& work, std::span<const std::uint32_t> slots);
 
  private:

@@ -70,7 +70,7 @@ struct StepWork {
   std::shared_ptr<Batch> batch;
   std::vector<SampleWork> samples;              // by slot
   std::vector<StoredPiece> pieces;              // [slot][stored field]
-  std::vector<std::unique_ptr<RowRead>> reads;  // all there ever were
+  std::vector<std::unique_ptr<RowRead>> reads;  // so far, also those that ended
   std::uint64_t samples_left = 0;               // not done
   std::uint64_t samples_unread = 0;             // of those, with pieces left
   // Of those, that tasks have, which decode what they read: none of them waits for a device. Any

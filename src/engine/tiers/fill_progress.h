@@ -8,8 +8,8 @@
 
 namespace headrace {
 
-// How far a node is with filling its tiers: the samples that the plan was to insert and that need
-// not come any more, as they have come, or the plan has taken them out again.
+// How far a node is with filling its tiers: counts the planned inserts that are settled, since the
+// sample was inserted or the plan has evicted it again.
 //
 // Thread safety: filled() may be called from any thread, the others from one at a time.
 class FillProgress {
@@ -18,7 +18,7 @@ class FillProgress {
 
   // The plan inserts a sample.
   void Await(SampleId sample) { awaited_[Raw(sample)] = true; }
-  // It has come into a tier, or it is to leave.
+  // The sample was inserted, or the plan evicts it.
   void End(SampleId sample) {
     if (!awaited_[Raw(sample)]) return;
     awaited_[Raw(sample)] = false;

@@ -12,9 +12,9 @@
 
 namespace headrace {
 
-// Chooses the fastest of those that have a sample: a tier of this node, another node, storage. By a
-// model; without one a tier is before another node, which is before storage. Where bytes come from
-// changes, never which bytes.
+// Chooses the fastest source that has a sample: a tier of this node, another node, storage. Follows
+// a model; without one prefers a tier to another node, and that to storage. The choice does not
+// change which bytes are delivered.
 //
 // Thread safety: called by the engine's loop, one call at a time.
 // Ownership: the arguments of the constructor outlive it.

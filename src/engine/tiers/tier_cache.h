@@ -37,12 +37,12 @@ struct TierMove {
   Tier::EntryRef entry;
 };
 
-// The tiers of a node, as a placement wants them: finds samples in them, says which to insert, and
-// lines up those to be fetched ahead.
+// The tiers of a node, as a placement plans them: finds samples in them, says which to insert, and
+// queues those to be fetched ahead.
 //
-// What is wanted and what is there may differ for a while: bytes come after their insert was
-// planned, and a tier that fails loses some. What is wanted and not there is inserted when it is
-// read from storage the next time.
+// The planned and the actual contents may differ for a while: bytes arrive after their insert was
+// planned, and a tier that fails loses some. A planned sample that is missing is inserted when it
+// is next read from storage.
 //
 // Thread safety: none; the tiers have theirs.
 // Ownership: the tiers are the caller's and outlive it.
@@ -54,15 +54,15 @@ class TierCache {
             std::unique_ptr<Placement> placement, std::span<const std::vector<std::uint32_t>> held,
             NodeNumber node = kNoNode, std::uint32_t nodes = 1);
 
-  // From now on `progress`, which is of all samples, hears of every insert.
+  // From now on reports every insert to `progress`, which covers all samples.
   void Report(std::shared_ptr<FillProgress> progress) { progress_ = std::move(progress); }
 
-  // Plans the next step for Advance(). May take long, and may run beside every other method but
-  // Advance().
+  // Plans the next step for Advance(). May take long, and may run concurrently with every other
+  // method except Advance().
   void PlanStep();
 
-  // Goes on by the step that was planned: applies what the placement says of it, and counts its
-  // uses. Samples of the step have to be found before, for it may evict them.
+  // Applies the ops of the planned step, and counts its uses. Find the samples of the step before,
+  // since it may evict them.
   void Advance(const Step& step);
 
   // The nodes to ask for a sample of the step that was planned: they have it, or will from this
@@ -70,18 +70,18 @@ class TierCache {
   // Advance().
   [[nodiscard]] PlannedHolders HoldersOf(SampleId sample) const;
 
-  // The entry of a sample in the tier that is to have it; empty: it is not there, or not yet.
+  // The entry of a sample in the tier that the plan assigns; empty: it is not there, or not yet.
   [[nodiscard]] Tier::EntryRef Find(SampleId sample);
 
-  // The tier that is to have `sample`, failed or not; null: none.
+  // The tier that the plan assigns to `sample`, failed or not; null: none.
   [[nodiscard]] Tier* Wanted(SampleId sample) const;
 
   // Position of `tier` in its node's list.
   [[nodiscard]] TierNumber NumberOf(const Tier* tier) const;
   [[nodiscard]] std::span<Tier* const> tiers() const { return tiers_; }
 
-  // The next sample to fetch ahead, with the tier that is to have it, and the node to ask for it;
-  // nothing: none is left. Skips those that are there or wanted no more.
+  // The next sample to fetch ahead, with its tier, and the node to ask for it; std::nullopt: none
+  // is left. Skips those that were fetched or are no longer wanted.
   struct Ahead {
     SampleId sample{};
     Tier* tier = nullptr;
@@ -91,10 +91,10 @@ class TierCache {
   // Puts it back, to be next again.
   void PutBackAhead(const Ahead& ahead);
 
-  // A sample has come into `tier`: it leaves again if the plan has gone on meanwhile.
+  // A sample was inserted into `tier`: erases it if the plan has evicted it meanwhile.
   void OnArrived(SampleId sample, Tier& tier);
 
-  // The next sample to move, into the tier that is to have it by now: Wanted().
+  // The next sample to move, into the tier that the plan assigns now: Wanted().
   [[nodiscard]] std::optional<TierMove> NextMove();
 
   // Moves that were planned and given up, because too many waited.
@@ -106,7 +106,7 @@ class TierCache {
   }
   [[nodiscard]] bool TakeAheadMark(SampleId sample);
 
-  // What the plan said of the uses so far, by tier and, last, of those elsewhere.
+  // The planned uses so far, by tier and, last, elsewhere.
   [[nodiscard]] std::span<const std::uint64_t> planned_uses() const { return planned_uses_; }
 
  private:

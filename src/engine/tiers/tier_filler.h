@@ -23,18 +23,18 @@
 
 namespace headrace {
 
-// Whose rows wait for samples on their way into a tier. Called by the loop.
+// Owner of rows that wait for samples on their way into a tier. Called by the loop.
 class TierFillerClient {
  public:
   virtual ~TierFillerClient() = default;
 
-  // The sample that `row` waits for has come into `tier`, or did not get there.
+  // The insert into `tier` of the sample that `row` waits for has ended, with success or not.
   virtual void OnArrived(RowRef row, Tier& tier) = 0;
-  // The insert of `row`'s sample that went on after Insert() has ended: its bytes may go.
+  // The insert of `row`'s sample that continued after Insert() has ended: its bytes may be freed.
   virtual void OnInserted(RowRef row) = 0;
 };
 
-// Fills the tiers of a node as its TierCache wants it, and counts what comes out of them.
+// Fills the tiers of a node as its TierCache plans, and counts the uses of their samples.
 //
 // Tiers hold samples as they are stored. A sample that the placement assigns to a tier is inserted
 // when a row or a block reads it from storage; it is fetched ahead while there is nothing else to
@@ -61,26 +61,25 @@ class TierFiller final : public FetchClient {
     if (entry || !asks) return {std::move(entry), {}};
     return {{}, cache_.HoldersOf(sample).nodes};
   }
-  // Has a sample brought into the tier that is to have it: see Engine::Bring().
+  // Brings a sample into the tier that the plan assigns: see Engine::Bring().
   void Bring(SampleId sample, std::uint64_t deadline, TakenEntry done);
-  // A read of this node's own is next, due at `deadline`: reads before it what others need earlier.
-  // Neither waits for ever, whatever others say: each is one of four reads at least. The caller
-  // flushes.
+  // This node's own next read has `deadline`: first reads what other nodes need earlier. Neither
+  // side starves: each gets at least one of four reads. The caller flushes.
   void BringBefore(std::uint64_t deadline);
-  // The run has ended: nothing is brought any more. Who waits for what; the caller tells them.
+  // The run has ended: brings no more. Returns the waiting requests, which the caller must answer.
   [[nodiscard]] std::vector<TakenEntry> DropBrought();
 
   // The entry of a sample is used: counts it. Returns the tier's number.
   TierNumber CountUse(SampleId sample, const Tier::EntryRef& entry);
 
-  // Whether the sample is on its way into a tier; then the client hears of `row`.
+  // Whether the sample is on its way into a tier; then the client is called for `row`.
   bool Await(SampleId sample, RowRef row);
 
   // A row reads the sample from storage, or its `node_bytes` bytes from another node: counts it.
   // Returns the tier that takes it on the way: Insert(), then Finish(), or Finish() alone where it
   // could not be read. Null: none does, or it has it.
   Tier* TierForMiss(SampleId sample, std::uint64_t node_bytes = 0);
-  // The same for a sample that `failed` could not give.
+  // The same for a sample that `failed` could not return.
   Tier* FallBack(SampleId sample, SampleSource failed);
   // Gives the stored bytes of a row's sample, which were verified, to `tier`. Returns how that
   // ended; nothing: it goes on, the bytes stay, and the loop calls Finish() and the client.
@@ -94,15 +93,15 @@ class TierFiller final : public FetchClient {
   // none.
   std::optional<Holders> FindForBlock(const BlockRead& block, std::uint32_t samples, bool asks,
                                       std::vector<Tier::EntryRef>& entries);
-  // The tier that is to have it, and does not.
+  // The tier that the plan assigns and that does not have it.
   [[nodiscard]] Tier* TierToFill(SampleId sample) const;
   void Count(std::uint64_t TierCounts::*what, std::uint64_t by = 1) { counts_.*what += by; }
 
-  // Moves samples from tier to tier: at once, for they keep room in the tier that they leave. What
-  // cannot be moved now is given up.
+  // Moves samples from tier to tier, at once, since they take room in the tier that they leave.
+  // Gives up those that cannot be moved now.
   void IssueMoves();
-  // Reads what is to be brought; and fetches ahead if the engine is `idle`: there is nothing to
-  // read that somebody waits for.
+  // Reads the samples to bring; fetches ahead if the engine is `idle`: no read that somebody waits
+  // for is left to issue.
   void IssueReads(bool idle);
 
   [[nodiscard]] TierCounts counts() const;
@@ -135,7 +134,7 @@ class TierFiller final : public FetchClient {
   std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
   // Samples on their way into a tier, with the rows that wait for them.
   std::unordered_map<std::uint64_t, std::vector<RowRef>> inserting_;
-  // Who waits for a sample on another node's behalf; it is in inserting_, or in to_bring_.
+  // Requests of other nodes that wait for a sample in inserting_ or to_bring_.
   std::unordered_multimap<std::uint64_t, TakenEntry> brought_;
   std::multimap<std::uint64_t, SampleId> to_bring_;  // by deadline
   std::uint32_t brought_in_row_ = 0;                 // since a read of this node's own, and ...

@@ -23,10 +23,10 @@ class ResolvedOrder {
  public:
   // Finds the order and inspects the dataset. The memory is not known yet: call Settle() before
   // MakeOrder(). `has_peers`: the nodes of the job can send each other samples; then job().exchange
-  // says whether the order has them do so. `model`: of the machine, or null. Orders whose chunks a
-  // measured machine decides (OrderFactory::BlockSamples) follow it where all ranks of the job are
-  // in this process, or their nodes exchange samples, and so compare their parameters before a run:
-  // otherwise ranks that have other measurements would plan otherwise, unnoticed.
+  // says whether the order has them do so. `model`: of the machine, or null. Orders whose chunk
+  // size depends on measurements (OrderFactory::BlockSamples) use it only if all ranks of the job
+  // are in this process, or if their nodes exchange samples and so compare parameters before a run:
+  // otherwise ranks with other measurements would make other plans, unnoticed.
   //
   // Errors: InvalidArgument  unknown order; another number of nodes than the order's homes, or than
   //                          those of the dataset; those of MakeIndexBlocks, HomeTable,
@@ -51,7 +51,7 @@ class ResolvedOrder {
   [[nodiscard]] const OrderOptions& job() const { return request_.job; }
   [[nodiscard]] const std::shared_ptr<const LeftOut>& left_out() const { return left_out_; }
   // The blocks that tiers keep: those of the order, or single samples if the order reads no
-  // blocks. Sizes are counted in units of at least `unit_bytes_min`. Of places, if samples are left
+  // blocks. Sizes are counted in units of at least `unit_bytes_min`. In places, if samples are left
   // out: a loader with tiers leaves none out.
   //
   // Errors: those of MakeIndexBlocks

@@ -13,8 +13,7 @@ namespace headrace {
 // Returns the batch fields for `fields` (empty: every field of `index`, as stored).
 //
 // Errors: InvalidArgument  unknown field, a field twice, an image or sound transform for a field
-// that
-//                          has none, an invalid transform
+//                          that has none, an invalid transform
 Result<std::vector<BatchField>> MakeSchema(const Index& index,
                                            const std::vector<LoaderField>& fields);
 

@@ -33,10 +33,10 @@ class OtherNodes {
   [[nodiscard]] virtual FetchSource& source() = 0;
 
   // Sends the facts of this node to all others, and waits until all have sent theirs. Every
-  // node calls it once for each run, in the same order. Returns what each said, by node.
+  // node calls it once for each run, in the same order. Returns the facts of each, by node.
   //
   // Errors: FailedPrecondition  nodes run different things; the message names node and difference
-  //         DeadlineExceeded    a node did not say it in time; the message names the node
+  //         DeadlineExceeded    a node did not send its facts in time; the message names it
   //         Cancelled           the caller's client has gone; Unavailable  no node can be reached
   virtual Result<std::vector<NodeFacts>> Agree(const NodeFacts& own) = 0;
 
@@ -49,15 +49,15 @@ class OtherNodes {
   // Whether a node that is behind may still take parcels of that run; false, too, if this process
   // is to end. Does not wait.
   virtual bool AnyTakes() = 0;
-  // How long it is given for that.
+  // How long to wait for such a node.
   [[nodiscard]] virtual std::int64_t patience_ns() const = 0;
 
-  // The plan of the run that began last has come to `sums` with its next step. They are compared
-  // with those of the other nodes, now and then; a difference ends the run. Does not wait.
+  // `sums`: those of the newest run's plan after its next step. They are compared with those of the
+  // other nodes, now and then; a difference ends the run. Does not wait.
   virtual void Plan(const StepSums& sums) = 0;
 
-  // From now on the others get samples from `held`; null: from nobody. Returns when the `held` that
-  // was given before is used no longer.
+  // From now on the others get samples from `held`; null: none. Returns when the previous `held` is
+  // no longer in use.
   virtual void Give(HeldSamples* held) = 0;
 
   [[nodiscard]] virtual NodeTraffic traffic() const = 0;

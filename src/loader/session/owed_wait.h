@@ -10,8 +10,8 @@
 
 namespace headrace {
 
-// Waits while other nodes may still need of a run, whose consumers have left it, what only this
-// node has: docs/design/homes.md.
+// Waits while other nodes may still need samples that only this node has, of a run that its
+// consumers have left: docs/design/homes.md.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: the arguments of the constructor outlive it.
@@ -21,16 +21,16 @@ class OwedWait {
   // ms.
   static constexpr std::int64_t kLookNs = 50'000'000;
 
-  // `owes`: whether the run has something for other nodes, or it is on its way to them.
+  // `owes`: whether the run still has samples for other nodes, or sends them some now.
   OwedWait(const Clock& clock, OtherNodes& nodes, std::function<bool()> owes)
       : clock_(clock), nodes_(nodes), owes_(std::move(owes)) {}
 
-  // Waits up to `timeout_ns` (negative: as long as others may need it). `over`: whether the run
-  // that the caller means has been followed by another one; empty: it means the newest. Returns
+  // Waits up to `timeout_ns` (negative: as long as others may need it). `over`: whether a newer
+  // run has replaced the one that the caller means; empty: the caller means the newest. Returns
   // false if others may still need it.
   bool Wait(std::int64_t timeout_ns, const std::function<bool()>& over = {})
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // `owes` may say otherwise than before.
+  // The result of `owes` may have changed.
   void Changed() HEADRACE_LOCKS_EXCLUDED(mutex_);
   // From now on nobody waits.
   void Cancel() HEADRACE_LOCKS_EXCLUDED(mutex_);

@@ -57,14 +57,14 @@ class SessionRun {
 // Shutdown: the destructor stops the run. It waits for its reads up to kCloseNs since the run was
 // first asked to stop, and up to kFlushNs for the writes of its tiers. If storage does not answer
 // in time, the process's reaper (loader/ending/) holds the session's threads, memory and tier
-// folders until it does. Before that it waits as long as owes(). A forked child must not destroy
+// folders until it does. Before all that, it waits while owes(). A forked child must not destroy
 // the session (see forked()); in the child every method returns FailedPrecondition.
 class Session {
  public:
   // `retained`: retains tiers in memory before and after this session; null: tiers in memory end
   // with it. With several lanes on several NUMA nodes, the threads, staging and batch memory of a
-  // lane are on its NUMA node. `nodes`: the other nodes of the job, which give samples of their
-  // tiers to this one, and get some of it; null: they are not asked.
+  // lane are on its NUMA node. `nodes`: the other nodes of the job, which exchange samples of
+  // their tiers with this one; null: they are not asked.
   //
   // Errors: those of opening the schedule, the tiers and the store of the configuration
   static Result<std::unique_ptr<Session>> Open(std::shared_ptr<const Index> index,
@@ -109,21 +109,21 @@ class Session {
 
   // Ends the run, which delivers nothing more to its sinks, and waits up to `timeout_ns` for its
   // reads (negative: no limit, but Cancel() ends the wait). Returns false if some reads are still
-  // in flight: Start() would wait for them. Where nodes send each other samples, a run goes on
-  // while others need of it what only this node has, up to OtherNodes::patience_ns(); its end then
-  // begins with a later call. A run that is still being planned does not start; false
-  // then means that planning still runs. Does nothing to a run with a newer turn.
+  // in flight: Start() would wait for them. If nodes send each other samples, a run continues
+  // while other nodes need samples that only this node has, up to OtherNodes::patience_ns(); a
+  // later call then begins its end. A run that is still being planned does not start; false then
+  // means that planning still runs. Does nothing to a run with a newer turn.
   bool Stop(std::int64_t timeout_ns = -1, std::optional<RunTurn> turn = std::nullopt);
 
-  // Whether other nodes may still need of the run what only this node has, so that Stop() and the
-  // destructor wait for them. Only of a run whose consumers have left it.
+  // Whether other nodes may still need samples of the run that only this node has, so that Stop()
+  // and the destructor wait for them. Only for a run that its consumers have left.
   [[nodiscard]] bool owes() const;
 
   // Returns `ns` minus the time since the run was first asked to end; `ns` if nobody asked, or the
   // run has ended. So several waits for the same end share one deadline.
   [[nodiscard]] std::int64_t LeftOf(std::int64_t ns) const;
 
-  // No run starts any more: Start() returns Cancelled, in waiting and in later calls.
+  // No run starts any more: waiting and later calls of Start() return Cancelled.
   void Cancel();
 
   // From now on the destructor does not wait for reads.

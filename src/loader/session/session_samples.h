@@ -15,8 +15,8 @@ namespace headrace {
 class EngineRun;
 class SessionTiers;
 
-// Gives the samples in a session's tiers to other nodes, and the parcels of its run. What the plan
-// keeps and the tiers lack yet is brought by the run, unless nodes guess what others have
+// Gives other nodes the samples in a session's tiers, and the parcels of its run. If the plan keeps
+// a sample that the tiers do not have yet, the run reads it, unless nodes guess what others have
 // (SessionTiers::guesses()). Between the agreement of the nodes and the start of the run
 // here, requests wait: other nodes may start earlier.
 //
@@ -41,11 +41,11 @@ class SessionSamples final : public HeldSamples {
   [[nodiscard]] bool Owes() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Requests for samples of tiers that wait for a run, at most: more come from storage. Of parcels
-  // each other node has 2 * kPartsOpenMax.
+  // The most requests for samples of tiers that wait for a run: others read more from storage. For
+  // parcels the limit is 2 * kPartsOpenMax for each other node.
   static constexpr std::size_t kWaitingMax = 4096;
 
-  // Asks the run; null: says that there is none.
+  // Passes the request to the run; null: answers that there is none.
   using Request = std::function<void(EngineRun*)>;
   struct Waiting {
     NodeNumber node = kNoNode;  // for which parcels; kNoNode: it is for a sample

@@ -30,9 +30,9 @@ class OtherNodes;
 class RetainedTiers;
 class ResolvedOrder;
 
-// Whom the tiers of a session share with.
+// Those that the tiers of a session share samples with.
 struct TierSharing {
-  std::shared_ptr<RetainedTiers> retained;  // has tiers in memory before and after; null: nobody
+  std::shared_ptr<RetainedTiers> retained;  // keeps tiers in memory before and after; null: none
   OtherNodes* nodes = nullptr;              // null: other nodes are taken to have empty tiers
   bool by_model = false;                    // whether sources are chosen by a model
 };
@@ -49,9 +49,8 @@ class SessionTiers {
   // fields and `verified`. `verified`: whether the run compares samples with the index's checksums;
   // a sample stored without comparison would never be compared.
   //
-  // Errors: InvalidArgument     unknown placement or way to ask, no tier or too many, a capacity of
-  // 0, an invalid
-  //                             folder
+  // Errors: InvalidArgument     unknown placement or ask policy, no tier or too many, a capacity of
+  //                             0, an invalid folder
   //         FailedPrecondition  the folder is in use
   //         ResourceExhausted   no memory; those of SsdTier::Open
   static Result<std::unique_ptr<SessionTiers>> Open(const std::shared_ptr<const Index>& index,

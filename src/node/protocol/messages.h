@@ -27,8 +27,8 @@
 
 namespace headrace {
 
-// Raised with every change of what messages say. The first message in either direction, and its
-// first number, never change.
+// Raised with every change of the messages' format or meaning. The first message in either
+// direction, and its first number, never change.
 inline constexpr std::uint32_t kNodeProtocol = 11;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
@@ -40,7 +40,7 @@ HEADRACE_MEMBERS(ExpectedInflation, sharing, of_blocks, correlation, of_labels, 
                  of_labels_first)
 HEADRACE_MEMBERS(SessionFacts, schema, steps_per_epoch, order_parameters, order_origins, inflation)
 
-// What a client says.
+// Messages of a client.
 
 struct ClientHello {  // The first.
   std::uint32_t protocol = kNodeProtocol;
@@ -62,7 +62,7 @@ struct OpenSession {  // The second. Answered by SessionOpened or Refused.
   std::string fingerprint;
   LoaderOptions options;  // of this rank
 };
-// In the order in which a difference between ranks is searched.
+// In the order in which ranks are compared.
 HEADRACE_MEMBERS(OpenSession, job, index_path, fingerprint, process, local_rank, local_ranks, lane,
                  lanes, options)
 struct StartRun {
@@ -82,9 +82,9 @@ struct TakenNote {
 };
 HEADRACE_MEMBERS(TakenNote, number, at_ns)
 struct BatchNote {                    // Many a second.
-  std::vector<TakenNote> taken;       // that are the consumer's now
-  std::vector<std::uint64_t> let_go;  // numbers of batches that are the consumer's no longer
-  bool waiting = false;               // it found none, and waits
+  std::vector<TakenNote> taken;       // batches that the consumer took
+  std::vector<std::uint64_t> let_go;  // numbers of batches that the consumer released
+  bool waiting = false;               // the consumer found no batch and waits
 };
 HEADRACE_MEMBERS(BatchNote, taken, let_go, waiting)
 struct AskStats {
@@ -105,7 +105,7 @@ struct AskRowsOf {
   std::vector<SampleId> samples;
 };
 HEADRACE_MEMBERS(AskRowsOf, call, samples)
-// The nodes of the job are known: of local rank 0, before its first run. Answered by
+// Sent by local rank 0 before its first run: the addresses of the job's nodes. Answered by
 // NodesConnected.
 struct ConnectNodes {
   std::uint64_t call = 0;
@@ -114,7 +114,7 @@ struct ConnectNodes {
 HEADRACE_MEMBERS(ConnectNodes, call, group)
 struct CloseSession {};  // The last. Batches that the consumer holds stay its own.
 // The run did not start within the client's `start_timeout`. Answered by
-// RunEnded if ranks are missing that never were there; else it waits on.
+// RunEnded if some ranks never connected; otherwise the client continues to wait.
 struct StillWaiting {
   std::uint64_t start = 0;
   std::int64_t waited_ns = 0;
@@ -125,7 +125,7 @@ using ClientMessage =
     std::variant<ClientHello, OpenSession, StartRun, StartListRun, StopRun, BatchNote, AskStats,
                  AskSteps, AskRows, AskRowsOf, CloseSession, StillWaiting, ConnectNodes>;
 
-// What the node says.
+// Messages of the node.
 
 struct Refused {  // Why there is nothing more to say.
   Status status;
@@ -140,7 +140,7 @@ HEADRACE_MEMBERS(SessionOpened, facts, batches_max, peer_address)
 struct NewMemory {  // Comes with its descriptor, before the first batch that lies in it.
   std::uint32_t memory = 0;
   std::uint64_t bytes = 0;
-  bool dedicated = false;  // to one batch: gone with it
+  bool dedicated = false;  // to one batch, and freed with it
 };
 HEADRACE_MEMBERS(NewMemory, memory, bytes, dedicated)
 struct BytesPlace {
@@ -204,14 +204,14 @@ using NodeMessage = std::variant<Refused, SessionOpened, NewMemory, BatchReady, 
 std::vector<std::byte> Encode(const ClientMessage& message);
 std::vector<std::byte> Encode(const NodeMessage& message);
 
-// As it is sent: lists that may be as long as a dataset go out of band, because a message is
-// bounded, each behind a descriptor of its own.
+// The message as it is sent. Lists that may be as long as a dataset go out of band, each in memory
+// with a descriptor of its own, because the size of a message is limited.
 //
 // Errors: ResourceExhausted  no memory or descriptor for one
 Result<IpcMessage> Pack(const ClientMessage& message);
 
-// Bytes may be anything, and so may `fds`, which came with them. Of a ClientHello of another
-// protocol only `protocol` is filled in.
+// Accepts any bytes, and any `fds` that came with them. Of a ClientHello of another protocol fills
+// in only `protocol`.
 //
 // Errors: DataLoss  not a message, naming the place and what is wrong there
 Result<ClientMessage> DecodeClientMessage(std::span<const std::byte> bytes,

@@ -22,17 +22,17 @@
 namespace headrace {
 
 // The wire form of a struct is its members, one after the other (headrace/members.h). A type that
-// is none, or has another form, has functions
+// is not a struct, or has another form, has functions
 //
 //   void Fields(WirePut& codec, const Thing& thing);
 //   void Fields(WireTake& codec, Thing& thing);
 //
-// What is read is bounded and checked as WireReader does it.
+// WireReader checks and limits everything that is read.
 
 inline constexpr std::size_t kWireTextBytesMax = std::size_t{64} * 1024;
-// From here on a list of numbers goes out of band: in a descriptor beside the message.
+// Lists of numbers at least this long go out of band: in a descriptor beside the message.
 inline constexpr std::size_t kWireOutOfBandBytes = std::size_t{1} << 20;
-// Elements of a list, at most.
+// The most elements of a list.
 template <typename T>
 inline constexpr std::size_t kWireListMax = std::size_t{1} << 26;
 // An enumeration's last value: `static constexpr E kLast`.
@@ -43,7 +43,7 @@ template <typename T>
 concept WireChoosable = requires {
   WireChoice<T>::kLast;
 };
-// A list of these goes out of band as it lies in memory: its reader is on the same machine.
+// Types whose lists go out of band as they lie in memory: the reader is on the same machine.
 template <typename T>
 concept WireNumber =
     !std::is_class_v<T> && !WireChoosable<T> && std::has_unique_object_representations_v<T>;
@@ -51,7 +51,7 @@ concept WireNumber =
 // Writes. Thread safety: none. Ownership: the writer must outlive it.
 class WirePut {
  public:
-  // `out_of_band`: where lists go that are too long for a message, in order; null: no list is.
+  // `out_of_band`: receives lists that are too long for a message, in order; null: none are.
   explicit WirePut(WireWriter& writer,
                    std::vector<std::span<const std::byte>>* out_of_band = nullptr)
       : writer_(writer), out_of_band_(out_of_band) {}
@@ -75,7 +75,7 @@ class WirePut {
   void One(E value) {
     writer_.PutU8(static_cast<std::uint8_t>(value));
   }
-  // Cut: a text is for people, or was bounded where it came from.
+  // Truncates: a text is for people, or was limited before.
   void One(const std::string& value) {
     writer_.PutString(std::string_view(value).substr(0, kWireTextBytesMax));
   }
@@ -169,7 +169,7 @@ class WireTake {
   void One(std::array<T, N>& values) {
     for (T& value : values) One(value);
   }
-  // Grows as elements come: a count alone takes no memory.
+  // Grows as elements are read: a count alone must not allocate memory.
   template <typename T>
   void One(std::vector<T>& values) {
     values.clear();

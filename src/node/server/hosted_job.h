@@ -50,7 +50,7 @@ class HostedJob {
   // left for tiers that are retained for other jobs.
   using Admit = std::function<Result<std::uint64_t>(std::uint64_t bytes)>;
 
-  // `hurry`: requested when the process is to end: then other nodes are not waited for.
+  // `hurry`: requested when the process is to end: then the job does not wait for other nodes.
   //
   // Errors: ResourceExhausted  no thread
   static Result<std::unique_ptr<HostedJob>> Make(const OpenSession& first, Admit admit,
@@ -72,7 +72,7 @@ class HostedJob {
   // The client is gone. Its consumer keeps the batches that it holds.
   void Close(std::shared_ptr<LaneClient> client);
 
-  // Of a job that all clients have left: as Session::owes(); the destructor waits as long.
+  // Session::owes(), for a job that all clients have left; the destructor waits while it is true.
   [[nodiscard]] bool owes() const { return exchanges_ && session_->owes(); }
 
   // The error of a failed open, kept until every rank has received it.

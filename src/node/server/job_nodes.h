@@ -22,15 +22,15 @@ namespace headrace {
 
 class PeerNode;
 
-// The other nodes of a job, over the network. What each node says before a run (its options, the
-// resolved parameters of its order, what its tiers hold) is compared with this node's: plans that
-// differ would ask each other for what nobody has, or deliver samples twice. What they plan is
-// compared while they run.
+// The other nodes of a job, over the network. Before a run, compares the facts of each node (its
+// options, the resolved parameters of its order, the contents of its tiers) with this node's: nodes
+// with different plans would request samples that nobody has, or deliver samples twice. During the
+// run, compares their plans.
 //
 // Thread safety: every method may be called from any thread.
 class JobNodes final : public OtherNodes {
  public:
-  // Listens as open.options.nodes says. `keep_waiting`: false ends waits for other nodes; several
+  // Listens by open.options.nodes. `keep_waiting`: false ends waits for other nodes; several
   // threads call it. `hurry`: requested when the process is to end.
   //
   // Errors: those of PeerNode::Listen
@@ -39,18 +39,18 @@ class JobNodes final : public OtherNodes {
                                                 std::stop_token hurry = {});
   ~JobNodes() override;
 
-  // Where other nodes reach this one.
+  // The address at which other nodes reach this one.
   [[nodiscard]] const std::string& address() const;
   // Errors: InvalidArgument  the group does not have as many nodes as the job; those of
   //                          PeerNode::Connect
   Status Connect(PeerGroup group);
-  // What the order of the session came to. Before the first run.
+  // The resolved parameters of the session's order. Call before the first run.
   void SetParameters(OrderParameters parameters) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   // FailedPrecondition if the plan of a run differs from another node's: once for each run.
   Status TakeDifference();
 
-  // Steps of one message: 1 at the beginning of a run, then 2, 4, and so on up to this.
+  // The most steps in one message: 1 at the beginning of a run, then 2, 4, and so on up to this.
   static constexpr std::size_t kStepsTold = 64;
 
   [[nodiscard]] FetchSource& source() override;

@@ -24,7 +24,7 @@ struct LocalRank {
   bool answered = false;
 };
 
-// std::nullopt: the client is no rank of these.
+// std::nullopt: the client is none of these ranks.
 std::optional<std::uint32_t> LocalRankOf(std::span<const LocalRank> ranks,
                                          const LaneClient& client);
 

@@ -33,7 +33,7 @@ struct NodeServerOptions {
 //
 // Thread safety: Stop() from any thread; Run() once.
 // Shutdown: Run() returns after Stop() or, unless this is a service, when the last client is gone
-// and no other node needs what a job of this one has. The destructor ends all jobs.
+// and no other node needs samples of a job here. The destructor ends all jobs.
 class NodeServer final : private IpcHandler {
  public:
   // Clients can connect once it returns.
@@ -110,7 +110,7 @@ class NodeServer final : private IpcHandler {
   Mutex mutex_;
   CondVar idle_changed_;
   std::int64_t idle_until_ns_ HEADRACE_GUARDED_BY(mutex_) = -1;  // negative: not idle
-  // Bytes by the job's number: one that still owes others something may have the name of the next.
+  // Bytes by the job's number: a job that other nodes still need may have the next one's name.
   std::map<std::uint64_t, std::uint64_t> admitted_ HEADRACE_GUARDED_BY(mutex_);
   std::uint32_t owing_ HEADRACE_GUARDED_BY(mutex_) = 0;  // jobs that wait for other nodes
 

@@ -17,7 +17,7 @@ Status CheckOpen(const OpenSession& open);
 // Errors: FailedPrecondition  they differ; the message gives the option and both values
 Status CompareOpen(const OpenSession& first, const OpenSession& other);
 
-// A request without what may differ between the nodes of a job: paths, threads, measurements.
+// A request without the options that may differ between nodes: paths, threads, measurements.
 OpenSession ForOtherNodes(OpenSession open);
 
 // Compares the requests of two nodes, both as ForOtherNodes() returns them.

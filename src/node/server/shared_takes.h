@@ -12,7 +12,7 @@
 namespace headrace {
 
 // The batches of one lane that some of its ranks have taken and others have not. The lane has taken
-// a batch when all of its ranks have: the engine then goes on, and the slowest sets the pace.
+// a batch when all of its ranks have: then the engine continues, so the slowest sets the pace.
 //
 // Keeps a reference to each such batch; so do the ranks' clients, as they have not taken it.
 //

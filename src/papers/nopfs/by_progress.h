@@ -8,10 +8,10 @@
 
 namespace headrace {
 
-// NoPFS's guess of what other nodes have (Dryden et al., SC'21, 5.2.2): a node is as far with its
+// NoPFS's guess of what other nodes have (Dryden et al., SC'21, 5.2.2): every node has made as many
 // inserts as this one. So the placement names another node as the source of a block only if this
-// one has made as many inserts as that one must have, to have come to that block; otherwise
-// storage. It plans as `inner` does.
+// node has made as many inserts as that node needs to reach the block; otherwise storage. It plans
+// as `inner` does.
 //
 // `filled`: the samples that `node` was to insert and that have come, modulo 2^32. `inner` was made
 // with numbers_inserts. After 2^31 inserts without a new one of the block it is taken as not there.

@@ -11,8 +11,8 @@
 namespace headrace {
 
 // The state of the `redox` protocol in the papers' terms (Redox, table 3), as one JSON object:
-// files, virtual chunks, physical chunks and, with a window, the prefetch buffers. For people who
-// look for a mistake. `asks` has the position of the request for each sample, kNotAsked for none.
+// files, virtual chunks, physical chunks and, with a window, the prefetch buffers. For
+// debugging. `asks` has the position of the request for each sample, kNotAsked for none.
 //
 // Memory: some 100 bytes a sample.
 struct RedoxDump {

@@ -23,7 +23,7 @@ struct RedoxSizes {
   friend bool operator==(const RedoxSizes&, const RedoxSizes&) = default;
 };
 
-// The sizes that nobody gave. The papers leave a tenth of a node's memory for samples that are sent
+// The default sizes. The papers leave a tenth of a node's memory for samples that are sent
 // along (Redox, 3.8), and as many slots as there is memory for: here no more than a tenth of the
 // dataset, the ten chunks a virtual one that fit the papers' counts. Pure.
 RedoxSizes ChooseRedoxSizes(const RedoxRoom& room);

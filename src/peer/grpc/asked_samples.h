@@ -18,14 +18,14 @@
 
 namespace headrace {
 
-// The samples that one node was asked for, or is to be, from then until they have ended: which
-// answers are believed, how many bytes are open, what takes too long. Does not include gRPC.
+// The samples that one node was asked for, or will be, until they end: validates answers, counts
+// open bytes, finds late samples. Does not include gRPC.
 //
-// Thread safety: none but for Copy(): NodeLink has the lock.
+// Thread safety: none, except Copy(): NodeLink has the lock.
 class AskedSamples {
  public:
-  // A fetch that a second node is to be asked for. Nothing of `fetch` may be used before `hedged`
-  // is claimed: it may have ended.
+  // A fetch to request from a second node. `fetch` must not be used before `hedged` is claimed: it
+  // may have ended.
   struct Handed {
     NodeNumber node = 0;  // the second
     Fetch* fetch = nullptr;
@@ -60,20 +60,20 @@ class AskedSamples {
     bool busy = false;   // bytes are being copied into its memory, without the lock
     bool whole = false;  // no more answers may come
   };
-  // A fetch that has ended, and how; its done is called without the lock.
+  // A fetch that has ended, and its status; its `done` is called without the lock.
   struct Ended {
     Fetch* fetch = nullptr;
     std::uint64_t bytes = 0;
     const FetchSource::Done* done = nullptr;
     Status status;
   };
-  // What is to be done without the lock.
+  // Work to do without the lock.
   struct Todo {
     std::vector<Ended> ended;
     std::vector<Handed> handed;
-    bool answered = false;  // the node said of a sample all that there is to say
+    bool answered = false;  // the node answered a sample completely
   };
-  // An answer that is believed so far; its part is copied without the lock.
+  // An answer that is valid so far; its part is copied without the lock.
   struct Arrived {
     ReceivedAnswer answer;
     std::uint64_t at = 0;     // of the part in the sample
@@ -92,24 +92,24 @@ class AskedSamples {
   void Begin();
   // Adds a sample to those to be asked for; Next() returns it.
   void Add(Asked asked);
-  // Ends one that is not asked for.
+  // Ends a sample that will not be asked for.
   void Refuse(Asked asked, Status why, Todo& todo);
   // The next sample to ask for, with its number, if the window has room for it. It is open then.
-  // Samples of a part that failed come first, and beyond the window: what else is open may wait
-  // until the other node is rid of them.
-  // Those that another node has given meanwhile are left out. Valid until the sample ends.
+  // Samples of a failed part come first, and may exceed the window: other open requests may wait
+  // until the node has freed these. Skips those that another node has given meanwhile. Valid
+  // until the sample ends.
   std::optional<std::pair<std::uint64_t, const Asked*>> Next(Todo& todo);
 
   // Takes an answer, into `arrived` if it is about a sample that has not ended. Then Copy() and
   // Finish() follow; meanwhile nothing ends the sample.
   //
-  // Errors: DataLoss  what it says was not asked for, or is too much: the stream is broken
+  // Errors: DataLoss  the answer was not asked for, or is too long: the stream is broken
   Status Take(ReceivedAnswer& answer, std::vector<Arrived>& arrived, Todo& todo);
   static void Copy(Arrived& arrived);
   void Finish(const Arrived& arrived, Todo& todo);
 
-  // Ends what was asked too long ago, or for a run that has ended; says which of the others a
-  // second node is to be asked for. Whether the node is late.
+  // Ends requests that are too old, or of a run that has ended, and lists those of the others to
+  // request from a second node. Returns whether the node is late.
   bool Sweep(std::int64_t now_ns, Todo& todo);
   void EndAll(const Status& why, Todo& todo);
   // From now on no second node is asked.
@@ -133,7 +133,7 @@ class AskedSamples {
   std::deque<std::uint64_t> to_send_;
   std::uint64_t open_bytes_ = 0;  // sent and not answered whole
   std::size_t sent_ = 0;          // samples of asked_ that were sent
-  // What was given up, and the node may still send.
+  // Requests that were given up, and that the node may still answer.
   struct Late {
     std::uint64_t bytes = 0;  // that have not come
     bool is_part = false;     // of a parcel

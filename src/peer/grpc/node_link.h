@@ -1,6 +1,6 @@
 #pragma once
 
-// One other node, as this one asks it. Seen by peer_node.cc alone: it includes gRPC.
+// The client of one other node. Included by peer_node.cc only: it includes gRPC.
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -27,13 +27,13 @@
 namespace headrace {
 
 // Fetches samples from one node, over one stream, which it opens when there is something to ask and
-// opens again after a failure. Asks for so much at a time as the window holds; the rest waits.
+// opens again after a failure. Requests as much at a time as the window holds; the rest waits.
 //
 // A node that does not answer in time, or whose stream breaks, several times in a row is not asked
 // for a while: its samples fail at once.
 //
-// Of a fetch that names a second node, that one is asked by `ask_second` when this one has failed,
-// or has sent nothing for a part of its time. Then both may answer: see HedgedRead.
+// If a fetch names a second node, `ask_second` asks that node when this one has failed, or has sent
+// nothing for a part of its time. Then both may answer: see HedgedRead.
 //
 // Thread safety: every method may be called from any thread.
 // Shutdown: Close(), which waits for the stream, and then the destructor; neither on a thread of
@@ -51,7 +51,7 @@ class NodeLink {
     std::int64_t hedge_ns = 0;   // a second node is asked for one that takes longer
   };
   using Handed = AskedSamples::Handed;
-  // What it shares with the links to other nodes.
+  // Shared with the links to other nodes.
   struct Shared {
     PeerCounters& counters;
     RateBudget& asking;
@@ -61,13 +61,13 @@ class NodeLink {
   NodeLink(Options options, std::shared_ptr<grpc::Channel> channel, const Shared& shared);
   ~NodeLink();
 
-  // As FetchSource::Read(); of fetches whose node this is.
+  // As FetchSource::Read(), for fetches from this node.
   void Read(std::span<Fetch* const> fetches, const std::stop_token& stop,
             const FetchSource::Done& done) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Asks for what another node was asked for before.
+  // Requests a sample that another node was asked for first.
   void ReadSecond(std::span<Handed> handed) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Fails what was asked too long ago, or for a run that has ended; asks for what waited for the
-  // rate budget. Returns whether it asked for any. Called every few milliseconds.
+  // Fails requests that are too old, or of a run that has ended; sends those that waited for the
+  // rate budget. Returns whether it sent any. Called every few milliseconds.
   bool Sweep(std::int64_t now_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
   [[nodiscard]] bool is_down() const HEADRACE_LOCKS_EXCLUDED(mutex_);
   void Close() HEADRACE_LOCKS_EXCLUDED(mutex_);
@@ -107,7 +107,7 @@ class NodeLink {
   CondVar ended_;
   std::unique_ptr<Stream> stream_ HEADRACE_GUARDED_BY(mutex_);  // null: there is none
   // Streams that have ended. A call holds its channel, and the last reference to a channel must not
-  // go on a thread of gRPC, which would wait for itself: Sweep() and Close() destroy them.
+  // be dropped on a thread of gRPC, which would wait for itself: Sweep() and Close() destroy them.
   std::vector<std::unique_ptr<Stream>> ended_streams_ HEADRACE_GUARDED_BY(mutex_);
   bool sending_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;  // the stream: its end follows

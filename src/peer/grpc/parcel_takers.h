@@ -1,6 +1,6 @@
 #pragma once
 
-// Seen by peer_node.cc alone: it includes gRPC.
+// Included by peer_node.cc only: it includes gRPC.
 
 #include <cstdint>
 #include <list>
@@ -12,8 +12,8 @@
 
 namespace headrace {
 
-// Finds out which other nodes still take parcels of a run that this node has ended: asks them now
-// and then, and does not wait.
+// Finds out which other nodes still take parcels of a run that this node has ended. Asks them
+// periodically, and does not wait.
 //
 // Thread safety: every method may be called from any thread.
 // Shutdown: Close(), and then the destructor; neither on a thread of gRPC.
@@ -21,10 +21,10 @@ class ParcelTakers {
  public:
   static constexpr std::int64_t kAskEveryNs = 100'000'000;
   static constexpr std::int64_t kCallMs = 5'000;
-  // A node whose process does not listen, so often in a row, has gone.
+  // A node is gone if its process does not listen this many times in a row.
   static constexpr int kFailuresMax = 30;
 
-  // Who asks, about which run.
+  // The node that asks, and the run.
   struct Run {
     NodeNumber node = 0;
     std::uint64_t process = 0;
@@ -38,14 +38,14 @@ class ParcelTakers {
   ParcelTakers(const ParcelTakers&) = delete;
   ParcelTakers& operator=(const ParcelTakers&) = delete;
 
-  // Whether any of the nodes of `links` may take parcels of the run: unless it said no, or has
-  // gone. The first call for a run has Sweep() begin to ask them. A node that does not answer,
-  // because it is stopped or far, may go on.
+  // Whether any of the nodes of `links` may still take parcels of the run, which is so until it
+  // says no or is gone. After the first call for a run, Sweep() asks them. A node that does not
+  // answer, because it is stopped or far, may still take parcels.
   bool Any(const Run& run, const std::vector<std::shared_ptr<NodeLink>>& links)
       HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Asks those whose turn it is. Called every few milliseconds.
+  // Asks the nodes that are due. Called every few milliseconds.
   void Sweep(std::int64_t now_ns) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Ends all calls; later ones do not begin.
+  // Ends all calls and starts no more.
   void Close() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:

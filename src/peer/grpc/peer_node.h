@@ -17,15 +17,15 @@
 
 namespace headrace {
 
-// A node among those of its job: listens, gives them samples, asks them for theirs.
+// A node of a job: listens, gives other nodes samples, and requests theirs.
 //
 // Thread safety: every method may be called from any thread; Connect() once, before those that need
 // the others.
-// Shutdown: the destructor ends all streams, so all reads. Nothing may be given any more, and no
-// run may read.
+// Shutdown: the destructor ends all streams, and so all reads. Before it, call Give(nullptr) and
+// end the runs that read.
 class PeerNode {
  public:
-  // Listens. Nothing is answered before Connect().
+  // Listens. Answers no calls before Connect().
   //
   // Errors: InvalidArgument     beyond loopback without certificates or open_network; certificates
   //                             without a key or an authority
@@ -36,41 +36,41 @@ class PeerNode {
   PeerNode(const PeerNode&) = delete;
   PeerNode& operator=(const PeerNode&) = delete;
 
-  // "host:port", where others reach it if `host` reaches this machine.
+  // "host:port" of this node for others, if `host` reaches this machine.
   [[nodiscard]] const std::string& address() const;
 
-  // Tells it which nodes there are. Opens no connection.
+  // Sets the nodes of the job. Opens no connection.
   //
   // Errors: InvalidArgument     no such node, an empty token or address
-  //         FailedPrecondition  it knows them already
+  //         FailedPrecondition  they are set already
   Status Connect(PeerGroup group);
   [[nodiscard]] bool connected() const;
 
-  // Says `facts` to all nodes for run number `round`, and waits for theirs: see Agreement. Several
-  // threads call `keep_waiting`, at once.
+  // Sends `facts` to all nodes for run number `round`, and waits for theirs: see Agreement. Several
+  // threads call `keep_waiting` concurrently.
   //
   // Errors: Unavailable  a node refuses it; those of Agreement::Await()
   Result<std::vector<std::string>> Agree(std::uint64_t round, const std::string& facts,
                                          const std::function<bool()>& keep_waiting);
 
-  // Tells all nodes what this one has planned of the run that Agree() began, and compares it with
-  // what they tell. Does not wait.
+  // Sends all nodes the steps that this one has planned of the run that Agree() began, and compares
+  // them with theirs. Does not wait.
   void Plan(const PlannedSteps& steps);
-  // The first difference of a run, once.
+  // Returns the first difference of a run, once.
   std::optional<PlanDifference> TakeDifference();
 
-  // From now on no parcel of run `round` is taken: others need not wait until this node has theirs.
+  // Takes no more parcels of run `round`: other nodes need not wait for this one.
   // Does nothing if Agree() has begun a newer one.
   void StopTaking(std::uint64_t round);
-  // Whether any other node may still take parcels of the run that Agree() began last. It is asked
-  // for, now and then, from the first call on; does not wait.
+  // Whether any other node may still take parcels of the run that Agree() began last. From the
+  // first call on the nodes are asked periodically; does not wait.
   bool AnyTakes();
 
   // Reads samples of other nodes. Errors: NotFound  the node does not have it; Unavailable,
   // DeadlineExceeded, DataLoss  it cannot be asked, is late, or answers wrongly
   [[nodiscard]] FetchSource& source();
 
-  // Gives what `held` has, until the next call; null: nothing. Waits for what is in use.
+  // From now on gives samples of `held`; null: none. Waits until those given before are not in use.
   void Give(HeldSamples* held);
 
   [[nodiscard]] NodeTraffic traffic() const;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The side of a node that answers others. Seen by peer_node.cc alone: it includes gRPC.
+// The server side of a node. Included by peer_node.cc only: it includes gRPC.
 
 #include <grpcpp/grpcpp.h>
 
@@ -22,7 +22,7 @@
 
 namespace headrace {
 
-// Samples() gets and gives messages as bytes: sample_message.h.
+// Samples() receives and sends messages as bytes: sample_message.h.
 using PeerCalls = peers::v1::Peers::WithRawCallbackMethod_Samples<
     peers::v1::Peers::WithCallbackMethod_Takes<peers::v1::Peers::WithCallbackMethod_Compare<
         peers::v1::Peers::WithCallbackMethod_Agree<peers::v1::Peers::Service>>>>;
@@ -33,7 +33,7 @@ using PeerCalls = peers::v1::Peers::WithRawCallbackMethod_Samples<
 // Shutdown: destroy it after the gRPC server.
 class PeerService final : public PeerCalls {
  public:
-  // What it works with. All of it outlives the service.
+  // Dependencies, which outlive the service.
   struct Parts {
     LeasedSamples& leased;
     PeerCounters& counters;
@@ -43,15 +43,15 @@ class PeerService final : public PeerCalls {
   class Served {
    public:
     virtual ~Served() = default;
-    // Goes on writing, if it can. Returns whether it wrote.
+    // Continues to write, if it can. Returns whether it wrote.
     virtual bool Pump() = 0;
-    // Lets go of all entries: their samples are not given.
+    // Releases all entries: their samples are not given.
     virtual void Withdraw() = 0;
   };
 
   explicit PeerService(Parts parts) : parts_(parts) {}
 
-  // What is known of the job before calls are served.
+  // The facts of the job, needed before calls are served.
   struct Job {
     std::string token;
     NodeNumber node = 0;  // this one
@@ -63,10 +63,10 @@ class PeerService final : public PeerCalls {
   // The run from which this node takes parcels; 0: none.
   void Take(std::uint64_t round) { taken_round_ = round; }
   void StopTaking(std::uint64_t round) { taken_round_.compare_exchange_strong(round, 0); }
-  // The process of another node that began a run last, as it says itself.
+  // The process of another node that began a run last, as that node reports it.
   void Heard(NodeNumber node, std::uint64_t process) HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Goes on with streams that waited for the rate budget, in turns; withdraws what has to be let
-  // go. Called every few milliseconds, by one thread.
+  // Continues streams that waited for the rate budget, in turns; releases entries that must be
+  // returned. Called every few milliseconds, by one thread.
   void Sweep() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   grpc::ServerReadReactor<peers::v1::AgreePart>* Agree(grpc::CallbackServerContext* context,

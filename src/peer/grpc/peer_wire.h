@@ -28,14 +28,15 @@ struct PeerCounters {
   std::atomic<std::uint64_t> bad_messages = 0;
 };
 
-// Bytes of answers that a node may have open at another, beside one sample that is larger.
+// The most bytes of open requests of one node at another, besides one larger sample.
 inline constexpr std::uint64_t kPeerWindowBytes = std::uint64_t{32} << 20;
-// And samples. A node that asks for twice as many, or bytes, is refused.
+// The most samples in these requests. A node that requests twice as many, or twice the bytes, is
+// refused.
 inline constexpr std::size_t kPeerOpenMax = 16'384;
-// Of a sample that takes several parts; of one message, about: beyond it nothing is added.
+// The bytes of a part of a large sample; the size from which a message takes no more answers.
 inline constexpr std::uint64_t kPeerPartBytes = std::uint64_t{512} << 10;
 inline constexpr std::uint64_t kPeerMessageBytes = std::uint64_t{512} << 10;
-// A message of gRPC, at most: above what either side sends.
+// The largest gRPC message that is accepted: larger than any that is sent.
 inline constexpr int kPeerMessageBytesMax = 4 << 20;
 inline constexpr int kPeerRequestsMax = 4096;  // in one message
 inline constexpr char kPeerTokenKey[] = "headrace-token";

@@ -1,6 +1,6 @@
 #pragma once
 
-// Seen by peer_node.cc alone: it includes gRPC.
+// Included by peer_node.cc only: it includes gRPC.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace headrace {
 
-// Tells other nodes what this one plans, and does not wait for them. What a node does not take in
-// time is lost: the numbers of later steps contain it.
+// Sends this node's plan to other nodes, and does not wait for them. Messages that a node does not
+// take in time are dropped: the numbers of later steps contain them.
 //
 // Thread safety: every method may be called from any thread.
 // Shutdown: Close(), and then the destructor; neither on a thread of gRPC.
 class PlanTeller {
  public:
-  // Calls of one node that may be under way. What comes meanwhile is dropped.
+  // The most calls of one node in flight. Further messages are dropped.
   static constexpr std::size_t kCallsMax = 64;
   static constexpr std::int64_t kCallMs = 10'000;
 
@@ -35,7 +35,7 @@ class PlanTeller {
       HEADRACE_LOCKS_EXCLUDED(mutex_);
   // Destroys calls that have ended. Called now and then.
   void Sweep() HEADRACE_LOCKS_EXCLUDED(mutex_);
-  // Ends all calls; later ones do not begin.
+  // Ends all calls and starts no more.
   void Close() HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:

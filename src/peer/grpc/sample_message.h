@@ -15,7 +15,7 @@
 
 namespace headrace {
 
-// Bytes that lie in several pieces of memory, one after the other: what is left of them.
+// The remaining bytes of several pieces of memory, one after the other.
 //
 // Ownership: the pieces, and the list of them, outlive it and its copies.
 // Thread safety: none.
@@ -27,11 +27,11 @@ class Pieces {
   explicit Pieces(List pieces);
 
   [[nodiscard]] std::uint64_t left() const { return left_; }
-  // Takes from the front. False: there are too few bytes, or they are no such number.
+  // Takes from the front. Returns false if there are too few bytes, or no valid number.
   bool TakeVarint(std::uint64_t& value);
   bool TakeFixed64(std::uint64_t& value);
   bool Take(std::uint64_t bytes, Pieces& taken);
-  // Takes as many bytes as `to` has. There must be so many.
+  // Takes to.size() bytes, which must be there.
   void CopyTo(std::span<std::byte> to);
 
  private:
@@ -52,20 +52,20 @@ struct ReceivedAnswer {
   std::uint64_t checksum = 0;
 };
 
-// Answers in one message, at most.
+// The most answers in one message.
 inline constexpr std::size_t kSampleAnswersMax = 4096;
 
-// The answers of a SampleAnswers message. Fields that it does not know are passed over.
+// The answers of a SampleAnswers message. Unknown fields are skipped.
 //
-// Errors: DataLoss  the bytes are no such message, or hold more than kSampleAnswersMax answers
+// Errors: DataLoss  not such a message, or it holds more than kSampleAnswersMax answers
 Result<std::vector<ReceivedAnswer>> ReadSampleAnswers(Pieces::List message);
 
-// Writes a SampleAnswers message into memory of the caller's.
+// Writes a SampleAnswers message into the caller's memory.
 //
 // Thread safety: none.
 class SampleAnswersWriter {
  public:
-  // Of one answer, at most, beside its part or its reason.
+  // The most bytes of one answer besides its part or its reason.
   static constexpr std::size_t kAnswerBytesMax = 64;
   static constexpr std::size_t kReasonBytesMax = 1000;
 
@@ -77,7 +77,7 @@ class SampleAnswersWriter {
                              bool is_last);
   // `checksum` goes out with the last part of a sample only.
   void End(std::uint64_t checksum);
-  // Takes back what was begun.
+  // Drops the answer that was begun.
   void Drop() { size_ = begin_; }
   // Adds an answer that says why a sample is not given.
   void Refuse(std::uint64_t number, std::uint32_t code, std::string_view reason);

@@ -44,20 +44,20 @@ class SampleWriter {
   [[nodiscard]] bool is_entry() const { return entry_ != nullptr; }
   // Whether it has bytes of its own, of a parcel.
   [[nodiscard]] bool is_owned() const { return owned_.size > 0; }
-  // Whether others go first, as Parcel::ahead.
+  // Whether others are sent first: Parcel::ahead.
   [[nodiscard]] bool ahead() const { return owned_.ahead; }
   [[nodiscard]] bool in_memory() const { return entry_->tier()->in_memory(); }
-  // Only of an entry that is not in memory, once, before Write(): reads it. `done` runs on any
-  // thread, inside the call too; the writer must live until then.
+  // Reads an entry that is not in memory. Call it once, before Write(). `done` runs on any thread,
+  // inside the call too; the writer must live until then.
   void Read(std::function<void()> done);
 
-  // Adds the next answer to a message, which has room for PartBytes() and, beside these, for what
-  // an answer has at most.
+  // Adds the next answer to a message, which must have room for PartBytes() and the most bytes that
+  // an answer takes besides these.
   void Write(SampleAnswersWriter& message);
   [[nodiscard]] std::uint64_t PartBytes() const {
     return why_.ok() ? std::min(kPeerPartBytes, bytes_ - written_) : 0;
   }
-  // What says, in its place, why the rest of the sample is not given.
+  // The answer that is sent instead, with the reason why the rest of the sample is not given.
   [[nodiscard]] SampleWriter Refusal(Status why) const { return {number_, bytes_, std::move(why)}; }
   [[nodiscard]] bool done() const { return done_; }
   [[nodiscard]] bool given() const { return why_.ok(); }

@@ -6,7 +6,7 @@
 namespace headrace {
 
 // The program and arguments that start a reader of row groups, for all stores of this process. An
-// index does not say what to run: whoever starts this process does. Two arguments follow: the
+// index never says what to run: this process decides. Two arguments follow: the
 // descriptor of the reader's socket, and the number of this process.
 //
 // Thread safety: any thread.

@@ -26,7 +26,7 @@ struct GroupRequest {
 // A process that decodes row groups, one at a time, into memory that both processes map.
 //
 // A request is a message as a WorkerChannel (workers/worker_channel.h) receives it: one new memory,
-// the numbers of those to let go of (none: a reader keeps none), and a body of three strings:
+// the numbers of those to unmap (none: a reader keeps none), and a body of three strings:
 // format, path, part. The answer is the number of bytes written (8 bytes), and a status.
 //
 // Thread safety: one thread at a time.
@@ -34,7 +34,7 @@ struct GroupRequest {
 //           the kernel cannot end now, because its storage does not answer, ends later.
 class ReaderProcess {
  public:
-  // A reader may go on so long after its bytes are not wanted any more; then it is killed.
+  // How long a reader may continue after its bytes are no longer wanted; then it is killed.
   static constexpr std::int64_t kGraceNs = 150 * kNsPerMs;
   static constexpr std::int64_t kEndNs = kNsPerSecond;
 

@@ -69,7 +69,7 @@ class Builder:
     A sample has fields. The values of a field are ranges of bytes in files (`add_extents`), or
     small ones that the index itself holds (`add_values`, `add_ragged`). All take any number of
     samples at a time, and may be called field by field or sample by sample; in the end all fields
-    must have equally many. `add_parts` describes several files at a time.
+    must have the same number. `add_parts` describes several files at a time.
 
     Memory does not grow with the number of samples or files: columns go to an unnamed temporary
     file beside the index. The index appears when the `with` block ends, whole and synced, or not
@@ -84,7 +84,7 @@ class Builder:
     Thread safety: one thread at a time.
 
     Raises:
-        InvalidArgumentError: an entry that cannot be, such as an extent outside its file.
+        InvalidArgumentError: an invalid entry, such as an extent outside its file.
         ResourceExhaustedError: the disk is full.
         UnavailableError: the disk cannot be written.
     """
@@ -106,10 +106,10 @@ class Builder:
         parts of files that a format decodes, see `add_group`.
 
         `jobs`: the number of files that `add_parts` reads at a time; default: 8. `continues`: a
-        text that says what is indexed, and by which version of what code. With it, a run that is
-        stopped leaves the parts it has read in PATH.unfinished, and one with the same text goes on
-        from them. `elsewhere`: describes the files of `add_parts` in other processes; private to
-        headrace.
+        text that identifies what is indexed and the version of the code. With it, a run that is
+        stopped leaves the parts it has read in PATH.unfinished, and a run with the same text
+        continues from them. `elsewhere`: describes the files of `add_parts` in other processes;
+        private to headrace.
         """
         self._root = os.path.abspath(given_path("builder root", root))
         self._path = os.path.abspath(written_path("index file", path))
@@ -166,7 +166,7 @@ class Builder:
         `coding`: each sample is compressed by itself, and `add_extents` names the compressed bytes;
         "zlib" is deflate with a header of zlib, "snappy" a block without a frame. `shuffled`: the
         bytes of an array's elements were put in order by HDF5's shuffle filter before.
-        `header_bytes`: so many decoded bytes in front are not the value's. `decoded_sizes`: of a
+        `header_bytes`: number of decoded bytes before the value. `decoded_sizes`: of a
         field that is not compressed, but whose decoder needs to know the bytes of each row.
         """
         is_nested = nested_kind(name, kind, dtype, shape)
@@ -194,12 +194,12 @@ class Builder:
 
         `coding`: how it is compressed, if the builder was made with decodes=True; `decoded_bytes`:
         what it decodes to. Extents then are ranges of the decoded bytes. Such a file is read and
-        decoded whole, so describe it as a block with `add_blocks`. `part`: only so many bytes of
+        decoded whole, so describe it as a block with `add_blocks`. `part`: only these bytes of
         it, (offset, size), which are compressed by themselves; each part has its own number.
 
         `depends`: `headrace.open` builds the index again when the file's size or time differ.
-        Otherwise only reading a sample of it finds out, which is an error that names the file:
-        for datasets of very many files.
+        Otherwise the change is found when a sample is read, as an error that names the file: for
+        datasets of very many files.
         """
         where = os.path.abspath(given_path("adding file", path))
         try:
@@ -232,8 +232,8 @@ class Builder:
     ) -> int:
         """Adds a part of a file below the root, decoded, and returns its number for `add_extents`.
 
-        The `GroupFormat` of that name decodes it, and gets this text as `part`; it has no "/".
-        Describe each as a block with `add_blocks`, as it is decoded whole.
+        The `GroupFormat` of that name decodes it, and gets this text as `part`; "/" is not allowed
+        in it. Describe each as a block with `add_blocks`, as it is decoded whole.
         """
         where = os.path.abspath(given_path("adding a row group of", path))
         if not self._row_groups or not part or "/" in part:
@@ -247,7 +247,7 @@ class Builder:
 
     def add_files(self, paths: Sequence[str], sizes: Column, mtimes_ns: Column) -> int:
         """Adds files whose sizes and times are known, and returns the number of the first: the
-        others have those behind it. A time of 0 is not checked."""
+        others follow it. A time of 0 is not checked."""
         below = self._root.rstrip("/") + "/"
         if are_below(below, paths):
             names = ("\0" + "\0".join(paths)).replace("\0" + below, "\0")[1:].split("\0")
@@ -322,8 +322,8 @@ class Builder:
     def add_values(self, field: str, values: npt.ArrayLike) -> None:
         """Adds samples of an inline field: an array with one more dimension, the first.
 
-        Of a field whose samples differ in length: a sequence of `str` or bytes, or of arrays; of
-        lists of these, if samples are lists.
+        If samples differ in length: a sequence of `str`, bytes or arrays; or, if samples are
+        lists, of lists of these.
         """
         target = self._inline(field)
         if target.nested:
@@ -375,11 +375,12 @@ class Builder:
         `part` is a builder for the files and the samples of this path alone; it takes no fields
         and no attributes, so add these before. It is called on threads, and must not depend on
         other paths. The index has the parts in the order of `paths`, whatever `jobs` is; an
-        exception is that of the first path in this order. Blocks count if all samples of all parts
-        are in blocks. A part whose file did not change since a run was stopped is not described
-        again: see `continues`. `noted` gets the texts that `describe` returned, in this order.
+        exception is that of the first path in this order. Blocks are used if all samples of all
+        parts are in blocks. A part whose file did not change since a run was stopped is not
+        described again: see `continues`. `noted` gets the texts that `describe` returned, in this
+        order.
 
-        Returns the sum of what each part told last.
+        Returns the sum of the numbers that the parts last passed to `tell`.
         """
         if len(paths) == 1:
             self._samples = 0
@@ -417,7 +418,7 @@ class Builder:
         self.set_attribute("classes", json.dumps(list(names)))
 
     def set_attribute(self, key: str, value: str) -> None:
-        """Stores a text in the index, under a key that is free."""
+        """Stores a text in the index, under an unused key."""
         self._core.set_attribute(key, value)
 
     @property
@@ -446,7 +447,7 @@ class Builder:
             self.discard()
 
     def publish(self) -> None:
-        """Writes the index, which the end of a `with` block does. Once, last."""
+        """Writes the index; the end of a `with` block does, too. Call it once, last."""
         if self._ended:
             raise FailedPreconditionError(
                 f"writing index {self._path}: it was published or discarded; make another builder"
@@ -463,7 +464,7 @@ class Builder:
             self._unfinished.remove()
 
     def discard(self) -> None:
-        """Drops everything; no file is left, but with `continues` perhaps the parts."""
+        """Drops everything and leaves no file, except parts that `continues` keeps."""
         self._ended = True
         self._end_keeping()
         self._core.discard()

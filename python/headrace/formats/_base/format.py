@@ -84,9 +84,9 @@ _LATER = "later"
 
 
 def later_option(default: Any, *, hash: bool | None = None) -> Any:
-    """The default of an option that a format did not have before.
+    """The default of an option that was added to a format later.
 
-    An index does not name it where it has its default, so that indexes of before stay current.
+    An index omits it if it has its default, so that older indexes stay current.
     """
     return dataclasses.field(default=default, hash=hash, metadata={_LATER: True})
 
@@ -165,23 +165,23 @@ class Format(metaclass=_NamedOptions):
 
     @abstractmethod
     def recognises(self, path: str) -> bool:
-        """Whether `path` (absolute) is such a dataset. OSError: it cannot be read.
+        """Whether `path` (absolute) is a dataset of this format. OSError: it cannot be read.
 
         It exists, or it is a pattern, such as "a-{000..099}.tar" or "a-*.tar".
         """
 
     def takes(self, name: str) -> bool:
-        """Whether a file of this name, in a folder, is one of such a dataset."""
+        """Whether a file of this name in a folder belongs to a dataset of this format."""
         return False
 
     def example(self) -> Format:
-        """The format with options for a message that says to give it."""
+        """The format with example options, for messages that advise to give it."""
         return self
 
     def fill(self, path: str, builder: Builder) -> None:
         """Describes the dataset at `path` to the builder: fields, files, samples.
 
-        An exception stops it, and nothing is left.
+        An exception stops indexing and leaves no file.
         """
         raise InvalidArgumentError(
             f"indexing {path}: {self.opens} cannot be indexed: format {self.name!r} needs a method "
@@ -189,10 +189,10 @@ class Format(metaclass=_NamedOptions):
         )
 
     def of_object(self, source: object) -> Given | None:
-        """How to index an object that is given instead of a path; None: not one of this format.
+        """How to index an object that is given instead of a path; None: it is not of this format.
 
-        It must not import the object's package. Raises an error of headrace for one of its kind
-        whose samples lie in no files.
+        Must not import the object's package. Raises an error of headrace for an object of this
+        format whose samples lie in no files.
         """
         return None
 
@@ -300,13 +300,13 @@ class Format(metaclass=_NamedOptions):
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
         """The names of the fields in the order in which samples are to have them.
 
-        `fields`: in the order of the index. That is the order of a schema, or the one that somebody
-        chose. A format where nobody did returns `data_first(fields)`.
+        `fields`: in the order of the index. That is the order of a schema, or the one that the
+        user chose. A format that has neither returns `data_first(fields)`.
         """
         return [field.name for field in fields]
 
     def chose_fields(self, index: _core.Index) -> bool:
-        """Whether whoever opened the dataset named its fields, in their order."""
+        """Whether the user named the fields, and so chose their order."""
         options = options_of(index)
         return any(options.get(name) is not None for name in self.chooses)
 
@@ -320,7 +320,7 @@ class Format(metaclass=_NamedOptions):
         return None
 
     def also_found(self, index: _core.Index) -> tuple[Finding, ...]:
-        """Findings that the index has not: of what is there now."""
+        """Findings about the present files, besides those in the index."""
         return ()
 
     def hint(self, suffixes: Set[str]) -> str:

@@ -50,11 +50,11 @@ class Coco(Format):
     opens: ClassVar[str] = "a .json of COCO annotations"
 
     folder: str | None = None
-    """The folder of the images, relative to that of the annotations; None: the usual neighbours."""
+    """The folder of the images, relative to that of the annotations; None: the usual places."""
     captions: str = "lines"
-    """"lines": a sample an image, a caption a line. "each": a sample a caption."""
+    """"lines": one sample per image, one caption per line. "each": one sample per caption."""
     missing: str = "refuse"
-    """Of images whose files are missing: "refuse" or "skip"."""
+    """What to do with images whose files are missing: "refuse" or "skip"."""
     floats: str = "float64"
     """The type of boxes, areas and keypoints: "float64" or "float32"."""
 

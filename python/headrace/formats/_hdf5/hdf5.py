@@ -50,9 +50,9 @@ class Hdf5(Format):
     columns: tuple[str, ...] | None = None
     """The paths of the datasets to take; None: all."""
     sample: str | None = None
-    """What a sample is: "row" or "file"; None: rows if all datasets have equally many."""
+    """What a sample is: "row" or "file"; None: rows if all datasets have the same number."""
     inline: tuple[str, ...] = ()
-    """Datasets that are copied into the index, as are those with 64 bytes a sample and less."""
+    """Datasets to copy into the index; those of at most 64 bytes a sample are copied anyway."""
 
     def recognises(self, path: str) -> bool:
         if os.path.isdir(path):

@@ -45,13 +45,13 @@ class HuggingFace(Format):
     columns: tuple[str, ...] | None = None
     """The columns to take, in this order; None: all."""
     sounds: tuple[str, ...] = ()
-    """Columns of WAV and FLAC whose lengths the index is to know, for `headrace.audio.whole`."""
+    """Columns of WAV and FLAC whose lengths the index shall record, for `headrace.audio.whole`."""
     fill: Mapping[str, Any] | None = later_option(None, hash=False)  # type: ignore[assignment]
-    """By column the value of rows that are null; of text and lists, which lie in the file, an empty
-    one."""
+    """By column, the value of rows that are null; for text and lists, which lie in the file, an
+    empty one."""
     optional: tuple[str, ...] = later_option(())
-    """Columns that may be null: a field more, NAME_valid, says which rows have a value. The others
-    have that of `fill`, or 0, or nothing."""
+    """Columns that may be null: an extra field, NAME_valid, says which rows have a value. The
+    others get that of `fill`, else 0 or an empty value."""
 
     def recognises(self, path: str) -> bool:
         return is_saved(path)

@@ -85,7 +85,7 @@ class LitData(Format):
     block_size: int | None = None
     """Tokens of a sample, for datasets that were written for LitData's TokensLoader."""
     batch_dtype: str | None = "int64"
-    """What batches of tokens hold; None: the stored type."""
+    """Type of the tokens in batches; None: the stored type."""
 
     def __post_init__(self) -> None:
         """Refuses invalid values."""

@@ -83,10 +83,10 @@ class Parquet(GroupFormat):
     """Whether row groups are decoded even if all values lie in the file as they are."""
 
     fill: Mapping[str, Any] | None = later_option(None, hash=False)  # type: ignore[assignment]
-    """By column the value of rows that have none (null)."""
+    """By column, the value of rows that have none (null)."""
     optional: tuple[str, ...] = later_option(())
-    """Columns that may be null: a field more, NAME_valid, says which rows have a value. The others
-    have that of `fill`, or 0, or nothing."""
+    """Columns that may be null: an extra field, NAME_valid, says which rows have a value. The
+    others get that of `fill`, else 0 or an empty value."""
 
     def recognises(self, path: str) -> bool:
         if os.path.isdir(path):

@@ -45,7 +45,7 @@ class Manifest(Format):
     opens: ClassVar[str] = "a table that names a file a row (.csv, .tsv, .jsonl, .parquet)"
 
     paths: Mapping[str, str] | None = field(default=None, hash=False)
-    """By field the column that names its file; None: as they are recognised."""
+    """By field, the column that names its file; None: recognised."""
     folder: str | None = None
     """What paths are relative to; None: the table's folder. It may be relative to that, too."""
     columns: tuple[str, ...] | None = None
@@ -57,25 +57,25 @@ class Manifest(Format):
     split: str | None = None
     """Take the rows whose column `split` has this value."""
     missing: str = "refuse"
-    """Of rows whose files are missing: "refuse" or "skip"."""
+    """What to do with rows whose files are missing: "refuse" or "skip"."""
     sounds: tuple[str, ...] = ()
-    """Fields of WAV and FLAC files whose lengths the index is to know, for
+    """Fields of WAV and FLAC files whose lengths the index shall record, for
     `headrace.audio.whole`."""
     floats: str = "float64"
-    """The type of numbers with fractions: "float64" or "float32"; not of Parquet, which says it."""
+    """The type of numbers with fractions: "float64" or "float32"; not for Parquet."""
     fill: Mapping[str, Any] | None = later_option(None, hash=False)  # type: ignore[assignment]
-    """By column the value of rows that have none."""
+    """By column, the value of rows that have none."""
     optional: tuple[str, ...] = later_option(())
-    """Columns that rows may lack: a field more, NAME_valid, says which rows have a value. The
-    others have that of `fill`, or 0, or nothing."""
+    """Columns that rows may lack: an extra field, NAME_valid, says which rows have a value. The
+    others get that of `fill`, else 0 or an empty value."""
     absent: tuple[str, ...] = later_option(())
     """Cells of CSV and TSV that count as empty, such as "NA"."""
     delimiter: str | None = later_option(None)
-    """What divides the cells; None: commas, of .tsv tabs."""
+    """What separates cells; None: a comma, or a tab in .tsv."""
     quote: str | None = later_option('"')
-    """What cells may be quoted with; None: nothing, so that quotes are part of the text."""
+    """The character that may quote cells; None: none, so quotes are part of the text."""
     strip: bool = later_option(False)
-    """Whether blanks around names and cells of CSV and TSV are taken off."""
+    """Whether blanks around names and cells of CSV and TSV are removed."""
 
     def recognises(self, path: str) -> bool:
         try:

@@ -40,9 +40,9 @@ class TFRecord(Format):
     chooses: ClassVar[tuple[str, ...]] = ("features",)
 
     examples: bool = False
-    """Whether records are tf.train.Example, whose features become fields, as the first has them."""
+    """Whether records are tf.train.Example: the features of the first record become fields."""
     features: Mapping[str, str] | None = None
-    """The features that become fields, each with its kind; of records that are examples."""
+    """The features that become fields, each with its kind, if records are examples."""
 
     def __post_init__(self) -> None:
         """Refuses invalid values."""

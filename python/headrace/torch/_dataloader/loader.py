@@ -73,25 +73,25 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     For the same generator or seed it gives the same samples in the same batches as torch's, in the
     same order. A batch is divided over the workers. `state_dict` at any step is the loop's
-    position, whatever was read ahead. What a dataset draws from torch's, Python's and NumPy's
-    generator in a worker is fixed by the base seed and the sample's place in the epoch; see also
+    position, without what was read ahead. In a worker, what a dataset draws from the generators of
+    torch, Python and NumPy is fixed by the base seed and the sample's place in the epoch; see also
     `headrace.torch.sample_rng`. `headrace docs dataloader` has the rest.
 
-    Thread safety: one thread iterates, takes and loads states.
+    Thread safety: one thread iterates, saves and loads states.
 
     Args:
         worker_method: "multiprocessing", or "thread": workers are threads of this process, for a
             dataset whose ``__getitem__`` may run in several at once.
-        pool_size: samples that are read at a time; default: one for each worker. More than
-            `num_workers` processes have several threads each. "auto": measures how many help.
+        pool_size: samples that are read at a time; default: one for each worker. If above
+            `num_workers`, processes have several threads. "auto": measures how many help.
         fetch: "order", or "arrival": the samples of a batch have the order in which they arrived,
             as in Rinas.
-        epoch_size: samples of an epoch. The next epoch goes on with the sampler, which begins anew
+        epoch_size: samples of an epoch. The next epoch continues with the sampler, which restarts
             when it ends.
         snapshot_every_n_steps: how often the state of a sampler that has ``state_dict`` is taken; a
             restore draws the steps since then again.
 
-    Every other argument is torch's. Raises ValueError, as torch does, also for what it cannot do.
+    Every other argument is torch's. Raises ValueError, as torch does, also if it is not supported.
     """
 
     @named_arguments
@@ -389,12 +389,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     @property
     def set_epoch(self) -> Callable[[int], None]:
-        """``set_epoch(epoch)`` says which epoch comes next, for samplers with `set_epoch`, which is
-        called. The epoch of a state just loaded keeps its place in it.
+        """``set_epoch(epoch)`` sets the next epoch, by the sampler's `set_epoch`. Setting that of a
+        state just loaded keeps the position in it.
 
         Raises:
-            AttributeError: the sampler has none, so its order does not follow from a number.
-                Trainers ask with hasattr() whether they are to set the epoch.
+            AttributeError: the sampler has no `set_epoch`. Trainers test with hasattr() whether to
+                set the epoch.
         """
         if not self._source.has_epoch:
             raise AttributeError(
@@ -410,8 +410,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop is, after the last batch that it got; after the epoch's last batch that is
-        the beginning of the next. Plain values, beside states that samplers give."""
+        """The loop's position, after the last batch that it got; after an epoch's last batch, the
+        beginning of the next. Plain values, besides the states of samplers."""
         return states.to_state(self._position(), self._facts)
 
     def _position(self) -> Position:
@@ -436,10 +436,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration continues after the last batch before `state` was saved, with any
         number of workers. With a DistributedSampler it may be the state of any rank, and of
-        another number of ranks if all ranks together have as many samples in a step as then.
+        another number of ranks if a step of all ranks together has the same number of samples.
 
         Raises:
-            InvalidArgumentError: this is no state.
+            InvalidArgumentError: `state` is not a state of a DataLoader.
             FailedPreconditionError: it is of another dataset, or of other parameters. Iterating
                 raises it if the sampler gives other samples than before.
         """
@@ -456,7 +456,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def stats(self) -> dict[str, Any]:
         """Who reads the samples, how long the loop waited for batches, and what to do about it.
 
-        `headrace docs dataloader` has the figures. Those of the engine, if it reads, are those of a
+        `headrace docs dataloader` has the figures. If the engine reads, its figures are those of a
         Loader.
         """
         if self._native.makes_batches:
@@ -470,7 +470,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return stats
 
     def close(self) -> None:
-        """Ends persistent workers and the engine. Others end with their iteration."""
+        """Ends persistent workers and the engine. Other workers end with their iteration."""
         self._native.close()
         if self._stream_reader is not None:
             self._stream_reader.close()

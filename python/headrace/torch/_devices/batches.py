@@ -34,10 +34,10 @@ class DeviceBatches(NotADataLoader):
     On the CPU everything is done at once.
 
     A batch may be a tensor or an array, or tuples, lists and dicts of them; other members are not
-    changed. An error of the loader is raised after the batches before it. If `prepare` fails, a
-    TransformError, also in its turn, names the field and the batch.
+    changed. An error of the loader is raised in its turn, after the batches before it. So is the
+    TransformError of a failed `prepare`, which names the field and the batch.
 
-    Thread safety: for one thread, as a Loader. The end of the loop ends it; the loader stays open.
+    Thread safety: for one thread, as a Loader. The loop ends the iteration; the loader stays open.
 
     Args:
         batches: a `headrace.Loader`, or any iterable of batches; one iteration at a time.
@@ -80,7 +80,7 @@ class DeviceBatches(NotADataLoader):
         self._has_state = hasattr(batches, "state_dict")
 
     def __len__(self) -> int:
-        """Batches of an epoch, if `batches` knows."""
+        """Number of batches in an epoch, if `batches` has a length."""
         return len(self.batches)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:

@@ -35,11 +35,11 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
 
     Iterating it gives the loader's batches, on Accelerate's device if Accelerate runs. Its
     `dataset` has the batch of each step of the epoch, its `sampler` and `batch_sampler` list the
-    steps: ``skip_first_batches(loader, n)`` makes a DataLoader of them. `state_dict` is the place
-    of the loop, whatever was read ahead, and a part of Accelerate's and Lightning's checkpoints.
+    steps: ``skip_first_batches(loader, n)`` makes a DataLoader of them. `state_dict` is the loop's
+    position, without what was read ahead; checkpoints of Accelerate and Lightning contain it.
     `headrace docs trainers` has the rest.
 
-    Thread safety: one thread iterates, takes and loads states.
+    Thread safety: one thread iterates, saves and loads states.
 
     Args:
         loader: a `headrace.Loader`, which divides the samples itself; or a
@@ -48,9 +48,9 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
             divided. For a `headrace.Loader` it may be left out: the device is that of the process.
 
     Raises:
-        InvalidArgumentError: samples would be lost or repeated: names the way out.
-        FailedPreconditionError: a state was loaded into the DataLoader before, or this Accelerate
-            is not known.
+        InvalidArgumentError: samples would be lost or repeated; the message says what to do.
+        FailedPreconditionError: a state was loaded into the DataLoader before, or this version
+            of Accelerate is not known.
     """
 
     use_stateful_dataloader = True
@@ -114,7 +114,7 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
         """Accelerator.prepare() says so afterwards."""
 
     def __len__(self) -> int:
-        """Batches of an epoch of this rank."""
+        """Number of batches in an epoch of this rank."""
         return len(self._source)
 
     def __iter__(self) -> Any:
@@ -128,7 +128,7 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch in the loop, or to come if none is."""
+        """The epoch in progress or, if there is none, the next one."""
         return self._source.epoch
 
     @property
@@ -137,11 +137,11 @@ class TrainerLoader(torch.utils.data.DataLoader[Any]):
         return self._source.device
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch comes next. The epoch of a state just loaded keeps its place in it."""
+        """Sets the next epoch. Setting that of a state just loaded keeps the position in it."""
         self._source.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop is, after the last batch that it got."""
+        """The loop's position, after the last batch that it got."""
         return self._source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from headrace.torch._dataloader.epochs.generators import decoded, encoded
 
 
 class EpochSampler(Sampler[Any]):
-    """Each pass gives the next `size` keys of `sampler`, which begins anew when it ends.
+    """Each pass gives the next `size` keys of `sampler`, which restarts when it ends.
 
     A pass that is left early counts as a whole: the next one does not depend on how far it was
     drawn.
@@ -25,9 +25,9 @@ class EpochSampler(Sampler[Any]):
 
     >>> loader = hr.Loader("images", 64, sampler=headrace.torch.EpochSampler(endless, 10_000))
 
-    A sampler with a length is drawn as a whole when it begins; another, and one that has a state of
-    its own, key by key. A state has the generators and the sampler's epoch when its pass began, and
-    draws it again; or the sampler's own state, if it has one.
+    A sampler that has a length, and no state of its own, is drawn as a whole when it begins; any
+    other key by key. A state holds the sampler's own state; or, if it has none, the generators and
+    the sampler's epoch when its pass began, from which a restore draws the pass again.
 
     Thread safety: none.
 
