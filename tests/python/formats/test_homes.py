@@ -377,7 +377,8 @@ def test_inspect_says_which_homes_are_here(packed: Path, tmp_path: Path) -> None
     assert not any("error" in each["values"] for each in shown["examples"])
     words = run("inspect", tmp_path / "node").stdout
     assert "not on this node" in words
-    assert f"home 2 is not whole on this node: {damaged}" in words
+    fault = f"home 2 is not whole on this node: {damaged}"  # The table folds a long path.
+    assert "".join(fault.split()) in "".join(words.split())
     assert run_json("inspect", packed)["homes"][0]["here"]
 
 
