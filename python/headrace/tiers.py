@@ -91,7 +91,9 @@ def core_tiers(
         return []
     if isinstance(tiers, (Ram, Ssd)):
         tiers = [tiers]
-    tiers = items("tiers", tiers, "headrace.tiers.Ram and Ssd, fastest first")
+    tiers = items(
+        "tiers", tiers, "headrace.tiers, fastest first, or one, as headrace.tiers.Ram('8GiB')"
+    )
     if images is not None:
         for tier in tiers:
             if isinstance(tier, Ssd):

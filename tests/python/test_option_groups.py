@@ -252,6 +252,15 @@ def test_groups_can_be_shared_between_loaders(numbered: Path) -> None:
         ),
         ({"output": cast(Any, "tensor")}, "output: got 'tensor', must be one of 'auto', 'torch'"),
         ({"output": cast(Any, None)}, "output: got None, must be one of 'auto', 'torch'"),
+        ({"output": cast(Any, ["label"])}, "output: got ['label'], must be one of"),
+        (
+            {"output": hr.Output(fields={"label"})},
+            "Output.fields: got {'label'}, a set, which has no order",
+        ),
+        (
+            {"tiers": cast(Any, "1MB")},
+            "tiers: got '1MB', must be an iterable of headrace.tiers, fastest first, or one, as",
+        ),
         (
             {"output": hr.Output(cast(Any, "tensor"))},
             "Output.arrays: got 'tensor', must be one of 'auto', 'torch'",
@@ -316,3 +325,12 @@ def test_a_part_of_a_budget_brings_its_tiers_and_takes_a_placement(numbered: Pat
     again, (tiers, placement, horizon) = epochs(numbered, memory=placed, tiers=cache)
     assert (tiers, placement, horizon) == ([2**20], "frequency", 4)
     assert ids == again == epochs(numbered)[0]
+
+
+def test_what_can_be_iterated_once_serves_two_loaders(numbered: Path) -> None:
+    cache = hr.Cache(iter([hr.tiers.Ram("1MB")]))
+    output = hr.Output("numpy", fields=(name for name in ["image"]))
+    for _ in range(2):
+        with hr.Loader(numbered, 4, tiers=cache, output=output) as loader:
+            assert next(iter(loader))._fields == ("image",)
+            assert len(loader.stats()["tiers"]) == 1

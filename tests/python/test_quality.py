@@ -319,7 +319,12 @@ def test_without_matplotlib_the_chart_says_what_to_install(
         (("--samples", "9", "--set", "pools=1", "--set", "pools=2"), "given twice"),
         (("--samples", "9", "--epochs", "0"), "epochs: got 0"),
         (("--samples", "9", "--seed", "-1"), "seed: got -1"),
-        (("--samples", "9", "--ids", "x.npy", "--order", "epoch"), "a log has no order"),
+        (("--samples", "9", "--ids", "x.npy", "--order", "epoch"), "--order with --ids"),
+        (("--samples", "9", "--ids", "x.npy", "--no-shuffle"), "--no-shuffle with --ids"),
+        (("--samples", "9", "--ids", "x.npy", "--drop-last"), "--drop-last with --ids"),
+        (("--samples", "9", "--ids", "x.npy", "--seed", "3"), "--seed with --ids"),
+        (("--samples", "9", "--ids", "x.npy", "--ranks", "2"), "--ranks with --ids"),
+        (("--samples", "9", "--ids", "x.npy", "--set", "pools=1"), "--set with --ids"),
     ],
 )
 def test_wrong_arguments_are_one_clear_line(arguments: tuple[str, ...], message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -210,6 +210,11 @@ def field_names(dataset: Dataset, fields: Iterable[str] | None) -> list[str]:
 def wanted_fields(fields: Any, *, ids: bool) -> tuple[Iterable[str] | None, tuple[str, ...] | None]:
     """The fields to deliver, and their names in batches that are dicts; None: named tuples."""
     if not isinstance(fields, Mapping):
+        if isinstance(fields, Set):
+            raise InvalidArgumentError(
+                f"Output.fields: got {shown(fields)}, a set, which has no order: give the fields "
+                "in the order that a batch is to have, as hr.Output(fields=['image', 'label'])"
+            )
         return fields, None
     keys = tuple(fields)
     if not all(isinstance(key, str) for key in keys) or (ids and SAMPLE_ID in keys):

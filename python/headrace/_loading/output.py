@@ -21,12 +21,16 @@ from headrace.formats._files.nested import NestedField, Nesting
 Join = Callable[[Sequence[NDArray[Any]], _core.Batch, Convert], Any]
 
 
+_WHAT_BATCHES_HOLD = ", or a headrace.Output(fields=[...]), which says what batches hold"
+
+
 def converter(output: Arrays | Output) -> Convert:
     """Returns the function that converts a view of a batch's memory to the requested type."""
     name, form, arrays = "output", "output={!r}", output
     if isinstance(output, Output):
         name, form, arrays = "Output.arrays", "Output({!r})", output.arrays
-    choice(name, arrays, words(Arrays))
+    more = "" if isinstance(output, Output) else _WHAT_BATCHES_HOLD
+    choice(name, arrays, words(Arrays), more)
     if arrays in ("auto", "torch"):
         try:
             import torch

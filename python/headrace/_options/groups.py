@@ -23,7 +23,16 @@ Ask = Literal["plan", "progress"]
 
 
 class Group:
-    """Base of the groups. Its `repr` shows the options that differ from their defaults."""
+    """Base of the groups. Its `repr` shows the options that differ from their defaults.
+
+    What can be iterated only once is read when the group is made, as several loaders may take it.
+    """
+
+    def __post_init__(self) -> None:
+        for option in dataclasses.fields(cast(Any, self)):
+            value = getattr(self, option.name)
+            if isinstance(value, Iterator):
+                object.__setattr__(self, option.name, tuple(value))
 
     def __repr__(self) -> str:
         kind: Any = self
@@ -83,7 +92,7 @@ class Output(Group):
 @named_fields
 @dataclass(frozen=True, repr=False)
 class Cache(Group):
-    """Which samples tiers keep between epochs; `headrace docs tiers`.
+    """Which samples tiers keep between epochs; `headrace docs placements`.
 
     >>> hr.Loader(path, 256, tiers=hr.Cache(hr.tiers.Ram("8GiB"), placement="pinned"))
 
@@ -198,7 +207,7 @@ class EngineOptions(Group):
         io: "auto", "io_uring" or "threads"; or "synthetic": reads a few samples at the start and
             uses them for all others, to measure the loader without storage.
         verify: check each sample against its checksum, if the dataset has checksums.
-        prefetch: largest number of batches to prepare ahead; default: limited by memory only.
+        prefetch: largest number of batches to prepare ahead; default: at most 64, as memory allows.
         profile: result of `headrace profile`, or its file. The loader then reads each sample from
             the fastest source that has it: a tier, another node, storage.
         schedule: how the ranks of a node process share reads and decode threads:

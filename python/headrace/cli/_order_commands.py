@@ -134,11 +134,14 @@ def _grade(
 
 
 def _refuse_with_ids(job: OrderOptions) -> None:
-    is_plain = job.order == OrderOptions.order and job.ranks == OrderOptions.ranks
-    if not is_plain or job.settings or job.memory is not None:
-        raise InvalidArgumentError(
-            "--ids: a log has no order, parameters, memory or ranks; leave them out"
-        )
+    defaults = OrderOptions()
+    for name in ("order", "seed", "drop_last", "no_shuffle", "settings", "memory", "ranks"):
+        if getattr(job, name) != getattr(defaults, name):
+            option = "set" if name == "settings" else name.replace("_", "-")
+            raise InvalidArgumentError(
+                f"--{option} with --ids: it is of an order that is planned, and a log has none of "
+                "these: leave one of them out"
+            )
 
 
 def _print_samples(

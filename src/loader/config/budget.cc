@@ -144,8 +144,9 @@ void DivideFlow(const BudgetNeeds& needs, const Flow& flow, std::uint64_t memory
   budget.staging_bytes =
       std::clamp(memory / 4, flow.staging_least,
                  std::min(flow.staging_useful, memory - kBatchesLeast * flow.batch));
-  const std::uint64_t batches = std::min<std::uint64_t>(
-      (memory - budget.staging_bytes) / flow.batch, kUsefulBatchesMax + kBatchesHeld);
+  const std::uint64_t useful = std::max(kUsefulBatchesMax, needs.prefetch.value_or(0));
+  const std::uint64_t batches =
+      std::min((memory - budget.staging_bytes) / flow.batch, useful + kBatchesHeld);
   budget.batch_bytes = batches * flow.batch;
   std::uint64_t batches_max = flow.batches_max;
   if (!needs.prefetch.has_value() && batches > kBatchesHeld) {

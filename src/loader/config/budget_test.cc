@@ -33,6 +33,20 @@ TEST(BudgetTest, NeverPassesTheMemoryAllowedAndAlwaysHoldsTheLeast) {
   EXPECT_GT(made, 5000);
 }
 
+TEST(BudgetTest, AsManyBatchesAsPrefetchSaysIfTheMemoryHoldsThem) {
+  BudgetNeeds needs{.memory_bytes = kGiB,
+                    .memory_limit_bytes = kGiB,
+                    .batch_bytes = kMiB,
+                    .batch_size = 8,
+                    .read_bytes = kKiB,
+                    .read_bytes_max = kKiB};
+  EXPECT_EQ(MakeBudget(needs).value().batches_max, 64);
+  needs.prefetch = 400;
+  EXPECT_EQ(MakeBudget(needs).value().batches_max, 400);
+  needs.memory_bytes = 100 * kMiB;
+  EXPECT_LT(MakeBudget(needs).value().batches_max, 100);
+}
+
 TEST(BudgetTest, ResidentsBeyondTheMachineAreRefusedBeforeTheyFillIt) {
   BudgetNeeds needs{.memory_limit_bytes = kGiB,
                     .batch_bytes = kMiB,

@@ -105,7 +105,7 @@ def measure_ids(source: Source, log: Ids, batch: int, epochs: int) -> dict[str, 
             f"deliver every sample once an epoch; if the log is of {times} epochs, say so: "
             f"--epochs {times}"
         )
-    elif grades.get("coverage") != "broken" and grades["storage_order"] not in _GOOD:
+    elif grades.get("coverage") != "broken" and grades.get("storage_order", _GOOD[0]) not in _GOOD:
         report["change"] = "shuffle: the log follows the order of storage; shuffle=True in torch"
     return report
 
