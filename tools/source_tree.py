@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 CPP_SUFFIXES = frozenset({".h", ".cc"})
@@ -27,6 +29,15 @@ def source_files(root: Path) -> Iterator[Path]:
             and (not name.startswith(".") or name in _HIDDEN_SOURCE)
         )
         yield from (Path(folder, name) for name in sorted(names) if name not in _NOT_SOURCE_FILES)
+
+
+@cache
+def syntax_nodes(text: str) -> list[ast.AST]:
+    """All nodes of a Python source, in any order; none where it does not parse: ruff reports it."""
+    try:
+        return list(ast.walk(ast.parse(text)))
+    except SyntaxError:
+        return []
 
 
 def cpp_files(root: Path) -> list[Path]:

@@ -10,6 +10,7 @@ violation once.
 from __future__ import annotations
 
 import ast
+import gc
 import posixpath
 import re
 import sys
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tidy_classes
-from source_tree import source_files
+from source_tree import source_files, syntax_nodes
 from tidy_rules import bans, words
 from tidy_rules import floors as floor_rules
 from tidy_rules.bans import CPP, PYTHON, TEXT
@@ -316,12 +317,8 @@ def python_tests_found(tree: Tree) -> Iterator[Finding]:
 
 def imports(name: str, file: SourceFile, modules: Collection[str]) -> Iterator[tuple[str, int]]:
     """The modules of this tree that a module imports anywhere in it, each with its line."""
-    try:
-        nodes = ast.walk(ast.parse(file.text))
-    except SyntaxError:
-        return  # ruff's to say
     package = name if file.stem == "__init__" else name.rpartition(".")[0]
-    for node in nodes:
+    for node in syntax_nodes(file.text):
         if isinstance(node, ast.Import):
             wanted = [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -430,6 +427,7 @@ def check(root: Path) -> list[Finding]:
 
 
 def main() -> int:
+    gc.disable()  # The trees of all sources live until the end: looking through them takes long.
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
     findings = check(root)
     for finding in findings:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from source_tree import source_files
+from source_tree import source_files, syntax_nodes
 
 PUBLIC_MAX = 18
 PRIVATE_MAX = 36
@@ -210,11 +210,7 @@ def _sources_of_methods(texts: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 def _python_classes(file: str, text: str) -> Iterator[Class]:
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return  # Others say so.
-    for node in ast.walk(tree):
+    for node in syntax_nodes(text):
         if isinstance(node, ast.ClassDef):
             names = set(_python_names(node))
             private = sum(name.startswith("_") and not name.endswith("__") for name in names)

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from source_tree import syntax_nodes
+
 if TYPE_CHECKING:
     from tidy import SourceFile, Tree
 
@@ -91,11 +93,7 @@ def identifiers(tree: Tree) -> Iterator[Found]:
     for file in tree.of(frozenset({".py"})):
         if not file.path.startswith(PACKAGE):
             continue
-        try:
-            nodes = list(ast.walk(ast.parse(file.text)))
-        except SyntaxError:  # ruff reports it
-            continue
-        for node in nodes:
+        for node in syntax_nodes(file.text):
             line, name = bound_name(node)
             if (word := name.strip("_")) in IDENTIFIERS:
                 rule = f"'{name}' does not say what it holds; {IDENTIFIERS[word]}"
@@ -148,7 +146,7 @@ def divide_cpp(text: str) -> Text:
 def divide_python(text: str) -> Text:
     try:
         docs = set()
-        for node in ast.walk(ast.parse(text)):
+        for node in syntax_nodes(text):
             if (
                 isinstance(node, ast.Expr)
                 and isinstance(node.value, ast.Constant)
