@@ -20,17 +20,15 @@ from headrace.formats._files.nested import NestedField, Nesting
 
 Join = Callable[[Sequence[NDArray[Any]], _core.Batch, Convert], Any]
 
-
-_WHAT_BATCHES_HOLD = ", or a headrace.Output(fields=[...]), which says what batches hold"
+_OR_A_GROUP = ", or a headrace.Output(fields=[...]), which says what batches hold"
 
 
 def converter(output: Arrays | Output) -> Convert:
     """Returns the function that converts a view of a batch's memory to the requested type."""
-    name, form, arrays = "output", "output={!r}", output
+    name, form, arrays, hint = "output", "output={!r}", output, _OR_A_GROUP
     if isinstance(output, Output):
-        name, form, arrays = "Output.arrays", "Output({!r})", output.arrays
-    more = "" if isinstance(output, Output) else _WHAT_BATCHES_HOLD
-    choice(name, arrays, words(Arrays), more)
+        name, form, arrays, hint = "Output.arrays", "Output({!r})", output.arrays, ""
+    choice(name, arrays, words(Arrays), hint)
     if arrays in ("auto", "torch"):
         try:
             import torch

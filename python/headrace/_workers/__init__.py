@@ -13,7 +13,7 @@ from typing import Any
 from headrace import _core
 from headrace._workers._inline import InlineBatch, InlineCore
 from headrace._workers._options import Transform, WorkerOptions, split_transform
-from headrace._workers._output import Convert, Output, Padded, batch_type, dict_type
+from headrace._workers._output import BatchConverter, Convert, Padded, batch_type, dict_type
 from headrace._workers._pool import PooledCore, WorkerProcesses, batches_in_hand_max
 from headrace._workers.samples.sample import Sample
 
@@ -55,7 +55,7 @@ class Transformer:
         """`batch` makes one of its fields, and of the numbers of its samples."""
         self._python = python
         self._seed = seed
-        self._output = Output(convert, with_ids, batch if python.are_fields else None)
+        self._output = BatchConverter(convert, with_ids, batch if python.are_fields else None)
         self._workers = WorkerProcesses(python, seed, self._output) if python.workers else None
 
     @property

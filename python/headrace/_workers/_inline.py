@@ -11,7 +11,7 @@ from headrace import _core
 from headrace._observe.waits import LoopWaits
 from headrace._workers._failures import make_transform_error, ragged_options
 from headrace._workers._options import WorkerOptions
-from headrace._workers._output import Output, Padded
+from headrace._workers._output import BatchConverter, Padded
 from headrace._workers.results.rows import Column, Columns, ResultError, storage_dtype
 from headrace._workers.results.tree import unflatten
 from headrace._workers.samples.batch import BatchSamples
@@ -33,7 +33,7 @@ class InlineCore:
     """Wraps a core loader and transforms its batches; `Loader` uses it as the core loader."""
 
     def __init__(
-        self, core: _core.Loader, options: WorkerOptions, seed: int, output: Output
+        self, core: _core.Loader, options: WorkerOptions, seed: int, output: BatchConverter
     ) -> None:
         self._core = core
         self._options = options

@@ -85,7 +85,7 @@ class Padded(NamedTuple):
     """The shape of each sample, int64, of shape (samples, dimensions)."""
 
 
-class Output:
+class BatchConverter:
     """Makes the user's batches from arrays."""
 
     def __init__(

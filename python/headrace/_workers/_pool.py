@@ -17,7 +17,7 @@ from headrace._process.hosted import END_SECONDS, HostedProcesses
 from headrace._process.pickling import Sent
 from headrace._workers._failures import lost_worker, start_failure, transform_failure
 from headrace._workers._options import WorkerOptions
-from headrace._workers._output import Output
+from headrace._workers._output import BatchConverter
 from headrace._workers.worker import main
 from headrace._workers.worker.main import Settings
 from headrace._workers.worker.protocol import InputField
@@ -34,7 +34,7 @@ class WorkerProcesses:
     as Loader's.
     """
 
-    def __init__(self, options: WorkerOptions, seed: int, output: Output) -> None:
+    def __init__(self, options: WorkerOptions, seed: int, output: BatchConverter) -> None:
         self._options = options
         self._seed = seed
         self._output = output

@@ -21,7 +21,7 @@ from headrace.cli._jobs.machines import Machines, addresses_of
 from headrace.cli._jobs.nodes import VIA
 from headrace.cli._jobs.watch import watch_ranks
 from headrace.cli._parts import top as _top
-from headrace.cli._parts.options import Job, Json, Nodes, Via
+from headrace.cli._parts.options import Json, OtherMachines, Via, WholeJob
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.formats._base.outside import check_outside
 
@@ -61,8 +61,8 @@ def top(
     as_prometheus: Annotated[
         bool, typer.Option("--prometheus", help="Print metrics in Prometheus' text format.")
     ] = False,
-    node: Nodes = None,
-    job: Job = False,
+    node: OtherMachines = None,
+    job: WholeJob = False,
     via: Via = VIA,
 ) -> None:
     """Show this user's running loaders: rates, waits by cause, advice, and which rank is late.

@@ -71,10 +71,10 @@ On = Annotated[
         help="ray: by tasks of the Ray cluster of RAY_ADDRESS, or of this machine.",
     ),
 ]
-Nodes = Annotated[
+OtherMachines = Annotated[
     list[str] | None, typer.Option("--node", help="Also the loaders of this machine; repeat it.")
 ]
-Job = Annotated[
+WholeJob = Annotated[
     bool, typer.Option("--job", help="Also all machines of the jobs whose loaders are here.")
 ]
 Via = Annotated[

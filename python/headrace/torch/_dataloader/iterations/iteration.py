@@ -18,7 +18,7 @@ from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import Progress
 from headrace.torch._dataloader.iterations.batch_reader import BatchReader
 from headrace.torch._dataloader.reading.failures import ReadError, in_this_process
-from headrace.torch._dataloader.reading.fetching import Fetcher, Job
+from headrace.torch._dataloader.reading.fetching import Fetcher, ReadRequest
 from headrace.torch._dataloader.reading.file_contents import FileContent
 from headrace.torch._dataloader.reading.supply import Supply
 
@@ -115,9 +115,9 @@ def read_now(
     finish: Callable[[Any], Any],
 ) -> Any:
     """A batch of the dataset's own samples; or Failed."""
-    job = Job(drawn.keys, drawn.number, 0, drawn.place, progress.base_seed, contents)
+    request = ReadRequest(drawn.keys, drawn.number, 0, drawn.place, progress.base_seed, contents)
     try:
-        samples = fetcher.read(job, whole_process=False)
+        samples = fetcher.read(request, whole_process=False)
         value = fetcher.collate(samples, drawn.number)
     except ReadError as error:
         failure: BaseException | None = in_this_process(error)

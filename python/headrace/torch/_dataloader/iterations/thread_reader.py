@@ -11,7 +11,7 @@ from typing import Any
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.iterations.batch_reader import BatchReader, ReadBatch
 from headrace.torch._dataloader.reading.failures import ReadError, in_this_process
-from headrace.torch._dataloader.reading.fetching import Fetcher, Job
+from headrace.torch._dataloader.reading.fetching import Fetcher, ReadRequest
 from headrace.torch._dataloader.reading.pool_size import POOL_MAX, ReadWaits, Spent, Stopwatch
 from headrace.torch._dataloader.reading.supply import Supply
 
@@ -162,11 +162,13 @@ class ThreadReader(BatchReader):
         drawn = batch.drawn
         keys, rows = (batch.keys, drawn.rows) if batch.is_whole else ([batch.keys[slot]], 1)
         contents = self._supply.contents(drawn.number, slot, rows)
-        job = Job(keys, drawn.number, slot, drawn.place + slot, self._base_seed, contents)
+        request = ReadRequest(
+            keys, drawn.number, slot, drawn.place + slot, self._base_seed, contents
+        )
         if self._spent is None:
-            return self._fetcher.read(job, whole_process=False)
+            return self._fetcher.read(request, whole_process=False)
         watch = Stopwatch()
-        samples = self._fetcher.read(job, whole_process=False)
+        samples = self._fetcher.read(request, whole_process=False)
         self._measured(watch.spent(rows))
         return samples
 

@@ -15,7 +15,7 @@ from headrace.torch._dataloader.reading.file_contents import FileContent, offere
 
 
 @dataclass(frozen=True)
-class Job:
+class ReadRequest:
     """Samples to read together."""
 
     keys: Any
@@ -51,47 +51,47 @@ class Fetcher:
         """Whether batches can be made of parts that are read apart."""
         return self.batched and self.collate_fn is default_collate and not self.reads_batches
 
-    def divided(self, job: Job) -> list[Job]:
-        """The job as the smallest ones that can be read at the same time."""
+    def divided(self, request: ReadRequest) -> list[ReadRequest]:
+        """The request as the smallest ones that can be read at the same time."""
         if not self.batched or self.reads_batches:
-            return [job]
+            return [request]
         return [
             replace(
-                job,
+                request,
                 keys=[key],
-                first=job.first + i,
-                place=job.place + i,
-                contents=job.contents and job.contents[i : i + 1],
+                first=request.first + i,
+                place=request.place + i,
+                contents=request.contents and request.contents[i : i + 1],
             )
-            for i, key in enumerate(job.keys)
+            for i, key in enumerate(request.keys)
         ]
 
-    def read(self, job: Job, *, whole_process: bool) -> list[Any]:
-        """The samples of a job, with the seeds of each; of a dataset that reads batches, what it
-        gives for the job, alone.
+    def read(self, request: ReadRequest, *, whole_process: bool) -> list[Any]:
+        """The samples of a request, with the seeds of each; of a dataset that reads batches, only
+        what it gives for the request.
 
         Raises: ReadError.
         """
         if not self.batched:
-            return [self._one(job.keys, job, 0, whole_process)]
+            return [self._one(request.keys, request, 0, whole_process)]
         if not self.reads_batches:
-            return [self._one(key, job, i, whole_process) for i, key in enumerate(job.keys)]
-        begin_sample(job.base_seed, job.place, whole_process=whole_process)
+            return [self._one(key, request, i, whole_process) for i, key in enumerate(request.keys)]
+        begin_sample(request.base_seed, request.place, whole_process=whole_process)
         try:
-            return [self.dataset.__getitems__(job.keys)]
+            return [self.dataset.__getitems__(request.keys)]
         except BaseException as error:
-            keys = f"{len(job.keys)} samples from {next(iter(job.keys), None)!r} on"
-            raise ReadError(error, f"reading {keys} (batch {job.batch})") from error
+            keys = f"{len(request.keys)} samples from {next(iter(request.keys), None)!r} on"
+            raise ReadError(error, f"reading {keys} (batch {request.batch})") from error
         finally:
             end_sample()
 
-    def _one(self, key: Any, job: Job, offset: int, whole_process: bool) -> Any:
-        begin_sample(job.base_seed, job.place + offset, whole_process=whole_process)
+    def _one(self, key: Any, request: ReadRequest, offset: int, whole_process: bool) -> Any:
+        begin_sample(request.base_seed, request.place + offset, whole_process=whole_process)
         try:
-            with offered(job.content(offset)):
+            with offered(request.content(offset)):
                 return self.dataset[key]
         except BaseException as error:
-            doing = failures.reading(key, job.batch, job.first + offset)
+            doing = failures.reading(key, request.batch, request.first + offset)
             raise ReadError(error, doing) from error
         finally:
             end_sample()

@@ -12,7 +12,7 @@ import torch
 from torch._utils import ExceptionWrapper
 
 from headrace import _core
-from headrace._workers._output import Output
+from headrace._workers._output import BatchConverter
 from headrace._workers.results.tree import dump_skeleton, load_skeleton, without_note
 from headrace.errors import CancelledError, FailedPreconditionError, ResourceExhaustedError
 from headrace.torch._dataloader.epochs.drawing import Drawn
@@ -45,7 +45,7 @@ class ProcessReader(BatchReader):
         self._waits = waits
         self._measures = measures
         self._persist = persist
-        self._output = Output(torch.from_numpy, False)
+        self._output = BatchConverter(torch.from_numpy, False)
         self._pool, self._run = processes.begin()
         self._open: set[int] = set()  # batches that were added and not given
         self._is_closed = False

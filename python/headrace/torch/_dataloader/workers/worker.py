@@ -30,7 +30,7 @@ from headrace._workers.worker import protocol
 from headrace._workers.worker.protocol import Busy, InputField, Task
 from headrace._workers.worker.serving import ERROR_TEXT_MAX, REPLY_BYTES_MAX, Server, open_channel
 from headrace.torch._dataloader.reading.failures import ReadError, wrapped
-from headrace.torch._dataloader.reading.fetching import Fetcher, Job
+from headrace.torch._dataloader.reading.fetching import Fetcher, ReadRequest
 from headrace.torch._dataloader.reading.pool_size import Spent, Stopwatch
 from headrace.torch._dataloader.workers import packing, rows
 
@@ -156,7 +156,7 @@ class _Reads(Server):
     def _begin(self, task: Task) -> None:
         """Reads the samples of a task, or has other threads read them."""
         try:
-            job = self._job(task)
+            request = self._request(task)
         except BaseException as error:
             read = ReadError(error, f"unpickling keys of batch {task.step}")
             self.reply(self.failed(task.number, task.first_slot, read))
@@ -165,12 +165,14 @@ class _Reads(Server):
         if not task.whole and not self._may_be_rows:
             self.reply(protocol.unlike(task.number))
         elif pool is None:
-            self._answer(task, self._computed(task, job))
+            self._answer(task, self._computed(task, request))
         elif not task.whole:
-            pool.submit(lambda: self._answer(task, self._computed(task, job)))
+            pool.submit(lambda: self._answer(task, self._computed(task, request)))
         else:
-            jobs = self._fetcher.divided(job)
-            samples = [pool.submit(self._fetcher.read, part, whole_process=False) for part in jobs]
+            requests = self._fetcher.divided(request)
+            samples = [
+                pool.submit(self._fetcher.read, part, whole_process=False) for part in requests
+            ]
             self._whole.put(_Waiting(task, time.monotonic(), samples))
 
     def _answer(self, task: Task, reply: bytes) -> None:
@@ -188,7 +190,7 @@ class _Reads(Server):
         text, pickled = _sent(wrapped(error, self._setup.number))
         return protocol.error(task, slot, text, pickled)
 
-    def _job(self, task: Task) -> Job:
+    def _request(self, task: Task) -> ReadRequest:
         sent = task.columns[0]
         if self._setup.whole:
             keys, contents = pickle.loads(sent[0]) if len(sent) else ([], None)
@@ -197,13 +199,13 @@ class _Reads(Server):
             keys, contents = [key for key, _ in pairs], [content for _, content in pairs]
         place = task.ids[0] if task.ids else 0
         # An epoch is called by the seed of its random numbers.
-        return Job(keys, task.step, task.first_slot, place, task.epoch, contents)
+        return ReadRequest(keys, task.step, task.first_slot, place, task.epoch, contents)
 
-    def _computed(self, task: Task, job: Job) -> bytes:
+    def _computed(self, task: Task, request: ReadRequest) -> bytes:
         """The reply to a task whose samples this thread reads."""
         watch = Stopwatch()
         try:
-            samples = self._fetcher.read(job, whole_process=self._setup.threads == 1)
+            samples = self._fetcher.read(request, whole_process=self._setup.threads == 1)
             spent = watch.spent(max(len(task.ids), 1))
             self._measured(spent)
             return self._made(task, samples, spent)
