@@ -40,7 +40,7 @@ soak: setup-checks build
 bench: build
 	@$(VENV)/bin/python benchmarks/peers/bench.py $(if $(CELL),--cell $(CELL))
 	$(if $(CELL),,@$(VENV)/bin/python benchmarks/map_style/map_style.py)
-	$(if $(CELL),,@$$(tools/torchvision_python.sh) benchmarks/map_style/images.py)
+	$(if $(CELL),,@PYTHONPATH=$$($(VENV)/bin/python tools/package_env.py torchvision-cuda) $(VENV)/bin/python benchmarks/map_style/images.py)
 
 coverage: setup-checks
 	@$(VENV)/bin/python tools/line_coverage.py

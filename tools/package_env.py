@@ -83,8 +83,9 @@ def _install(name: str, requirements: Path, folder: Path) -> None:
 
 
 def names_for_tests() -> list[str]:
-    """The folders that tests need; that of wheels is `make wheel`'s."""
-    return sorted(file.stem for file in ENVS.glob("*.txt") if file.stem != "wheel")
+    """The folders that tests need: not those of `make wheel` and `make bench`."""
+    names = {file.stem for file in ENVS.glob("*.txt")}
+    return sorted(names - {"wheel", "torchvision-cuda"})
 
 
 def main(arguments: list[str]) -> int:

@@ -1,6 +1,6 @@
 """Photos to crops of 224 x 224 by torchvision, in `headrace.torch.DataLoader` and in torch's.
 
-    $(tools/torchvision_python.sh) benchmarks/map_style/images.py
+    PYTHONPATH=$(python tools/package_env.py torchvision-cuda) python benchmarks/map_style/images.py
 
 JPEG files of 500 x 375 in the page cache, read by torchvision's `ImageFolder` with Pillow, or with
 `decode_image` to tensors; RandomResizedCrop and a flip in Python; two processes, batches of 64,
