@@ -32,6 +32,7 @@
 #include "headrace/index_writer.h"
 #include "index/archive/tar_members.h"
 #include "index/folder/file_status.h"
+#include "index/folder/folder_threads.h"
 #include "index/index_builder.h"
 #include "loader/machine/thread_executor.h"
 #include "module.h"

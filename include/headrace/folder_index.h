@@ -11,8 +11,6 @@
 
 namespace headrace {
 
-class Executor;  // threads; private to the library
-
 // Called from time to time during the walk and once at its end, on the calling thread, with the
 // number of files found so far. May be empty. Returning false cancels the walk.
 using FolderProgress = std::function<bool(std::uint64_t files_found)>;
@@ -28,9 +26,6 @@ using FolderProgress = std::function<bool(std::uint64_t files_found)>;
 // `skip` excludes files and folders, as if they did not exist. Its entries are names, paths below
 // the root with '*' and '?', or kinds such as ":undecodable" (docs/data.md). Ids and labels count
 // the remaining files.
-//
-// `executor`: its threads read the status of files, many at a time; nullptr: the calling thread
-// does. What is returned does not depend on it.
 //
 // Thread safety: may be called from any thread.
 //
@@ -49,8 +44,7 @@ using FolderProgress = std::function<bool(std::uint64_t files_found)>;
 //         FailedPrecondition  a folder that cannot be read; the message names it
 //         Cancelled           `progress` returned false
 Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProgress& progress,
-                                       const std::vector<std::string>& skip = {},
-                                       Executor* executor = nullptr);
+                                       const std::vector<std::string>& skip = {});
 
 // Whether all folders listed in `index` (attribute "folders") exist with the same mtimes: then no
 // file was added or removed. In the root only the list of class folders is compared: other files

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "headrace/members.h"
+
 namespace headrace {
 
 // A sample of a dataset: [0, Index::sample_count()), in the order of the index.
@@ -48,6 +50,7 @@ struct ByteRange {
   [[nodiscard]] constexpr std::uint64_t end() const { return offset + size; }
   friend constexpr bool operator==(const ByteRange&, const ByteRange&) = default;
 };
+HEADRACE_MEMBERS(ByteRange, offset, size)
 
 // An object and a range of it.
 struct Extent {

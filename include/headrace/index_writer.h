@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -38,6 +39,7 @@ struct IndexContents {
 // Writes `contents` to `path`: to a temporary file beside it, synced, then renamed over it. A
 // reader sees the old file or the new one, never a part. On an error no temporary file remains.
 //
+// Thread safety: may be called from any thread; for one path by one at a time.
 // Limits: objects below 2^40, offsets below 2^48, lengths below 2^40 bytes.
 // Errors: InvalidArgument    `contents` are not valid; the message names the entry
 //         ResourceExhausted  the disk is full

@@ -16,6 +16,7 @@
 #include "headrace/loader_options.h"
 #include "headrace/loader_stats.h"
 #include "headrace/machine_model.h"
+#include "headrace/members.h"
 #include "headrace/order_options.h"
 #include "headrace/status.h"
 
@@ -33,6 +34,7 @@ struct SessionFacts {
   // expected, or no closed form is known.
   std::optional<ExpectedInflation> inflation;
 };
+HEADRACE_MEMBERS(SessionFacts, schema, steps_per_epoch, order_parameters, order_origins, inflation)
 
 // The source of one rank's batches: a Loader in this process, or the node process of several ranks.
 // A *run* is one pass over the plan: it starts at a position and continues, epoch after epoch,
@@ -42,8 +44,8 @@ struct SessionFacts {
 // Ownership: batches handed out may outlive the source.
 // Shutdown: the destructor stops the run and waits a limited time for outstanding work: one second
 // for reads of storage; the memory of reads that take longer stays until they end. In a forked
-// child the destructor leaves everything to the parent, and every method returns
-// FailedPrecondition.
+// child the destructor leaves everything to the parent, and every method that returns a Status or a
+// Result, except decode_times(), returns FailedPrecondition.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -88,7 +90,8 @@ class BatchSource {
   // Tells where the rows of one step of the source's own order come from. Reads nothing. With
   // tiers, plans the run again up to that step.
   //
-  // Errors: OutOfRange  no such step
+  // Errors: OutOfRange       no such step
+  //         InvalidArgument  as for Start()
   virtual Result<std::vector<PlannedRow>> Explain(Position position) const = 0;
   // The same for samples of an order that the caller decided.
   virtual Result<std::vector<PlannedRow>> ExplainRows(std::span<const SampleId> samples) const = 0;

@@ -82,11 +82,12 @@ HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs, ask)
 // What one rank sets. The ranks of one node process set the same, but for `job.rank`.
 struct LoaderOptions {
   std::vector<LoaderField> fields;  // in this order; empty: every field of the dataset, as stored
-  OrderOptions job;                 // sample_count is filled in
+  // sample_count, exchange and bijection_from are filled in; a Loader sets ranks = 1.
+  OrderOptions job;
   OrderSpec order;
   // Budget of everything; 0: as much as is useful, at most a quarter of RAM.
   std::uint64_t memory_bytes = 0;
-  // Batches in work or ready, at most; std::nullopt: the memory alone limits them. What follows is
+  // Batches in work or ready, at most; std::nullopt: at most 64, as memory allows. What follows is
   // Budget::batches_max in the statistics.
   std::optional<std::uint32_t> prefetch;
   int threads = 0;                          // decode threads; 0: one for each usable core
@@ -108,12 +109,12 @@ struct LoaderOptions {
   // schedule that was written for this job.
   std::string schedule = DefaultLanePolicy();
   // Where the node process listens for the other nodes of the job, which then give each other what
-  // their tiers hold. std::nullopt: other nodes are not asked.
+  // their tiers hold. std::nullopt: other nodes are not asked, the only choice of a Loader.
   std::optional<PeerListen> nodes;
   // Preprocessing times of earlier runs, from a machine profile. A run updates them.
   std::vector<PreprocessRow> preprocess;
 };
-HEADRACE_MEMBERS(LoaderOptions, job, order, fields, memory_bytes, prefetch, threads, io, remedies,
+HEADRACE_MEMBERS(LoaderOptions, fields, job, order, memory_bytes, prefetch, threads, io, remedies,
                  on_error, verify, worker_results, shared_batches, batches_behind, tiers, model,
                  schedule, nodes, preprocess)
 

@@ -16,8 +16,6 @@
 
 namespace headrace {
 
-HEADRACE_MEMBERS(ByteRange, offset, size)  // of headrace/ids.h
-
 // Where one row of a step comes from.
 struct PlannedRow {
   std::uint32_t slot = 0;
@@ -85,7 +83,7 @@ struct StepTime {
   std::int64_t busy_ns = 0;      // BatchTimes::busy_ns
   std::int64_t handed_ns = 0;    // those before it were, too
   std::int64_t taken_ns = 0;
-  std::array<std::int64_t, kStallCauses> stall_ns{};  // waited for it, by StallCause
+  StallTimes stall_ns{};  // waited for it, by StallCause
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;  // stored, of the samples decoded
 
@@ -109,10 +107,10 @@ HEADRACE_MEMBERS(Percentiles, count, p50_ns, p95_ns, p99_ns)
 
 // Figures of the newest batches of one lane, except the first of each run: no step precedes it.
 struct LaneFigures {
-  Percentiles step;                                   // from one batch taken to the next
-  Percentiles wait;                                   // of a batch
-  std::int64_t spanned_ns = 0;                        // sum over steps
-  std::array<std::int64_t, kStallCauses> stall_ns{};  // of these steps, by StallCause
+  Percentiles step;             // from one batch taken to the next
+  Percentiles wait;             // of a batch
+  std::int64_t spanned_ns = 0;  // sum over steps
+  StallTimes stall_ns{};        // of these steps, by StallCause
 };
 HEADRACE_MEMBERS(LaneFigures, step, wait, spanned_ns, stall_ns)
 

@@ -86,7 +86,7 @@ HEADRACE_MEMBERS(SizedRates::Size, bytes, rate)
 // The rates of storage.
 struct StorageModel {
   SizedRates rate;               // t: over reads in flight
-  double rate_max = kUnlimited;  // b_fs: one worker's link to it
+  double rate_max = kUnlimited;  // b_fs, bytes a second: one worker's link to it
   bool shared = true;            // by the nodes of a job; else each has its own, as fast as this
 };
 HEADRACE_MEMBERS(StorageModel, rate, rate_max, shared)
@@ -114,7 +114,7 @@ struct MachineModel {
   std::optional<LinkModel> link;        // nothing: no other node, or it was not measured
   Curve decode;                         // stored bytes a second over threads
   Curve copy;                           // bytes a second over threads, from memory to memory
-  double preprocess_rate = kUnlimited;  // beta
+  double preprocess_rate = kUnlimited;  // beta: stored bytes a second
 };
 HEADRACE_MEMBERS(MachineModel, storage, readers, tiers, staging, link, decode, copy,
                  preprocess_rate)

@@ -28,6 +28,7 @@ struct Position {
 
   friend auto operator<=>(const Position&, const Position&) = default;
 };
+HEADRACE_MEMBERS(Position, epoch, step)
 
 // For messages: "step 3 of epoch 1".
 inline std::string StepText(Position at) {
@@ -57,7 +58,7 @@ struct OrderOptions {
   [[nodiscard]] std::uint32_t nodes() const { return exchange ? world_size / ranks : 1; }
   [[nodiscard]] std::uint32_t node() const { return exchange ? rank / ranks : 0; }
 };
-HEADRACE_MEMBERS(OrderOptions, sample_count, world_size, batch_size, rank, ranks, exchange, seed,
+HEADRACE_MEMBERS(OrderOptions, sample_count, batch_size, world_size, rank, ranks, exchange, seed,
                  shuffle, drop_last, epochs, bijection_from)
 
 // Parameters of an order by name, besides OrderOptions. As given by a user; or with every default
@@ -77,6 +78,7 @@ struct ListOrderOptions {
   std::uint64_t first_step = 0;  // the stream starts here
   std::uint32_t rank = 0;
 };
+HEADRACE_MEMBERS(ListOrderOptions, ids, batch_ends, epoch, first_step, rank)
 
 // Variance of a batch's share of a label, relative to batches dealt at random.
 struct ExpectedInflation {
@@ -91,6 +93,8 @@ struct ExpectedInflation {
   double of_blocks_first = 1;
   std::optional<double> of_labels_first;
 };
+HEADRACE_MEMBERS(ExpectedInflation, sharing, of_blocks, correlation, of_labels, of_blocks_first,
+                 of_labels_first)
 
 // Steps of one epoch, the same for every rank and order. With drop_last the samples beyond the last
 // full global batch are dropped. Otherwise the sequence is padded to a multiple of world_size, and

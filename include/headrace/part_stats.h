@@ -66,7 +66,7 @@ HEADRACE_MEMBERS(BufferStats, capacity_bytes, used_bytes, used_bytes_peak, beyon
 struct CellStats {
   std::uint64_t unit_bytes = 0;  // of a cell
   std::uint64_t capacity_units = 0;
-  std::uint64_t used_units = 0;
+  std::uint64_t used_units = 0;  // gauge
   std::uint64_t used_units_peak = 0;
 };
 HEADRACE_MEMBERS(CellStats, unit_bytes, capacity_units, used_units, used_units_peak)
@@ -74,7 +74,7 @@ HEADRACE_MEMBERS(CellStats, unit_bytes, capacity_units, used_units, used_units_p
 // Memory that decodes need beside their input and their rows.
 struct ScratchStats {
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t used_bytes = 0;  // reserved for threads, and held by large decodes
+  std::uint64_t used_bytes = 0;  // gauge: reserved for threads, and held by large decodes
   std::uint64_t used_bytes_peak = 0;
   std::uint64_t large_count = 0;  // large decodes so far
 };
@@ -100,9 +100,9 @@ HEADRACE_MEMBERS(StoreStats, name, note, reads, bytes, bytes_direct, bytes_page_
 // A tier.
 struct TierStats {
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t used_bytes = 0;  // rounded to units, including entries being written and freed
+  std::uint64_t used_bytes = 0;  // gauge: in units, with entries being written and freed
   std::uint64_t used_bytes_peak = 0;
-  std::uint64_t entries = 0;            // samples that it holds
+  std::uint64_t entries = 0;            // gauge: samples that it holds
   std::uint64_t entries_inherited = 0;  // of an earlier run, found at the start and kept
   std::uint64_t inserts = 0;            // successful ones
   std::uint64_t inserts_refused = 0;    // for lack of room

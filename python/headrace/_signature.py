@@ -76,7 +76,7 @@ OF_TORCH = {
     "pin_memory_device": _DEVICE,
     "prefetch_factor": (
         "EngineOptions.prefetch is how many batches are worked on ahead, in all and not for each "
-        "worker; by default only memory= limits it: leave it out, or write "
+        "worker; by default at most 64, as memory= allows: leave it out, or write "
         "engine=hr.EngineOptions(prefetch={value})"
     ),
     "persistent_workers": "workers always live as long as the loader; leave it out",

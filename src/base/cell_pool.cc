@@ -175,7 +175,7 @@ void CellPool::VisitBytes(CellRun run, std::uint64_t offset, std::uint64_t size,
   });
 }
 
-CellPool::Stats CellPool::stats() const {
+CellStats CellPool::stats() const {
   MutexLock lock(mutex_);
   return stats_;
 }

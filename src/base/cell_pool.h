@@ -36,8 +36,6 @@ inline constexpr CellRun kNoCells{0xffff'ffff};
 // Fork: a child does not touch the memory.
 class CellPool {
  public:
-  using Stats = CellStats;
-
   // Errors: InvalidArgument    2^32 - 1 cells or more, or a cell size that is not a power of two
   //         ResourceExhausted  the system refuses the mapping
   static Result<std::shared_ptr<CellPool>> Make(std::uint64_t capacity_units,
@@ -81,7 +79,7 @@ class CellPool {
     __builtin_prefetch(cells_ + cell * unit_bytes_ + 64);
   }
 
-  [[nodiscard]] Stats stats() const;
+  [[nodiscard]] CellStats stats() const;
 
  private:
   CellPool(std::uint64_t capacity_units, std::uint64_t unit_bytes);
@@ -100,7 +98,7 @@ class CellPool {
   std::uint32_t* next_ = nullptr;
 
   mutable Mutex mutex_;
-  Stats stats_ HEADRACE_GUARDED_BY(mutex_);
+  CellStats stats_ HEADRACE_GUARDED_BY(mutex_);
   std::uint32_t fresh_ HEADRACE_GUARDED_BY(mutex_) = 0;  // cells from here on were never taken
   // Released cells: last in, first out, so that runs of one size stay whole and pages stay warm.
   std::uint32_t free_ HEADRACE_GUARDED_BY(mutex_);

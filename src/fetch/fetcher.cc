@@ -34,7 +34,7 @@ bool Fetcher::AcquireWithin(std::span<Fetch* const> group, BufferPool& pool,
       if (!fetch->memory().empty()) continue;
       bytes += BufferPool::ChargedBytes(BufferBytes(*fetch));
     }
-    const BufferPool::Stats stats = pool.stats();
+    const BufferStats stats = pool.stats();
     if (stats.used_bytes > 0 && stats.used_bytes + bytes > stats.capacity_bytes) return false;
   }
   if (terms.any) {

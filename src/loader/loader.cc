@@ -45,6 +45,11 @@ struct Loader::Parts {
 
 Result<std::unique_ptr<Loader>> Loader::Open(std::shared_ptr<const Index> index,
                                              LoaderOptions options) {
+  if (options.nodes.has_value()) {
+    return Status(StatusCode::kInvalidArgument,
+                  "opening a loader with LoaderOptions::nodes: only a node process (hr.Node in "
+                  "Python) asks other nodes; leave it out");
+  }
   options.job.ranks = 1;
   HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, options));
   HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
@@ -131,8 +136,8 @@ Result<TakenBatch> Loader::Next(std::int64_t timeout_ns) {
 bool Loader::Stop(std::int64_t timeout_ns) {
   if (parts_->session->forked()) return true;
   const RunTurn turn = parts_->session->TakeTurn();
-  static_cast<void>(
-      parts_->session->Stop(0, turn));  // After this the run writes nothing to the queue.
+  // After this the run writes nothing to the queue.
+  static_cast<void>(parts_->session->Stop(0, turn));
   static_cast<void>(parts_->Replace({.turn = turn}));
   return parts_->session->Stop(timeout_ns, turn);
 }

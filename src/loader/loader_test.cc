@@ -234,10 +234,10 @@ TEST_P(LoaderTest, RanksThatSharePoolsKeepNoMoreThanTheirMemory) {
               .memory_bytes = 900 * kKiB,
               .threads = 2});
     const Budget budget = loader->stats().value().budget;
-    const CellPool::Stats cells = loader->stats().value().engine.resident;
+    const CellStats cells = loader->stats().value().engine.resident;
     ASSERT_TRUE(loader->Start({}).ok());
     for (const std::uint64_t id : DrainIds(*loader)) ids.insert(id);
-    const CellPool::Stats used = loader->stats().value().engine.resident;
+    const CellStats used = loader->stats().value().engine.resident;
     EXPECT_LE(CellPool::ChargedBytes(used.capacity_units, used.unit_bytes), budget.resident_bytes);
     EXPECT_LE(used.used_units_peak, used.capacity_units);
     EXPECT_EQ(cells.used_units, 0);
@@ -503,6 +503,9 @@ TEST_P(LoaderTest, OptionsThatCannotBeAreNamed) {
     options.io = GetParam();
     return std::string(Loader::Open(dataset_->index(), options).status().message());
   };
+  EXPECT_EQ(error({.nodes = PeerListen{}}),
+            "opening a loader with LoaderOptions::nodes: only a node process (hr.Node in Python) "
+            "asks other nodes; leave it out");
   EXPECT_EQ(error({.fields = {{.name = "image"}}}),
             "field 'image': the dataset has no such field; it has bytes, label");
   EXPECT_EQ(error({.fields = {{.name = "label"}, {.name = "label"}}}),

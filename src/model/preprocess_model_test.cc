@@ -274,7 +274,6 @@ TEST(PreprocessModelTest, RowsMakeTheSameModel) {
 }
 
 TEST(PreprocessModelTest, ARowThatCannotBeIsNamed) {
-  using PreprocessRow = PreprocessRow;
   const auto error = [](std::vector<PreprocessRow> rows) {
     const auto made =
         PreprocessModel::FromRows(rows, {.curves_max = 2, .thread_counts_max = 2, .window = 10});

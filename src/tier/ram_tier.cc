@@ -111,7 +111,7 @@ Status RamTier::InsertNow(SampleId sample, const TierParts& parts) {
   const auto wanted = static_cast<std::uint32_t>(units);
   if (units > cells_->capacity_units() || !cells_->Take({&wanted, 1}, {&entry->run, 1})) {
     ++inserts_refused_;
-    const CellPool::Stats cells = cells_->stats();
+    const CellStats cells = cells_->stats();
     return NoRoom(sample, units * unit_bytes_,
                   (cells.capacity_units - cells.used_units) * unit_bytes_);
   }
@@ -141,7 +141,7 @@ void RamTier::Erase(SampleId sample) {
 }
 
 TierStats RamTier::stats() const {
-  const CellPool::Stats cells = cells_->stats();
+  const CellStats cells = cells_->stats();
   TierStats stats;
   stats.capacity_bytes = cells.capacity_units * unit_bytes_;
   stats.used_bytes = cells.used_units * unit_bytes_;

@@ -61,7 +61,7 @@ Result<bool> ResultMemory::Give(TransformedBatch& batch, bool beyond) {
   }
   std::optional<Buffer> buffer = pool_->Acquire(bytes);
   if (!buffer.has_value()) {
-    const BufferPool::Stats stats = pool_->stats();
+    const BufferStats stats = pool_->stats();
     if (!beyond && (stats.used_bytes != 0 || stats.beyond_bytes != 0)) return false;
     buffer = pool_->AcquireBeyond(bytes);
     batch.beyond_budget = true;
@@ -82,8 +82,8 @@ void ResultMemory::ReturnFree() {
   if (pool_ != nullptr) pool_->ReturnFreePages();
 }
 
-BufferPool::Stats ResultMemory::stats() const {
-  return pool_ == nullptr ? BufferPool::Stats() : pool_->stats();
+BufferStats ResultMemory::stats() const {
+  return pool_ == nullptr ? BufferStats() : pool_->stats();
 }
 
 }  // namespace headrace

@@ -47,7 +47,7 @@ class ResultMemory {
   // Returns memory that no batch uses to the system.
   void ReturnFree();
 
-  [[nodiscard]] BufferPool::Stats stats() const;
+  [[nodiscard]] BufferStats stats() const;
 
  private:
   [[nodiscard]] Result<std::shared_ptr<BufferPool>> MakePool() const;

@@ -40,7 +40,7 @@ class TransformQueue {
     std::uint64_t busy_ns = 0;  // in the transform, summed over workers
     std::uint64_t ran_ns = 0;   // of it, running or waiting for a processor
     std::uint64_t threads = 0;  // tasks that workers work on at a time
-    BufferPool::Stats memory;
+    BufferStats memory;
   };
 
   // `threads`: of each worker, until it reports the number. `on_change` is called when has_room(),

@@ -273,7 +273,7 @@ TEST_F(WorkerPoolTest, ResultsStayWithinTheirMemoryWhereTheConsumerHoldsTwoBatch
     EXPECT_FALSE(held_.back()->beyond_budget) << step;
     if (held_.size() == 2) held_.erase(held_.begin());
   }
-  const BufferPool::Stats memory = pool_->stats().memory;
+  const BufferStats memory = pool_->stats().memory;
   EXPECT_EQ(memory.capacity_bytes, memory_bytes_);
   EXPECT_LE(memory.used_bytes_peak, memory_bytes_);
   EXPECT_EQ(memory.beyond_count, 0U);
@@ -284,7 +284,7 @@ TEST_F(WorkerPoolTest, AConsumerThatHoldsAllMemoryGetsBatchesBeyondItOneAtATime)
   Start(2);
   Begin(10);
   for (std::uint64_t step = 0; step < 10; ++step) EXPECT_EQ(NextRows(), Expected(step)) << step;
-  const BufferPool::Stats memory = pool_->stats().memory;
+  const BufferStats memory = pool_->stats().memory;
   EXPECT_EQ(memory.used_bytes_peak, memory_bytes_);
   EXPECT_EQ(memory.beyond_count, 7U);  // Those that it asked for, and no other.
   EXPECT_TRUE(held_.back()->beyond_budget);

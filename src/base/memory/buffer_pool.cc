@@ -172,7 +172,7 @@ std::span<std::byte> BufferPool::mapping() const {
   return arena_->mapping();
 }
 
-BufferPool::Stats BufferPool::stats() const {
+BufferStats BufferPool::stats() const {
   MutexLock lock(mutex_);
   return stats_;
 }

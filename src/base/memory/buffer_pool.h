@@ -58,8 +58,6 @@ class Buffer {
 // shared pool are not: a child that reads a buffer sees what the parent has it for by now.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  using Stats = BufferStats;
-
   static std::shared_ptr<BufferPool> Make(std::uint64_t capacity_bytes);
   // The same of memory that other processes can map, see Buffer::place().
   //
@@ -92,9 +90,9 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // system, those of buffers as they come back, and the descriptor closes that buffers share.
   void Retire();
 
-  [[nodiscard]] Stats stats() const;
-  // Whether any buffer exists, within the budget or beyond it. If not, a
-  // wait for memory of the pool would never end.
+  [[nodiscard]] BufferStats stats() const;
+  // Whether any buffer exists, within the budget or beyond it. If not, a wait for memory of the
+  // pool would never end.
   [[nodiscard]] bool in_use() const;
 
   // All memory that buffers inside the budget are cut from, touched or not.
@@ -114,7 +112,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   const pid_t pid_;  // of the process whose threads use the locks below
 
   mutable Mutex mutex_;
-  Stats stats_ HEADRACE_GUARDED_BY(mutex_);
+  BufferStats stats_ HEADRACE_GUARDED_BY(mutex_);
   std::optional<Arena> arena_ HEADRACE_GUARDED_BY(mutex_);
   bool retired_ HEADRACE_GUARDED_BY(mutex_) = false;
 

@@ -267,7 +267,7 @@ bool Outbox::Serve(ToNode& to, Waiting& waiting) {
 // Memory for a part of a node. `waits`: there is none now; nothing, too: the system has none.
 std::optional<Buffer> Outbox::Acquire(const ToNode& to, std::uint64_t bytes, bool& waits) {
   const std::uint64_t on_way = *to.on_way;
-  const BufferPool::Stats stats = memory_->stats();
+  const BufferStats stats = memory_->stats();
   const std::uint64_t free_bytes = stats.capacity_bytes - stats.used_bytes;
   waits = on_way > 0 && on_way + BufferPool::ChargedBytes(bytes) > free_bytes;
   if (waits) return std::nullopt;

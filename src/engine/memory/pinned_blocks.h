@@ -40,7 +40,7 @@ class PinnedBlocks {
   // The bytes of `extent`, if one part has all of them. `extent` is not empty.
   [[nodiscard]] std::optional<std::span<const std::byte>> Find(const Extent& extent) const;
 
-  [[nodiscard]] BufferPool::Stats stats() const { return memory_->stats(); }
+  [[nodiscard]] BufferStats stats() const { return memory_->stats(); }
 
  private:
   const std::shared_ptr<BufferPool> memory_;

@@ -69,7 +69,7 @@ void ScratchBudget::Release(std::uint64_t bytes) {
   stats_.used_bytes -= bytes;
 }
 
-ScratchBudget::Stats ScratchBudget::stats() const {
+ScratchStats ScratchBudget::stats() const {
   MutexLock lock(mutex_);
   return stats_;
 }

@@ -48,8 +48,6 @@ class ScratchBudget : public std::enable_shared_from_this<ScratchBudget> {
     double memory_bytes_per_byte = 1;
   };
 
-  using Stats = ScratchStats;
-
   static std::shared_ptr<ScratchBudget> Make(const Options& options);
 
   // The limit of a decode that does not ask. Any thread.
@@ -62,7 +60,7 @@ class ScratchBudget : public std::enable_shared_from_this<ScratchBudget> {
   // Memory for a large decode; nothing while others hold it.
   std::optional<ScratchLease> Acquire(std::uint64_t bytes);
 
-  [[nodiscard]] Stats stats() const;
+  [[nodiscard]] ScratchStats stats() const;
 
  private:
   friend class ScratchLease;
@@ -72,7 +70,7 @@ class ScratchBudget : public std::enable_shared_from_this<ScratchBudget> {
   const Options options_;
   const std::uint64_t thread_bytes_;
   mutable Mutex mutex_;
-  Stats stats_ HEADRACE_GUARDED_BY(mutex_);
+  ScratchStats stats_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

@@ -7,6 +7,7 @@
 #include "base/format/errors.h"
 #include "base/units.h"
 #include "index/folder/folder_report.h"
+#include "index/folder/folder_threads.h"
 #include "index/folder/folder_walk.h"
 #include "index/folder/skip_rules.h"
 #include "index/folder/text.h"
@@ -152,6 +153,11 @@ Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProg
   Result<IndexContents> contents = Build(root, progress, skip, executor);
   if (contents.ok()) return contents;
   return contents.status().WithContext("indexing folder " + internal::Quoted(root));
+}
+
+Result<IndexContents> BuildFolderIndex(const std::string& root, const FolderProgress& progress,
+                                       const std::vector<std::string>& skip) {
+  return BuildFolderIndex(root, progress, skip, /*executor=*/nullptr);
 }
 
 bool FolderIndexIsCurrent(const Index& index) {

@@ -9,6 +9,7 @@
 #include "base/testing/test_executor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "index/folder/folder_threads.h"
 #include "index/index_reader.h"
 #include "index/test_contents.h"
 

@@ -10,7 +10,8 @@ namespace {
 
 // The one that the training loop works on, and the next.
 constexpr std::uint32_t kBatchesLeast = 2;
-// In work or ready, without prefetch=.
+// In work or ready, without prefetch=. The memory of batches may be for kUsefulBatchesMax with a
+// lower prefetch=, too.
 constexpr std::uint32_t kUsefulBatchesMin = 4;
 constexpr std::uint32_t kUsefulBatchesMax = 64;
 

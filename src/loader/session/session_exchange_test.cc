@@ -40,7 +40,7 @@ struct Network {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::uint64_t> rounds = {0, 0};
-  LeasedSamples shelves[2];
+  LeasedSamples leased[2];
 };
 
 // The other node, straight from its session.
@@ -64,7 +64,7 @@ class Joined final : public OtherNodes {
   bool AnyTakes() override { return any_takes; }
   [[nodiscard]] std::int64_t patience_ns() const override { return patience; }
   void Plan(const StepSums& /*sums*/) override {}
-  void Give(HeldSamples* held) override { network_.shelves[own_].Give(held); }
+  void Give(HeldSamples* held) override { network_.leased[own_].Give(held); }
   [[nodiscard]] NodeTraffic traffic() const override { return {}; }
 
   // From now on what this node asks for stays on its way.
@@ -114,7 +114,7 @@ class Joined final : public OtherNodes {
   void Ask(Fetch& fetch, const FetchSource::Done& done) {
     const auto& from = fetch.Reads<PartAtNode>();
     const auto ask = [this, &fetch, &from, &done] {
-      network_.shelves[from.node].TakeParcel(
+      network_.leased[from.node].TakeParcel(
           own_, from.part, [&fetch, &done](Result<OwnedBytes> bytes) {
             if (!bytes.ok()) return done(fetch, bytes.status());
             std::ranges::copy(bytes.value().bytes(), fetch.memory().begin());
@@ -287,7 +287,7 @@ TEST_F(SessionExchangeTest, ARequestOfARunBeforeGetsNothingOfTheNext) {
   EXPECT_EQ(before.round, 1U);
   // As it would come if the network had kept it.
   std::promise<Status> refused;
-  network_.shelves[0].TakeParcel(
+  network_.leased[0].TakeParcel(
       1, before, [&](Result<OwnedBytes> bytes) { refused.set_value(bytes.status()); });
   const Status status = refused.get_future().get();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);

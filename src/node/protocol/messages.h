@@ -29,16 +29,9 @@ namespace headrace {
 
 // Raised with every change of the messages' format or meaning. The first message in either
 // direction, and its first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 11;
+inline constexpr std::uint32_t kNodeProtocol = 12;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
-
-// Structs of the layers below.
-HEADRACE_MEMBERS(Position, epoch, step)
-HEADRACE_MEMBERS(ListOrderOptions, ids, batch_ends, epoch, first_step, rank)
-HEADRACE_MEMBERS(ExpectedInflation, sharing, of_blocks, correlation, of_labels, of_blocks_first,
-                 of_labels_first)
-HEADRACE_MEMBERS(SessionFacts, schema, steps_per_epoch, order_parameters, order_origins, inflation)
 
 // Messages of a client.
 
