@@ -40,6 +40,14 @@ def _close_all() -> None:
         _core.allow_leaks()
 
 
+def exit_if_at_end() -> None:
+    """Has daemon threads stop if finalizers run because the interpreter exits: they may run before
+    `_close_all`.
+    """
+    if getattr(weakref.finalize, "_shutdown", False):
+        _core.begin_exit()
+
+
 _has_threads = False
 
 

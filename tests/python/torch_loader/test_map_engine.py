@@ -19,7 +19,7 @@ import headrace as hr
 from headrace._loading.feed import EpochFeed
 from headrace.torch import DataLoader
 from headrace.torch._dataloader.native.arrays import ArrayReader
-from headrace.torch._dataloader.native.list_reader import ListReader
+from headrace.torch._dataloader.native.listed_reader import ListedReader
 
 COUNT = 53
 
@@ -196,15 +196,15 @@ def test_after_a_batch_that_fails_the_next_one_comes(
 ) -> None:
     loader = DataLoader(given(name, table, more), 8)
     expected = [plain(batch) for batch in loader]
-    begin, fails = ListReader.begin, [3]
+    begin, fails = ListedReader.begin, [3]
 
-    def failing(reader: ListReader, batches: Any, epoch: int) -> Iterator[Any]:
+    def failing(reader: ListedReader, batches: Any, epoch: int) -> Iterator[Any]:
         for number, batch in enumerate(begin(reader, batches, epoch), 1):
             if fails and number == fails[0]:
                 raise hr.errors.DataLossError(f"batch {fails.pop()}")
             yield batch
 
-    monkeypatch.setattr(ListReader, "begin", failing)
+    monkeypatch.setattr(ListedReader, "begin", failing)
     iterator = iter(loader)
     found = [plain(next(iterator)) for _ in range(2)]
     with pytest.raises(hr.errors.DataLossError, match="batch 3"):
@@ -254,16 +254,16 @@ def test_batches_that_are_wrong_are_the_datasets_own_errors_in_their_places(
 def test_ctrl_c_loses_no_batch(table: hr.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = DataLoader(table, 8)
     expected = [plain(batch) for batch in loader]
-    begin, interrupts = ListReader.begin, [2]
+    begin, interrupts = ListedReader.begin, [2]
 
-    def interrupted(reader: ListReader, batches: Any, epoch: int) -> Iterator[Any]:
+    def interrupted(reader: ListedReader, batches: Any, epoch: int) -> Iterator[Any]:
         for number, batch in enumerate(begin(reader, batches, epoch)):
             if interrupts and number == interrupts[0]:
                 interrupts.pop()
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(ListReader, "begin", interrupted)
+    monkeypatch.setattr(ListedReader, "begin", interrupted)
     iterator = iter(loader)
     found = [plain(next(iterator)) for _ in range(2)]
     with pytest.raises(KeyboardInterrupt):

@@ -37,7 +37,7 @@ from headrace.formats._arrow_types.fields import (
     offsets_of,
     storage_of,
 )
-from headrace.formats._arrow_types.tensors import tensor_of, tensor_of_feature
+from headrace.formats._arrow_types.tensors import kind_of_feature, tensor_of, tensor_of_feature
 from headrace.formats._base.absent import (
     NOT_GIVEN,
     check_absent,
@@ -309,7 +309,7 @@ def _media_reader(field: ArrowField, media: MediaParts, feature: Feature) -> Rea
             part=media.positions[0],
         )
     return MediaReader(
-        kind="image" if _kind_of(feature) == "Image" else "bytes",
+        kind="image" if kind_of_feature(feature) == "Image" else "bytes",
         content=BinaryReader(kind="bytes", offsets=offsets),
         paths=BinaryReader(kind="bytes", offsets=offsets_of(media.path)),
         places=media.positions,
@@ -348,12 +348,8 @@ def _array_reader(field: ArrowField) -> Reader:
 
 
 def _classes(feature: Feature) -> tuple[str, ...]:
-    names = feature.get("names") if _kind_of(feature) == "ClassLabel" else None
+    names = feature.get("names") if kind_of_feature(feature) == "ClassLabel" else None
     return tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
-
-
-def _kind_of(feature: Feature) -> Any:
-    return feature.get("_type") if isinstance(feature, dict) else None
 
 
 def _stored(array: Any) -> Any:

@@ -10,21 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.formats._base.builder import Builder
+from headrace.formats._base.field import U64
 
 RowNumbers = npt.NDArray[np.int64]
 """Numbers of rows."""
-
-Unsigned = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class Extents:
     """Ranges of bytes in files."""
 
-    files: Unsigned
-    offsets: Unsigned
-    sizes: Unsigned
-    decoded: Unsigned | None = None
+    files: U64
+    offsets: U64
+    sizes: U64
+    decoded: U64 | None = None
     """Bytes of the values that sounds decode to, if they are known."""
 
     def take(self, rows: RowNumbers) -> Extents:

@@ -47,20 +47,20 @@ _SHOWN = 100  # characters of a type
 class TypeRules:
     """Where formats differ. Kept indexes have the fields of these rules: leave them as they are."""
 
+    decodes: bool = False
+    """Whether pyarrow decodes the values; else they are read as the file has them. Then bytes of a
+    type may be 0 long, the numbers of lists in an extension or a dictionary, tensors of bools of
+    any length, and two dimensions of a tensor swapped in memory."""
     uint64_as: str | None = None
     """The dtype of a column of uint64; None: it is no field."""
     times: bool = True
     bytes_alone: frozenset[BytesForm] = frozenset({"plain", "view", "sized"})
     """The forms of text and bytes, one a row."""
     bytes_in_lists: frozenset[BytesForm] = frozenset({"plain"})
-    empty_bytes: bool = False
-    """Whether bytes of a type may be 0 long."""
     dictionaries: Literal["text", "all"] | None = None
     """Which are read: of text, one a row, or all; None: none."""
     extension_levels: int = 0
     """In how many lists, and outside of them, a type may be an extension."""
-    wrapped_numbers: bool = False
-    """Whether the numbers of lists may be in an extension or a dictionary."""
     media: Literal["plain", "bytes"] | None = None
     """Which structs of bytes and path are read: both plain, or the first bytes; None: none."""
     fixed_lists: bool = True
@@ -68,10 +68,6 @@ class TypeRules:
     """Whether fixed lists may hold lists of any length, texts, bytes or media."""
     nested_lists: bool = True
     bools_in_lists: bool = True
-    bools_of_any_length: bool = False
-    """Whether tensors of bools may differ in length."""
-    swapped: bool = False
-    """Whether two dimensions of a tensor may be swapped in memory."""
 
 
 ARROW_FILE = TypeRules(
@@ -83,16 +79,12 @@ ARROW_FILE = TypeRules(
 )
 """The file has the values as they are, or the index holds them."""
 PARQUET = TypeRules(
+    decodes=True,
     bytes_in_lists=frozenset({"plain", "view", "sized"}),
-    empty_bytes=True,
     dictionaries="all",
     extension_levels=64,
-    wrapped_numbers=True,
     media="bytes",
-    bools_of_any_length=True,
-    swapped=True,
 )
-"""pyarrow decodes the values."""
 LITDATA = TypeRules(
     times=False,
     bytes_alone=frozenset({"plain"}),
@@ -172,13 +164,13 @@ def field_of_lists(arrow_type: Any, tensor: Tensor, rules: TypeRules) -> ArrowFi
                 f"{_short(stored)}: not stored as lists of {len(tensor.lists)} dimensions; save it "
                 "again"
             )
-        inside = plain_type(inside.value_type) if rules.wrapped_numbers else inside.value_type
+        inside = plain_type(inside.value_type) if rules.decodes else inside.value_type
     number, shape = number_of(inside), tensor.shape
     are_sizes = all(type(size) is int and size > 0 for size in shape[1:])
     first = shape[0] if shape else 0
     if number is None or number == "uint64" or not are_sizes or first == 0:
         return NoField(f"an array of {_short(inside)} {list(shape)} is no field; {_CAST}")
-    if first is None and number == "bool" and not rules.bools_of_any_length:
+    if first is None and number == "bool" and not rules.decodes:
         return NoField(f"bools of shape {list(shape)} are no field; cast them to int8")
     if first is not None and type(first) is not int:
         return NoField(f"its shape is {list(shape)!r}; save it again")
@@ -269,7 +261,7 @@ def _taken_apart(arrow_type: Any, rules: TypeRules) -> tuple[Lists, Any, bool]:
     while (entry := entries_of(inside)) is not None:
         is_fixed = pa.types.is_fixed_size_list(inside)
         lists.append(inside.list_size if is_fixed else offsets_of(inside))
-        while isinstance(entry, pa.FixedShapeTensorType) and rules.wrapped_numbers:
+        while isinstance(entry, pa.FixedShapeTensorType) and rules.decodes:
             if permutation_of(entry) is not None:
                 return tuple(lists), entry, True
             lists.extend(entry.shape)
@@ -300,7 +292,7 @@ def _alone(inside: Any, rules: TypeRules) -> ArrowField | None:
 
 
 def _has_bytes(inside: Any, form: BytesForm, rules: TypeRules) -> bool:
-    return form != "sized" or inside.byte_width > 0 or rules.empty_bytes
+    return form != "sized" or inside.byte_width > 0 or rules.decodes
 
 
 def _media_of(inside: Any, rules: TypeRules) -> MediaParts | None:
@@ -333,7 +325,7 @@ def _in_lists(lists: Lists, inside: Any, is_wrapped: bool, rules: TypeRules) -> 
     shape: tuple[int | None, ...]
     ragged = [level for level, size in enumerate(lists) if isinstance(size, str)]
     if ragged in ([], [0]):
-        if is_wrapped and not rules.wrapped_numbers:
+        if is_wrapped and not rules.decodes:
             return None
         shape = (*(None for _ in ragged), *fixed)
     elif rules.nested_lists and (ragged == [0, 1] or (ragged == [1] and rules.fixed_outside)):
@@ -376,10 +368,10 @@ def _why_no_lists(stored: Any, lists: Lists, inside: Any) -> str:
 def _of_tensor(tensor: Any, rules: TypeRules) -> ArrowField | NoField:
     """Of a fixed_shape_tensor."""
     permutation, sizes = permutation_of(tensor), tuple(tensor.shape)
-    if permutation is not None and not rules.swapped:
+    if permutation is not None and not rules.decodes:
         return NoField(f"its dimensions are permuted in memory as {list(permutation)}; {IN_ORDER}")
     stored, lists = tensor.storage_type, (tensor.storage_type.list_size,)
-    inside = plain_type(tensor.value_type) if rules.wrapped_numbers else tensor.value_type
+    inside = plain_type(tensor.value_type) if rules.decodes else tensor.value_type
     number = number_of(inside)
     if number is None or number == "uint64" or 0 in sizes:
         return NoField(_why_no_lists(stored, lists, inside))

@@ -65,8 +65,13 @@ def tensor_of_feature(feature: Any) -> Tensor | None:
     return Tensor(tuple(shape), tuple(shape)) if isinstance(shape, (list, tuple)) else None
 
 
+def kind_of_feature(feature: Any) -> Any:
+    """What a feature of Hugging Face says that it is: "Image"; None: it says nothing."""
+    return feature.get("_type") if isinstance(feature, dict) else None
+
+
 def _is_array(feature: Any) -> bool:
-    return isinstance(feature, dict) and feature.get("_type") in _FEATURES
+    return kind_of_feature(feature) in _FEATURES
 
 
 def permutation_of(tensor: Any) -> tuple[int, ...] | None:

@@ -7,11 +7,11 @@ import os
 from contextlib import closing
 from typing import Any
 
-from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, NotFoundError
-from headrace.formats._base.builder import Builder
+from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._files.reading import file_reader
 from headrace.formats._indexing.in_order import in_order
-from headrace.formats._shards.filling import read_index
+from headrace.formats._litdata.arrow_rows import TAIL_BYTES
+from headrace.formats._shards.filling import damaged, making_shards, read_index
 from headrace.formats._shards.sample_table import table_end
 from headrace.formats._shards.source import (
     AGAIN,
@@ -40,7 +40,7 @@ class ChunkIndex:
         self.are_rows = False
         """Whether the rows are tables of Arrow, and the samples have no bytes before them."""
         content = read_index(self.index, "chunks")
-        try:
+        with making_shards(folder, self.index, "chunk", self.shards):
             config = content["config"]
             self._refuse(config)
             self.stored = self._parts(config)
@@ -53,27 +53,9 @@ class ChunkIndex:
                 for number, (chunk, file) in enumerate(zip(chunks, files, strict=True)):
                     self.tokens.append(self._count(number, chunk["dim"]) if self.are_tokens else 0)
                     self.shards.append(file)
-        except HeadraceError:
-            raise  # Some are of these types, too.
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise self._damaged(
-                f"chunk {len(self.shards)}: an entry is missing or of another type "
-                f"({type(error).__name__}: {error!s:.100})"
-            ) from error
-        if not sum(shard.samples for shard in self.shards):
-            raise InvalidArgumentError(
-                f"indexing {folder}: it holds no samples; open a folder that has some"
-            )
-
-    def add_file(self, shard: ShardFile, builder: Builder) -> int:
-        """Adds a chunk to the index; returns its number."""
-        coded = shard.coding != "stored"
-        return builder.add_file(
-            shard.path, coding=shard.coding, decoded_bytes=shard.decoded_bytes if coded else None
-        )
 
     def _damaged(self, why: str) -> DataLossError:
-        return DataLossError(f"indexing {self.index}: {why}; {AGAIN}")
+        return damaged(self.index, why)
 
     def _count(self, number: int, value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _BYTES_MAX:
@@ -164,14 +146,15 @@ class ChunkIndex:
 
     def _samples_end(self, path: str, size: int, samples: int) -> int:
         """Where the samples end; behind them the rows may follow as a file of Arrow."""
+        tail_begin = size - TAIL_BYTES
         with file_reader(path) as (read, _):
-            tail = read(max(size - 12, 0), 12)
+            tail = read(max(tail_begin, 0), TAIL_BYTES)
             if tail[4:] != _ARROW_MAGIC:
                 return size
-            end = size - 12 - int.from_bytes(tail[:4], "little")
+            end = tail_begin - int.from_bytes(tail[:4], "little")
             if end < table_end(samples):
                 raise DataLossError(
-                    f"indexing {path}: byte {size - 12}: the table of Arrow that ends here would "
+                    f"indexing {path}: byte {tail_begin}: the table of Arrow that ends here would "
                     f"begin at byte {end}, the offsets of samples end at {table_end(samples)}; "
                     f"{AGAIN}"
                 )

@@ -17,7 +17,7 @@ from headrace.formats._files.npy import NAMES
 from headrace.formats._litdata.arrow_rows import add_rows
 from headrace.formats._litdata.chunk_index import ChunkIndex
 from headrace.formats._shards.array_headers import LitDataHeader
-from headrace.formats._shards.filling import add_samples, add_shards, choose, refused
+from headrace.formats._shards.filling import add_file, add_samples, add_shards, choose, refused
 from headrace.formats._shards.sample_table import table_end
 from headrace.formats._shards.shard_columns import (
     ArrayColumn,
@@ -138,7 +138,7 @@ class LitData(Format):
         }
 
         def describe(shard: ShardFile, part: Builder) -> None:
-            number, tokens = chunks.add_file(shard, part), of_path[shard.path]
+            number, tokens = add_file(shard, part), of_path[shard.path]
             _check_tokens(shard, tokens, width)
             count = tokens // window
             for first in range(0, count, _WINDOWS_AT_ONCE):

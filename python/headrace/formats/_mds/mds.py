@@ -11,13 +11,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from headrace import _core
-from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError, NotFoundError
+from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.format import Format
 from headrace.formats._fields.order import FieldType, data_first
 from headrace.formats._files.npy import NAMES
 from headrace.formats._shards.array_headers import MdsHeader
-from headrace.formats._shards.filling import add_samples, choose, read_index, refused
+from headrace.formats._shards.filling import (
+    add_samples,
+    choose,
+    damaged,
+    making_shards,
+    read_index,
+    refused,
+)
 from headrace.formats._shards.shard_columns import (
     ArrayColumn,
     DigitColumn,
@@ -99,26 +106,15 @@ class _Dataset:
         self.stored: dict[str, str] = {}
         self.widths: list[int | None] = []
         content = read_index(self.index, "shards")
-        try:
+        with making_shards(folder, self.index, "shard", self.shards):
             shards = content["shards"]
             if content["version"] != 2 or not isinstance(shards, list):
                 raise self._damaged(f"it has version {content['version']!r:.50}, MDS has 2")
             for number, shard in enumerate(shards):
                 self._add(folder, number, shard)
-        except HeadraceError:
-            raise  # Some are of these types, too.
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise self._damaged(
-                f"shard {len(self.shards)}: an entry is missing or of another type "
-                f"({type(error).__name__}: {error!s:.100})"
-            ) from error
-        if not sum(shard.samples for shard in self.shards):
-            raise InvalidArgumentError(
-                f"indexing {folder}: it holds no samples; open a folder that has some"
-            )
 
     def _damaged(self, why: str) -> DataLossError:
-        return DataLossError(f"indexing {self.index}: {why}; {AGAIN}")
+        return damaged(self.index, why)
 
     def _add(self, folder: str, number: int, shard: dict[str, Any]) -> None:
         if shard["format"] != "mds":

@@ -17,7 +17,7 @@ from headrace.formats._arrow_types.fields import (
     field_of_lists,
     plain_type,
 )
-from headrace.formats._arrow_types.tensors import tensor_of
+from headrace.formats._arrow_types.tensors import kind_of_feature, tensor_of
 from headrace.formats._base.absent import NOT_GIVEN, valid_field
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.field import Kind
@@ -176,13 +176,14 @@ def _column(path: str, field: pa.Field, feature: Any) -> ParquetColumn:
             f"indexing {path}: column {name!r} is of type {shown}, which samples cannot hold; "
             "write the file with another type"
         )
+    is_image = kind_of_feature(feature) == "Image"
     return ParquetColumn(
         name,
         arrow_field.kind,
         arrow_field.dtype,
         arrow_field.shape,
         child=None if arrow_field.media is None else "bytes",
-        is_media=arrow_field.kind == "bytes" and not arrow_field.shape and _is_image(feature),
+        is_media=arrow_field.kind == "bytes" and not arrow_field.shape and is_image,
         lists=() if tensor is None else tensor.lists,
         permutation=arrow_field.permutation,
     )
@@ -207,7 +208,3 @@ def _features(schema: pa.Schema) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         return {}
     return features if isinstance(features, dict) else {}
-
-
-def _is_image(feature: Any) -> bool:
-    return isinstance(feature, dict) and feature.get("_type") == "Image"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from threading import Lock
 from typing import Any
 
-from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError
 from headrace.formats._base.builder import Builder
 from headrace.formats._files.reading import file_reader
 from headrace.formats._indexing.in_order import in_order
@@ -45,6 +45,46 @@ def read_index(path: str, key: str) -> Any:
             f"{_KEYS[key]}; leave format= out, or give hr.formats.{_KEYS[other]}(...)"
         )
     return content
+
+
+def damaged(index: str, why: str) -> DataLossError:
+    """An error about what an index.json says."""
+    return DataLossError(f"indexing {index}: {why}; {AGAIN}")
+
+
+@contextmanager
+def making_shards(folder: str, index: str, entry: str, made: Sequence[ShardFile]) -> Iterator[None]:
+    """Meanwhile each entry of an index.json becomes one of the shards `made`. `entry`: what the
+    format calls it.
+
+    Raises: DataLossError for an entry that is not as it must be, InvalidArgumentError if the shards
+    have no samples.
+    """
+    try:
+        yield
+    except HeadraceError:
+        raise  # Some are of these types, too.
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise damaged(
+            index,
+            f"{entry} {len(made)}: an entry is missing or of another type "
+            f"({type(error).__name__}: {error!s:.100})",
+        ) from error
+    if not sum(shard.samples for shard in made):
+        raise InvalidArgumentError(
+            f"indexing {folder}: it holds no samples; open a folder that has some"
+        )
+
+
+def add_file(shard: ShardFile, builder: Builder) -> int:
+    """Adds the file of a shard, or of a piece of one; returns its number."""
+    coded = shard.coding != "stored"
+    return builder.add_file(
+        shard.path,
+        coding=shard.coding,
+        decoded_bytes=shard.decoded_bytes if coded else None,
+        part=shard.part,
+    )
 
 
 def choose(
@@ -118,13 +158,7 @@ def add_samples(
         counts: list[int] = []
         decoded: list[int] = []
         for piece in frames([shard]):
-            coded = piece.coding != "stored"
-            number = part.add_file(
-                piece.path,
-                coding=piece.coding,
-                decoded_bytes=piece.decoded_bytes if coded else None,
-                part=piece.part,
-            )
+            number = add_file(piece, part)
             with _turn(piece, decoding):
                 for at, values in _values(piece, number, widths, chosen):
                     chosen[at].add(values, part)

@@ -340,9 +340,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             lambda: self._start_processes(fetcher, seed), keep=self.persistent_workers
         )
         try:
-            reader = ProcessReader(
-                processes, supply, seed, self._waits, measures=added.measures, persist=persist
-            )
+            reader = ProcessReader(processes, supply, seed, self._waits, persist=persist)
             return reader if finish is _unchanged else FinishedReader(reader, finish)
         except BaseException:
             processes.close()

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from headrace import _core
 from headrace._arguments import shown
 from headrace._observe.waits import LoopWaits
+from headrace._process.at_exit import exit_if_at_end
 from headrace._process.tracebacks import release
 from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs.drawing import Drawn
@@ -252,8 +252,7 @@ class AheadIteration(Iteration):
 def _end(owner: int, reader: BatchReader, supply: Supply) -> None:
     if owner != os.getpid():  # A forked child has no reader, and perhaps a lock of its threads.
         return
-    if getattr(weakref.finalize, "_shutdown", False):  # The interpreter ends.
-        _core.begin_exit()  # A daemon thread that iterates stops, and begins no other iteration.
+    exit_if_at_end()  # A daemon thread that iterates stops, and begins no other iteration.
     try:
         supply.close()  # First: readers may wait for it.
     finally:

@@ -20,18 +20,17 @@ _EMPTY: Any = object()
 
 
 class _Batch:
-    """A batch on its way: a slot for each task."""
+    """A batch on its way: a slot for each request."""
 
-    def __init__(self, drawn: Drawn, *, is_whole: bool) -> None:
-        """`is_whole`: one task reads all samples; else each one its own."""
-        tasks = 1 if is_whole else drawn.rows
+    def __init__(self, drawn: Drawn, requests: int) -> None:
+        """`requests`: how many read it; one reads all samples, or each one of them."""
         self.drawn = drawn
-        self.keys = drawn.keys if is_whole else list(drawn.keys)
-        self.is_whole = is_whole
+        self.rows = drawn.rows if requests == 1 else 1
+        """Of each request."""
         self.read: ReadBatch | None = None
         """Once it is complete, or failed."""
-        self._left = tasks
-        self._slots: list[Any] = [_EMPTY] * tasks
+        self._left = requests
+        self._slots: list[Any] = [_EMPTY] * requests
 
     def put(self, slot: int | None, samples: list[Any]) -> bool:
         """Fills a slot, or the next free one. Whether none is empty now."""
@@ -77,9 +76,9 @@ class ThreadReader(BatchReader):
         self._spent = Spent() if measures else None
         # The collector may end an iteration, and so call `close`, in a thread that holds it.
         lock = threading.RLock()
-        self._has_tasks = threading.Condition(lock)
+        self._has_requests = threading.Condition(lock)
         self._has_batch = threading.Condition(lock)
-        self._tasks: deque[tuple[_Batch, int]] = deque()
+        self._requests: deque[tuple[_Batch, ReadRequest]] = deque()
         self._batches: deque[_Batch] = deque()
         self._is_closed = False
         self._threads: list[threading.Thread] = []
@@ -94,13 +93,13 @@ class ThreadReader(BatchReader):
         thread.start()
 
     def add(self, drawn: Drawn) -> None:
-        is_whole = not self._fetcher.batched or self._fetcher.reads_batches or not drawn.rows
-        batch = _Batch(drawn, is_whole=is_whole)
-        tasks = [(batch, slot) for slot in range(1 if is_whole else drawn.rows)]
-        with self._has_tasks:
+        whole = ReadRequest(drawn.keys, drawn.number, 0, drawn.place, self._base_seed)
+        requests = self._fetcher.divided(whole) or [whole]  # An empty batch is collated, too.
+        batch = _Batch(drawn, len(requests))
+        with self._has_requests:
             self._batches.append(batch)
-            self._tasks.extend(tasks)
-            self._has_tasks.notify(len(tasks))
+            self._requests.extend([(batch, request) for request in requests])
+            self._has_requests.notify(len(requests))
 
     def next(self, timeout: float | None) -> ReadBatch | None:
         with self._has_batch:
@@ -118,11 +117,11 @@ class ThreadReader(BatchReader):
         return next((batch for batch in seen if batch.read is not None), None)
 
     def close(self) -> None:
-        with self._has_tasks:
+        with self._has_requests:
             self._is_closed = True
-            self._tasks.clear()
+            self._requests.clear()
             self._batches.clear()
-            self._has_tasks.notify_all()
+            self._has_requests.notify_all()
             self._has_batch.notify_all()
         # What threads do now is waited for, for a limited time: a sample that hangs may not stop
         # the training loop.
@@ -132,14 +131,14 @@ class ThreadReader(BatchReader):
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
-        while (task := self._next_task()) is not None:
-            self._carry_out(*task)
-            del task  # Nothing here keeps a batch that the loop has let go.
+        while (request := self._next_request()) is not None:
+            self._carry_out(*request)
+            del request  # Nothing here keeps a batch that the loop has let go.
 
-    def _carry_out(self, batch: _Batch, slot: int) -> None:
+    def _carry_out(self, batch: _Batch, request: ReadRequest) -> None:
         try:
-            samples = self._read(batch, slot)
-            if self._put(batch, slot, samples):
+            samples = self._read(batch, request)
+            if self._put(batch, request.first, samples):
                 value = self._fetcher.collate(batch.samples(), batch.drawn.number)
                 self._complete(batch, self._finish(value), None)
         except ReadError as error:
@@ -147,29 +146,26 @@ class ThreadReader(BatchReader):
         except BaseException as error:  # A dataset that breaks its promises: wrong lengths.
             self._complete(batch, None, error)
 
-    def _next_task(self) -> tuple[_Batch, int] | None:
-        """The oldest one; None if the reader is closed."""
-        with self._has_tasks:
+    def _next_request(self) -> tuple[_Batch, ReadRequest] | None:
+        """The oldest one, and its batch; None if the reader is closed."""
+        with self._has_requests:
             while not self._is_closed:
-                while self._tasks:
-                    batch, slot = self._tasks.popleft()
-                    if batch.read is None:  # Else another of its tasks failed.
-                        return batch, slot
-                self._has_tasks.wait()
+                while self._requests:
+                    batch, request = self._requests.popleft()
+                    if batch.read is None:  # Else another of its requests failed.
+                        return batch, request
+                self._has_requests.wait()
             return None
 
-    def _read(self, batch: _Batch, slot: int) -> list[Any]:
-        drawn = batch.drawn
-        keys, rows = (batch.keys, drawn.rows) if batch.is_whole else ([batch.keys[slot]], 1)
-        contents = self._supply.contents(drawn.number, slot, rows)
-        request = ReadRequest(
-            keys, drawn.number, slot, drawn.place + slot, self._base_seed, contents
-        )
+    def _read(self, batch: _Batch, request: ReadRequest) -> list[Any]:
+        contents = self._supply.contents(request.batch, request.first, batch.rows)
+        if contents is not None:
+            request = request._replace(contents=contents)
         if self._spent is None:
             return self._fetcher.read(request, whole_process=False)
         watch = Stopwatch()
         samples = self._fetcher.read(request, whole_process=False)
-        self._measured(watch.spent(rows))
+        self._measured(watch.spent(batch.rows))
         return samples
 
     def _measured(self, spent: Spent) -> None:

@@ -21,7 +21,7 @@ from headrace.torch._dataloader.native.composition import (
     Composition,
     LeafPlace,
 )
-from headrace.torch._dataloader.native.list_reader import ListReader, most_waited
+from headrace.torch._dataloader.native.listed_reader import ListedReader, most_waited
 from headrace.torch._dataloader.native.sources import NativeSource, leaf_facts, native_source
 from headrace.torch._dataloader.reading.fetching import Fetcher
 
@@ -37,7 +37,7 @@ class ArrayReader:
     ) -> None:
         self._composition = composition
         self._sources = parts
-        self._readers = [ListReader(part.base) for part in parts]
+        self._readers = [ListedReader(part.base) for part in parts]
         self._facts = facts_of(dataset)
         self.is_busy = False
         """Whether an iteration has it."""

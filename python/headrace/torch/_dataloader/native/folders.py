@@ -22,7 +22,7 @@ from headrace.formats.folder import Folder
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.epochs.progress import DrawnAhead, Progress
 from headrace.torch._dataloader.native.composition import PARTS_MAX, WRONG_KEY, Composition
-from headrace.torch._dataloader.native.list_reader import ListReader, most_waited
+from headrace.torch._dataloader.native.listed_reader import ListedReader, most_waited
 from headrace.torch._dataloader.reading.file_contents import (
     FileContent,
     give_back_loader,
@@ -126,7 +126,7 @@ class FolderReader:
         with warnings.catch_warnings():
             # Such as of a file that is empty: the dataset says what it makes of it.
             warnings.simplefilter("ignore", RuntimeWarning)
-            self.readers = [ListReader(base, ["image"]) for base in bases]
+            self.readers = [ListedReader(base, ["image"]) for base in bases]
         self.is_closed = False
         self.is_busy = False
         """Whether an epoch is being read."""

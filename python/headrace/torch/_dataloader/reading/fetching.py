@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from torch.utils.data import Subset, default_collate
 
@@ -14,8 +14,7 @@ from headrace.torch._dataloader.reading.failures import ReadError
 from headrace.torch._dataloader.reading.file_contents import FileContent, offered
 
 
-@dataclass(frozen=True)
-class ReadRequest:
+class ReadRequest(NamedTuple):
     """Samples to read together."""
 
     keys: Any
@@ -56,12 +55,13 @@ class Fetcher:
         if not self.batched or self.reads_batches:
             return [request]
         return [
-            replace(
-                request,
-                keys=[key],
-                first=request.first + i,
-                place=request.place + i,
-                contents=request.contents and request.contents[i : i + 1],
+            ReadRequest(
+                [key],
+                request.batch,
+                request.first + i,
+                request.place + i,
+                request.base_seed,
+                request.contents and request.contents[i : i + 1],
             )
             for i, key in enumerate(request.keys)
         ]

@@ -36,14 +36,12 @@ class ProcessReader(BatchReader):
         base_seed: int,
         waits: ReadWaits,
         *,
-        measures: bool,
         persist: bool,
     ) -> None:
         self._processes = processes
         self._supply = supply
         self._base_seed = base_seed
         self._waits = waits
-        self._measures = measures
         self._persist = persist
         self._output = BatchConverter(torch.from_numpy, False)
         self._pool, self._run = processes.begin()
@@ -108,10 +106,10 @@ class ProcessReader(BatchReader):
         return packing.unpack([batch.leaf(number)[3] for number in range(batch.leaf_count)])
 
     def _count(self) -> None:
-        if not self._measures and not self._processes.advises:
+        if not self._processes.measures and not self._processes.advises:
             return
         newly, threads = self._processes.spent()
-        if self._measures:
+        if self._processes.measures:
             if threads > self._processes.count or self._processes.has_measured:
                 self._waits.chose(self._processes, threads)
         elif newly.samples:

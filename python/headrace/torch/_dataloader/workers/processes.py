@@ -62,6 +62,8 @@ class ReaderProcesses:
         self.whole = arrival or not fetcher.has_rows
         """Whether a batch is read by one process."""
         self.advises = threads == 1 and fetcher.batched and not fetcher.reads_batches
+        self.measures = measures
+        """Whether they find out how many threads they need."""
         self.is_broken = False
         self.is_busy = False
         """Whether an iteration has them."""

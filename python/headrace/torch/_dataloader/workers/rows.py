@@ -16,7 +16,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torch_collate
 
 from headrace._workers.results.rows import Columns, ResultError
-from headrace._workers.results.tree import LEAF, Skeleton, flatten, listed, noted
+from headrace._workers.results.tree import LEAF, Skeleton, flattener, listed, noted
 
 _NUMBERS_AND_TEXTS = (bool, int, float, str, bytes)
 _KNOWN = (torch.Tensor, np.ndarray, float, int, str, bytes, (np.bool_, np.number, np.object_))
@@ -51,19 +51,17 @@ def as_rows(samples: Sequence[Any]) -> Columns | None:
     except ResultError:
         return None
     # default_collate refuses an array after a tensor, and takes a tensor after an array.
-    are_tensors = {_are_tensors(sample) for sample in samples}
+    leaves_of = flattener(made.skeleton)
+    are_tensors = {
+        tuple(isinstance(leaf, torch.Tensor) for leaf in leaves_of(sample) or ())
+        for sample in samples
+    }
     if len(are_tensors) > 1:
         return None
     made.are_tensors = are_tensors.pop()
     # It makes lists of tuples. The note is for the other parts of the batch.
     made.batch_skeleton = noted(listed(made.skeleton), made.are_tensors)
     return made
-
-
-def _are_tensors(sample: Any) -> tuple[bool, ...]:
-    leaves: list[Any] = []
-    flatten(sample, leaves)
-    return tuple(isinstance(leaf, torch.Tensor) for leaf in leaves)
 
 
 def _is_known(sample: Any) -> bool:

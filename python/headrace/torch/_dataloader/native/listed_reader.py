@@ -25,7 +25,7 @@ class _ListedBatches:
         return len(self.batches)
 
 
-class ListReader:
+class ListedReader:
     """Reads lists of samples ahead.
 
     Thread safety: one thread begins, and takes batches; `close` from any.
