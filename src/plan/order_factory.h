@@ -58,7 +58,8 @@ class OrderFactory {
   [[nodiscard]] virtual bool follows_lists() const { return false; }
   // Whether it looks at OrderRequest::costs.
   [[nodiscard]] virtual bool takes_costs() const { return false; }
-  // A paper's own order, to compare with: it answers the requests of this other one. Null: ours.
+  // The order whose requests this one answers by other samples; a report of its quality compares
+  // the two. Null: there is none.
   [[nodiscard]] virtual const OrderFactory* reproduces_requests_of() const { return nullptr; }
   // The nodes that exchange samples in a run of several nodes (OrderOptions::exchange), by the
   // parameters as given; 1: each node reads all that it delivers.

@@ -325,6 +325,10 @@ def test_without_matplotlib_the_chart_says_what_to_install(
         (("--samples", "9", "--ids", "x.npy", "--seed", "3"), "--seed with --ids"),
         (("--samples", "9", "--ids", "x.npy", "--ranks", "2"), "--ranks with --ids"),
         (("--samples", "9", "--ids", "x.npy", "--set", "pools=1"), "--set with --ids"),
+        (
+            ("--samples", "9", "--ids", "x.npy", "--ranks-per-node", "2"),
+            "--ranks-per-node with --ids",
+        ),
     ],
 )
 def test_wrong_arguments_are_one_clear_line(arguments: tuple[str, ...], message: str) -> None:

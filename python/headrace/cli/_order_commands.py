@@ -81,7 +81,7 @@ def order(
             "--rank: selects samples to print; give --print N or --hash, too"
         )
     if not output:
-        _grade(job, ids, 1 if ranks_per_node is None else ranks_per_node, plot, as_json)
+        _grade(job, ids, ranks_per_node, plot, as_json)
         return
     planned = _orders.make_planned(_open_source(job), job)
     if dump is not None:
@@ -104,7 +104,11 @@ def _open_source(job: OrderOptions) -> _orders.Source:
 
 
 def _grade(
-    job: OrderOptions, ids: Path | None, ranks_per_node: int, plot: Path | None, as_json: bool
+    job: OrderOptions,
+    ids: Path | None,
+    ranks_per_node: int | None,
+    plot: Path | None,
+    as_json: bool,
 ) -> None:
     if plot is not None and plot.suffix.lower() != ".png":
         raise InvalidArgumentError(f"--plot {plot}: must be a file of suffix .png")
@@ -114,10 +118,10 @@ def _grade(
     first: _orders.Ids
     if ids is None:
         planned = _orders.make_planned(source, job)
-        result = _quality.measure(planned, ranks_per_node)
+        result = _quality.measure(planned, 1 if ranks_per_node is None else ranks_per_node)
         first = _quality.first_epoch_ids(planned) if plot else np.empty(0, np.uint64)
     else:
-        _refuse_with_ids(job)
+        _refuse_with_ids(job, ranks_per_node)
         log = source.places(_quality.read_ids(ids))
         batch = 256 if job.batch is None else job.batch
         result = _quality.measure_ids(source, log, batch, job.epochs)
@@ -133,15 +137,17 @@ def _grade(
         _grades.print_report(result)
 
 
-def _refuse_with_ids(job: OrderOptions) -> None:
+def _refuse_with_ids(job: OrderOptions, ranks_per_node: int | None) -> None:
     defaults = OrderOptions()
-    for name in ("order", "seed", "drop_last", "no_shuffle", "settings", "memory", "ranks"):
-        if getattr(job, name) != getattr(defaults, name):
-            option = "set" if name == "settings" else name.replace("_", "-")
-            raise InvalidArgumentError(
-                f"--{option} with --ids: it is of an order that is planned, and a log has none of "
-                "these: leave one of them out"
-            )
+    names = ("order", "seed", "drop_last", "no_shuffle", "settings", "memory", "ranks")
+    is_set = {name: getattr(job, name) != getattr(defaults, name) for name in names}
+    is_set["ranks_per_node"] = ranks_per_node is not None
+    for name in filter(is_set.__getitem__, is_set):
+        option = "set" if name == "settings" else name.replace("_", "-")
+        raise InvalidArgumentError(
+            f"--{option} with --ids: it is of an order that is planned, and a log has none of "
+            "these: leave one of them out"
+        )
 
 
 def _print_samples(

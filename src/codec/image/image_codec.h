@@ -16,9 +16,10 @@ namespace headrace {
 //
 // Memory: a decode holds a few rows of the image, or the whole image if it is a progressive JPEG,
 // an interlaced PNG, a WebP, or a TIFF of one strip. Each thread keeps some for its next image: see
-// ScratchLimit. Errors: InvalidArgument  an invalid transform: a size of 0, an empty interval, std
-// of 0, a
-//                          centre crop larger than resize_shorter, ...
+// ScratchLimit.
+//
+// Errors: InvalidArgument  an invalid transform: a size of 0, an empty interval, std of 0, a centre
+//                          crop larger than resize_shorter, ...
 Result<std::unique_ptr<FieldCodec>> MakeImageCodec(const ImageTransform& transform);
 
 }  // namespace headrace

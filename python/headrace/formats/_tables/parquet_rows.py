@@ -5,30 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headrace._text import unread_reason
-from headrace.errors import DataLossError, FailedPreconditionError, HeadraceError, NotFoundError
 from headrace.formats._arrow_types.fields import bytes_of, entries_of, number_of
+from headrace.formats._parquet.files import arrow, opened
 from headrace.formats._tables.row_piece import RowPiece
+
+Values = dict[str, list[Any]]
 
 
 def parquet_pieces(path: str, rows_at_once: int) -> Iterator[RowPiece]:
     """The rows; a column has the values that pyarrow gives for it."""
-    pyarrow = _pyarrow()
+    pyarrow = arrow()
     position = 0
-    with _reading(path):
-        schema = pyarrow.parquet.read_schema(path)
+    schema = _schema(path)
     blobs = {field.name for field in schema if _has_bytes(pyarrow, field.type)}
     names = [name for name in schema.names if name not in blobs]
-    for batch in _batches(path, names, rows_at_once):
-        with _reading(path):
-            values = {
-                name: column.to_pylist()
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            }
+    for rows, values in _batches(path, names, rows_at_once):
         # Bytes are never a value of a manifest, and may be large: they are not read.
-        columns = {name: values.get(name, [b""] * batch.num_rows) for name in schema.names}
-        places = list(range(position, position + batch.num_rows))
-        position += batch.num_rows
+        columns = {name: values.get(name, [b""] * rows) for name in schema.names}
+        places = list(range(position, position + rows))
+        position += rows
         yield RowPiece(path, columns, places, None, typed=True)
 
 
@@ -37,7 +32,7 @@ def declared_types(path: str) -> dict[str, str]:
 
     Those inside a column with fields are named as `read_pieces` names them.
     """
-    pyarrow = _pyarrow()
+    pyarrow = arrow()
     declared: dict[str, str] = {}
 
     def add(name: str, arrow_type: Any) -> None:
@@ -51,11 +46,14 @@ def declared_types(path: str) -> dict[str, str]:
         if number not in (None, "bool", "uint64"):
             declared[name] = str(number)
 
-    with _reading(path):
-        schema = pyarrow.parquet.read_schema(path)
-    for field in schema:
+    for field in _schema(path):
         add(field.name, field.type)
     return declared
+
+
+def _schema(path: str) -> Any:
+    with opened(path) as file:
+        return file.schema_arrow
 
 
 def _has_bytes(pyarrow: Any, arrow_type: Any) -> bool:
@@ -68,50 +66,9 @@ def _has_bytes(pyarrow: Any, arrow_type: Any) -> bool:
     return of_bytes is not None and of_bytes[0] == "bytes"
 
 
-def _batches(path: str, names: list[str], rows_at_once: int) -> Iterator[Any]:
-    pyarrow = _pyarrow()
-    with _reading(path):
-        file = pyarrow.parquet.ParquetFile(path)
-    with file:
-        batches = file.iter_batches(batch_size=rows_at_once, columns=names)
-        while True:
-            with _reading(path):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
-
-
-class _reading:  # noqa: N801  # Used as a function.
-    """Turns errors of pyarrow into those of headrace."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if error is None or isinstance(error, HeadraceError) or not isinstance(error, Exception):
-            return
-        if isinstance(error, FileNotFoundError):
-            raise NotFoundError(f"indexing {self._path}: no such file") from error
-        if isinstance(error, PermissionError):
-            raise FailedPreconditionError(
-                f"indexing {self._path}: {unread_reason(error)}"
-            ) from error
-        raise DataLossError(
-            f"indexing {self._path}: pyarrow cannot read it: {str(error).splitlines()[0]:.200}; "
-            "copy or write the file again"
-        ) from error
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "a manifest in Parquet needs pyarrow: pip install 'headrace[pack]'"
-        ) from error
-    return pyarrow
+def _batches(path: str, names: list[str], rows_at_once: int) -> Iterator[tuple[int, Values]]:
+    """The rows of each batch, and their values by column."""
+    with opened(path) as file:
+        for batch in file.iter_batches(batch_size=rows_at_once, columns=names):
+            columns = zip(batch.schema.names, batch.columns, strict=True)
+            yield batch.num_rows, {name: column.to_pylist() for name, column in columns}
