@@ -177,7 +177,7 @@ def _advice(
         shows = value.get_start_method() if hasattr(value, "get_start_method") else value
         return hints[name].format(value=shown(shows))
     if name in spellings:
-        return f"an option of a group; write {spellings[name]}"
+        return f"not an argument of this name; write {spellings[name]}"
     import difflib  # It takes long to import.
 
     near = difflib.get_close_matches(name, [*names, *spellings], n=1)

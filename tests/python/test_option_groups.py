@@ -42,17 +42,20 @@ def begin(number: int) -> None:
     [
         (
             {"prefetch": 2},
-            "prefetch=2: an option of a group; write engine=hr.EngineOptions(prefetch=...)",
+            "prefetch=2: not an argument of this name; write engine=hr.EngineOptions(prefetch=...)",
         ),
         ({"collate_fn": summed}, "write workers=hr.Workers(collate_fn=...)"),
         ({"rank": 1, "world_size": 2}, "write job=hr.Job(rank=...)"),
         ({"placement": "reuse"}, "write tiers=hr.Cache(placement=...)"),
         ({"local_rank": 0}, "write job=hr.Job(node=hr.Node(local_rank=...))"),
         ({"open_network": True}, "write job=hr.Job(node=hr.Node(open_network=...))"),
-        ({"node": "train"}, "node='train': an option of a group; write job=hr.Job(node=...)"),
+        (
+            {"node": "train"},
+            "node='train': not an argument of this name; write job=hr.Job(node=...)",
+        ),
         (
             {"isolation": "thread"},
-            "isolation='thread': an option of a group; write job=hr.Job(node=False), or "
+            "isolation='thread': not an argument of this name; write job=hr.Job(node=False), or "
             "job=hr.Job(node=hr.Node())",
         ),
         ({"worker_start": "fork"}, "write workers=hr.Workers(start=...)"),
@@ -62,7 +65,7 @@ def begin(number: int) -> None:
         # As they were written until there were 18 arguments.
         (
             {"fields": ["label"]},
-            "fields=['label']: an option of a group; write output=hr.Output(fields=...)",
+            "fields=['label']: not an argument of this name; write output=hr.Output(fields=...)",
         ),
         ({"decode": False}, "write output=hr.Output(decode=...)"),
         ({"ragged": "pad"}, "write output=hr.Output(ragged=...)"),
