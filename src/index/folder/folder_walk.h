@@ -14,7 +14,11 @@
 #include "index/folder/skip_rules.h"
 #include "index/folder/text.h"
 
-namespace headrace::internal {
+namespace headrace {
+
+class Executor;
+
+namespace internal {
 
 struct RootListing {
   std::int64_t mtime_ns = 0;
@@ -59,4 +63,5 @@ std::string CountAndNames(std::uint64_t count, const std::vector<std::string>& n
 // skip=["a", "b"], with at most the first few names.
 std::string SkipHint(const std::vector<std::string>& names);
 
-}  // namespace headrace::internal
+}  // namespace internal
+}  // namespace headrace

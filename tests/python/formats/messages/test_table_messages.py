@@ -262,7 +262,7 @@ def test_tables_that_the_system_does_not_read(
     )
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"image_path": ["a.jpg"]}), path)
-    monkeypatch.setattr(pyarrow.parquet, "read_schema", denied)
+    monkeypatch.setattr(pyarrow, "OSFile", denied)
     said = refusal(path, Manifest())
     assert said.startswith(f"indexing {path}: Permission denied for user {os.geteuid()}: find ")
     assert said.endswith("refuses with `namei -l PATH`, and chmod it")
