@@ -20,5 +20,6 @@ NB_MODULE(_core, module) {
   headrace::bindings::BindQuality(module);
   headrace::bindings::BindProfile(module);
   headrace::bindings::BindPlan(module);
+  headrace::bindings::BindSimulation(module);
   headrace::bindings::BindWorkers(module);
 }

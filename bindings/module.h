@@ -49,6 +49,9 @@ void BindProfile(nanobind::module_& module);
 // EpochPlanner. After BindIndex and BindLoader.
 void BindPlan(nanobind::module_& module);
 
+// run_published.
+void BindSimulation(nanobind::module_& module);
+
 // WorkerPool, WorkerChannel. After BindLoader.
 void BindWorkers(nanobind::module_& module);
 

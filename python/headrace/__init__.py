@@ -17,7 +17,7 @@ from headrace._process import at_exit as _at_exit  # noqa: F401
 from headrace._process.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from headrace import audio, errors, formats, image, orders, profile, tiers
+    from headrace import audio, errors, formats, image, orders, profile, simulation, tiers
     from headrace import pack as pack  # not in __all__: it needs pyarrow
     from headrace._dataset import Dataset
     from headrace._dataset import open_dataset as open
@@ -56,6 +56,7 @@ __all__ = [
     "orders",
     "profile",
     "show",
+    "simulation",
     "tiers",
 ]
 
@@ -82,6 +83,7 @@ _PLACES = {
     "pack": "",
     "profile": "",
     "show": "._show.batch",
+    "simulation": "",
     "tiers": "",
 }
 

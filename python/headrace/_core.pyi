@@ -1036,6 +1036,14 @@ def plan_schedule(index: Index, options: LoaderOptions, path: str | bytes, steps
 def lane_policies() -> list[str]:
     """Names of the policies by which ranks share a node, the default first."""
 
+def published_policies() -> list[tuple[str, str, str, bool]]:
+    """(name, title, paper, whether it changes the order) of each."""
+
+def run_published(policy: str, sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., preprocess_rate: float = ..., storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]:
+    """
+    A job by a published policy, sample by sample. Rates are bytes a second.
+    """
+
 class WorkerChannel:
     """A worker's end of its connection."""
 

@@ -188,7 +188,9 @@ def test_nothing_changes_the_options_of_the_core(numbered: Path) -> None:
         others = options.replace(job={"batch_size": 20}, prefetch=None)
         assert (others.batch_size, others.seed, others.prefetch) == (20, options.seed, None)
         assert (options.batch_size, options.prefetch) == (10, 2)
-        with pytest.raises(TypeError, match="unexpected keyword argument; there are fields, job, order"):
+        with pytest.raises(
+            TypeError, match="unexpected keyword argument; there are fields, job, order"
+        ):
             options.replace(batchsize=3)
         with pytest.raises(errors.InvalidArgumentError, match="batch_size: got 'x', expected ano"):
             options.replace(job={"batch_size": "x"})

@@ -15,11 +15,21 @@ PACKAGE = "headrace"
 FLOORS = {
     "values": (  # they know no dataset
         *("_arguments", "_charts", "_core", "_descriptors", "_html", "_names", "_process"),
-        *("_signature", "_text", "_units", "audio", "errors", "image", "profile"),
+        *("_signature", "_text", "_toml", "_units", "audio", "errors", "image", "profile"),
     ),
     "data": ("formats", "_dataset", "pack"),
     "run": (
-        *("orders", "tiers", "_options", "_nodes", "_observe", "_workers", "_loading", "_loader"),
+        *(
+            "orders",
+            "tiers",
+            "_options",
+            "_nodes",
+            "_observe",
+            "_workers",
+            "_loading",
+            "_loader",
+            "simulation",
+        ),
     ),
     "adapters": ("torch", "papers", "ray", "tensorflow"),
     "face": ("cli", "_measure", "_show", "__init__", "__main__"),

@@ -24,6 +24,7 @@ from headrace.cli import (
     _order_commands,
     _plan_commands,
     _profile_commands,
+    _simulate_commands,
 )
 from headrace.formats import table
 
@@ -156,6 +157,7 @@ class _OrderCommand(TyperCommand):
 app.command("order", cls=_OrderCommand)(_guarded(_order_commands.order))
 app.command("profile")(_guarded(_profile_commands.profile))
 app.command("plan", cls=_OrderCommand)(_guarded(_plan_commands.plan))
+app.command("simulate")(_guarded(_simulate_commands.simulate))
 app.command("node")(_guarded(_node_commands.node))
 app.command("top")(_guarded(_observe_commands.top))
 app.command("report")(_guarded(_observe_commands.report))

@@ -15,9 +15,9 @@ from typing import Any
 from headrace import _core
 from headrace._arguments import given_path, written_path
 from headrace._signature import named_arguments
+from headrace._toml import TomlTable
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.profile._toml import to_toml
-from headrace.profile._toml_table import TomlTable
 
 SCHEMA = 1
 

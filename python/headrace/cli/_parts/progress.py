@@ -47,3 +47,11 @@ def bar(what: str, in_bytes: bool) -> Iterator[Callable[[int, int], object]]:
     ) as shown:
         task = shown.add_task(what, total=None)
         yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
+@contextmanager
+def steps(what: str) -> Iterator[Callable[[str], object]]:
+    """For work of several parts, each shown by its name."""
+    with _display(SpinnerColumn(), TextColumn("{task.description}")) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda name: shown.update(task, description=f"{what} {name}")

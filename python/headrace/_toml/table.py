@@ -5,19 +5,28 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from headrace._units import parse_bytes
 from headrace.errors import InvalidArgumentError
 
 
 class TomlTable:
     """Values by key, each taken once by its type; errors name file, key and value."""
 
-    def __init__(self, file: str, place: str, values: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        file: str,
+        place: str,
+        values: dict[str, Any],
+        lines: Mapping[str, int] | None = None,
+    ) -> None:
+        """`lines`: of the keys by their whole names, for errors."""
         self._file = file
         self._place = place  # "storage.rate[2]."
         self._values = values
+        self._lines = lines or {}
         self._known: list[str] = []
 
     def has(self, key: str) -> bool:
@@ -25,14 +34,16 @@ class TomlTable:
         self._known.append(key)
         return key in self._values
 
+    def names(self) -> list[str]:
+        """All keys, in the file's order."""
+        return list(self._values)
+
     def finish(self) -> None:
         """Keys that were not taken are an error."""
         for key in self._values:
             if key not in self._known:
                 names = ", ".join(dict.fromkeys(self._known))
-                raise InvalidArgumentError(
-                    f"{self._file}: {self._place}{key}: no such key; there are {names}"
-                )
+                raise InvalidArgumentError(f"{self._at(key)}: no such key; there are {names}")
 
     def text(self, key: str) -> str:
         """A string, not empty."""
@@ -63,11 +74,12 @@ class TomlTable:
             self._wrong(key, value, "a date with a time")
         return value
 
-    def integer(self, key: str, least: int) -> int:
+    def integer(self, key: str, least: int, most: int | None = None) -> int:
         """A whole number."""
         must = f"a whole number of at least {least}"
+        must = must if most is None else f"a whole number in [{least}, {most}]"
         value = self._take(key, must)
-        if not _is_integer(value) or value < least:
+        if not _is_integer(value) or value < least or (most is not None and value > most):
             self._wrong(key, value, must)
         return int(value)
 
@@ -93,6 +105,31 @@ class TomlTable:
         if not _is_number(value) or value < least:
             self._wrong(key, value, must)
         return float(value)
+
+    def amount(self, key: str, *, zero: bool = False) -> float:
+        """Bytes above 0, or of at least 0, as 4096 or "64 MB"."""
+        return self._quantity(key, "", zero=zero)
+
+    def rate(self, key: str) -> float:
+        """Bytes a second, as 64e6 or "64 MB/s"."""
+        return self._quantity(key, "/s", zero=False)
+
+    def rates(self, key: str, count: int) -> list[float]:
+        """`count` rates."""
+        values = self._list(key, f"a list of {count} rates")
+        if len(values) != count:
+            self._wrong(key, values, f"a list of {count} rates, as many as the table's first list")
+        return [
+            _quantity(value, "/s", zero=False) or self._wrong(f"{key}[{position}]", value, _RATE)
+            for position, value in enumerate(values)
+        ]
+
+    def _quantity(self, key: str, suffix: str, *, zero: bool) -> float:
+        least = "of at least 0" if zero else "above 0"
+        must = _RATE if suffix else f"a size {least}, as 4096 or '64 MB'"
+        value = self._take(key, must)
+        quantity = _quantity(value, suffix, zero=zero)
+        return self._wrong(key, value, must) if quantity is None else quantity
 
     def ascending(self, key: str) -> list[int]:
         """Ascending whole numbers above 0; at least one."""
@@ -122,7 +159,7 @@ class TomlTable:
         value = self._take(key, "a table")
         if not isinstance(value, dict):
             self._wrong(key, value, "a table")
-        return TomlTable(self._file, f"{self._place}{key}.", value)
+        return TomlTable(self._file, f"{self._place}{key}.", value, self._lines)
 
     def tables(self, key: str, least: int) -> list[TomlTable]:
         """Tables of one kind: [[key]]."""
@@ -135,7 +172,7 @@ class TomlTable:
             if not isinstance(entry, dict):
                 self._wrong(key, value, must)
         return [
-            TomlTable(self._file, f"{self._place}{key}[{position}].", entry)
+            TomlTable(self._file, f"{self._place}{key}[{position}].", entry, self._lines)
             for position, entry in enumerate(value)
         ]
 
@@ -148,15 +185,35 @@ class TomlTable:
     def _take(self, key: str, must: str) -> Any:
         self._known.append(key)
         if key not in self._values:
-            raise InvalidArgumentError(
-                f"{self._file}: {self._place}{key}: is missing, must be {must}"
-            )
+            raise InvalidArgumentError(f"{self._at(key)}: is missing, must be {must}")
         return self._values[key]
 
     def _wrong(self, key: str, value: Any, must: str) -> NoReturn:
-        raise InvalidArgumentError(
-            f"{self._file}: {self._place}{key}: got {value!r}, must be {must}"
-        )
+        raise InvalidArgumentError(f"{self._at(key)}: got {value!r}, must be {must}")
+
+    def _at(self, key: str) -> str:
+        """Where a key is, or would be."""
+        whole = f"{self._place}{key}"
+        inside = whole
+        while inside and inside not in self._lines:
+            inside = inside.rpartition("[" if inside.endswith("]") else ".")[0]
+        line = self._lines.get(inside)
+        return f"{self._file}: {whole}" if line is None else f"{self._file}:{line}: {whole}"
+
+
+_RATE = "a rate above 0, as 64e6 or '64 MB/s'"
+
+
+def _quantity(value: Any, suffix: str, *, zero: bool) -> float | None:
+    """None: it is none, or below what it must be."""
+    if isinstance(value, str) and value.rstrip().endswith(suffix):
+        try:
+            value = parse_bytes(value.rstrip().removesuffix(suffix), "")
+        except InvalidArgumentError:
+            return None
+    if not _is_number(value) or value < 0 or (value == 0 and not zero):
+        return None
+    return float(value)
 
 
 def _is_integer(value: Any) -> bool:

@@ -1,0 +1,115 @@
+// Published policies on a modelled cluster.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "base/format/errors.h"
+#include "convert/keywords.h"
+#include "convert/text.h"
+#include "gil/gil.h"
+#include "module.h"
+#include "sim/published/run.h"
+#include "status.h"
+
+namespace headrace::bindings {
+namespace {
+
+namespace nb = nanobind;
+
+using PlainCache = std::tuple<double, std::uint32_t, double>;  // bytes, threads, rate
+using PlainCurve = std::vector<std::pair<double, double>>;
+
+Cluster ToCluster(Keywords& keywords) {
+  Cluster cluster;
+  cluster.nodes = keywords.Take("nodes", cluster.nodes);
+  cluster.compute_rate = keywords.Take("compute_rate", cluster.compute_rate);
+  cluster.preprocess_rate = keywords.Take("preprocess_rate", cluster.preprocess_rate);
+  std::vector<Curve::Point> points;
+  for (const auto& [users, rate] : keywords.Take("storage", PlainCurve())) {
+    points.push_back({.users = users, .rate = rate});
+  }
+  if (!points.empty()) cluster.storage = ValueOrThrow(Curve::Make(std::move(points)));
+  cluster.storage_link_rate = keywords.Take("storage_link_rate", cluster.storage_link_rate);
+  cluster.network_rate = keywords.Take("network_rate", cluster.network_rate);
+  const auto [bytes, threads, rate] =
+      keywords.Take("staging", PlainCache(0, cluster.staging_threads, cluster.staging_rate));
+  cluster.staging_bytes = bytes;
+  cluster.staging_threads = threads;
+  cluster.staging_rate = rate;
+  for (const auto& [tier_bytes, tier_threads, tier_rate] :
+       keywords.Take("tiers", std::vector<PlainCache>())) {
+    cluster.tiers.push_back({.bytes = tier_bytes, .threads = tier_threads, .rate = tier_rate});
+  }
+  return cluster;
+}
+
+constexpr const char* kFromNames[] = {"tier", "peer", "storage", "on_demand", "nowhere"};
+static_assert(std::size(kFromNames) == SampleFetch::kKinds);
+
+nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::kwargs& given) {
+  const PublishedPolicyRow* const row = FindPublishedPolicy(policy.bytes());
+  if (row == nullptr) {
+    ThrowStatus(NotFound("simulating: there is no published policy '{}'", policy.bytes()));
+  }
+  Keywords keywords(given);
+  PublishedJob job;
+  job.cluster = ToCluster(keywords);
+  job.batch_size = keywords.Take("batch_size", job.batch_size);
+  job.epochs = keywords.Take("epochs", job.epochs);
+  job.seed = keywords.Take("seed", job.seed);
+  keywords.Finish();
+  job.sizes.assign(sizes.data(), sizes.data() + sizes.size());
+  PublishedResult result = ValueOrThrow(WithoutGil([&] { return RunPublished(*row, job); }));
+  nb::dict fetched;
+  for (std::size_t from = 0; from < result.fetched.size(); ++from) {
+    const FetchTotals& totals = result.fetched[from];
+    nb::dict of_source;
+    of_source["samples"] = totals.samples;
+    of_source["bytes"] = totals.bytes;
+    of_source["seconds"] = totals.seconds;
+    fetched[kFromNames[from]] = of_source;
+  }
+  nb::dict dict;
+  dict["seconds"] = result.seconds;
+  dict["setup_seconds"] = result.setup_seconds;
+  dict["compute_seconds"] = result.compute_seconds;
+  dict["stall_seconds"] = result.stall_seconds;
+  dict["barrier_seconds"] = result.barrier_seconds;
+  dict["samples_used"] = result.samples_used;
+  dict["fetched"] = fetched;
+  dict["epoch_seconds"] = ToArray(std::move(result.epoch_seconds));
+  dict["step_seconds"] = ToArray(std::move(result.step_seconds));
+  return dict;
+}
+
+}  // namespace
+
+void BindSimulation(nb::module_& module) {
+  std::vector<std::tuple<std::string, std::string, std::string, bool>> rows;
+  for (const PublishedPolicyRow& row : PublishedPolicies()) {
+    rows.emplace_back(row.name, row.title, row.paper, row.changes_order);
+  }
+  module.def(
+      "published_policies", [rows] { return rows; },
+      "(name, title, paper, whether it changes the order) of each.");
+  module.def("run_published", &RunPolicy, nb::arg("policy"), nb::arg("sizes"), nb::arg("kwargs"),
+             nb::sig("def run_published(policy: str, sizes: NDArray[numpy.float64], *, "
+                     "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
+                     "compute_rate: float = ..., preprocess_rate: float = ..., "
+                     "storage: Sequence[tuple[float, float]] = (), "
+                     "storage_link_rate: float = ..., network_rate: float = ..., "
+                     "staging: tuple[float, int, float] = ..., "
+                     "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
+             "A job by a published policy, sample by sample. Rates are bytes a second.");
+}
+
+}  // namespace headrace::bindings

@@ -1,0 +1,141 @@
+"""Runs the policies of a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace import _core
+from headrace._arguments import choice
+from headrace.errors import FailedPreconditionError
+from headrace.simulation.bounds import BOUNDED, bound_seconds
+from headrace.simulation.scenario import Scenario
+
+SOURCES = ("tier", "peer", "storage", "on_demand")
+"""Where samples come from: a tier of the node, one of another node, storage ahead of their use, or
+storage when they are needed."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A published policy."""
+
+    name: str
+    title: str
+    paper: str
+    changes_order: bool
+    """Its nodes do not train on what the job's order says."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What came from a source, over all nodes."""
+
+    samples: int
+    bytes: float
+    seconds: float
+    """Of the threads that fetched."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run of a policy. Times are simulated seconds."""
+
+    policy: Policy
+    seconds: float
+    """Of all epochs, with what comes before the first."""
+    setup_seconds: float
+    """Before the first step."""
+    compute_seconds: float
+    """Mean of the nodes: computing,"""
+    stall_seconds: float
+    """waiting for samples,"""
+    barrier_seconds: float
+    """and for slower nodes."""
+    fetched: dict[str, Fetched]
+    """By source, see `SOURCES`."""
+    samples_used: int
+    """Of the dataset, by any node, at least once."""
+    epoch_seconds: npt.NDArray[np.float64]
+    step_seconds: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A policy that does not support the scenario."""
+
+    policy: Policy
+    why: str
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What `simulate` gives."""
+
+    scenario: Scenario
+    outcomes: tuple[Outcome | Refused, ...]
+    bounds: dict[str, float]
+    """Seconds of all epochs without a stall, by the order."""
+
+
+def policies() -> list[Policy]:
+    """The published policies that can be simulated."""
+    return [Policy(*row) for row in _core.published_policies()]
+
+
+def simulate(
+    scenario: Scenario,
+    names: Sequence[str] | None = None,
+    progress: Callable[[str], object] = lambda name: None,
+) -> Simulation:
+    """Runs policies on the same samples in the same order. The same scenario gives the same result.
+
+    Args:
+        names: of the policies; None: all.
+        progress: is called with each policy's or order's name before it runs.
+
+    Raises: InvalidArgumentError: there is no such policy, or the scenario is wrong.
+    """
+    known = {policy.name: policy for policy in policies()}
+    chosen = list(names or known)
+    for name in chosen:
+        choice("policy", name, tuple(known))
+    sizes = scenario.sizes.draw(scenario.seed)
+    outcomes: list[Outcome | Refused] = []
+    for name in chosen:
+        progress(name)
+        outcomes.append(_run(known[name], scenario, sizes))
+    bounds: dict[str, float] = {}
+    for order in BOUNDED:
+        progress(order)
+        bounds[order] = bound_seconds(scenario, sizes, order)
+    return Simulation(scenario, tuple(outcomes), bounds)
+
+
+def _run(policy: Policy, scenario: Scenario, sizes: npt.NDArray[np.float64]) -> Outcome | Refused:
+    storage, staging = scenario.storage, scenario.staging
+    link = {} if storage.link_rate is None else {"storage_link_rate": storage.link_rate}
+    try:
+        ran: dict[str, Any] = _core.run_published(
+            policy.name,
+            sizes,
+            nodes=scenario.nodes,
+            batch_size=scenario.batch_size,
+            epochs=scenario.epochs,
+            seed=scenario.seed,
+            compute_rate=scenario.compute_rate,
+            preprocess_rate=scenario.preprocess_rate,
+            storage=list(zip(storage.nodes, storage.rates, strict=True)),
+            network_rate=scenario.network_rate,
+            staging=(staging.capacity, staging.threads, staging.rate),
+            tiers=[(tier.capacity, tier.threads, tier.rate) for tier in scenario.tiers],
+            **link,
+        )
+    except FailedPreconditionError as error:
+        return Refused(policy, str(error).removeprefix(f"{policy.name}: "))
+    fetched = {source: Fetched(**ran["fetched"][source]) for source in SOURCES}
+    return Outcome(policy=policy, **(ran | {"fetched": fetched}))

@@ -1,0 +1,54 @@
+#pragma once
+
+// sim/published/ is the simulator that NoPFS's policy was compared in (R. Boehringer, "Clairvoyant
+// Prefetching for Machine Learning I/O", ETH Zurich 2020, section 4.1; Dryden et al., SC'21,
+// section 6): policies of papers, sample by sample, on a cluster described by rates. Its code was
+// never published; docs/simulate.md has the rules that give its printed results. Pure arithmetic:
+// no clock, thread or I/O.
+
+#include <cstdint>
+#include <vector>
+
+#include "headrace/machine_model.h"
+#include "headrace/status.h"
+
+namespace headrace {
+
+// The nodes of a job, in NoPFS's terms. Rates are bytes a second.
+struct Cluster {
+  // A cache of each node.
+  struct Tier {
+    double bytes = 0;           // d_j
+    std::uint32_t threads = 1;  // p_j
+    double rate = kUnlimited;   // r_j(p_j): of all its threads together
+  };
+
+  std::uint32_t nodes = 1;                // N
+  double compute_rate = kUnlimited;       // c
+  double preprocess_rate = kUnlimited;    // beta
+  Curve storage;                          // t: of all nodes that read it, over their number
+  double storage_link_rate = kUnlimited;  // b_fs
+  double network_rate = kUnlimited;       // b_c
+  double staging_bytes = 0;               // d_0
+  std::uint32_t staging_threads = 1;      // p_0
+  double staging_rate = kUnlimited;       // w_0(p_0)
+  std::vector<Tier> tiers;                // fastest first
+
+  // Errors: InvalidArgument  no node, a rate or a number of threads that is not above 0, bytes
+  //                          below 0 or not finite
+  [[nodiscard]] Status Check() const;
+
+  // Seconds a byte of one read. `readers`: nodes that read storage then, this one included.
+  [[nodiscard]] double FromStorage(std::uint32_t readers) const;
+  // The tier's whole rate, not that of one of its threads: so the thesis's results have it, though
+  // its equations divide by the threads.
+  [[nodiscard]] double FromTier(std::size_t tier) const;
+  [[nodiscard]] double FromPeer(std::size_t tier) const;
+  [[nodiscard]] double ToStaging() const;  // preprocessing and writing
+  // Seconds a byte through all threads of staging, of a read that takes one of them `fetch`.
+  [[nodiscard]] double Staged(double fetch) const {
+    return (fetch + ToStaging()) / static_cast<double>(staging_threads);
+  }
+};
+
+}  // namespace headrace

@@ -1,0 +1,35 @@
+#include "sim/published/nopfs_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace headrace {
+
+NopfsPlan::NopfsPlan(const PublishedJob& job, std::span<const std::uint32_t> stream)
+    : tier_of(job.sizes.size(), kNoTier), in_use(job.cluster.tiers.size()) {
+  std::vector<std::uint32_t> uses(job.sizes.size());
+  std::vector<std::uint32_t> used;  // in the order of first use
+  for (const std::uint32_t sample : stream) {
+    if (uses[sample]++ == 0) used.push_back(sample);
+  }
+  std::vector<std::uint32_t> most_used = used;
+  std::ranges::sort(most_used, [&](std::uint32_t one, std::uint32_t other) {
+    return uses[one] != uses[other] ? uses[one] > uses[other] : one < other;
+  });
+  std::uint8_t tier = 0;
+  double bytes = 0;
+  for (const std::uint32_t sample : most_used) {
+    while (tier < in_use.size() && bytes + job.sizes[sample] > job.cluster.tiers[tier].bytes) {
+      ++tier;
+      bytes = 0;
+    }
+    if (tier == in_use.size()) break;
+    tier_of[sample] = tier;
+    bytes += job.sizes[sample];
+  }
+  for (const std::uint32_t sample : used) {
+    if (tier_of[sample] != kNoTier) in_use[tier_of[sample]].push_back(sample);
+  }
+}
+
+}  // namespace headrace

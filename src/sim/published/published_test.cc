@@ -1,0 +1,302 @@
+// The printed results of NoPFS's thesis, and what must follow from the model in any cluster.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <numbers>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/prng.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sim/published/run.h"
+
+namespace headrace {
+namespace {
+
+constexpr double kMb = 1e6;
+
+// Section 5.2.1.
+Cluster ThesisCluster() {
+  Cluster cluster{.nodes = 4,
+                  .compute_rate = 100 * kMb,
+                  .preprocess_rate = 200 * kMb,
+                  .storage_link_rate = 2000 * kMb,
+                  .network_rate = 10'000 * kMb,
+                  .staging_bytes = 1024 * kMb,
+                  .staging_threads = 2,
+                  .staging_rate = 21'164 * kMb,
+                  .tiers = {{.bytes = 50 * 1024 * kMb, .threads = 2, .rate = 21'164 * kMb},
+                            {.bytes = 100 * 1024 * kMb, .threads = 2, .rate = 86 * kMb}}};
+  cluster.storage =
+      Curve::Make({{1, 66 * kMb}, {2, 86 * kMb}, {3, 129 * kMb}, {4, 146 * kMb}}).value();
+  return cluster;
+}
+
+double Uniform(Prng& random) { return static_cast<double>(random.Next64() >> 11U) * 0x1p-53; }
+
+// Box and Muller's.
+double Normal(Prng& random) {
+  const double radius = std::sqrt(-2 * std::log(1 - Uniform(random)));
+  return radius * std::cos(2 * std::numbers::pi * Uniform(random));
+}
+
+// Sizes of samples from a normal distribution, none below 0.
+PublishedJob JobOf(Cluster cluster, std::uint64_t samples, double mean, double deviation,
+                   std::uint64_t batch_size, std::uint64_t epochs, std::uint64_t seed) {
+  PublishedJob job{.cluster = std::move(cluster),
+                   .sizes = std::vector<double>(samples),
+                   .batch_size = batch_size,
+                   .epochs = epochs,
+                   .seed = seed};
+  Prng random(seed, 0, RandomStream::kPack);
+  for (double& size : job.sizes) size = std::max(0.0, mean + deviation * Normal(random));
+  return job;
+}
+
+struct ThesisScenario {
+  double mean_mb;
+  double deviation_mb;
+  std::uint64_t samples;
+  std::uint64_t epochs;                             // inferred from the lower bound
+  std::map<std::string_view, double> printed = {};  // seconds
+};
+
+// Tables 5.1 to 5.4.
+const ThesisScenario kScenarios[] = {
+    {.mean_mb = .027,
+     .deviation_mb = .01,
+     .samples = 10'000,
+     .epochs = 10,
+     .printed = {{"perfect", 7.30},
+                 {"naive", 27.78},
+                 {"nopfs", 7.78},
+                 {"staging", 10.24},
+                 {"deepio_ordered", 8.41},
+                 {"deepio_opportunistic", 8.40},
+                 {"parallel_staging", 10.11},
+                 {"lbann_dynamic", 7.71},
+                 {"lbann_preloading", 8.41},
+                 {"locality_aware", 8.41}}},
+    {.mean_mb = 1,
+     .deviation_mb = .1,
+     .samples = 150'000,
+     .epochs = 10,
+     .printed = {{"perfect", 3825.66},
+                 {"naive", 15'130.54},
+                 {"nopfs", 3836.12},
+                 {"staging", 4982.27},
+                 {"deepio_ordered", 4433.27},
+                 {"deepio_opportunistic", 4432.90},
+                 {"parallel_staging", 4972.65},
+                 {"lbann_dynamic", 4051.12},
+                 {"lbann_preloading", 4433.27},
+                 {"locality_aware", 4433.27}}},
+    {.mean_mb = 2,
+     .deviation_mb = .2,
+     .samples = 300'000,
+     .epochs = 5,
+     .printed = {{"perfect", 7655.25},
+                 {"naive", 30'272.96},
+                 {"nopfs", 7661.26},
+                 {"staging", 9945.29},
+                 {"deepio_ordered", 23'948.24},
+                 {"deepio_opportunistic", 8487.42},
+                 {"parallel_staging", 9313.58},
+                 {"locality_aware", 9314.33}}},
+    {.mean_mb = 3,
+     .deviation_mb = .2,
+     .samples = 400'000,
+     .epochs = 5,
+     .printed = {{"perfect", 15'204.78},
+                 {"naive", 60'526.36},
+                 {"nopfs", 16'795.17},
+                 {"staging", 19'888.26},
+                 {"deepio_ordered", 54'122.52},
+                 {"deepio_opportunistic", 16'034.89},
+                 {"parallel_staging", 16'861.82},
+                 {"locality_aware", 19'082.99}}},
+};
+
+PublishedJob ThesisJob(const ThesisScenario& scenario, std::uint64_t seed) {
+  return JobOf(ThesisCluster(), scenario.samples, scenario.mean_mb * kMb,
+               scenario.deviation_mb * kMb, 25, scenario.epochs, seed);
+}
+
+double SecondsOf(std::string_view policy, const PublishedJob& job) {
+  const Result<PublishedResult> result = RunPublished(*FindPublishedPolicy(policy), job);
+  EXPECT_TRUE(result.ok()) << policy << ": " << result.status().ToString();
+  return result.ok() ? result.value().seconds : 0;
+}
+
+// Means over `seeds` seeds, by policy, of those that the thesis has a result of.
+std::map<std::string_view, double> MeanSeconds(const ThesisScenario& scenario,
+                                               std::uint64_t seeds) {
+  std::map<std::string_view, double> seconds;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    const PublishedJob job = ThesisJob(scenario, seed);
+    for (const auto& [policy, printed] : scenario.printed) {
+      seconds[policy] += SecondsOf(policy, job) / static_cast<double>(seeds);
+    }
+  }
+  return seconds;
+}
+
+double OverBound(const std::map<std::string_view, double>& seconds) {
+  return seconds.at("nopfs") - seconds.at("perfect");
+}
+
+// Every pair that is more than 2 % apart has the printed order.
+void ExpectRanked(const std::map<std::string_view, double>& seconds,
+                  const std::map<std::string_view, double>& printed) {
+  for (const auto& [one, of_one] : printed) {
+    for (const auto& [other, of_other] : printed) {
+      if (of_one > 1.02 * of_other) {
+        EXPECT_GT(seconds.at(one), seconds.at(other)) << one << ", " << other;
+      }
+    }
+  }
+}
+
+TEST(PublishedTest, SmallDataTakesAsLongAsInTheThesis) {
+  const std::map<std::string_view, double> seconds = MeanSeconds(kScenarios[0], 20);
+  EXPECT_NEAR(seconds.at("perfect"), 7.27, 0.02);
+  for (const auto& [policy, printed] : kScenarios[0].printed) {
+    EXPECT_NEAR(seconds.at(policy) / printed, 1, 0.012) << policy;
+  }
+  ExpectRanked(seconds, kScenarios[0].printed);
+  EXPECT_NEAR(OverBound(seconds) / OverBound(kScenarios[0].printed), 1, 0.1);
+}
+
+class ThesisTest : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(ThesisTest, TakesAsLongAsPrinted) {
+  const ThesisScenario& scenario = kScenarios[GetParam()];
+  const std::map<std::string_view, double> seconds = MeanSeconds(scenario, 1);
+  for (const auto& [policy, printed] : scenario.printed) {
+    EXPECT_NEAR(seconds.at(policy) / printed, 1, policy == "perfect" ? 0.001 : 0.01) << policy;
+  }
+  ExpectRanked(seconds, scenario.printed);
+  // 0.89 in the third scenario, of 6 seconds in 7,655.
+  EXPECT_NEAR(OverBound(seconds) / OverBound(scenario.printed), 1, 0.12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, ThesisTest, ::testing::Values(1, 2, 3));
+
+TEST(PublishedTest, ADataStoreRefusesWhatMemoryDoesNotHold) {
+  const PublishedJob job = JobOf(ThesisCluster(), 3000, 200 * kMb, 0, 25, 1, 0);
+  for (const std::string_view policy : {"lbann_dynamic", "lbann_preloading"}) {
+    const Status status = RunPublished(*FindPublishedPolicy(policy), job).status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(status.message(),
+              std::string(policy) +
+                  ": keeps all samples in memory, 558.8 GiB, and the first tiers of 4 nodes have "
+                  "190.7 GiB; add memory or nodes");
+  }
+}
+
+TEST(PublishedTest, WrongJobsAreNamed) {
+  const auto error = [](const PublishedJob& job) {
+    return std::string(RunPublished(*FindPublishedPolicy("naive"), job).status().message());
+  };
+  PublishedJob job = JobOf(ThesisCluster(), 200, kMb, 0, 25, 1, 0);
+  job.sizes[7] = -1;
+  EXPECT_EQ(error(job), "simulating: sample 7 has -1 bytes, must be a number of at least 0");
+  job.sizes[7] = std::nan("");
+  EXPECT_EQ(error(job), "simulating: sample 7 has nan bytes, must be a number of at least 0");
+  job.sizes[7] = 1;
+  job.cluster.tiers[1].rate = 0;
+  EXPECT_EQ(error(job), "cluster: a tier's rate is 0, must be above 0");
+  job.cluster.tiers[1] = {.bytes = -1};
+  EXPECT_EQ(error(job), "cluster: a tier's bytes is -1, must be a number of bytes of at least 0");
+  job.cluster.tiers.clear();
+  EXPECT_EQ(RunPublished(*FindPublishedPolicy("locality_aware"), job).status().message(),
+            "locality_aware: loads samples into tiers, and nodes have none; add one");
+  EXPECT_EQ(FindPublishedPolicy("none"), nullptr);
+}
+
+// Of clusters and datasets of any shape.
+class AnyClusterTest : public ::testing::TestWithParam<std::uint64_t> {
+ protected:
+  AnyClusterTest() : random_(GetParam(), 1, RandomStream::kPack) {}
+
+  double Between(double least, double most) { return least + (most - least) * Uniform(random_); }
+  std::uint64_t Whole(std::uint64_t least, std::uint64_t most) {
+    return least + random_.Below(most - least + 1);
+  }
+
+  PublishedJob Draw() {
+    const auto nodes = static_cast<std::uint32_t>(Whole(1, 6));
+    Cluster cluster{.nodes = nodes,
+                    .compute_rate = Between(1, 100),
+                    .preprocess_rate = Between(1, 300),
+                    .storage_link_rate = Between(10, 300),
+                    .network_rate = Between(10, 300),
+                    .staging_bytes = Between(0, 3000),
+                    .staging_threads = static_cast<std::uint32_t>(Whole(1, 8)),
+                    .staging_rate = Between(10, 300)};
+    cluster.storage = Curve::Make({{1, Between(5, 100)}, {4, Between(5, 300)}}).value();
+    for (std::uint64_t tiers = Whole(1, 3); tiers > 0; --tiers) {
+      cluster.tiers.push_back({.bytes = Between(100, 4000),
+                               .threads = static_cast<std::uint32_t>(Whole(1, 4)),
+                               .rate = Between(10, 300)});
+    }
+    const std::uint64_t batch = Whole(1, 9);
+    return JobOf(std::move(cluster), nodes * batch * Whole(1, 20) + Whole(0, nodes * batch - 1), 20,
+                 Between(0, 20), batch, Whole(1, 4), GetParam());
+  }
+
+  Prng random_;
+};
+
+TEST_P(AnyClusterTest, TimesAddUpAndNothingIsFasterThanTheBound) {
+  const PublishedJob job = Draw();
+  const PublishedResult bound = RunPublished(*FindPublishedPolicy("perfect"), job).value();
+  for (const PublishedPolicyRow& row : PublishedPolicies()) {
+    SCOPED_TRACE(row.name);
+    const Result<PublishedResult> run = RunPublished(row, job);
+    if (!run.ok()) {
+      EXPECT_EQ(run.status().code(), StatusCode::kFailedPrecondition);
+      continue;
+    }
+    const PublishedResult& result = run.value();
+    EXPECT_EQ(result.epoch_seconds.size(), job.epochs);
+    EXPECT_NEAR(std::accumulate(result.epoch_seconds.begin(), result.epoch_seconds.end(), 0.0),
+                result.seconds, 1e-9 * result.seconds);
+    EXPECT_NEAR(std::accumulate(result.step_seconds.begin(), result.step_seconds.end(),
+                                result.setup_seconds),
+                result.seconds, 1e-9 * result.seconds);
+    EXPECT_NEAR(result.setup_seconds + result.compute_seconds + result.stall_seconds +
+                    result.barrier_seconds,
+                result.seconds, 1e-9 * result.seconds);
+    std::uint64_t fetched = 0;
+    for (const FetchTotals& totals : result.fetched) fetched += totals.samples;
+    const std::uint64_t rows = result.step_seconds.size() * job.batch_size * job.cluster.nodes;
+    EXPECT_EQ(fetched, rows);
+    if (!row.changes_order) {
+      EXPECT_GE(result.seconds, bound.seconds * (1 - 1e-9));
+      EXPECT_EQ(result.samples_used, bound.samples_used);
+      EXPECT_NEAR(result.compute_seconds, bound.compute_seconds, 1e-9 * bound.seconds);
+    }
+  }
+}
+
+TEST_P(AnyClusterTest, TheSameSeedGivesTheSameRun) {
+  const PublishedJob job = Draw();
+  for (const PublishedPolicyRow& row : PublishedPolicies()) {
+    const Result<PublishedResult> one = RunPublished(row, job);
+    const Result<PublishedResult> other = RunPublished(row, job);
+    ASSERT_EQ(one.ok(), other.ok());
+    if (!one.ok()) continue;
+    EXPECT_EQ(one.value().step_seconds, other.value().step_seconds) << row.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, AnyClusterTest, ::testing::Range<std::uint64_t>(0, 40));
+
+}  // namespace
+}  // namespace headrace

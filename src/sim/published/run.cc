@@ -1,0 +1,171 @@
+#include "sim/published/run.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <utility>
+
+namespace headrace {
+namespace {
+
+using From = SampleFetch::From;
+
+// A node's staging buffer: fetches what its stream has next, while there is room.
+struct Staging {
+  struct Entry {
+    double available = 0;  // when it is fetched, preprocessed and written
+    bool on_demand = false;
+    bool takes_room = true;
+  };
+
+  double clock = 0;           // when its threads have done what they were given
+  double used_bytes = 0;      // given to the threads and not used yet
+  std::uint64_t next = 0;     // place in the stream
+  std::deque<Entry> entries;  // from the next use on
+};
+
+class PublishedRun {
+ public:
+  PublishedRun(const PublishedJob& job, const Streams& streams, PublishedPolicy& policy,
+               double begin)
+      : job_(job),
+        cluster_(job.cluster),
+        streams_(streams),
+        policy_(policy),
+        staging_(cluster_.nodes),
+        readers_(cluster_.nodes),
+        used_(job.sizes.size()) {
+    for (Staging& staging : staging_) staging.clock = begin;
+    result_.seconds = begin;
+    result_.setup_seconds = begin;
+    result_.step_seconds.reserve(streams.steps());
+  }
+
+  PublishedResult Run() && {
+    double epoch_begin = 0;
+    for (std::uint64_t step = 0; step < streams_.steps(); ++step) {
+      RunStep(step);
+      if ((step + 1) % streams_.steps_per_epoch() != 0) continue;
+      result_.epoch_seconds.push_back(result_.seconds - epoch_begin);
+      epoch_begin = result_.seconds;
+    }
+    const auto nodes = static_cast<double>(cluster_.nodes);
+    for (double* sum :
+         {&result_.compute_seconds, &result_.stall_seconds, &result_.barrier_seconds}) {
+      *sum /= nodes;
+    }
+    result_.samples_used = static_cast<std::uint64_t>(std::ranges::count(used_, true));
+    return std::move(result_);
+  }
+
+ private:
+  void RunStep(std::uint64_t step) {
+    const double begin = result_.seconds;
+    double end = begin;
+    double ends = 0;
+    for (std::uint32_t node = 0; node < cluster_.nodes; ++node) {
+      double now = begin;
+      for (std::uint64_t row = 0; row < job_.batch_size; ++row) {
+        now = Use(node, step * job_.batch_size + row, now);
+      }
+      end = std::max(end, now);
+      ends += now;
+    }
+    result_.barrier_seconds += end * static_cast<double>(cluster_.nodes) - ends;
+    result_.step_seconds.push_back(end - begin);
+    result_.seconds = end;
+  }
+
+  // Returns when the node has computed on the sample, which it needs `now`.
+  double Use(std::uint32_t node, std::uint64_t place, double now) {
+    Staging& staging = staging_[node];
+    Fill(node, now);
+    policy_.FillTiers(node, std::max(staging.clock, now), readers_);
+    const std::uint32_t sample = streams_.Of(node)[place];
+    const double bytes = job_.sizes[sample];
+    used_[sample] = true;
+    const Staging::Entry entry = staging.entries.front();
+    staging.entries.pop_front();
+    double ready = now;
+    if (entry.on_demand) {
+      const double fetch = cluster_.FromStorage(readers_.At(node, now));
+      readers_.Reads(node, now);
+      Count(From::kOnDemand, bytes, fetch);
+      ready += bytes * (fetch + cluster_.ToStaging());
+    } else {
+      ready = std::max(now, entry.available);
+      if (entry.takes_room) staging.used_bytes -= bytes;
+    }
+    const double compute = bytes / cluster_.compute_rate;
+    result_.stall_seconds += ready - now;
+    result_.compute_seconds += compute;
+    return ready + compute;
+  }
+
+  // Gives the threads of staging what the stream has next: all that there is room for, and one
+  // sample in any case.
+  void Fill(std::uint32_t node, double now) {
+    Staging& staging = staging_[node];
+    const std::span<const std::uint32_t> stream = streams_.Of(node);
+    while (staging.next < stream.size()) {
+      const std::uint32_t sample = stream[staging.next];
+      const double bytes = job_.sizes[sample];
+      const bool has_room = staging.used_bytes + bytes <= cluster_.staging_bytes;
+      if (!staging.entries.empty() && !(has_room && policy_.reads_ahead())) return;
+      const double begin = std::max(staging.clock, now);
+      const SampleFetch fetch = policy_.FetchOf(node, staging.next, sample, begin);
+      ++staging.next;
+      if (fetch.from == From::kOnDemand) {
+        staging.entries.push_back({.on_demand = true, .takes_room = false});
+        continue;
+      }
+      if (fetch.from == From::kNowhere) {
+        Count(From::kNowhere, bytes, 0);
+        staging.entries.push_back({.available = 0, .takes_room = false});
+        continue;
+      }
+      const double seconds = SecondsOf(node, fetch, begin);
+      Count(fetch.from, bytes, seconds);
+      staging.clock = begin + bytes * cluster_.Staged(seconds);
+      staging.used_bytes += bytes;
+      staging.entries.push_back({.available = staging.clock});
+      if (fetch.from != From::kStorage) continue;
+      readers_.Reads(node, staging.clock);
+      policy_.OnStaged(node, sample, staging.clock);
+    }
+  }
+
+  // Seconds a byte that a thread takes.
+  [[nodiscard]] double SecondsOf(std::uint32_t node, const SampleFetch& fetch, double begin) const {
+    if (fetch.from == From::kTier) return cluster_.FromTier(fetch.tier);
+    if (fetch.from == From::kPeer) return cluster_.FromPeer(fetch.tier);
+    return cluster_.FromStorage(fetch.readers.value_or(readers_.At(node, begin)));
+  }
+
+  void Count(From from, double bytes, double seconds_a_byte) {
+    FetchTotals& totals = result_.fetched[static_cast<std::size_t>(from)];
+    ++totals.samples;
+    totals.bytes += bytes;
+    totals.seconds += bytes * seconds_a_byte;
+  }
+
+  const PublishedJob& job_;
+  const Cluster& cluster_;
+  const Streams& streams_;
+  PublishedPolicy& policy_;
+  std::vector<Staging> staging_;
+  StorageReaders readers_;
+  std::vector<bool> used_;
+  PublishedResult result_;
+};
+
+}  // namespace
+
+Result<PublishedResult> RunPublished(const PublishedPolicyRow& row, const PublishedJob& job) {
+  HEADRACE_ASSIGN_OR_RETURN(Streams streams, Streams::Make(job));
+  const std::unique_ptr<PublishedPolicy> policy = row.make({row.name, job, streams});
+  HEADRACE_ASSIGN_OR_RETURN(const double begin, policy->Begin(streams));
+  return PublishedRun(job, streams, *policy, begin).Run();
+}
+
+}  // namespace headrace

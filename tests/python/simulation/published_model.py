@@ -1,0 +1,230 @@
+"""The rules of docs/simulate.md, the obvious way: one policy at a time, plain lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from headrace import _core
+from headrace.simulation import Scenario
+
+Stream = list[int]
+
+
+def streams(scenario: Scenario) -> list[Stream]:
+    return [
+        _core.OrderStream(
+            "exact",
+            {},
+            index=(scenario.sizes.samples, 1),
+            batch_size=scenario.batch_size,
+            world_size=scenario.nodes,
+            rank=node,
+            seed=scenario.seed,
+            drop_last=True,
+            epochs=scenario.epochs,
+        )
+        .ids()
+        .tolist()
+        for node in range(scenario.nodes)
+    ]
+
+
+class Model:
+    """Seconds that a policy takes."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.sizes = scenario.sizes.draw(scenario.seed).tolist()
+        self.streams = streams(scenario)
+        self.marks = [-1.0] * scenario.nodes
+        self.clocks = [0.0] * scenario.nodes
+        self.used = [0.0] * scenario.nodes
+        self.staged: list[list[float | None]] = [[] for _ in self.streams]
+        staging = scenario.staging
+        self.write = max(1 / scenario.preprocess_rate, staging.threads / staging.rate)
+
+    def storage(self, readers: int) -> float:
+        rates = self.scenario.storage
+        together = float(np.interp(readers, rates.nodes, rates.rates))
+        link = 0 if rates.link_rate is None else 1 / rates.link_rate
+        return max(readers / together, link)
+
+    def peer(self, tier: int) -> float:
+        return max(1 / self.scenario.network_rate, 1 / self.scenario.tiers[tier].rate)
+
+    def readers(self, node: int, when: float) -> int:
+        return 1 + sum(mark > when for other, mark in enumerate(self.marks) if other != node)
+
+    def pooled(self, fetch: float) -> float:
+        return (fetch + self.write) / self.scenario.staging.threads
+
+    def run(self, policy: str) -> float:
+        return getattr(self, f"_{policy}")()
+
+    def loop(
+        self,
+        begin: float,
+        fetch: Callable[[int, int, int, float], tuple[str, float]],
+        after_fill: Callable[[int, float], None] = lambda node, when: None,
+        on_storage: Callable[[int, int, float], None] = lambda node, sample, end: None,
+    ) -> float:
+        """`fetch` says how a sample comes ("staged", "storage" or "demand") and its seconds a
+        byte."""
+        scenario = self.scenario
+        self.clocks = [begin] * scenario.nodes
+        now = begin
+        for step in range(len(self.streams[0]) // scenario.batch_size):
+            ends = []
+            for node, stream in enumerate(self.streams):
+                at = now
+                for place in range(step * scenario.batch_size, (step + 1) * scenario.batch_size):
+                    self.fill(node, place, at, fetch, on_storage)
+                    after_fill(node, max(self.clocks[node], at))
+                    size = self.sizes[stream[place]]
+                    staged = self.staged[node][place]
+                    if staged is None:
+                        seconds = self.storage(self.readers(node, at))
+                        self.marks[node] = max(self.marks[node], at)
+                        at += size * (seconds + self.write)
+                    else:
+                        at = max(at, staged)
+                        self.used[node] -= size
+                    at += size / scenario.compute_rate
+                ends.append(at)
+            now = max(ends)
+        return now
+
+    def fill(self, node, place, now, fetch, on_storage) -> None:  # type: ignore[no-untyped-def]
+        stream, staged = self.streams[node], self.staged[node]
+        while len(staged) < len(stream):
+            sample = stream[len(staged)]
+            size = self.sizes[sample]
+            is_needed = len(staged) == place
+            if not is_needed and self.used[node] + size > self.scenario.staging.capacity:
+                return
+            begin = max(self.clocks[node], now)
+            how, seconds = fetch(node, len(staged), sample, begin)
+            if how == "demand":
+                staged.append(None)
+                continue
+            self.clocks[node] = begin + size * self.pooled(seconds)
+            self.used[node] += size
+            staged.append(self.clocks[node])
+            if how == "storage":
+                self.marks[node] = max(self.marks[node], self.clocks[node])
+                on_storage(node, sample, self.clocks[node])
+
+    def load(self, tier: int) -> tuple[float, list[list[int]]]:
+        scenario = self.scenario
+        count, nodes = len(self.sizes), scenario.nodes
+        parts: list[list[int]] = []
+        seconds = 0.0
+        for node in range(nodes):
+            used, part = 0.0, []
+            for sample in range(count * node // nodes, count * (node + 1) // nodes):
+                if used + self.sizes[sample] > scenario.tiers[tier].capacity:
+                    break
+                used += self.sizes[sample]
+                part.append(sample)
+            parts.append(part)
+            seconds = max(seconds, used * self.pooled(self.storage(nodes)))
+        return seconds, parts
+
+    def _perfect(self) -> float:
+        scenario = self.scenario
+        of_steps = [
+            np.array(self.sizes)[stream].reshape(-1, scenario.batch_size).sum(1)
+            for stream in self.streams
+        ]
+        return float(np.max(of_steps, axis=0).sum()) / scenario.compute_rate
+
+    def _naive(self) -> float:
+        return self.loop(0, lambda *_: ("demand", 0))
+
+    def _staging(self) -> float:
+        return self.loop(
+            0,
+            lambda node, place, sample, begin: ("storage", self.storage(self.readers(node, begin))),
+        )
+
+    def _deepio_ordered(self) -> float:
+        seconds, parts = self.load(0)
+        held = {sample for part in parts for sample in part}
+        return self.loop(
+            seconds,
+            lambda node, place, sample, begin: (
+                ("staged", self.peer(0)) if sample in held else ("demand", 0)
+            ),
+        )
+
+    def _locality_aware(self) -> float:
+        last = len(self.scenario.tiers) - 1
+        seconds, parts = self.load(last)
+        held = {sample for part in parts for sample in part}
+        return self.loop(
+            seconds,
+            lambda node, place, sample, begin: (
+                ("staged", self.peer(last))
+                if sample in held
+                else ("storage", self.storage(self.readers(node, begin)))
+            ),
+        )
+
+    def _lbann_preloading(self) -> float:
+        return self.loop(self.load(0)[0], lambda *_: ("staged", self.peer(0)))
+
+    def _lbann_dynamic(self) -> float:
+        first = len(self.streams[0]) // self.scenario.epochs
+        return self.loop(
+            0,
+            lambda node, place, sample, begin: (
+                ("storage", self.storage(self.scenario.nodes))
+                if place < first
+                else ("staged", self.peer(0))
+            ),
+        )
+
+    def _nopfs(self) -> float:
+        tiers = self.scenario.tiers
+        plans: list[dict[int, int]] = []
+        kept: list[dict[int, float]] = [{} for _ in self.streams]
+        waiting: list[list[list[int]]] = []
+        threads = [[[0.0] * tier.threads for tier in tiers] for _ in self.streams]
+        for stream in self.streams:
+            uses = {sample: stream.count(sample) for sample in dict.fromkeys(stream)}
+            plan: dict[int, int] = {}
+            tier, used = 0, 0.0
+            for sample in sorted(uses, key=lambda sample: (-uses[sample], sample)):
+                while tier < len(tiers) and used + self.sizes[sample] > tiers[tier].capacity:
+                    tier, used = tier + 1, 0.0
+                if tier == len(tiers):
+                    break
+                plan[sample] = tier
+                used += self.sizes[sample]
+            plans.append(plan)
+            waiting.append([[s for s in uses if plan.get(s) == tier] for tier in range(len(tiers))])
+
+        def keep(node: int, sample: int, end: float) -> None:
+            if sample in plans[node]:
+                kept[node][sample] = min(kept[node].get(sample, np.inf), end)
+
+        def fetch(node: int, place: int, sample: int, begin: float) -> tuple[str, float]:
+            if kept[node].get(sample, np.inf) <= begin:
+                return "staged", 1 / tiers[plans[node][sample]].rate
+            return "storage", self.storage(self.readers(node, begin))
+
+        def read_ahead(node: int, when: float) -> None:
+            for tier, of_tier in enumerate(threads[node]):
+                for thread, idle_from in enumerate(of_tier):
+                    if idle_from > when or not waiting[node][tier]:
+                        continue
+                    sample = waiting[node][tier].pop(0)
+                    seconds = self.storage(self.readers(node, when)) + self.write
+                    end = when + self.sizes[sample] * seconds
+                    of_tier[thread] = end
+                    self.marks[node] = max(self.marks[node], end)
+                    keep(node, sample, end)
+
+        return self.loop(0, fetch, read_ahead, keep)

@@ -1,0 +1,182 @@
+"""Simulated jobs: as a slow model has them, the bounds, scenario files, the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from published_model import Model
+from typer.testing import CliRunner
+
+from headrace import errors, simulation
+from headrace.cli.main import app
+from headrace.simulation import Outcome, Refused, Scenario
+from headrace.simulation.bounds import bound_seconds
+from headrace.simulation.scenario import SCENARIOS, Sizes, Staging, StorageRates, TierRates
+
+RUNNER = CliRunner()
+MODELLED = (
+    *("perfect", "naive", "staging", "deepio_ordered", "locality_aware"),
+    *("lbann_preloading", "lbann_dynamic", "nopfs"),
+)
+
+
+def drawn(seed: int) -> Scenario:
+    """A small cluster and dataset of any shape."""
+    random = np.random.default_rng(seed)
+
+    def rate() -> float:
+        return float(random.uniform(5, 300))
+
+    nodes, batch_size = int(random.integers(1, 6)), int(random.integers(1, 6))
+    samples = nodes * batch_size * int(random.integers(1, 12)) + int(random.integers(0, 5))
+    return Scenario(
+        title="drawn",
+        sizes=Sizes(samples, 20, float(random.uniform(0, 20))),
+        nodes=nodes,
+        batch_size=batch_size,
+        compute_rate=rate(),
+        preprocess_rate=rate(),
+        storage=StorageRates((1.0, 2.0, 4.0), (rate(), rate(), rate()), rate()),
+        network_rate=rate(),
+        staging=Staging(int(random.integers(1, 400)), int(random.integers(1, 5)), rate()),
+        tiers=tuple(
+            TierRates(name, int(random.integers(0, 1000)), int(random.integers(1, 4)), rate())
+            for name in ("RAM", "SSD")[: int(random.integers(1, 3))]
+        ),
+        epochs=int(random.integers(1, 5)),
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_policies_take_as_long_as_in_the_slow_model(seed: int) -> None:
+    scenario = drawn(seed)
+    for outcome in simulation.simulate(scenario, MODELLED).outcomes:
+        if isinstance(outcome, Refused):
+            assert outcome.policy.name.startswith("lbann")
+            continue
+        expected = Model(scenario).run(outcome.policy.name)
+        assert outcome.seconds == pytest.approx(expected, rel=1e-9), outcome.policy.name
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_perfect_is_the_bound_of_exact(seed: int) -> None:
+    scenario = drawn(seed)
+    (perfect,) = simulation.simulate(scenario, ["perfect"]).outcomes
+    assert isinstance(perfect, Outcome)
+    sizes = scenario.sizes.draw(scenario.seed)
+    assert perfect.seconds == pytest.approx(bound_seconds(scenario, sizes, "exact"), rel=1e-9)
+    assert perfect.stall_seconds == 0
+    equal = replace(scenario, sizes=Sizes(scenario.sizes.samples, 20))
+    bounds = simulation.simulate(equal, ["perfect"]).bounds
+    assert bounds["batch"] == pytest.approx(bounds["exact"])
+    assert bounds["epoch"] == pytest.approx(bounds["exact"])
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [("nopfs-8a", 0.1484), ("nopfs-8b", 655.5), ("nopfs-8c", 2278), ("nopfs-8e", 17_408)],
+)
+def test_bounds_of_figure_8(name: str, seconds: float) -> None:
+    scenario = simulation.load_scenario(name)
+    sizes = scenario.sizes.draw(scenario.seed)
+    exact = bound_seconds(scenario, sizes, "exact")
+    assert exact == pytest.approx(seconds, rel=0.005)
+    batch = bound_seconds(scenario, sizes, "batch")
+    if scenario.sizes.deviation == 0:
+        assert batch == pytest.approx(exact)
+        return
+    # Levelled: little more than the mean of the nodes.
+    mean = sizes.sum() / scenario.nodes / scenario.compute_rate
+    assert mean * 0.999 < batch < mean * 1.002
+    assert batch < exact * 0.91
+
+
+def test_the_same_scenario_gives_the_same_result() -> None:
+    scenario = drawn(7)
+    one, other = simulation.simulate(scenario), simulation.simulate(scenario)
+    assert one.bounds == other.bounds
+    for first, second in zip(one.outcomes, other.outcomes, strict=True):
+        if isinstance(first, Outcome):
+            assert isinstance(second, Outcome)
+            assert first.step_seconds.tolist() == second.step_seconds.tolist()
+
+
+def test_shipped_scenarios_are_read() -> None:
+    names = simulation.shipped_scenarios()
+    assert {"thesis-s1", "nopfs-8f"} <= set(names)
+    for name in names:
+        assert simulation.load_scenario(name).title
+    known = {policy.name for policy in simulation.policies()}
+    assert set(simulation.load_scenario("thesis-s1").printed) == known
+
+
+WHOLE = "must be a whole number"
+SIZE = "as 4096 or '64 MB'"
+RATE = "must be a rate above 0, as 64e6 or '64 MB/s'"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("threads = 2", "threads = 0", f":28: staging.threads: got 0, {WHOLE} of at least 1"),
+        ('"86 MB/s", "129', '"86 MB", "129', f":20: storage.rates[1]: got '86 MB', {RATE}"),
+        ("nodes = 4", "nodes = 70_000", f":11: job.nodes: got 70000, {WHOLE} in [1, 65536]"),
+        (
+            'mean = "27 kB"',
+            "mean = -1",
+            f":7: dataset.mean: got -1, must be a size above 0, {SIZE}",
+        ),
+        ("epochs = 10", "epoch = 10", ":3: epoch: no such key; there are job, compute, title, "),
+        ('capacity = "51', 'room = "51', ":31: tiers[0].capacity: is missing, must be a size of"),
+        ('title = "', 'title = "', ""),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_line(
+    tmp_path: Path, old: str, new: str, error: str
+) -> None:
+    text = (SCENARIOS / "thesis-s1.toml").read_text()
+    assert old in text
+    path = tmp_path / "own.toml"
+    path.write_text(text.replace(old, new, 1))
+    if not error:
+        simulation.load_scenario(path)
+        return
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        simulation.load_scenario(path)
+    assert str(caught.value).startswith(f"{path}{error}")
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(errors.NotFoundError, match="no such file, and none of those that Headrace"):
+        simulation.load_scenario(tmp_path / "none.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("title = ")
+    with pytest.raises(errors.InvalidArgumentError, match="cannot be read: Invalid value"):
+        simulation.load_scenario(broken)
+    with pytest.raises(errors.InvalidArgumentError, match="policy: got 'best', must be one of"):
+        simulation.simulate(drawn(0), ["best"])
+
+
+def test_the_command() -> None:
+    listed = RUNNER.invoke(app, ["simulate", "--list"])
+    assert listed.exit_code == 0
+    assert "thesis-s1" in listed.output
+    assert "lbann_preloading" in listed.output
+    shown = RUNNER.invoke(app, ["simulate", "thesis-s1"])
+    assert shown.exit_code == 0, shown.output
+    assert "ours/printed" in shown.output
+    assert (
+        "deepio_opportunistic: decides the order itself; uses 100.0% of the samples" in shown.output
+    )
+    said = RUNNER.invoke(app, ["simulate", "nopfs-8c", "--policy", "lbann_dynamic", "--json"])
+    result = json.loads(said.output)
+    assert result["policies"]["lbann_dynamic"]["refused"].startswith("keeps all samples in memory")
+    assert result["bounds"]["batch"] < result["bounds"]["exact"]
+    wrong = RUNNER.invoke(app, ["simulate"])
+    assert wrong.exit_code != 0
+    assert "give either a SCENARIO, or --list" in wrong.output
