@@ -45,16 +45,26 @@ double Normal(Prng& random) {
   return radius * std::cos(2 * std::numbers::pi * Uniform(random));
 }
 
-// Sizes of samples from a normal distribution, none below 0.
-PublishedJob JobOf(Cluster cluster, std::uint64_t samples, double mean, double deviation,
-                   std::uint64_t batch_size, std::uint64_t epochs, std::uint64_t seed) {
+// A dataset whose sizes are drawn from a normal distribution, none below 0, and its training.
+struct Drawn {
+  std::uint64_t samples = 1;
+  double mean = 1;
+  double deviation = 0;
+  std::uint64_t batch_size = 25;
+  std::uint64_t epochs = 1;
+  std::uint64_t seed = 0;
+};
+
+PublishedJob JobOf(Cluster cluster, const Drawn& drawn) {
   PublishedJob job{.cluster = std::move(cluster),
-                   .sizes = std::vector<double>(samples),
-                   .batch_size = batch_size,
-                   .epochs = epochs,
-                   .seed = seed};
-  Prng random(seed, 0, RandomStream::kPack);
-  for (double& size : job.sizes) size = std::max(0.0, mean + deviation * Normal(random));
+                   .sizes = std::vector<double>(drawn.samples),
+                   .batch_size = drawn.batch_size,
+                   .epochs = drawn.epochs,
+                   .seed = drawn.seed};
+  Prng random(drawn.seed, 0, RandomStream::kPack);
+  for (double& size : job.sizes) {
+    size = std::max(0.0, drawn.mean + drawn.deviation * Normal(random));
+  }
   return job;
 }
 
@@ -123,8 +133,11 @@ const ThesisScenario kScenarios[] = {
 };
 
 PublishedJob ThesisJob(const ThesisScenario& scenario, std::uint64_t seed) {
-  return JobOf(ThesisCluster(), scenario.samples, scenario.mean_mb * kMb,
-               scenario.deviation_mb * kMb, 25, scenario.epochs, seed);
+  return JobOf(ThesisCluster(), {.samples = scenario.samples,
+                                 .mean = scenario.mean_mb * kMb,
+                                 .deviation = scenario.deviation_mb * kMb,
+                                 .epochs = scenario.epochs,
+                                 .seed = seed});
 }
 
 double SecondsOf(std::string_view policy, const PublishedJob& job) {
@@ -185,10 +198,20 @@ TEST_P(ThesisTest, TakesAsLongAsPrinted) {
   EXPECT_NEAR(OverBound(seconds) / OverBound(scenario.printed), 1, 0.12);
 }
 
+// What a sanitizer finds, it finds in the smallest one; all three take it a minute.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HEADRACE_SMALLEST_ONLY
+#endif
+#endif
+#ifdef HEADRACE_SMALLEST_ONLY
+INSTANTIATE_TEST_SUITE_P(Scenarios, ThesisTest, ::testing::Values(1));
+#else
 INSTANTIATE_TEST_SUITE_P(Scenarios, ThesisTest, ::testing::Values(1, 2, 3));
+#endif
 
 TEST(PublishedTest, ADataStoreRefusesWhatMemoryDoesNotHold) {
-  const PublishedJob job = JobOf(ThesisCluster(), 3000, 200 * kMb, 0, 25, 1, 0);
+  const PublishedJob job = JobOf(ThesisCluster(), {.samples = 3000, .mean = 200 * kMb});
   for (const std::string_view policy : {"lbann_dynamic", "lbann_preloading"}) {
     const Status status = RunPublished(*FindPublishedPolicy(policy), job).status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
@@ -203,7 +226,7 @@ TEST(PublishedTest, WrongJobsAreNamed) {
   const auto error = [](const PublishedJob& job) {
     return std::string(RunPublished(*FindPublishedPolicy("naive"), job).status().message());
   };
-  PublishedJob job = JobOf(ThesisCluster(), 200, kMb, 0, 25, 1, 0);
+  PublishedJob job = JobOf(ThesisCluster(), {.samples = 200, .mean = kMb});
   job.sizes[7] = -1;
   EXPECT_EQ(error(job), "simulating: sample 7 has -1 bytes, must be a number of at least 0");
   job.sizes[7] = std::nan("");
@@ -246,8 +269,13 @@ class AnyClusterTest : public ::testing::TestWithParam<std::uint64_t> {
                                .rate = Between(10, 300)});
     }
     const std::uint64_t batch = Whole(1, 9);
-    return JobOf(std::move(cluster), nodes * batch * Whole(1, 20) + Whole(0, nodes * batch - 1), 20,
-                 Between(0, 20), batch, Whole(1, 4), GetParam());
+    return JobOf(std::move(cluster),
+                 {.samples = nodes * batch * Whole(1, 20) + Whole(0, nodes * batch - 1),
+                  .mean = 20,
+                  .deviation = Between(0, 20),
+                  .batch_size = batch,
+                  .epochs = Whole(1, 4),
+                  .seed = GetParam()});
   }
 
   Prng random_;
