@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -52,7 +53,9 @@ Cluster ToCluster(Keywords& keywords) {
   return cluster;
 }
 
-constexpr const char* kFromNames[] = {"tier", "peer", "storage", "on_demand", "nowhere"};
+constexpr std::uint64_t kStepsPerCheck = 256;  // of Ctrl-C
+
+constexpr const char* kFromNames[] = {"tier", "peer", "storage", "on_demand", "none"};
 static_assert(std::size(kFromNames) == SampleFetch::kKinds);
 
 nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::kwargs& given) {
@@ -68,7 +71,18 @@ nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::k
   job.seed = keywords.Take("seed", job.seed);
   keywords.Finish();
   job.sizes.assign(sizes.data(), sizes.data() + sizes.size());
-  PublishedResult result = ValueOrThrow(WithoutGil([&] { return RunPublished(*row, job); }));
+  std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
+  std::uint64_t steps = 0;
+  const auto keep_going = [&raised, &steps] {
+    if (++steps % kStepsPerCheck != 0) return true;
+    const GilAcquire acquire;
+    if (SignalsPass()) return true;
+    raised.emplace();
+    return false;
+  };
+  Result<PublishedResult> run = WithoutGil([&] { return RunPublished(*row, job, keep_going); });
+  if (raised) throw nb::python_error(std::move(*raised));
+  PublishedResult result = ValueOrThrow(std::move(run));
   nb::dict fetched;
   for (std::size_t from = 0; from < result.fetched.size(); ++from) {
     const FetchTotals& totals = result.fetched[from];
@@ -86,6 +100,8 @@ nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::k
   dict["barrier_seconds"] = result.barrier_seconds;
   dict["samples_used"] = result.samples_used;
   dict["fetched"] = fetched;
+  dict["filled_bytes"] = result.filled_bytes;
+  dict["copied_bytes"] = result.copied_bytes;
   dict["epoch_seconds"] = ToArray(std::move(result.epoch_seconds));
   dict["step_seconds"] = ToArray(std::move(result.step_seconds));
   return dict;

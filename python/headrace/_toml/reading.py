@@ -30,7 +30,10 @@ def read_toml(path: Path, what: str) -> TomlTable:
 
 
 def _lines_of(text: str) -> dict[str, int]:
-    """Of each key by its whole name, as "tiers[1].threads"; of a table, where it begins."""
+    """Of each key by its whole name, as "tiers[1].threads"; of a table, where it begins.
+
+    Not of keys in quotes, nor of those after a text of several lines that looks like a table.
+    """
     lines: dict[str, int] = {}
     counts: Counter[str] = Counter()
     place = ""

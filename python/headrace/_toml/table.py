@@ -106,13 +106,20 @@ class TomlTable:
             self._wrong(key, value, must)
         return float(value)
 
-    def amount(self, key: str, *, zero: bool = False) -> float:
+    def amount(self, key: str, most: float, *, zero: bool = False) -> float:
         """Bytes above 0, or of at least 0, as 4096 or "64 MB"."""
-        return self._quantity(key, "", zero=zero)
+        must = f"a size {'of at least' if zero else 'above'} 0, as 4096 or '64 MB'"
+        must += f", of at most {most:g} bytes"
+        value = self._take(key, must)
+        amount = _quantity(value, "", zero=zero)
+        if amount is None or amount > most:
+            self._wrong(key, value, must)
+        return amount
 
     def rate(self, key: str) -> float:
         """Bytes a second, as 64e6 or "64 MB/s"."""
-        return self._quantity(key, "/s", zero=False)
+        value = self._take(key, _RATE)
+        return _quantity(value, "/s", zero=False) or self._wrong(key, value, _RATE)
 
     def rates(self, key: str, count: int) -> list[float]:
         """`count` rates."""
@@ -123,13 +130,6 @@ class TomlTable:
             _quantity(value, "/s", zero=False) or self._wrong(f"{key}[{position}]", value, _RATE)
             for position, value in enumerate(values)
         ]
-
-    def _quantity(self, key: str, suffix: str, *, zero: bool) -> float:
-        least = "of at least 0" if zero else "above 0"
-        must = _RATE if suffix else f"a size {least}, as 4096 or '64 MB'"
-        value = self._take(key, must)
-        quantity = _quantity(value, suffix, zero=zero)
-        return self._wrong(key, value, must) if quantity is None else quantity
 
     def ascending(self, key: str) -> list[int]:
         """Ascending whole numbers above 0; at least one."""
@@ -161,13 +161,16 @@ class TomlTable:
             self._wrong(key, value, "a table")
         return TomlTable(self._file, f"{self._place}{key}.", value, self._lines)
 
-    def tables(self, key: str, least: int) -> list[TomlTable]:
+    def tables(self, key: str, least: int, most: int | None = None) -> list[TomlTable]:
         """Tables of one kind: [[key]]."""
         must = f"tables, [[{self._place}{key}]]" + (f", at least {least}" if least else "")
+        must += "" if most is None else f", at most {most}"
         value = self._take(key, must) if least or key in self._values else []
         self._known.append(key)
         if not isinstance(value, list) or len(value) < least:
             self._wrong(key, value, must)
+        if most is not None and len(value) > most:
+            self._wrong(key, f"{len(value)} of them", must)
         for entry in value:
             if not isinstance(entry, dict):
                 self._wrong(key, value, must)
@@ -221,4 +224,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+    try:
+        return not isinstance(value, bool) and math.isfinite(value)
+    except (OverflowError, TypeError):  # An integer that is no float; something else.
+        return False

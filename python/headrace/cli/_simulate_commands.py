@@ -1,4 +1,4 @@
-"""`headrace simulate`: how long policies take on a cluster that is described, not there."""
+"""`headrace simulate`: how long policies take on a cluster that a file describes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from headrace._units import counted
 from headrace.cli._parts.options import Json
-from headrace.cli._parts.progress import steps
+from headrace.cli._parts.progress import parts
 from headrace.errors import InvalidArgumentError
 from headrace.simulation import (
     Outcome,
@@ -50,12 +50,12 @@ def simulate(
     Example: [bold]headrace simulate nopfs-8b --policy nopfs --policy staging[/bold]
     """
     if show_list or scenario is None:
-        if scenario is not None or policy or not show_list:
-            raise InvalidArgumentError("give either a SCENARIO, or --list")
+        if scenario is not None or policy or as_json or not show_list:
+            raise InvalidArgumentError("give either a SCENARIO, or --list alone")
         _list()
         return
     loaded = load_scenario(scenario)
-    with steps("simulating") as progress:
+    with parts("simulating") as progress:
         simulation = run_scenario(loaded, policy, progress)
     if as_json:
         print(json.dumps(_plain(simulation)))
@@ -69,7 +69,7 @@ def _list() -> None:
         table.add_row(name, load_scenario(name).title)
     _show(table)
     print()
-    table = Table("policy", "title", "of", "order", box=None, pad_edge=False)
+    table = Table("policy", "title", "paper", "order", box=None, pad_edge=False)
     for row in policies():
         table.add_row(row.name, row.title, row.paper, "its own" if row.changes_order else "exact")
     _show(table)
@@ -114,7 +114,9 @@ def _print(simulation: Simulation) -> None:
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("policy")
-    for name in ("seconds", "of bound", "before", "stalled", "barrier", "tier", "peer", "storage"):
+    for name in ("seconds", "of bound", "before", "stalled", "barrier"):
+        table.add_column(name, justify="right")
+    for name in ("from tier", "from peer", "from storage", "storage read"):
         table.add_column(name, justify="right")
     if scenario.printed:
         table.add_column("printed", justify="right")
@@ -137,26 +139,30 @@ def _print(simulation: Simulation) -> None:
 
 
 def _cells(outcome: Outcome, bound: float, printed: float | None, prints: bool) -> list[str]:
-    fetched = outcome.fetched
-    all_bytes = sum(source.bytes for source in fetched.values())
+    fetched, seconds = outcome.fetched, outcome.seconds
+    used = sum(source.bytes for source in fetched.values())
     from_storage = fetched["storage"].bytes + fetched["on_demand"].bytes
     cells = [
         outcome.policy.name,
-        _seconds(outcome.seconds),
-        f"{outcome.seconds / bound:.3f}",
+        _seconds(seconds),
+        _ratio(seconds, bound, ".3f"),
         _seconds(outcome.setup_seconds),
-        f"{outcome.stall_seconds / outcome.seconds:.1%}",
-        f"{outcome.barrier_seconds / outcome.seconds:.1%}",
-        *(
-            f"{count / all_bytes:.1%}" if all_bytes else "-"
-            for count in (fetched["tier"].bytes, fetched["peer"].bytes, from_storage)
-        ),
+        _ratio(outcome.stall_seconds, seconds, ".1%"),
+        _ratio(outcome.barrier_seconds, seconds, ".1%"),
+        _ratio(fetched["tier"].bytes, used, ".1%"),
+        _ratio(fetched["peer"].bytes, used, ".1%"),
+        _ratio(from_storage, used, ".1%"),
+        _ratio(from_storage + outcome.filled_bytes, used, ".1%"),
     ]
     if prints:
         cells.append("-" if printed is None else _seconds(printed))
-        cells.append("-" if printed is None else f"{outcome.seconds / printed:.3f}")
+        cells.append("-" if printed is None else _ratio(seconds, printed, ".3f"))
     return cells
 
 
+def _ratio(value: float, whole: float, form: str) -> str:
+    return format(value / whole, form) if whole else "-"
+
+
 def _seconds(seconds: float) -> str:
-    return f"{seconds:,.1f}" if seconds >= 1000 else f"{seconds:.4g}"
+    return f"{seconds:,.1f}" if 1000 <= seconds < 1e12 else f"{seconds:.4g}"

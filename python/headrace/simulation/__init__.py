@@ -1,16 +1,37 @@
-"""Simulates a job on a cluster: which policy, cache or machine, before buying or waiting."""
+"""Simulates jobs of published policies on a cluster that a scenario describes."""
 
 from __future__ import annotations
 
-from headrace.simulation.scenario import Scenario, load_scenario, shipped_scenarios
-from headrace.simulation.simulate import Outcome, Policy, Refused, Simulation, policies, simulate
+from headrace.simulation.scenario import (
+    Scenario,
+    Sizes,
+    Staging,
+    StorageRates,
+    TierRates,
+    load_scenario,
+    shipped_scenarios,
+)
+from headrace.simulation.simulate import (
+    Fetched,
+    Outcome,
+    Policy,
+    Refused,
+    Simulation,
+    policies,
+    simulate,
+)
 
 __all__ = [
+    "Fetched",
     "Outcome",
     "Policy",
     "Refused",
     "Scenario",
     "Simulation",
+    "Sizes",
+    "Staging",
+    "StorageRates",
+    "TierRates",
     "load_scenario",
     "policies",
     "shipped_scenarios",

@@ -12,34 +12,34 @@ from headrace.simulation.scenario import Scenario
 BOUNDED = ("exact", "batch", "epoch")
 """Headrace's orders."""
 _BLOCK_SAMPLES = 64  # of the order `epoch`
+_STEPS = 1024  # planned at once
 
 
 def bound_seconds(scenario: Scenario, sizes: npt.NDArray[np.float64], order: str) -> float:
     """All epochs without a stall, where computing on a sample takes as long as its bytes say.
 
     `exact` gives the bound that papers call *Perfect*. `batch` levels the bytes of the nodes of a
-    step, so its bound is lower where sizes differ; `epoch` does not level. Plans the epochs, and
-    takes as long as that.
+    step, so its bound is lower where sizes differ; `epoch` does not level. Takes as long as
+    planning the epochs does.
     """
     costs = _costs(sizes) if _core.find_order(order).takes_costs else None
-    slowest: npt.NDArray[np.float64] | None = None
-    for node in range(scenario.nodes):
-        stream = _core.OrderStream(
-            order,
-            {},
-            index=(len(sizes), _BLOCK_SAMPLES),
-            batch_size=scenario.batch_size,
-            world_size=scenario.nodes,
-            rank=node,
-            seed=scenario.seed,
-            drop_last=True,
-            epochs=scenario.epochs,
-            costs=costs,
-        )
-        of_steps = sizes[stream.ids()].reshape(-1, scenario.batch_size).sum(1)
-        slowest = of_steps if slowest is None else np.maximum(slowest, of_steps)
-    assert slowest is not None
-    return float(slowest.sum()) / scenario.compute_rate
+    stream = _core.OrderStream(
+        order,
+        {},
+        index=(len(sizes), _BLOCK_SAMPLES),
+        batch_size=scenario.batch_size,
+        world_size=scenario.nodes,
+        ranks=scenario.nodes,
+        seed=scenario.seed,
+        drop_last=True,
+        epochs=scenario.epochs,
+        costs=costs,
+    )
+    slowest = 0.0
+    while len(ids := stream.ids(_STEPS)):
+        of_nodes = sizes[ids].reshape(-1, scenario.nodes, scenario.batch_size).sum(2)
+        slowest += float(of_nodes.max(1).sum())
+    return slowest / scenario.compute_rate
 
 
 def _costs(sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.uint32]:

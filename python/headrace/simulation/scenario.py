@@ -10,13 +10,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from headrace._arguments import given_path
 from headrace._toml import TomlTable, read_toml
-from headrace.errors import NotFoundError
+from headrace._units import counted
+from headrace.errors import InvalidArgumentError, NotFoundError
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 """The files that Headrace ships: those of the papers."""
 _NODES_MAX = 2**16
 _SAMPLES_MAX = 2**32 - 2
+_EPOCHS_MAX = 2**24 - 1
+_THREADS_MAX = 2**16
+_TIERS_MAX = 8
+_BYTES_MAX = 2**60
 
 
 @dataclass(frozen=True)
@@ -31,17 +37,23 @@ class Sizes:
     """Smaller ones are set to it."""
 
     def draw(self, seed: int) -> npt.NDArray[np.float64]:
-        """The size of each sample; the same for the same seed."""
+        """The size of each sample; the same for the same seed and version of NumPy."""
         drawn = np.random.default_rng(seed).normal(self.mean, self.deviation, self.samples)
-        return np.maximum(drawn, self.least)
+        sizes: npt.NDArray[np.float64] = np.maximum(drawn, self.least)
+        if not sizes.any():
+            raise InvalidArgumentError(
+                f"dataset: all {counted(self.samples, 'sample')} drawn have 0 bytes; lower "
+                "deviation, or raise least"
+            )
+        return sizes
 
 
 @dataclass(frozen=True)
 class StorageRates:
     """Storage that all nodes share. Rates are bytes a second."""
 
-    nodes: tuple[float, ...]
-    """That read it at the same time, ascending."""
+    readers: tuple[float, ...]
+    """Nodes that read it at the same time, ascending."""
     rates: tuple[float, ...]
     """Of all these nodes together; linear in between, constant beyond."""
     link_rate: float | None = None
@@ -103,15 +115,23 @@ def load_scenario(path: str | os.PathLike[str]) -> Scenario:
 
     Raises: NotFoundError, InvalidArgumentError: names file, line, key, value and what it must be.
     """
-    name = os.fspath(path)
+    name = given_path("scenario", path)
     shipped = SCENARIOS / f"{name}.toml"
     file = shipped if os.sep not in name and shipped.is_file() else Path(name)
     if not file.is_file():
         names = ", ".join(shipped_scenarios())
+        what = "is no file" if file.exists() else "no such file"
         raise NotFoundError(
-            f"scenario {name}: no such file, and none of those that Headrace ships: {names}"
+            f"scenario {name}: {what}, and none of those that Headrace ships: {names}"
         )
-    return _scenario(read_toml(file, "scenario"))
+    scenario = _scenario(read_toml(file, "scenario"))
+    if scenario.nodes * scenario.batch_size > scenario.sizes.samples:
+        raise InvalidArgumentError(
+            f"{file}: job: {counted(scenario.nodes, 'node')} with a batch_size of "
+            f"{scenario.batch_size} take more than the {counted(scenario.sizes.samples, 'sample')} "
+            "of the dataset in a step; lower one of them"
+        )
+    return scenario
 
 
 def shipped_scenarios() -> list[str]:
@@ -124,17 +144,17 @@ def _scenario(root: TomlTable) -> Scenario:
     scenario = Scenario(
         title=root.text("title"),
         source=root.text("source") if root.has("source") else "",
-        epochs=root.integer("epochs", 1) if root.has("epochs") else 1,
-        seed=root.integer("seed", 0) if root.has("seed") else 0,
+        epochs=root.integer("epochs", 1, _EPOCHS_MAX) if root.has("epochs") else 1,
+        seed=root.integer("seed", 0, 2**63 - 1) if root.has("seed") else 0,
         sizes=_sizes(root.table("dataset")),
         nodes=job.integer("nodes", 1, _NODES_MAX),
-        batch_size=job.integer("batch_size", 1),
+        batch_size=job.integer("batch_size", 1, _SAMPLES_MAX),
         compute_rate=compute.rate("rate"),
         preprocess_rate=compute.rate("preprocess_rate"),
         storage=_storage(root.table("storage")),
         network_rate=_network(root.table("network")),
         staging=_staging(root.table("staging")),
-        tiers=tuple(_tier(tier) for tier in root.tables("tiers", 0)),
+        tiers=tuple(_tier(tier) for tier in root.tables("tiers", 0, _TIERS_MAX)),
         printed=_printed(root.table("printed")) if root.has("printed") else {},
     )
     for table in (job, compute, root):
@@ -145,19 +165,19 @@ def _scenario(root: TomlTable) -> Scenario:
 def _sizes(table: TomlTable) -> Sizes:
     sizes = Sizes(
         samples=table.integer("samples", 1, _SAMPLES_MAX),
-        mean=table.amount("mean"),
-        deviation=table.amount("deviation", zero=True) if table.has("deviation") else 0,
-        least=table.amount("least", zero=True) if table.has("least") else 0,
+        mean=table.amount("mean", _BYTES_MAX),
+        deviation=table.amount("deviation", _BYTES_MAX, zero=True) if table.has("deviation") else 0,
+        least=table.amount("least", _BYTES_MAX, zero=True) if table.has("least") else 0,
     )
     table.finish()
     return sizes
 
 
 def _storage(table: TomlTable) -> StorageRates:
-    nodes = table.ascending("nodes")
+    readers = table.ascending("readers")
     storage = StorageRates(
-        nodes=tuple(map(float, nodes)),
-        rates=tuple(table.rates("rates", len(nodes))),
+        readers=tuple(map(float, readers)),
+        rates=tuple(table.rates("rates", len(readers))),
         link_rate=table.rate("link_rate") if table.has("link_rate") else None,
     )
     table.finish()
@@ -172,8 +192,8 @@ def _network(table: TomlTable) -> float:
 
 def _staging(table: TomlTable) -> Staging:
     staging = Staging(
-        capacity=round(table.amount("capacity")),
-        threads=table.integer("threads", 1),
+        capacity=round(table.amount("capacity", _BYTES_MAX)),
+        threads=table.integer("threads", 1, _THREADS_MAX),
         rate=table.rate("rate"),
     )
     table.finish()
@@ -183,8 +203,8 @@ def _staging(table: TomlTable) -> Staging:
 def _tier(table: TomlTable) -> TierRates:
     tier = TierRates(
         name=table.text("name"),
-        capacity=round(table.amount("capacity", zero=True)),
-        threads=table.integer("threads", 1),
+        capacity=round(table.amount("capacity", _BYTES_MAX, zero=True)),
+        threads=table.integer("threads", 1, _THREADS_MAX),
         rate=table.rate("rate"),
     )
     table.finish()

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
-from headrace._arguments import choice
+from headrace._arguments import choice, items
 from headrace.errors import FailedPreconditionError
 from headrace.simulation.bounds import BOUNDED, bound_seconds
 from headrace.simulation.scenario import Scenario
 
 SOURCES = ("tier", "peer", "storage", "on_demand")
-"""Where samples come from: a tier of the node, one of another node, storage ahead of their use, or
+"""Where nodes get samples from: their own tier, another node's, storage ahead of their use, or
 storage when they are needed."""
 
 
@@ -33,7 +33,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What came from a source, over all nodes."""
+    """What nodes got from a source, all together."""
 
     samples: int
     bytes: float
@@ -41,7 +41,7 @@ class Fetched:
     """Of the threads that fetched."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outcome:
     """A run of a policy. Times are simulated seconds."""
 
@@ -58,9 +58,14 @@ class Outcome:
     """and for slower nodes."""
     fetched: dict[str, Fetched]
     """By source, see `SOURCES`."""
+    filled_bytes: float
+    """That tiers read from storage, before and during training,"""
+    copied_bytes: float
+    """and from other nodes."""
     samples_used: int
     """Of the dataset, by any node, at least once."""
     epoch_seconds: npt.NDArray[np.float64]
+    """The first with what comes before it."""
     step_seconds: npt.NDArray[np.float64]
 
 
@@ -72,7 +77,7 @@ class Refused:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Simulation:
     """What `simulate` gives."""
 
@@ -92,7 +97,8 @@ def simulate(
     names: Sequence[str] | None = None,
     progress: Callable[[str], object] = lambda name: None,
 ) -> Simulation:
-    """Runs policies on the same samples in the same order. The same scenario gives the same result.
+    """Runs policies on the same samples in the same order. The same scenario, and version of NumPy,
+    which draws the sizes, give the same result.
 
     Args:
         names: of the policies; None: all.
@@ -101,9 +107,11 @@ def simulate(
     Raises: InvalidArgumentError: there is no such policy, or the scenario is wrong.
     """
     known = {policy.name: policy for policy in policies()}
-    chosen = list(names or known)
+    chosen = list(known) if names is None else items("names", names, "policies' names")
     for name in chosen:
         choice("policy", name, tuple(known))
+    for name in scenario.printed:
+        choice("printed", name, tuple(known))
     sizes = scenario.sizes.draw(scenario.seed)
     outcomes: list[Outcome | Refused] = []
     for name in chosen:
@@ -129,7 +137,7 @@ def _run(policy: Policy, scenario: Scenario, sizes: npt.NDArray[np.float64]) -> 
             seed=scenario.seed,
             compute_rate=scenario.compute_rate,
             preprocess_rate=scenario.preprocess_rate,
-            storage=list(zip(storage.nodes, storage.rates, strict=True)),
+            storage=list(zip(storage.readers, storage.rates, strict=True)),
             network_rate=scenario.network_rate,
             staging=(staging.capacity, staging.threads, staging.rate),
             tiers=[(tier.capacity, tier.threads, tier.rate) for tier in scenario.tiers],

@@ -30,6 +30,9 @@ Status Cluster::Check() const {
   HEADRACE_RETURN_IF_ERROR(CheckBytes("staging_bytes", staging_bytes));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("staging_threads", staging_threads));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("staging_rate", staging_rate));
+  if (tiers.size() > kTiersMax) {
+    return InvalidArgument("cluster: got {} tiers, must be at most {}", tiers.size(), kTiersMax);
+  }
   for (const Tier& tier : tiers) {
     HEADRACE_RETURN_IF_ERROR(CheckBytes("a tier's bytes", tier.bytes));
     HEADRACE_RETURN_IF_ERROR(CheckAbove("a tier's threads", tier.threads));

@@ -6,6 +6,7 @@
 // never published; docs/simulate.md has the rules that give its printed results. Pure arithmetic:
 // no clock, thread or I/O.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -34,14 +35,17 @@ struct Cluster {
   double staging_rate = kUnlimited;       // w_0(p_0)
   std::vector<Tier> tiers;                // fastest first
 
-  // Errors: InvalidArgument  no node, a rate or a number of threads that is not above 0, bytes
-  //                          below 0 or not finite
+  static constexpr std::size_t kTiersMax = 8;
+
+  // Errors: InvalidArgument  no node, more than kTiersMax tiers, a rate or a number of threads that
+  //                          is not above 0, bytes below 0 or not finite
   [[nodiscard]] Status Check() const;
 
-  // Seconds a byte of one read. `readers`: nodes that read storage then, this one included.
+  // Seconds a byte of one read. `readers`, above 0: nodes that read storage then, this one
+  // included. `tier` is below tiers.size().
   [[nodiscard]] double FromStorage(std::uint32_t readers) const;
-  // The tier's whole rate, not that of one of its threads: so the thesis's results have it, though
-  // its equations divide by the threads.
+  // By the tier's whole rate, not that of one of its threads: the thesis's equations divide by the
+  // threads, but its results do not follow from that.
   [[nodiscard]] double FromTier(std::size_t tier) const;
   [[nodiscard]] double FromPeer(std::size_t tier) const;
   [[nodiscard]] double ToStaging() const;  // preprocessing and writing

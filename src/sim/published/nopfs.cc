@@ -38,8 +38,9 @@ class Nopfs final : public PublishedPolicy {
     Keep(nodes_[node], sample, end);
   }
 
-  void FillTiers(std::uint32_t node, double seconds, StorageReaders& readers) override {
+  double FillTiers(std::uint32_t node, double seconds, StorageReaders& readers) override {
     Node& own = nodes_[node];
+    double bytes = 0;
     for (std::size_t tier = 0; tier < own.next.size(); ++tier) {
       const std::vector<std::uint32_t>& planned = own.plan.in_use[tier];
       for (double& idle_from : own.idle_from[tier]) {
@@ -49,8 +50,10 @@ class Nopfs final : public PublishedPolicy {
         idle_from = seconds + job().sizes[sample] * (fetch + cluster().ToStaging());
         readers.Reads(node, idle_from);
         Keep(own, sample, idle_from);
+        bytes += job().sizes[sample];
       }
     }
+    return bytes;
   }
 
  private:

@@ -16,7 +16,7 @@ NopfsPlan::NopfsPlan(const PublishedJob& job, std::span<const std::uint32_t> str
   std::ranges::sort(most_used, [&](std::uint32_t one, std::uint32_t other) {
     return uses[one] != uses[other] ? uses[one] > uses[other] : one < other;
   });
-  std::uint8_t tier = 0;
+  std::uint8_t tier = 0;  // There are Cluster::kTiersMax at most.
   double bytes = 0;
   for (const std::uint32_t sample : most_used) {
     while (tier < in_use.size() && bytes + job.sizes[sample] > job.cluster.tiers[tier].bytes) {

@@ -10,6 +10,7 @@
 #include "base/format/errors.h"
 #include "base/prng.h"
 #include "base/units.h"
+#include "plan/permutation.h"
 #include "sim/published/nopfs_plan.h"
 #include "sim/published/policy.h"
 #include "sim/published/shares.h"
@@ -27,7 +28,7 @@ class Perfect final : public PublishedPolicy {
   [[nodiscard]] bool reads_ahead() const override { return false; }
   SampleFetch FetchOf(std::uint32_t /*node*/, std::uint64_t /*place*/, std::uint32_t /*sample*/,
                       double /*begin*/) override {
-    return {.from = From::kNowhere};
+    return {.from = From::kNone};
   }
 };
 
@@ -61,7 +62,7 @@ class DataStore final : public PublishedPolicy {
   DataStore(const PolicyRequest& request, bool preloads)
       : PublishedPolicy(request), preloads_(preloads) {}
 
-  Result<double> Begin(Streams& streams) override {
+  Result<Preload> Begin(Streams& streams) override {
     HEADRACE_ASSIGN_OR_RETURN(const PreloadedShares shares, PreloadShares(job(), policy(), 0));
     if (std::ranges::find(shares.held, false) != shares.held.end()) {
       double bytes = 0;
@@ -74,7 +75,7 @@ class DataStore final : public PublishedPolicy {
           FormatBytes(static_cast<std::uint64_t>(cluster().tiers[0].bytes * cluster().nodes)));
     }
     from_storage_ = preloads_ ? 0 : streams.steps_per_epoch() * job().batch_size;
-    return preloads_ ? shares.Slowest() : 0;
+    return preloads_ ? shares.preload : Preload();
   }
 
   SampleFetch FetchOf(std::uint32_t /*node*/, std::uint64_t place, std::uint32_t /*sample*/,
@@ -103,9 +104,9 @@ class PeersThenStorage final : public PublishedPolicy {
   PeersThenStorage(const PolicyRequest& request, Preloaded into, From rest)
       : PublishedPolicy(request), into_(into), rest_(rest) {}
 
-  Result<double> Begin(Streams& /*streams*/) override {
+  Result<Preload> Begin(Streams& /*streams*/) override {
     HEADRACE_ASSIGN_OR_RETURN(shares_, PreloadShares(job(), policy(), TierOf(into_, cluster())));
-    return shares_.Slowest();
+    return shares_.preload;
   }
 
   SampleFetch FetchOf(std::uint32_t /*node*/, std::uint64_t /*place*/, std::uint32_t sample,
@@ -127,7 +128,7 @@ class OwnShares final : public PublishedPolicy {
  public:
   OwnShares(const PolicyRequest& request, Preloaded into) : PublishedPolicy(request), into_(into) {}
 
-  Result<double> Begin(Streams& streams) override {
+  Result<Preload> Begin(Streams& streams) override {
     HEADRACE_ASSIGN_OR_RETURN(PreloadedShares shares,
                               PreloadShares(job(), policy(), TierOf(into_, cluster())));
     tier_ = shares.tier;
@@ -139,7 +140,7 @@ class OwnShares final : public PublishedPolicy {
       }
       streams.Replace(node, Shuffled(shares.samples[node], node, streams.Of(node).size()));
     }
-    return shares.Slowest();
+    return shares.preload;
   }
 
   SampleFetch FetchOf(std::uint32_t /*node*/, std::uint64_t /*place*/, std::uint32_t /*sample*/,
@@ -151,13 +152,10 @@ class OwnShares final : public PublishedPolicy {
   // `count` of them: shuffles one after the other.
   [[nodiscard]] std::vector<std::uint32_t> Shuffled(std::vector<std::uint32_t> samples,
                                                     std::uint32_t node, std::size_t count) const {
-    Prng random(job().seed, node, RandomStream::kPlacement);
     std::vector<std::uint32_t> all;
     all.reserve(count);
-    while (all.size() < count) {
-      for (std::size_t i = samples.size() - 1; i > 0; --i) {
-        std::swap(samples[i], samples[random.Below(i + 1)]);
-      }
+    for (std::uint64_t round = 0; all.size() < count; ++round) {
+      Shuffle(samples, Prng(job().seed, round, RandomStream::kShare, node));
       const std::size_t taken = std::min(samples.size(), count - all.size());
       all.insert(all.end(), samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(taken));
     }

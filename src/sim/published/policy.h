@@ -14,14 +14,14 @@
 
 namespace headrace {
 
-// Where a node gets a sample from.
+// Where a sample comes from that a node needs.
 struct SampleFetch {
   enum class From : std::uint8_t {
     kTier,      // of the node, into staging
     kPeer,      // a tier of another node, into staging
     kStorage,   // into staging
     kOnDemand,  // storage, when the sample is needed: nothing overlaps
-    kNowhere,   // it is there: what *Perfect* assumes
+    kNone,      // it needs no read: what *Perfect* assumes
   };
   static constexpr std::size_t kKinds = 5;
 
@@ -59,6 +59,13 @@ struct PolicyRequest {
   const Streams& streams;
 };
 
+// What nodes load before the first step, all together.
+struct Preload {
+  double seconds = 0;  // until the last node is done
+  double storage_bytes = 0;
+  double peer_bytes = 0;
+};
+
 // How the nodes of one run read. A new policy is a class, and a row of PublishedPolicies().
 //
 // Thread safety: none.
@@ -70,10 +77,10 @@ class PublishedPolicy {
   PublishedPolicy& operator=(const PublishedPolicy&) = delete;
   virtual ~PublishedPolicy() = default;
 
-  // What happens before the first step, and how long it takes in seconds. May replace streams.
+  // What happens before the first step. May replace streams.
   //
   // Errors: FailedPrecondition  the policy does not support this dataset on this cluster
-  virtual Result<double> Begin(Streams& /*streams*/) { return 0.0; }
+  virtual Result<Preload> Begin(Streams& /*streams*/) { return Preload(); }
 
   // Whether staging fetches samples before they are needed.
   [[nodiscard]] virtual bool reads_ahead() const { return true; }
@@ -86,9 +93,12 @@ class PublishedPolicy {
   // A sample was fetched from storage into staging, at that time.
   virtual void OnStaged(std::uint32_t /*node*/, std::uint32_t /*sample*/, double /*end*/) {}
 
-  // Lets tiers read ahead from storage. Called before each use, once staging is full or has all
-  // that follows; `seconds`: when it is.
-  virtual void FillTiers(std::uint32_t /*node*/, double /*seconds*/, StorageReaders& /*readers*/) {}
+  // Lets tiers read ahead from storage; returns the bytes that they begin to read. Called before
+  // each use, once staging is full or has all that follows; `seconds`: when it is.
+  virtual double FillTiers(std::uint32_t /*node*/, double /*seconds*/,
+                           StorageReaders& /*readers*/) {
+    return 0;
+  }
 
  protected:
   [[nodiscard]] std::string_view policy() const { return policy_; }

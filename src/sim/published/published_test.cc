@@ -222,6 +222,40 @@ TEST(PublishedTest, ADataStoreRefusesWhatMemoryDoesNotHold) {
   }
 }
 
+TEST(PublishedTest, ARunEndsWhenItIsTold) {
+  const PublishedJob job = JobOf(ThesisCluster(), {.samples = 2000, .mean = kMb});
+  int steps = 0;
+  const auto run =
+      RunPublished(*FindPublishedPolicy("nopfs"), job, [&steps] { return ++steps <= 3; });
+  EXPECT_EQ(run.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(steps, 4);
+}
+
+// All that a sample needs is read at least once, and what tiers read is no more than the data.
+TEST(PublishedTest, WhatTiersReadIsCounted) {
+  const PublishedJob job = JobOf(ThesisCluster(), {.samples = 10'000, .mean = kMb, .epochs = 3});
+  const double all = std::accumulate(job.sizes.begin(), job.sizes.end(), 0.0);
+  const auto run = [&](std::string_view policy) {
+    return RunPublished(*FindPublishedPolicy(policy), job).value();
+  };
+  EXPECT_NEAR(run("lbann_preloading").filled_bytes, all, 1e-9 * all);
+  EXPECT_EQ(run("lbann_dynamic").filled_bytes, 0);
+  const PublishedResult staged = run("parallel_staging");
+  EXPECT_NEAR(staged.filled_bytes, all, 1e-9 * all);
+  EXPECT_NEAR(staged.copied_bytes, 3 * all, 1e-9 * all);
+  const PublishedResult nopfs = run("nopfs");
+  // Each node's tiers hold all that it uses, in three epochs 1 - 0.75^3 of the data; the run ends
+  // before they have read it all.
+  EXPECT_LE(nopfs.filled_bytes / all, 4 * (1 - 0.75 * 0.75 * 0.75) + 0.01);
+  const auto from = [&](SampleFetch::From kind) {
+    return nopfs.fetched[static_cast<std::size_t>(kind)].bytes;
+  };
+  EXPECT_NEAR(from(SampleFetch::From::kTier) + from(SampleFetch::From::kStorage), 3 * all,
+              1e-9 * all);
+  EXPECT_GT(nopfs.filled_bytes + from(SampleFetch::From::kStorage), 1.5 * all);
+  EXPECT_EQ(run("staging").filled_bytes, 0);
+}
+
 TEST(PublishedTest, WrongJobsAreNamed) {
   const auto error = [](const PublishedJob& job) {
     return std::string(RunPublished(*FindPublishedPolicy("naive"), job).status().message());
@@ -236,6 +270,8 @@ TEST(PublishedTest, WrongJobsAreNamed) {
   EXPECT_EQ(error(job), "cluster: a tier's rate is 0, must be above 0");
   job.cluster.tiers[1] = {.bytes = -1};
   EXPECT_EQ(error(job), "cluster: a tier's bytes is -1, must be a number of bytes of at least 0");
+  job.cluster.tiers.assign(9, {});
+  EXPECT_EQ(error(job), "cluster: got 9 tiers, must be at most 8");
   job.cluster.tiers.clear();
   EXPECT_EQ(RunPublished(*FindPublishedPolicy("locality_aware"), job).status().message(),
             "locality_aware: loads samples into tiers, and nodes have none; add one");

@@ -27,7 +27,7 @@ struct Staging {
 class PublishedRun {
  public:
   PublishedRun(const PublishedJob& job, const Streams& streams, PublishedPolicy& policy,
-               double begin)
+               const Preload& preload)
       : job_(job),
         cluster_(job.cluster),
         streams_(streams),
@@ -35,15 +35,20 @@ class PublishedRun {
         staging_(cluster_.nodes),
         readers_(cluster_.nodes),
         used_(job.sizes.size()) {
-    for (Staging& staging : staging_) staging.clock = begin;
-    result_.seconds = begin;
-    result_.setup_seconds = begin;
+    for (Staging& staging : staging_) staging.clock = preload.seconds;
+    result_.seconds = preload.seconds;
+    result_.setup_seconds = preload.seconds;
+    result_.filled_bytes = preload.storage_bytes;
+    result_.copied_bytes = preload.peer_bytes;
     result_.step_seconds.reserve(streams.steps());
   }
 
-  PublishedResult Run() && {
+  Result<PublishedResult> Run(const std::function<bool()>& keep_going) && {
     double epoch_begin = 0;
     for (std::uint64_t step = 0; step < streams_.steps(); ++step) {
+      if (keep_going && !keep_going()) {
+        return Status(StatusCode::kCancelled, "simulating: ended before its last step");
+      }
       RunStep(step);
       if ((step + 1) % streams_.steps_per_epoch() != 0) continue;
       result_.epoch_seconds.push_back(result_.seconds - epoch_begin);
@@ -80,7 +85,7 @@ class PublishedRun {
   double Use(std::uint32_t node, std::uint64_t place, double now) {
     Staging& staging = staging_[node];
     Fill(node, now);
-    policy_.FillTiers(node, std::max(staging.clock, now), readers_);
+    result_.filled_bytes += policy_.FillTiers(node, std::max(staging.clock, now), readers_);
     const std::uint32_t sample = streams_.Of(node)[place];
     const double bytes = job_.sizes[sample];
     used_[sample] = true;
@@ -119,8 +124,8 @@ class PublishedRun {
         staging.entries.push_back({.on_demand = true, .takes_room = false});
         continue;
       }
-      if (fetch.from == From::kNowhere) {
-        Count(From::kNowhere, bytes, 0);
+      if (fetch.from == From::kNone) {
+        Count(From::kNone, bytes, 0);
         staging.entries.push_back({.available = 0, .takes_room = false});
         continue;
       }
@@ -161,11 +166,12 @@ class PublishedRun {
 
 }  // namespace
 
-Result<PublishedResult> RunPublished(const PublishedPolicyRow& row, const PublishedJob& job) {
+Result<PublishedResult> RunPublished(const PublishedPolicyRow& row, const PublishedJob& job,
+                                     const std::function<bool()>& keep_going) {
   HEADRACE_ASSIGN_OR_RETURN(Streams streams, Streams::Make(job));
   const std::unique_ptr<PublishedPolicy> policy = row.make({row.name, job, streams});
-  HEADRACE_ASSIGN_OR_RETURN(const double begin, policy->Begin(streams));
-  return PublishedRun(job, streams, *policy, begin).Run();
+  HEADRACE_ASSIGN_OR_RETURN(const Preload preload, policy->Begin(streams));
+  return PublishedRun(job, streams, *policy, preload).Run(keep_going);
 }
 
 }  // namespace headrace

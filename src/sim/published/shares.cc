@@ -27,7 +27,9 @@ Result<PreloadedShares> PreloadShares(const PublishedJob& job, std::string_view 
       shares.held[sample] = true;
       shares.samples[node].push_back(static_cast<std::uint32_t>(sample));
     }
+    shares.preload.storage_bytes += shares.used_bytes[node];
   }
+  shares.preload.seconds = *std::ranges::max_element(shares.seconds);
   return shares;
 }
 
@@ -44,11 +46,11 @@ void PreloadedShares::CopyFromPeers(const PublishedJob& job) {
         used_bytes[node] += job.sizes[sample];
         seconds[node] += job.sizes[sample] * from_peer;
         samples[node].push_back(sample);
+        preload.peer_bytes += job.sizes[sample];
       }
     }
   }
+  preload.seconds = *std::ranges::max_element(seconds);
 }
-
-double PreloadedShares::Slowest() const { return *std::ranges::max_element(seconds); }
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "headrace/status.h"
+#include "sim/published/policy.h"
 #include "sim/published/streams.h"
 
 namespace headrace {
@@ -17,15 +18,14 @@ struct PreloadedShares {
   std::vector<double> used_bytes;                   // of the tier, by node
   std::vector<double> seconds;                      // that it took, by node
   std::vector<bool> held;                           // by sample: some node has it
+  Preload preload;
 
   // Also what other nodes have, over the network, from the next node on, until a sample does not
   // fit.
   void CopyFromPeers(const PublishedJob& job);
-  // Until the last node is done.
-  [[nodiscard]] double Slowest() const;
 };
 
-// Errors: FailedPrecondition  nodes have no such tier
+// `job` is checked. Errors: FailedPrecondition  nodes have no such tier
 Result<PreloadedShares> PreloadShares(const PublishedJob& job, std::string_view policy,
                                       std::size_t tier);
 

@@ -47,7 +47,7 @@ class Model:
 
     def storage(self, readers: int) -> float:
         rates = self.scenario.storage
-        together = float(np.interp(readers, rates.nodes, rates.rates))
+        together = float(np.interp(readers, rates.readers, rates.rates))
         link = 0 if rates.link_rate is None else 1 / rates.link_rate
         return max(readers / together, link)
 

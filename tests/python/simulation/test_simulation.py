@@ -123,7 +123,7 @@ RATE = "must be a rate above 0, as 64e6 or '64 MB/s'"
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ("threads = 2", "threads = 0", f":28: staging.threads: got 0, {WHOLE} of at least 1"),
+        ("threads = 2", "threads = 0", f":28: staging.threads: got 0, {WHOLE} in [1, 65536]"),
         ('"86 MB/s", "129', '"86 MB", "129', f":20: storage.rates[1]: got '86 MB', {RATE}"),
         ("nodes = 4", "nodes = 70_000", f":11: job.nodes: got 70000, {WHOLE} in [1, 65536]"),
         (
@@ -151,6 +151,50 @@ def test_a_wrong_value_is_named_with_its_line(
     assert str(caught.value).startswith(f"{path}{error}")
 
 
+def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "simulate.md").read_text()
+    path = tmp_path / "cluster.toml"
+    path.write_text(page.partition("```toml\n")[2].partition("```")[0])
+    ran = simulation.simulate(simulation.load_scenario(path))
+    assert all(isinstance(outcome, Outcome) for outcome in ran.outcomes if "lb" not in str(outcome))
+    assert ran.bounds["batch"] < ran.bounds["exact"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("samples = 10_000", "samples = 10", "job: 4 nodes with a batch_size of 25 take more than"),
+        ('mean = "27 kB"', f"mean = 1{'0' * 400}", "dataset.mean: got 1000"),
+        ('mean = "27 kB"', "mean = 1e300", "dataset.mean: got 1e+300, must be a size above 0"),
+        (
+            "threads = 2",
+            "threads = 99999999999",
+            "staging.threads: got 99999999999, must be a whole",
+        ),
+        ("perfect = 7.3", "best = 7.3", "printed: got 'best', must be one of 'perfect'"),
+        ('"10 kB"', '"1 TB"\nleast = -1', "dataset.least: got -1, must be a size of at least 0"),
+    ],
+)
+def test_what_cannot_be_simulated(tmp_path: Path, old: str, new: str, error: str) -> None:
+    text = (SCENARIOS / "thesis-s1.toml").read_text()
+    path = tmp_path / "own.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        simulation.simulate(simulation.load_scenario(path), ["perfect"])
+    assert error in str(caught.value)
+
+
+def test_data_of_no_bytes_is_refused() -> None:
+    scenario = replace(drawn(0), sizes=Sizes(50, 1e-300, 0))
+    assert simulation.simulate(scenario, ["perfect"]).bounds["exact"] > 0
+    with pytest.raises(errors.InvalidArgumentError, match="all 2 samples drawn have 0 bytes"):
+        Sizes(2, 1, 1e9).draw(next(seed for seed in range(99) if _all_negative(seed)))
+
+
+def _all_negative(seed: int) -> bool:
+    return bool((np.random.default_rng(seed).normal(1, 1e9, 2) < 0).all())
+
+
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(errors.NotFoundError, match="no such file, and none of those that Headrace"):
         simulation.load_scenario(tmp_path / "none.toml")
@@ -158,6 +202,10 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     broken.write_text("title = ")
     with pytest.raises(errors.InvalidArgumentError, match="cannot be read: Invalid value"):
         simulation.load_scenario(broken)
+    with pytest.raises(errors.NotFoundError, match="is no file"):
+        simulation.load_scenario(tmp_path)
+    with pytest.raises(errors.InvalidArgumentError, match="names: got 'nopfs', must be an iterab"):
+        simulation.simulate(drawn(0), "nopfs")
     with pytest.raises(errors.InvalidArgumentError, match="policy: got 'best', must be one of"):
         simulation.simulate(drawn(0), ["best"])
 

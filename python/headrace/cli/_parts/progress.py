@@ -50,7 +50,7 @@ def bar(what: str, in_bytes: bool) -> Iterator[Callable[[int, int], object]]:
 
 
 @contextmanager
-def steps(what: str) -> Iterator[Callable[[str], object]]:
+def parts(what: str) -> Iterator[Callable[[str], object]]:
     """For work of several parts, each shown by its name."""
     with _display(SpinnerColumn(), TextColumn("{task.description}")) as shown:
         task = shown.add_task(what, total=None)
