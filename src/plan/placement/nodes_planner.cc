@@ -26,6 +26,15 @@ std::shared_ptr<HolderLists> ListsFor(const PlacementRequest& request) {
   return std::make_shared<HolderLists>(static_cast<std::uint32_t>(request.blocks->block_count()));
 }
 
+// Takes a node that has the block for the source of a use, if its tier is faster than the one that
+// is known.
+void Offer(const BlockHolder& holder, PlannedUse& use) {
+  if (holder.tier >= use.peer_tier) return;
+  use.peer = holder.node;
+  use.peer_tier = holder.tier;
+  use.at_peer = true;
+}
+
 // The plans of all nodes, from one planner of all of them.
 class AllNodesReport final : public AllNodes {
  public:
@@ -194,35 +203,32 @@ std::uint64_t NodesPlanner::OwnersSum() const {
 }
 
 PlannedUse NodesPlanner::LocateFor(std::uint32_t node, std::uint32_t block) const {
-  PlannedUse use{.block = block};
+  if (lists_ != nullptr) return LocateInLists(node, block);
+  PlannedUse use{.block = block, .tier = nodes_[node].Of(block)};
   const bool fastest = request().fastest_peer;
-  const auto offer = [&](std::uint32_t other, TierNumber tier) {
-    if (tier >= use.peer_tier) return;
-    use.peer = other;
-    use.peer_tier = tier;
-    use.at_peer = true;
-  };
-  if (lists_ != nullptr) {
-    const std::span<const HolderLists::Entry> list = lists_->Of(block);
-    std::size_t next = HolderLists::Place(list, node);
-    std::size_t others = list.size();
-    if (next < list.size() && list[next].node() == node) {
-      use.tier = list[next].tier();
-      if (!fastest) return use;
-      ++next;
-      --others;
-    }
-    for (; others > 0 && (!use.at_peer || fastest); --others, ++next) {
-      const HolderLists::Entry other = list[next < list.size() ? next : next - list.size()];
-      offer(other.node(), other.tier());
-    }
-    return use;
-  }
-  use.tier = nodes_[node].Of(block);
   if (use.tier != kNoTier && !fastest) return use;
   for (std::size_t i = 1; i < nodes_.size() && (!use.at_peer || fastest); ++i) {
     const std::size_t other = (node + i) % nodes_.size();
-    offer(static_cast<std::uint32_t>(other), nodes_[other].Of(block));
+    Offer({.node = static_cast<std::uint32_t>(other), .tier = nodes_[other].Of(block)}, use);
+  }
+  return use;
+}
+
+PlannedUse NodesPlanner::LocateInLists(std::uint32_t node, std::uint32_t block) const {
+  const std::span<const HolderLists::Entry> list = lists_->Of(block);
+  std::size_t next = HolderLists::Place(list, node);
+  std::size_t others = list.size();
+  PlannedUse use{.block = block};
+  const bool fastest = request().fastest_peer;
+  if (next < list.size() && list[next].node() == node) {
+    use.tier = list[next].tier();
+    if (!fastest) return use;
+    ++next;
+    --others;
+  }
+  for (; others > 0 && (!use.at_peer || fastest); --others, ++next) {
+    const HolderLists::Entry other = list[next < list.size() ? next : next - list.size()];
+    Offer({.node = other.node(), .tier = other.tier()}, use);
   }
   return use;
 }
@@ -230,7 +236,11 @@ PlannedUse NodesPlanner::LocateFor(std::uint32_t node, std::uint32_t block) cons
 double NodesPlanner::CoverageUnits() const {
   double units = 0;
   for (std::uint32_t block = 0; block < block_count(); ++block) {
-    if (Holder(block, 0).has_value()) units += static_cast<double>(sizes().Of(block));
+    const bool held =
+        lists_ != nullptr
+            ? !lists_->Of(block).empty()
+            : std::ranges::any_of(nodes_, [&](const NodeTiers& n) { return n.Has(block); });
+    if (held) units += static_cast<double>(sizes().Of(block));
   }
   return units;
 }

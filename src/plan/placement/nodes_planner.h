@@ -61,6 +61,9 @@ class NodesPlanner : public Planner {
 
   const std::shared_ptr<HolderLists> lists_;  // null: nodes_ share a table of bytes
   std::vector<NodeTiers> nodes_;
+
+ private:
+  [[nodiscard]] PlannedUse LocateInLists(std::uint32_t node, std::uint32_t block) const;
 };
 
 // The base of those that read their uses only as far as the step that they plan.

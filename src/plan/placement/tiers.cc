@@ -77,6 +77,8 @@ void NodeTiers::Place(std::uint32_t block, TierNumber from, TierNumber to) {
   }
 }
 
+TierNumber NodeTiers::OfLists(std::uint32_t block) const { return lists_->Of(block, node_); }
+
 Planner::Planner(PlacementRequest request)
     : request_(std::move(request)),
       sizes_(std::make_shared<BlockSizes>(*request_.blocks)),

@@ -46,10 +46,12 @@ class NodeTiers : public TierRoom {
       const std::shared_ptr<const BlockMap>& numbered = nullptr,
       const std::shared_ptr<HolderLists>& lists = nullptr);
 
-  [[nodiscard]] TierNumber Of(std::uint32_t block) const {
-    return tier_of_ != nullptr ? tier_of_[block * stride_] : lists_->Of(block, node_);
+  [[nodiscard, gnu::always_inline]] TierNumber Of(std::uint32_t block) const {
+    return tier_of_ != nullptr ? tier_of_[block * stride_] : OfLists(block);
   }
-  [[nodiscard]] bool Has(std::uint32_t block) const { return Of(block) != kNoTier; }
+  [[nodiscard, gnu::always_inline]] bool Has(std::uint32_t block) const {
+    return Of(block) != kNoTier;
+  }
   // Prefetches the entry of a block.
   [[gnu::always_inline]] void Expect(std::uint32_t block) const {
     if (tier_of_ != nullptr) {
@@ -86,6 +88,7 @@ class NodeTiers : public TierRoom {
   NodeTiers(TierRoom room, bool recorded, std::uint32_t node, std::size_t stride,
             std::shared_ptr<std::vector<TierNumber>> table, std::shared_ptr<HolderLists> lists);
   void Place(std::uint32_t block, TierNumber from, TierNumber to);
+  [[nodiscard]] TierNumber OfLists(std::uint32_t block) const;
 
   bool recorded_;
   std::uint32_t node_;

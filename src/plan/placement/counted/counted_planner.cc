@@ -18,14 +18,8 @@ constexpr std::size_t kAhead = 16;  // blocks whose entries are prefetched
 std::vector<std::uint32_t> Wanted::Blocks() const {
   std::vector<std::uint32_t> blocks;
   blocks.reserve(share_.kept.size());
-  if (share_.kept.size() > tier_of_.size() / 16) {
-    for (std::uint32_t block = 0; block < tier_of_.size(); ++block) {
-      if (tier_of_[block] != kNoTier) blocks.push_back(block);
-    }
-  } else {
-    for (const Kept& each : share_.kept) blocks.push_back(each.block);
-    std::ranges::sort(blocks);
-  }
+  for (const Kept& each : share_.kept) blocks.push_back(each.block);
+  std::ranges::sort(blocks);
   return blocks;
 }
 
@@ -91,7 +85,7 @@ void CountedPlanner::Advance() {
   for (std::uint32_t each = 0; each < nodes(); ++each) {
     wanted_.Start(std::move(shares[each]));
     if (rules_.draws_by_node) draw_.Start(each, /*shared=*/false);
-    if (!wanted_.room().Full()) counts_->lists() ? FillFromLists(each) : Fill(each);
+    if (!wanted_.room().Full()) lists_ != nullptr ? FillFromLists(each) : Fill(each);
     Change(each);
   }
   draw_.Forget();
@@ -213,57 +207,55 @@ bool CountedPlanner::OrderMatters(std::span<const Candidate> level) const {
   return false;
 }
 
-// The blocks that a node has, ascending.
-std::vector<std::uint32_t> CountedPlanner::BlocksOf(std::uint32_t each) const {
-  if (lists_ != nullptr) return kept_[each];
-  std::vector<std::uint32_t> blocks;
-  for (std::uint32_t block = 0; block < block_count(); ++block) {
-    if (nodes_[each].Has(block)) blocks.push_back(block);
-  }
-  return blocks;
-}
-
 // Changes the tiers of a node to the plan, never above a capacity: evictions first, then moves,
 // then inserts in the order of first use. Where nobody asks for the ops, in any order.
 void CountedPlanner::Change(std::uint32_t each) {
   NodeTiers& tiers = nodes_[each];
-  const std::vector<std::uint32_t> had = BlocksOf(each);
-  std::vector<std::uint32_t> wanted = wanted_.Blocks();
+  std::vector<std::uint32_t> planned;
+  if (lists_ != nullptr) planned = wanted_.Blocks();
+  const std::vector<std::uint32_t>* const had = lists_ == nullptr ? nullptr : &kept_[each];
+  const std::vector<std::uint32_t>* const wanted = lists_ == nullptr ? nullptr : &planned;
+  const auto insert = [&](std::uint32_t block) {
+    const TierNumber to = wanted_.Of(block);
+    const TierNumber from = tiers.Of(block);
+    if (from != to && from == kNoTier) tiers.Move(block, from, to);
+  };
   if (Lists(each)) {
     Exchange(tiers, had);
-    for (const std::span<const std::uint32_t> blocks :
-         {counts_->UsedBy(each), std::span<const std::uint32_t>(wanted)}) {
-      for (std::size_t i = 0; i < blocks.size(); ++i) {
-        if (i + kAhead < blocks.size()) {
-          wanted_.Expect(blocks[i + kAhead]);
-          tiers.Expect(blocks[i + kAhead]);
-        }
-        const TierNumber tier = wanted_.Of(blocks[i]);
-        if (tier != kNoTier && !tiers.Has(blocks[i])) tiers.Move(blocks[i], kNoTier, tier);
+    const std::span<const std::uint32_t> used = counts_->UsedBy(each);
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      if (i + kAhead < used.size()) {
+        wanted_.Expect(used[i + kAhead]);
+        tiers.Expect(used[i + kAhead]);
       }
+      insert(used[i]);
     }
+    ForBlocks(wanted, insert);
   } else {
-    for (const std::uint32_t block : had) {
-      if (tiers.Of(block) != wanted_.Of(block)) tiers.Hold(block, kNoTier);
-    }
-    for (const std::uint32_t block : wanted) {
-      if (!tiers.Has(block)) tiers.Hold(block, wanted_.Of(block));
-    }
+    ForBlocks(had, [&](std::uint32_t block) {
+      const TierNumber from = tiers.Of(block);
+      if (from != wanted_.Of(block) && from != kNoTier) tiers.Hold(block, kNoTier);
+    });
+    ForBlocks(wanted, [&](std::uint32_t block) {
+      const TierNumber to = wanted_.Of(block);
+      if (to != tiers.Of(block)) tiers.Hold(block, to);
+    });
   }
-  if (lists_ != nullptr) kept_[each] = std::move(wanted);
+  if (lists_ != nullptr) kept_[each] = std::move(planned);
 }
 
-void CountedPlanner::Exchange(NodeTiers& tiers, std::span<const std::uint32_t> had) {
+void CountedPlanner::Exchange(NodeTiers& tiers, const std::vector<std::uint32_t>* had) {
   std::array<std::deque<std::uint32_t>, kTiersMax> moving;  // by the tier that they go to
-  for (const std::uint32_t block : had) {
+  ForBlocks(had, [&](std::uint32_t block) {
     const TierNumber to = wanted_.Of(block);
-    if (tiers.Of(block) == to) continue;
+    const TierNumber from = tiers.Of(block);
+    if (from == to || from == kNoTier) return;
     if (to == kNoTier) {
-      tiers.Move(block, kNoTier);
+      tiers.Move(block, from, kNoTier);
     } else {
       moving[to].push_back(block);
     }
-  }
+  });
   while (true) {
     bool moved = false;
     std::deque<std::uint32_t>* stuck = nullptr;
@@ -303,20 +295,13 @@ std::span<const CountedPlanner::NodeUse> CountedPlanner::NodesOf(std::uint32_t b
   return node_uses_;
 }
 
-std::optional<std::uint32_t> CountedPlanner::MostUses(std::uint32_t block, std::uint32_t limit,
-                                                      bool has) const {
+std::optional<std::uint32_t> CountedPlanner::MostInLists(std::uint32_t block, std::uint32_t limit,
+                                                         bool has) const {
+  const std::span<const NodeUse> list = NodesOf(block);
   std::optional<std::uint32_t> most;
-  const auto offer = [&](std::uint32_t uses, bool of_having) {
-    if (of_having == has && uses < limit && uses >= most.value_or(0)) most = uses;
-  };
-  if (counts_->lists()) {
-    const std::span<const NodeUse> list = NodesOf(block);
-    if (list.size() < nodes()) offer(0, /*of_having=*/false);  // All others.
-    for (const NodeUse& each : list) offer(each.uses, each.has);
-  } else {
-    for (std::uint32_t each = 0; each < nodes(); ++each) {
-      offer(counts_->Of(each, block), nodes_[each].Has(block));
-    }
+  if (!has && limit > 0 && list.size() < nodes()) most = 0;  // All others.
+  for (const NodeUse& each : list) {
+    if (each.has == has && each.uses < limit && each.uses >= most.value_or(0)) most = each.uses;
   }
   return most;
 }

@@ -119,16 +119,25 @@ class CountedPlanner : public SteppedPlanner {
 
   // The most uses of the block by a node that has it, or not `has`, has not, below `limit`;
   // std::nullopt: there is no such node.
-  [[nodiscard]] std::optional<std::uint32_t> MostUses(std::uint32_t block, std::uint32_t limit,
-                                                      bool has) const;
+  [[nodiscard, gnu::always_inline]] std::optional<std::uint32_t> MostUses(std::uint32_t block,
+                                                                          std::uint32_t limit,
+                                                                          bool has) const {
+    if (lists_ != nullptr) return MostInLists(block, limit, has);
+    std::optional<std::uint32_t> most;
+    for (std::uint32_t each = 0; each < nodes(); ++each) {
+      if (nodes_[each].Has(block) != has) continue;  // Before its count, which is far, too.
+      const std::uint32_t uses = counts_->Of(each, block);
+      if (uses < limit && uses >= most.value_or(0)) most = uses;
+    }
+    return most;
+  }
   // Asks the nodes that use the block `uses` times and have it, or not `has`, have not, from node
   // `turn` on, cyclically, until take(node) returns true; returns whether one did.
   template <typename Take>
   bool AnyFrom(std::uint32_t block, std::uint32_t turn, std::uint32_t uses, bool has,
                const Take& take) const;
-  // Prefetches for both.
+  // Prefetches for both, from lists.
   [[gnu::always_inline]] void ExpectNodes(std::uint32_t block) const {
-    if (!counts_->lists()) return;
     counts_->ExpectUsers(block);
     lists_->Expect(block);
   }
@@ -158,8 +167,18 @@ class CountedPlanner : public SteppedPlanner {
   [[nodiscard]] bool OrderMatters(std::span<const Candidate> level) const;
   bool Add(std::uint32_t block) { return wanted_.Add(block, sizes().Of(block)); }
   void Change(std::uint32_t each);
-  void Exchange(NodeTiers& tiers, std::span<const std::uint32_t> had);
-  [[nodiscard]] std::vector<std::uint32_t> BlocksOf(std::uint32_t each) const;
+  void Exchange(NodeTiers& tiers, const std::vector<std::uint32_t>* had);
+  // Calls visit(block) for the blocks of a list or, if it is null, for all.
+  template <typename Visit>
+  void ForBlocks(const std::vector<std::uint32_t>* list, const Visit& visit) const {
+    if (list != nullptr) {
+      for (const std::uint32_t block : *list) visit(block);
+    } else {
+      for (std::uint32_t block = 0; block < block_count(); ++block) visit(block);
+    }
+  }
+  [[nodiscard]] std::optional<std::uint32_t> MostInLists(std::uint32_t block, std::uint32_t limit,
+                                                         bool has) const;
   // The nodes that use or have a block, ascending, from lists; valid until the next call.
   std::span<const NodeUse> NodesOf(std::uint32_t block) const;
 
@@ -179,7 +198,7 @@ class CountedPlanner : public SteppedPlanner {
 template <typename Take>
 bool CountedPlanner::AnyFrom(std::uint32_t block, std::uint32_t turn, std::uint32_t uses, bool has,
                              const Take& take) const {
-  const bool lists = counts_->lists();
+  const bool lists = lists_ != nullptr;
   const std::span<const NodeUse> list = lists ? NodesOf(block) : std::span<const NodeUse>();
   if (lists && (has || uses > 0)) {
     const auto first = std::ranges::lower_bound(list, turn, {}, &NodeUse::node) - list.begin();

@@ -66,8 +66,11 @@ class CoordinatedPlacement final : public CountedPlanner {
     if (open == 0) return;
     std::vector<Pending> pending;
     const Permutation& order = draw().permutation();
+    const bool expects = lists() != nullptr;
     for (std::uint32_t i = 0; i < block_count(); ++i) {
-      if (i + kAhead < block_count()) ExpectNodes(static_cast<std::uint32_t>(order.At(i + kAhead)));
+      if (expects && i + kAhead < block_count()) {
+        ExpectNodes(static_cast<std::uint32_t>(order.At(i + kAhead)));
+      }
       const auto block = static_cast<std::uint32_t>(order.At(i));
       if (owned[block]) continue;
       const std::uint32_t uses = MostUses(block, kDone, held).value_or(kDone);

@@ -42,12 +42,13 @@ class UseCounts {
   void Add(const StepUses& uses) {
     for (std::uint32_t node = 0; node < nodes_; ++node) {
       const std::span<const std::uint32_t> own = uses.OfNode(node);
-      for (const std::uint32_t block : own) HEADRACE_CHECK(block < blocks_);
       if (lists_) {
+        for (const std::uint32_t block : own) HEADRACE_CHECK(block < blocks_);
         used_[node].insert(used_[node].end(), own.begin(), own.end());
         continue;
       }
       for (const std::uint32_t block : own) {
+        HEADRACE_CHECK(block < blocks_);
         std::uint16_t& count = table_[std::size_t{block} * nodes_ + node];
         if (count == 0 && listed_[node]) used_[node].push_back(block);
         if (count != kMost) ++count;
