@@ -150,7 +150,9 @@ NodesPlanner::NodesPlanner(PlacementRequest given)
     : Planner(std::move(given)),
       lists_(ListsFor(request())),
       nodes_(NodeTiers::MakeAll(shared_sizes(), request().capacity_units, node(),
-                                request().numbers_inserts ? request().blocks : nullptr, lists_)) {
+                                request().numbers_inserts ? request().blocks : nullptr, lists_)),
+      count_(nodes_.size()),
+      bytes_(lists_ == nullptr ? nodes_.front().bytes() : nullptr) {
   for (std::uint32_t each = 0; each < nodes(); ++each) {
     ForHeld(each, [&](std::uint32_t block, TierNumber tier) { nodes_[each].Hold(block, tier); });
   }
@@ -176,9 +178,9 @@ std::optional<BlockHolder> NodesPlanner::Holder(std::uint32_t block, std::uint32
     if (place == list.size()) return std::nullopt;
     return BlockHolder{.node = list[place].node(), .tier = list[place].tier()};
   }
-  for (std::uint32_t each = from; each < nodes_.size(); ++each) {
-    const TierNumber tier = nodes_[each].Of(block);
-    if (tier != kNoTier) return BlockHolder{.node = each, .tier = tier};
+  const std::span<const TierNumber> row = Row(block);
+  for (std::uint32_t each = from; each < row.size(); ++each) {
+    if (row[each] != kNoTier) return BlockHolder{.node = each, .tier = row[each]};
   }
   return std::nullopt;
 }
@@ -190,7 +192,8 @@ std::uint32_t NodesPlanner::OtherHolder(std::uint32_t each, std::uint32_t block)
     while (list[other].node() == each) ++other;
     return list[other].node();
   }
-  while (other == each || !nodes_[other].Has(block)) ++other;
+  const std::span<const TierNumber> row = Row(block);
+  while (other == each || row[other] == kNoTier) ++other;
   return other;
 }
 
@@ -204,12 +207,14 @@ std::uint64_t NodesPlanner::OwnersSum() const {
 
 PlannedUse NodesPlanner::LocateFor(std::uint32_t node, std::uint32_t block) const {
   if (lists_ != nullptr) return LocateInLists(node, block);
-  PlannedUse use{.block = block, .tier = nodes_[node].Of(block)};
+  const std::span<const TierNumber> row = Row(block);
+  PlannedUse use{.block = block, .tier = row[node]};
   const bool fastest = request().fastest_peer;
   if (use.tier != kNoTier && !fastest) return use;
-  for (std::size_t i = 1; i < nodes_.size() && (!use.at_peer || fastest); ++i) {
-    const std::size_t other = (node + i) % nodes_.size();
-    Offer({.node = static_cast<std::uint32_t>(other), .tier = nodes_[other].Of(block)}, use);
+  std::uint32_t other = node;
+  for (std::size_t i = 1; i < row.size() && (!use.at_peer || fastest); ++i) {
+    if (++other == row.size()) other = 0;
+    Offer({.node = other, .tier = row[other]}, use);
   }
   return use;
 }
@@ -239,7 +244,7 @@ double NodesPlanner::CoverageUnits() const {
     const bool held =
         lists_ != nullptr
             ? !lists_->Of(block).empty()
-            : std::ranges::any_of(nodes_, [&](const NodeTiers& n) { return n.Has(block); });
+            : std::ranges::any_of(Row(block), [](TierNumber tier) { return tier != kNoTier; });
     if (held) units += static_cast<double>(sizes().Of(block));
   }
   return units;

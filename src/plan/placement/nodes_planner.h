@@ -2,10 +2,12 @@
 
 // Shared by the placements that plan all nodes together. For placements only.
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -64,6 +66,13 @@ class NodesPlanner : public Planner {
 
  private:
   [[nodiscard]] PlannedUse LocateInLists(std::uint32_t node, std::uint32_t block) const;
+  // The tiers of all nodes that have a block, by node, if they share a table of bytes.
+  [[nodiscard]] std::span<const TierNumber> Row(std::uint32_t block) const {
+    return {bytes_ + block * count_, count_};
+  }
+
+  const std::size_t count_;  // of nodes
+  const TierNumber* bytes_;  // null: lists_
 };
 
 // The base of those that read their uses only as far as the step that they plan.

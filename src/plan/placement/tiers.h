@@ -52,6 +52,8 @@ class NodeTiers : public TierRoom {
   [[nodiscard, gnu::always_inline]] bool Has(std::uint32_t block) const {
     return Of(block) != kNoTier;
   }
+  // The tiers of all nodes that share a table of bytes: for each block one of each node.
+  [[nodiscard]] const TierNumber* bytes() const { return table_->data(); }
   // Prefetches the entry of a block.
   [[gnu::always_inline]] void Expect(std::uint32_t block) const {
     if (tier_of_ != nullptr) {
