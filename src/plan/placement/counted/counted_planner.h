@@ -96,8 +96,8 @@ class Draw {
 //
 // Memory: that of UseCounts, of Wanted, and of the tiers; with lists 4 bytes a copy more; while a
 // period is planned 8 bytes a block more.
-// Cost of a period: with lists by what the nodes use and hold, and for nodes whose draw matters 5
-// ns a block; with a table by nodes times blocks.
+// Cost of a period: with lists by what the nodes use and hold, and for nodes whose draw matters
+// about 10 ns a block; with a table by nodes times blocks.
 class CountedPlanner : public SteppedPlanner {
  public:
   void Advance() final;

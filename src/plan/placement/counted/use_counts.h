@@ -76,7 +76,6 @@ class UseCounts {
     users_ = {};
   }
 
-  [[nodiscard]] bool lists() const { return lists_; }
   // Of the table: uses of a block by a node, and the most of all.
   [[nodiscard]] std::uint16_t Of(std::uint32_t node, std::uint32_t block) const {
     return table_[std::size_t{block} * nodes_ + node];
