@@ -70,10 +70,10 @@ void NodeTiers::Place(std::uint32_t block, TierNumber from, TierNumber to) {
     Take(to, units);
     sum_ += SumOf(block, to);
   }
-  if (tier_of_ != nullptr) {
-    tier_of_[block * stride_] = to;
-  } else {
+  if (tier_of_ == nullptr) [[unlikely]] {
     lists_->Set(block, node_, to);
+  } else {
+    tier_of_[block * stride_] = to;
   }
 }
 

@@ -47,7 +47,10 @@ class NodeTiers : public TierRoom {
       const std::shared_ptr<HolderLists>& lists = nullptr);
 
   [[nodiscard, gnu::always_inline]] TierNumber Of(std::uint32_t block) const {
-    return tier_of_ != nullptr ? tier_of_[block * stride_] : OfLists(block);
+    if (tier_of_ == nullptr) [[unlikely]] {
+      return OfLists(block);
+    }
+    return tier_of_[block * stride_];
   }
   [[nodiscard, gnu::always_inline]] bool Has(std::uint32_t block) const {
     return Of(block) != kNoTier;
@@ -56,10 +59,10 @@ class NodeTiers : public TierRoom {
   [[nodiscard]] const TierNumber* bytes() const { return table_->data(); }
   // Prefetches the entry of a block.
   [[gnu::always_inline]] void Expect(std::uint32_t block) const {
-    if (tier_of_ != nullptr) {
-      __builtin_prefetch(&tier_of_[block * stride_]);
-    } else {
+    if (tier_of_ == nullptr) [[unlikely]] {
       lists_->Expect(block);
+    } else {
+      __builtin_prefetch(&tier_of_[block * stride_]);
     }
   }
 
