@@ -5,14 +5,19 @@
 //   --nodes N,..  1,4
 //   --share S     of the dataset that the tiers of all nodes hold together, half in each of two
 //                 tiers; 0.3
+//   --tiers U,..  units of each tier of each node, in place of --share
+//   --uneven      blocks of 1 to 53 units
+//   --horizon H   epochs; 16
 //   --policy P    all
+//   --all-nodes   plan all nodes (all_nodes.h), not node 0 alone; the shares are those of all
 //   --sums        plan with the sums that nodes compare, too (step_sums.h)
 //
 // For each policy and number of nodes, planned for node 0 with the order `exact` and global batches
-// of 256: processor time, nanoseconds a sample and epoch, of which making the uses; seconds until
-// the first step; the memory that the planner takes at its peak; and, without the first epoch, the
-// shares of the node's uses that its tiers served because it had used them before (reuse), that its
-// tiers served at all (local), peers and storage. No data is read or written.
+// of 256, or of one sample a node if that is more: processor time, nanoseconds a sample and epoch,
+// of which making the uses; seconds until the first step; the memory that the planner takes at its
+// peak; and, without the first epoch, the shares of the node's uses that its tiers served because
+// it had used them before (reuse), that its tiers served at all (local), peers and storage. No data
+// is read or written.
 
 #include <malloc.h>
 #include <sys/resource.h>
@@ -24,11 +29,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
+#include "plan/placement/all_nodes.h"
 #include "plan/placement/placement.h"
 #include "plan/placement/step_sums.h"
 
@@ -43,9 +53,42 @@ struct Options {
   std::uint64_t epochs = 90;
   std::vector<std::uint32_t> nodes = {1, 4};
   double share = 0.3;
+  std::vector<std::uint64_t> tiers;  // empty: by share
+  std::uint64_t horizon = 16;
   std::string policy;
+  bool uneven = false;
+  bool all_nodes = false;
   bool json = false;
   bool sums = false;
+};
+
+// Blocks of one sample each, of 1 to 53 units: 27 on average.
+class UnevenBlocks final : public headrace::BlockMap {
+ public:
+  explicit UnevenBlocks(std::uint64_t samples) : samples_(samples) {
+    for (std::uint64_t i = 0; i < samples; ++i) total_ += Units(i);
+  }
+
+  [[nodiscard]] std::uint64_t sample_count() const override { return samples_; }
+  [[nodiscard]] std::uint64_t block_count() const override { return samples_; }
+  [[nodiscard]] Block block(std::uint64_t position) const override {
+    return {.first = headrace::SampleId{position}, .count = 1};
+  }
+  [[nodiscard]] std::uint64_t unit_bytes() const override { return 4096; }
+  void Charges(headrace::SampleId first, std::span<std::uint32_t> units) const override {
+    for (std::uint64_t i = 0; i < units.size(); ++i) units[i] = Units(headrace::Raw(first) + i);
+  }
+  [[nodiscard]] std::uint64_t total_units() const override { return total_; }
+  [[nodiscard]] std::uint64_t largest_block() const override { return 53; }
+  [[nodiscard]] std::uint64_t largest_sample() const override { return 53; }
+
+ private:
+  static std::uint32_t Units(std::uint64_t sample) {
+    return static_cast<std::uint32_t>(1 + headrace::Mix64(sample + 1) % 53);
+  }
+
+  const std::uint64_t samples_;
+  std::uint64_t total_ = 0;
 };
 
 struct Case {
@@ -77,7 +120,9 @@ double PeakBytes() {
 }
 
 PlacementRequest RequestOf(const Options& options, const Case& each) {
-  const auto blocks = headrace::MakeUniformBlocks(options.samples, 1);
+  const std::shared_ptr<const headrace::BlockMap> blocks =
+      options.uneven ? std::make_shared<const UnevenBlocks>(options.samples)
+                     : headrace::MakeUniformBlocks(options.samples, 1);
   headrace::OrderRequest order;
   order.job = {.sample_count = options.samples,
                .batch_size = std::max(256 / each.nodes, 1U),
@@ -85,14 +130,35 @@ PlacementRequest RequestOf(const Options& options, const Case& each) {
                .seed = 7,
                .epochs = options.epochs};
   const auto units = static_cast<std::uint64_t>(
-      options.share * static_cast<double>(options.samples) / each.nodes / 2);
-  PlacementRequest request{.blocks = blocks, .horizon_epochs = 16, .seed = 7};
-  request.capacity_units.assign(each.nodes, {units, units});
+      options.share * static_cast<double>(blocks->total_units()) / each.nodes / 2);
+  PlacementRequest request{.blocks = blocks, .horizon_epochs = options.horizon, .seed = 7};
+  request.capacity_units.assign(each.nodes,
+                                options.tiers.empty() ? std::vector{units, units} : options.tiers);
   request.uses = [order, blocks, nodes = each.nodes] {
     return headrace::MakeOrderUses(*headrace::Orders().Find("exact"), order, blocks,
                                    {.world_size = nodes, .ranks_per_node = 1}, {});
   };
   return request;
+}
+
+// Plans all steps of a Placement or of AllNodes. `next` takes one, and returns its position if
+// there is one; `counters` gives their counters.
+template <typename Next, typename Counters>
+void Plan(const Next& next, const Counters& counters, double begin, Figures& figures) {
+  (void)next();
+  figures.first_step_s = Seconds() - begin;
+  std::map<std::string, double> first;
+  while (const std::optional<headrace::Position> at = next()) {
+    if (*at == headrace::Position{.epoch = 1, .step = 0}) first = counters();
+  }
+  std::map<std::string, double> all = counters();
+  const auto share = [&](const char* kind) {
+    return (all[kind] - first[kind]) / (all["uses"] - first["uses"]);
+  };
+  figures.reuse = share("reuse");
+  figures.local = share("local");
+  figures.peer = share("peer");
+  figures.storage = share("storage");
 }
 
 Figures Measure(const Options& options, const Case& each) {
@@ -101,32 +167,31 @@ Figures Measure(const Options& options, const Case& each) {
   const PlacementRequest request = RequestOf(options, each);
   const double begin = Seconds();
   std::unique_ptr<Placement> placement;
+  std::unique_ptr<headrace::AllNodes> all;
   std::unique_ptr<UseStream> uses;
   if (each.policy == "(uses)") {
     uses = std::move(request.uses()).value();
     headrace::StepUses step;
     while (uses->Next(step)) {
     }
+  } else if (options.all_nodes) {
+    all = headrace::Placements().Get(each.policy).value()->MakeAllNodes(request).value();
+    headrace::NodesStep step;
+    const auto next = [&] { return all->Next(step) ? std::optional(step.at) : std::nullopt; };
+    Plan(
+        next, [&] { return all->counters(); }, begin, figures);
   } else {
     const headrace::PlacementFactory& factory = *headrace::Placements().Get(each.policy).value();
     placement = (options.sums ? headrace::MakeSummedPlacement(factory, request,
                                                               [](const headrace::StepSums&) {})
                               : factory.Make(request))
                     .value();
-    (void)placement->Next();
-    figures.first_step_s = Seconds() - begin;
-    std::map<std::string, double> first;
-    while (const auto step = placement->Next()) {
-      if (step->at == headrace::Position{.epoch = 1, .step = 0}) first = placement->counters();
-    }
-    std::map<std::string, double> all = placement->counters();
-    const auto share = [&](const char* kind) {
-      return (all[kind] - first[kind]) / (all["uses"] - first["uses"]);
+    const auto next = [&] {
+      const auto step = placement->Next();
+      return step.has_value() ? std::optional(step->at) : std::nullopt;
     };
-    figures.reuse = share("reuse");
-    figures.local = share("local");
-    figures.peer = share("peer");
-    figures.storage = share("storage");
+    Plan(
+        next, [&] { return placement->counters(); }, begin, figures);
   }
   figures.ns = (Seconds() - begin) * 1e9 / static_cast<double>(options.samples * options.epochs);
   figures.peak_bytes = PeakBytes() - before;
@@ -161,15 +226,24 @@ bool Run(const Options& options, const Case& each) {
   return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
+template <typename Number>
+std::vector<Number> Numbers(std::stringstream& value) {
+  std::vector<Number> numbers;
+  for (std::string each; std::getline(value, each, ',');) {
+    numbers.push_back(static_cast<Number>(std::strtoull(each.c_str(), nullptr, 10)));
+  }
+  return numbers;
+}
+
 bool Parse(int argc, char** argv, Options& options) {
+  const std::map<std::string, bool*> flags = {{"--json", &options.json},
+                                              {"--sums", &options.sums},
+                                              {"--uneven", &options.uneven},
+                                              {"--all-nodes", &options.all_nodes}};
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    if (name == "--json") {
-      options.json = true;
-      continue;
-    }
-    if (name == "--sums") {
-      options.sums = true;
+    if (const auto flag = flags.find(name); flag != flags.end()) {
+      *flag->second = true;
       continue;
     }
     if (i + 1 == argc) return false;
@@ -182,12 +256,12 @@ bool Parse(int argc, char** argv, Options& options) {
       value >> options.share;
     } else if (name == "--policy") {
       value >> options.policy;
+    } else if (name == "--horizon") {
+      value >> options.horizon;
     } else if (name == "--nodes") {
-      options.nodes.clear();
-      for (std::string each; std::getline(value, each, ',');) {
-        options.nodes.push_back(
-            static_cast<std::uint32_t>(std::strtoul(each.c_str(), nullptr, 10)));
-      }
+      options.nodes = Numbers<std::uint32_t>(value);
+    } else if (name == "--tiers") {
+      options.tiers = Numbers<std::uint64_t>(value);
     } else {
       return false;
     }
@@ -202,7 +276,8 @@ int main(int argc, char** argv) {
   if (!Parse(argc, argv, options)) {
     std::fprintf(stderr,
                  "usage: placement_bench [--samples N] [--epochs E, at least 2] [--nodes N,..] "
-                 "[--share S] [--policy P] [--sums] [--json]\n");
+                 "[--share S | --tiers U,..] [--uneven] [--horizon H] [--policy P] "
+                 "[--all-nodes | --sums] [--json]\n");
     return 2;
   }
   if (!options.json) {

@@ -121,5 +121,25 @@ TEST(PermutationTest, KeyedBijectionIsUniformOverPositionsAndParts) {
   EXPECT_LT((chi_distance - 35) / std::sqrt(70), 4);
 }
 
+TEST(EntryFinderTest, ItFindsWhatAPermutationHas) {
+  for (const std::uint64_t size : {1U, 2U, 3U, 64U, 65U, 1000U}) {
+    for (const std::uint64_t bijection_from : {1U, 65U, 2000U}) {
+      EntryFinder finder(size, bijection_from);
+      for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        const Permutation all(size, seed, 3, RandomStream::kPlacement, bijection_from);
+        std::vector<std::uint32_t> entries;
+        for (std::uint32_t entry = 0; entry < size; ++entry) {
+          if ((entry + seed) % (seed % 5 + 1) == 0) entries.push_back(entry);
+        }
+        std::vector<std::uint32_t> positions(entries.size());
+        finder.Find(seed, 3, RandomStream::kPlacement, entries, positions);
+        for (std::size_t i = 0; i < entries.size(); ++i) {
+          ASSERT_EQ(all.At(positions[i]), entries[i]) << size << " " << seed;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headrace

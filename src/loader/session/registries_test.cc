@@ -72,7 +72,7 @@ class BackwardsFactory final : public OrderFactory {
 class SeventhPlacement final : public placement::Planner {
  public:
   SeventhPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
-      : Planner(std::move(request)), stream_(std::move(stream)), tiers_(MakeTiers(node())) {}
+      : Planner(std::move(request)), stream_(std::move(stream)), tiers_(MakeTiers()) {}
 
   std::optional<PlacedStep> Next() override {
     if (!stream_->Next(uses_)) return std::nullopt;

@@ -30,7 +30,7 @@ class BeladyPlacement final : public Planner {
       : Planner(std::move(request)),
         window_(block_count(), node(), /*firsts=*/false),
         reader_(std::move(stream), window_),
-        tiers_(MakeTiers(node())),
+        tiers_(MakeTiers()),
         near_(tiers_.count()),
         far_(tiers_.count()) {
     for (UseBits& far : far_) {

@@ -42,7 +42,7 @@ class LruPlacement final : public Planner {
   LruPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
       : Planner(std::move(request)),
         stream_(std::move(stream)),
-        tiers_(MakeTiers(node())),
+        tiers_(MakeTiers()),
         lists_(block_count(), tiers_.count()) {
     std::vector<std::pair<TierNumber, std::uint32_t>> held;
     ForHeld(node(), [&](std::uint32_t block, TierNumber tier) { held.emplace_back(tier, block); });

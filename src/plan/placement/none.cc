@@ -7,7 +7,7 @@ namespace {
 class NonePlacement final : public Planner {
  public:
   NonePlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
-      : Planner(std::move(request)), stream_(std::move(stream)), tiers_(MakeTiers(node())) {}
+      : Planner(std::move(request)), stream_(std::move(stream)), tiers_(MakeTiers()) {}
 
   std::optional<PlacedStep> Next() override {
     if (!stream_->Next(uses_)) return std::nullopt;

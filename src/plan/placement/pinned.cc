@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "plan/permutation.h"
-#include "plan/placement/tiers.h"
+#include "plan/placement/nodes_planner.h"
 
 namespace headrace::placement {
 namespace {
@@ -9,25 +9,19 @@ namespace {
 // `pinned`: each node holds a share of a random subset permanently (MinIO and CoorDL: Mohan et al.,
 // VLDB'21). The owners are drawn once: held blocks stay, the others are assigned to the nodes in
 // the order of a permutation. A block is inserted when any node uses it for the first time.
-class PinnedPlacement final : public NodesPlanner {
+class PinnedPlacement final : public SteppedPlanner {
  public:
   PinnedPlacement(PlacementRequest request, std::unique_ptr<UseStream> stream)
-      : NodesPlanner(std::move(request)),
-        stream_(std::move(stream)),
-        owner_(block_count(), kNobody) {
+      : SteppedPlanner(std::move(request), std::move(stream)), owner_(block_count(), kNobody) {
     Deal();
   }
 
-  std::optional<PlacedStep> Next() override {
-    if (!stream_->Next(uses_)) return std::nullopt;
-    PlacedStep step = Begin(uses_.at, OwnUses(uses_));
+  void Advance() override {
     for (const auto& [each, block] : doubled_) nodes_[each].Move(block, kNoTier);
     doubled_.clear();
     if (missing_ > 0) {
-      for (const std::uint32_t block : uses_.blocks) Pin(block);
+      for (const std::uint32_t block : uses().blocks) Pin(block);
     }
-    Finish(step, nodes_[node()]);
-    return step;
   }
 
  private:
@@ -42,13 +36,13 @@ class PinnedPlacement final : public NodesPlanner {
 
   // Fixes the owner of every pinned block, and its tier.
   void Deal() {
-    std::vector<NodeTiers> plan;
+    std::vector<TierRoom> plan;
     for (std::uint32_t each = 0; each < nodes(); ++each) {
-      plan.emplace_back(MakeEmptyTiers(each));
+      plan.emplace_back(shared_sizes(), request().capacity_units[each]);
       ForHeld(each, [&](std::uint32_t block, TierNumber tier) {
         if (owner_[block] == kNobody) {
           owner_[block] = each;
-          plan[each].Hold(block, tier);
+          plan[each].Take(tier, sizes().Of(block));
         } else {
           doubled_.emplace_back(each, block);
         }
@@ -64,7 +58,7 @@ class PinnedPlacement final : public NodesPlanner {
       for (std::uint32_t tried = 0; tried < nodes() && owner_[block] == kNobody; ++tried) {
         const TierNumber tier = plan[turn].WithRoom(block);
         if (tier != kNoTier) {
-          plan[turn].Hold(block, tier);
+          plan[turn].Take(tier, sizes().Of(block));
           owner_[block] = turn;
           tier_[block] = tier;
           ++missing_;
@@ -75,9 +69,9 @@ class PinnedPlacement final : public NodesPlanner {
     }
   }
 
-  static std::uint64_t LargestRoom(const std::vector<NodeTiers>& plan) {
+  static std::uint64_t LargestRoom(const std::vector<TierRoom>& plan) {
     std::uint64_t largest = 0;
-    for (const NodeTiers& tiers : plan) {
+    for (const TierRoom& tiers : plan) {
       for (TierNumber tier = 0; tier < tiers.count(); ++tier) {
         largest = std::max(largest, tiers.Free(tier));
       }
@@ -85,18 +79,16 @@ class PinnedPlacement final : public NodesPlanner {
     return largest;
   }
 
-  const std::unique_ptr<UseStream> stream_;
   std::vector<std::uint32_t> owner_;  // of each block; kNobody: not pinned
   std::vector<TierNumber> tier_;      // of each block that its owner still has to insert
   std::vector<std::pair<std::uint32_t, std::uint32_t>> doubled_;  // held, and by an earlier node
   std::uint64_t missing_ = 0;  // pinned blocks that their owner does not have yet
-  StepUses uses_;
 };
 
 }  // namespace
 
 const PlacementFactory& Pinned() {
-  static const FactoryOf<PinnedPlacement> factory("pinned", /*clairvoyant=*/false);
+  static const NodesFactoryOf<PinnedPlacement> factory("pinned", /*clairvoyant=*/false);
   return factory;
 }
 

@@ -112,6 +112,13 @@ class Placement {
   [[nodiscard]] virtual std::map<std::string, double> counters() const = 0;
 };
 
+// How placements that plan all nodes together keep which node has which block. Changes no plan.
+enum class NodeTables {
+  kSmaller,  // of the two below the one that takes less memory; bytes up to 64 nodes
+  kBytes,    // a byte a block and node
+  kLists,    // for each block a list of the nodes that have it
+};
+
 // The inputs of a placement.
 struct PlacementRequest {
   std::shared_ptr<const BlockMap> blocks;  // what tiers keep, and the units of each
@@ -127,10 +134,13 @@ struct PlacementRequest {
   // Whether a use names the other node whose tier is the fastest by its number, also where a tier
   // of this node has the block; else the next node by number, where none has. Changes no op.
   bool fastest_peer = false;
+  NodeTables tables = NodeTables::kSmaller;
   // Makes a stream of all uses from the start of the run on; called as often as needed while the
   // placement is made.
   std::function<Result<std::unique_ptr<UseStream>>()> uses;
 };
+
+class AllNodes;  // plan/placement/all_nodes.h
 
 // Makes one kind of placement. A new one is one new file and one row of Placements().
 // Stateless.
@@ -150,6 +160,14 @@ class PlacementFactory {
   //                          more, held blocks that do not fit or are twice in a node, a horizon of
   //                          0, `reuse` with 2^16 nodes or more; those of request.uses
   [[nodiscard]] virtual Result<std::unique_ptr<Placement>> Make(PlacementRequest request) const = 0;
+
+  // The plans of all nodes at once; request.node and numbers_inserts are not used. The default
+  // makes a placement for each node (MakeSideBySide), at the cost and memory of all of them; those
+  // that plan all nodes together do so once.
+  //
+  // Errors: those of Make()
+  [[nodiscard]] virtual Result<std::unique_ptr<AllNodes>> MakeAllNodes(
+      PlacementRequest request) const;
 };
 
 Registry<PlacementFactory>& Placements();

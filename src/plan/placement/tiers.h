@@ -1,7 +1,7 @@
 #pragma once
 
-// Shared by the planners of this folder: sizes of blocks, which tier of a node has which block, and
-// counters. For placements only.
+// Shared by the planners of this folder: which tier of a node has which block, and counters. For
+// placements only.
 
 #include <cstdint>
 #include <map>
@@ -15,38 +15,17 @@
 
 #include "plan/block_map.h"
 #include "plan/placement/placement.h"
+#include "plan/placement/tables/holder_lists.h"
+#include "plan/placement/tables/room.h"
 
 namespace headrace::placement {
 
-// Units of every block. Immutable; made in O(samples).
-// Memory: 4 bytes a block, none if all blocks have the same size.
-class BlockSizes {
- public:
-  // Stands for this many and more: such a block is never kept.
-  static constexpr std::uint64_t kTooLarge = 0xffff'ffff;
-
-  explicit BlockSizes(const BlockMap& blocks);
-
-  [[nodiscard]] std::uint64_t Of(std::uint32_t block) const {
-    return table_.empty() ? each_ : table_[block];
-  }
-  [[nodiscard]] std::uint32_t count() const { return count_; }
-  [[nodiscard]] std::uint64_t least() const { return least_; }
-
- private:
-  std::uint32_t count_ = 0;
-  std::uint64_t each_ = 0;   // if table_ is empty
-  std::uint64_t least_ = 0;  // of the smallest block
-  std::vector<std::uint32_t> table_;
-};
-
 // Which tier of one node has which block, and the changes since the last TakeOps(). A block is in
-// one tier at most, and no tier exceeds its capacity. Nodes that are planned together share a table
-// in which the bytes of one block are adjacent: a lookup of one node is usually followed by one of
-// the others.
-// Memory: 1 byte a block.
+// one tier at most, and no tier exceeds its capacity. Nodes that are planned together share a
+// table: a lookup of one node is usually followed by one of the others.
+// Memory: 1 byte a block in a table of bytes; that of HolderLists in lists.
 // Thread safety: none.
-class NodeTiers {
+class NodeTiers : public TierRoom {
  public:
   // `recorded`: whether changes are kept for TakeOps().
   NodeTiers(const std::shared_ptr<const BlockSizes>& sizes,
@@ -58,38 +37,36 @@ class NodeTiers {
   NodeTiers& operator=(const NodeTiers&) = delete;
   ~NodeTiers() = default;
 
-  // One for each node, empty; keeps the changes of node `recorded`. `numbered`: inserts are
-  // numbered, in its samples, at 4 bytes a block and node; null: they are not.
+  // One for each node, empty; keeps the changes of node `recorded`. They share `lists` or, if it is
+  // null, a table in which the bytes of one block are adjacent. `numbered`: inserts are numbered,
+  // in its samples, at 4 bytes a block and node; null: they are not.
   static std::vector<NodeTiers> MakeAll(
       const std::shared_ptr<const BlockSizes>& sizes,
       const std::vector<std::vector<std::uint64_t>>& capacity_units, std::uint32_t recorded,
-      const std::shared_ptr<const BlockMap>& numbered = nullptr);
+      const std::shared_ptr<const BlockMap>& numbered = nullptr,
+      const std::shared_ptr<HolderLists>& lists = nullptr);
 
-  [[nodiscard]] TierNumber count() const { return static_cast<TierNumber>(capacity_.size()); }
-  [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block * stride_]; }
-  [[nodiscard]] bool Has(std::uint32_t block) const { return Of(block) != kNoTier; }
+  [[nodiscard, gnu::always_inline]] TierNumber Of(std::uint32_t block) const {
+    if (tier_of_ == nullptr) [[unlikely]] {
+      return OfLists(block);
+    }
+    return tier_of_[block * stride_];
+  }
+  [[nodiscard, gnu::always_inline]] bool Has(std::uint32_t block) const {
+    return Of(block) != kNoTier;
+  }
+  // The tiers of all nodes that share a table of bytes: for each block one of each node.
+  [[nodiscard]] const TierNumber* bytes() const { return table_->data(); }
   // Prefetches the entry of a block.
   [[gnu::always_inline]] void Expect(std::uint32_t block) const {
-    __builtin_prefetch(&tier_of_[block * stride_]);
+    if (tier_of_ == nullptr) [[unlikely]] {
+      lists_->Expect(block);
+    } else {
+      __builtin_prefetch(&tier_of_[block * stride_]);
+    }
   }
-  [[nodiscard]] std::uint64_t Free(TierNumber tier) const { return free_[tier]; }
-  [[nodiscard]] std::uint64_t Capacity(TierNumber tier) const { return capacity_[tier]; }
 
-  // Whether an empty tier could hold it.
-  [[nodiscard]] bool CanHold(TierNumber tier, std::uint32_t block) const {
-    const std::uint64_t units = sizes_->Of(block);
-    return units != BlockSizes::kTooLarge && units <= capacity_[tier];
-  }
-  [[nodiscard]] bool HasRoom(TierNumber tier, std::uint32_t block) const {
-    const std::uint64_t units = sizes_->Of(block);
-    return units != BlockSizes::kTooLarge && units <= free_[tier];
-  }
-  // The fastest tier with room; kNoTier: none has room.
-  [[nodiscard]] TierNumber WithRoom(std::uint32_t block) const;
-  // Whether no tier has room for any block.
-  [[nodiscard]] bool Full() const;
-
-  // Places a block that is held at the start; not a change.
+  // Places a block that is held at the start, or where nobody takes the ops; not a change.
   void Hold(std::uint32_t block, TierNumber tier) { Place(block, Of(block), tier); }
   // To another tier, which must have room, or to kNoTier.
   void Move(std::uint32_t block, TierNumber to) { Move(block, Of(block), to); }
@@ -104,20 +81,25 @@ class NodeTiers {
   // A number for what is where: it does not depend on the order of the changes. 0: nothing is held.
   [[nodiscard]] std::uint64_t sum() const { return sum_; }
 
+  [[nodiscard]] bool recorded() const { return recorded_; }
+  void Record() { recorded_ = true; }
+  [[nodiscard]] std::span<const CacheOp> ops() const { return ops_; }
   [[nodiscard]] std::vector<CacheOp> TakeOps() { return std::exchange(ops_, {}); }
 
  private:
-  NodeTiers(std::shared_ptr<const BlockSizes> sizes, std::vector<std::uint64_t> capacity_units,
-            bool recorded, std::shared_ptr<std::vector<TierNumber>> table, std::size_t stride,
-            std::size_t place);
-  void Place(std::uint32_t block, TierNumber from, TierNumber to);
+  using TierRoom::Return;
+  using TierRoom::Take;
 
-  std::shared_ptr<const BlockSizes> sizes_;
-  std::vector<std::uint64_t> capacity_;
+  NodeTiers(TierRoom room, bool recorded, std::uint32_t node, std::size_t stride,
+            std::shared_ptr<std::vector<TierNumber>> table, std::shared_ptr<HolderLists> lists);
+  void Place(std::uint32_t block, TierNumber from, TierNumber to);
+  [[nodiscard]] TierNumber OfLists(std::uint32_t block) const;
+
   bool recorded_;
-  std::vector<std::uint64_t> free_;
-  std::shared_ptr<std::vector<TierNumber>> table_;
-  std::size_t stride_;   // from one block to the next
+  std::uint32_t node_;
+  std::size_t stride_;                              // of tier_of_, from one block to the next
+  std::shared_ptr<std::vector<TierNumber>> table_;  // null: lists_ have the entries
+  std::shared_ptr<HolderLists> lists_;
   TierNumber* tier_of_;  // entry of block 0, in table_
   std::vector<CacheOp> ops_;
   std::uint64_t sum_ = 0;
@@ -126,10 +108,47 @@ class NodeTiers {
   std::uint32_t samples_inserted_ = 0;         // modulo 2^32
 };
 
+// Counts uses and ops for Placement::counters().
+class Tally {
+ public:
+  // `again`: the copy in the node's tier was there since an earlier use, or was held at the start.
+  void Use(const PlannedUse& use, std::uint64_t units, bool again) {
+    const bool local = use.tier != kNoTier;
+    (local ? local_ : use.at_peer ? peer_ : storage_).Add(units);
+    if (local && again) reuse_.Add(units);
+  }
+  void Op(const CacheOp& op, std::uint64_t units) {
+    (op.from == kNoTier ? inserted_ : op.to == kNoTier ? evicted_ : moved_).Add(units);
+    if (op.ahead) ahead_.Add(units);
+  }
+  [[nodiscard]] std::map<std::string, double> counters() const;
+
+ private:
+  struct Kind {
+    void Add(std::uint64_t of_block) {
+      uses += 1;
+      units += static_cast<double>(of_block);
+    }
+    double uses = 0;
+    double units = 0;
+  };
+
+  Kind local_;
+  Kind peer_;
+  Kind storage_;
+  Kind reuse_;
+  Kind inserted_;
+  Kind ahead_;
+  Kind moved_;
+  Kind evicted_;
+};
+
 // The base of every placement: its request, its node's tiers, its counters. Not thread-safe.
 class Planner : public Placement {
  public:
-  [[nodiscard]] std::map<std::string, double> counters() const override;
+  [[nodiscard]] std::map<std::string, double> counters() const override {
+    return tally_.counters();
+  }
 
  protected:
   explicit Planner(PlacementRequest request);
@@ -150,11 +169,8 @@ class Planner : public Placement {
   // The node's own uses of a step.
   [[nodiscard]] std::span<const std::uint32_t> OwnUses(const StepUses& step) const;
 
-  // Makes the tiers of a node with the blocks held at the start.
-  [[nodiscard]] NodeTiers MakeTiers(std::uint32_t node) const;
-  [[nodiscard]] NodeTiers MakeEmptyTiers(std::uint32_t node) const;
-  // The tiers of all nodes.
-  [[nodiscard]] std::vector<NodeTiers> MakeAllTiers() const;
+  // Makes the node's tiers, with the blocks held at the start.
+  [[nodiscard]] NodeTiers MakeTiers() const;
 
   // Calls visit(block, tier) for what `node` holds at the start.
   template <typename Visit>
@@ -173,14 +189,10 @@ class Planner : public Placement {
     return static_cast<std::uint32_t>(request_.capacity_units.size());
   }
   [[nodiscard]] const BlockSizes& sizes() const { return *sizes_; }
+  [[nodiscard]] const std::shared_ptr<const BlockSizes>& shared_sizes() const { return sizes_; }
   [[nodiscard]] std::uint32_t block_count() const { return sizes_->count(); }
 
  private:
-  struct Kind {
-    double uses = 0;
-    double units = 0;
-  };
-
   // Two bits of marks for each block.
   static constexpr std::uint32_t kMarked = 32;  // blocks a word
   static constexpr std::uint64_t kInUse = 1;    // used by the node, or held, and not loaded ahead
@@ -192,36 +204,7 @@ class Planner : public Placement {
   const std::shared_ptr<const BlockSizes> sizes_;
   std::vector<std::uint64_t> marks_;
   std::vector<std::uint32_t> step_used_;  // by the current step
-  Kind local_;
-  Kind peer_;
-  Kind storage_;
-  Kind reuse_;
-  Kind inserted_;
-  Kind ahead_;
-  Kind moved_;
-  Kind evicted_;
-};
-
-// The base of placements that plan all nodes together: their tiers, and what these cover.
-class NodesPlanner : public Planner {
- public:
-  [[nodiscard]] std::map<std::string, double> counters() const override;
-  [[nodiscard]] std::optional<BlockHolder> Holder(std::uint32_t block,
-                                                  std::uint32_t from) const override;
-  [[nodiscard]] std::uint32_t InsertNumber(std::uint32_t block, std::uint32_t node) const override {
-    return nodes_[node].InsertNumber(block);
-  }
-  [[nodiscard]] std::uint64_t OwnersSum() const override;
-
- protected:
-  explicit NodesPlanner(PlacementRequest request)
-      : Planner(std::move(request)), nodes_(MakeAllTiers()) {}
-
-  // The tier of the node, or of the next node after it, cyclically, that has the block: see
-  // PlacementRequest::fastest_peer.
-  [[nodiscard]] PlannedUse Locate(std::uint32_t block) const override;
-
-  std::vector<NodeTiers> nodes_;
+  Tally tally_;
 };
 
 // Errors: those of PlacementFactory::Make about requests
@@ -229,7 +212,7 @@ Status CheckRequest(const PlacementRequest& request, std::string_view policy);
 
 // A factory for placements made from a checked request and a stream of uses, or by their Make().
 template <typename Policy>
-class FactoryOf final : public PlacementFactory {
+class FactoryOf : public PlacementFactory {
  public:
   FactoryOf(std::string_view name, bool clairvoyant, bool keeps_blocks = true)
       : name_(name), clairvoyant_(clairvoyant), keeps_blocks_(keeps_blocks) {}

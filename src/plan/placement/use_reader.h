@@ -21,6 +21,7 @@ class UseReader {
  public:
   struct Step {
     Position at;
+    bool ends_epoch = false;
     std::uint64_t first = 0;  // its uses are [first, end)
     std::uint64_t end = 0;
     std::vector<std::uint64_t> node_ends;  // ends of each node's uses, with all nodes
@@ -60,7 +61,7 @@ class UseReader {
  private:
   void Append() {
     fresh_.clear();
-    Step step{.at = peek_.at, .first = window_.end()};
+    Step step{.at = peek_.at, .ends_epoch = peek_.ends_epoch, .first = window_.end()};
     if (const std::optional<std::uint32_t> only = window_.only(); only.has_value()) {
       HEADRACE_CHECK(*only < peek_.node_ends.size());
       window_.Append(peek_.OfNode(*only), *only, fresh_);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/format/errors.h"
+#include "plan/placement/nodes_planner.h"
 #include "plan/placement/reuse/copy_lists.h"
 #include "plan/placement/reuse/next_uses.h"
 #include "plan/placement/tiers.h"
@@ -60,31 +61,36 @@ class ReusePlacement final : public NodesPlanner {
     }
   }
 
-  std::optional<PlacedStep> Next() override {
-    const UseReader::Step* const entered = next_.Enter(request().horizon_epochs);
-    if (entered == nullptr) return std::nullopt;
-    const UseReader::Step& front = *entered;
-    HEADRACE_CHECK(!several_ || front.node_ends.size() == nodes());
-    const std::uint64_t end = front.end;
-    const std::uint64_t first = node() == 0 ? front.first : front.node_ends[node() - 1];
-    const std::uint64_t last = several_ ? front.node_ends[node()] : end;
-    used_.clear();
-    for (std::uint64_t use = first; use < last; ++use) {
-      used_.push_back(window_.Block(use));
-      nodes_[node()].Expect(used_.back());
-      ExpectUse(used_.back());
+  const StepUses* Enter() override {
+    step_ = next_.Enter(request().horizon_epochs);
+    if (step_ == nullptr) return nullptr;
+    HEADRACE_CHECK(!several_ || step_->node_ends.size() == nodes());
+    uses_.at = step_->at;
+    uses_.ends_epoch = step_->ends_epoch;
+    uses_.blocks.clear();
+    for (std::uint64_t use = step_->first; use < step_->end; ++use) {
+      uses_.blocks.push_back(window_.Block(use));
     }
-    PlacedStep step = Begin(front.at, used_);
+    uses_.node_ends.clear();
+    if (!several_) uses_.node_ends.push_back(step_->end - step_->first);
+    for (const std::uint64_t end : step_->node_ends) uses_.node_ends.push_back(end - step_->first);
+    for (const std::uint32_t block : OwnUses(uses_)) {
+      nodes_[node()].Expect(block);
+      ExpectUse(block);
+    }
+    return &uses_;
+  }
+
+  void Advance() override {
     if (!started_) Start();
     started_ = true;
+    const std::uint64_t end = step_->end;
     while (window_.begin() < end) {
       Expect(window_.begin() + kAhead);
       Use();
     }
     next_.PassStep();
     for (std::uint32_t each = 0; active_ && each < nodes(); ++each) LoadAhead(each);
-    Finish(step, nodes_[node()]);
-    return step;
   }
 
  private:
@@ -241,12 +247,6 @@ class ReusePlacement final : public NodesPlanner {
     lists_.Add(each, tier, {.need = need, .last = last});
   }
 
-  [[nodiscard]] std::uint32_t OtherHolder(std::uint32_t each, std::uint32_t block) const {
-    std::uint32_t other = 0;
-    while (other == each || !nodes_[other].Has(block)) ++other;
-    return other;
-  }
-
   [[gnu::always_inline]] void ExpectLoad(std::uint32_t each, std::uint64_t use) const {
     if (use >= window_.end() || window_.Node(use) != each) return;
     nodes_[each].Expect(window_.Block(use));
@@ -307,14 +307,15 @@ class ReusePlacement final : public NodesPlanner {
   bool started_ = false;                                // whether held blocks are classified
   std::vector<std::uint16_t> copies_;                   // of each block, with several nodes
   CopyLists lists_;
-  std::vector<std::uint64_t> ahead_;  // by node: no use before this one is left to load ahead
-  std::vector<std::uint32_t> used_;
+  std::vector<std::uint64_t> ahead_;       // by node: no use before this one is left to load ahead
+  const UseReader::Step* step_ = nullptr;  // that was entered
+  StepUses uses_;
 };
 
 }  // namespace
 
 const PlacementFactory& Reuse() {
-  static const FactoryOf<ReusePlacement> factory("reuse", /*clairvoyant=*/true);
+  static const NodesFactoryOf<ReusePlacement> factory("reuse", /*clairvoyant=*/true);
   return factory;
 }
 

@@ -1,4 +1,4 @@
-#include "plan/placement/frequency_theory.h"
+#include "plan/placement/counted/frequency_theory.h"
 
 #include <math.h>
 
