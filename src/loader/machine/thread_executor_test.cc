@@ -9,18 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/testing/sanitized.h"
 #include "gtest/gtest.h"
 
 namespace headrace {
 namespace {
-
-#if defined(__has_feature)  // clang; gcc has macros instead.
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 TEST(ThreadExecutorTest, RunsTheEarliestDeadlineFirstAndEqualOnesInOrder) {
   std::vector<int> ran;

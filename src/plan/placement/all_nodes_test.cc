@@ -5,12 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/sanitized.h"
 #include "gtest/gtest.h"
 #include "plan/order_factory.h"
 #include "plan/placement/testing/cases.h"
 
 namespace headrace {
 namespace {
+
+constexpr std::uint64_t kRounds = kSanitized ? 30 : 150;
 
 std::unique_ptr<AllNodes> Made(Result<std::unique_ptr<AllNodes>> made) {
   EXPECT_TRUE(made.ok()) << made.status().ToString();
@@ -105,7 +108,7 @@ Case CaseOfOrder(const std::string& order, std::uint64_t seed) {
 class AllNodesTest : public testing::TestWithParam<const PlacementFactory*> {};
 
 TEST_P(AllNodesTest, EachNodeHasThePlanOfItsOwnPlacement) {
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < kRounds; ++seed) {
     Case made = RandomCase(seed, 9);
     made.request.fastest_peer = seed % 3 == 0;
     for (const NodeTables tables : {NodeTables::kBytes, NodeTables::kLists}) {
@@ -121,7 +124,7 @@ TEST_P(AllNodesTest, EachNodeHasThePlanOfItsOwnPlacement) {
 
 TEST_P(AllNodesTest, PlansOfOrdersAreThoseOfTheNodes) {
   for (const std::string order : {"exact", "epoch"}) {
-    for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    for (std::uint64_t seed = 0; seed < kRounds / 6; ++seed) {
       Case made = CaseOfOrder(order, seed);
       if (seed % 2 == 0) made.request.tables = NodeTables::kLists;
       const auto all = Made(GetParam()->MakeAllNodes(made.request));
@@ -133,7 +136,7 @@ TEST_P(AllNodesTest, PlansOfOrdersAreThoseOfTheNodes) {
 }
 
 TEST_P(AllNodesTest, PlacementsSideBySideAreThoseOfTheNodes) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < kRounds / 3; ++seed) {
     const Case made = RandomCase(seed, 9);
     const auto all = Made(MakeSideBySide(*GetParam(), made.request));
     ExpectAsSingles(*GetParam(), made, *all);
@@ -143,7 +146,7 @@ TEST_P(AllNodesTest, PlacementsSideBySideAreThoseOfTheNodes) {
 
 // Tables change no plan of one node, nor what it answers about the others.
 TEST_P(AllNodesTest, ListsPlanAsBytesDo) {
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < kRounds; ++seed) {
     Case made = RandomCase(seed, 9);
     made.request.node = static_cast<std::uint32_t>(seed % made.nodes());
     made.request.numbers_inserts = true;

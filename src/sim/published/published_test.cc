@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "base/testing/sanitized.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "sim/published/run.h"
@@ -198,17 +199,9 @@ TEST_P(ThesisTest, TakesAsLongAsPrinted) {
   EXPECT_NEAR(OverBound(seconds) / OverBound(scenario.printed), 1, 0.12);
 }
 
-// What a sanitizer finds, it finds in the smallest one; all three take it a minute.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define HEADRACE_SMALLEST_ONLY
-#endif
-#endif
-#ifdef HEADRACE_SMALLEST_ONLY
-INSTANTIATE_TEST_SUITE_P(Scenarios, ThesisTest, ::testing::Values(1));
-#else
-INSTANTIATE_TEST_SUITE_P(Scenarios, ThesisTest, ::testing::Values(1, 2, 3));
-#endif
+// What a sanitizer finds, it finds in the smallest one.
+INSTANTIATE_TEST_SUITE_P(Scenarios, ThesisTest,
+                         ::testing::Range<std::size_t>(1, kSanitized ? 2 : 4));
 
 TEST(PublishedTest, ADataStoreRefusesWhatMemoryDoesNotHold) {
   const PublishedJob job = JobOf(ThesisCluster(), {.samples = 3000, .mean = 200 * kMb});
