@@ -2,7 +2,8 @@
 
     python benchmarks/papers/paper_results.py [--check]
 
-Nothing is measured: the same version gives the same tables on any machine. --check: only says
+Nothing is measured: the same versions of Headrace and NumPy give the same tables on any machine.
+--check: only says
 whether the page has them. Takes a few minutes.
 """
 

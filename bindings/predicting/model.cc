@@ -21,6 +21,7 @@
 #include "headrace/machine_model.h"
 #include "model/epoch_prediction.h"
 #include "module.h"
+#include "predicting/plain_curve.h"
 #include "status.h"
 
 namespace headrace::bindings {
@@ -30,21 +31,12 @@ namespace nb = nanobind;
 
 // As plain Python: [(users, rate), ...], [(bytes, points), ...], (read, write, threads),
 // (rate, asked); empty lists have no limit.
-using PlainPoints = std::vector<std::pair<double, double>>;
 using PlainRates = std::vector<std::pair<std::uint64_t, PlainPoints>>;
 using PlainTier = std::tuple<PlainRates, PlainRates, double>;
 using PlainLink = std::pair<PlainRates, double>;
 using PlainReads = std::vector<std::pair<double, double>>;
 using PlainTierReads = std::vector<std::pair<PlainReads, PlainReads>>;
 using PlainSource = std::pair<Text, std::size_t>;
-
-Curve ToCurve(const PlainPoints& plain) {
-  if (plain.empty()) return {};
-  std::vector<Curve::Point> points;
-  points.reserve(plain.size());
-  for (const auto& [users, rate] : plain) points.push_back({.users = users, .rate = rate});
-  return ValueOrThrow(Curve::Make(std::move(points)));
-}
 
 SizedRates ToRates(const PlainRates& plain) {
   if (plain.empty()) return {};

@@ -1,7 +1,6 @@
 // Published policies on a modelled cluster.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -18,6 +17,7 @@
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "module.h"
+#include "predicting/plain_curve.h"
 #include "sim/published/run.h"
 #include "status.h"
 
@@ -27,18 +27,13 @@ namespace {
 namespace nb = nanobind;
 
 using PlainCache = std::tuple<double, std::uint32_t, double>;  // bytes, threads, rate
-using PlainCurve = std::vector<std::pair<double, double>>;
 
 Cluster ToCluster(Keywords& keywords) {
   Cluster cluster;
   cluster.nodes = keywords.Take("nodes", cluster.nodes);
   cluster.compute_rate = keywords.Take("compute_rate", cluster.compute_rate);
   cluster.preprocess_rate = keywords.Take("preprocess_rate", cluster.preprocess_rate);
-  std::vector<Curve::Point> points;
-  for (const auto& [users, rate] : keywords.Take("storage", PlainCurve())) {
-    points.push_back({.users = users, .rate = rate});
-  }
-  if (!points.empty()) cluster.storage = ValueOrThrow(Curve::Make(std::move(points)));
+  cluster.storage = ToCurve(keywords.Take("storage", PlainPoints()));
   cluster.storage_link_rate = keywords.Take("storage_link_rate", cluster.storage_link_rate);
   cluster.network_rate = keywords.Take("network_rate", cluster.network_rate);
   const auto [bytes, threads, rate] =

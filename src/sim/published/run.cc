@@ -13,9 +13,8 @@ using From = SampleFetch::From;
 // A node's staging buffer: fetches what its stream has next, while there is room.
 struct Staging {
   struct Entry {
+    From from;
     double available = 0;  // when it is fetched, preprocessed and written
-    bool on_demand = false;
-    bool takes_room = true;
   };
 
   double clock = 0;           // when its threads have done what they were given
@@ -92,14 +91,14 @@ class PublishedRun {
     const Staging::Entry entry = staging.entries.front();
     staging.entries.pop_front();
     double ready = now;
-    if (entry.on_demand) {
+    if (entry.from == From::kOnDemand) {
       const double fetch = cluster_.FromStorage(readers_.At(node, now));
       readers_.Reads(node, now);
       Count(From::kOnDemand, bytes, fetch);
       ready += bytes * (fetch + cluster_.ToStaging());
     } else {
       ready = std::max(now, entry.available);
-      if (entry.takes_room) staging.used_bytes -= bytes;
+      if (entry.from != From::kNone) staging.used_bytes -= bytes;
     }
     const double compute = bytes / cluster_.compute_rate;
     result_.stall_seconds += ready - now;
@@ -120,20 +119,16 @@ class PublishedRun {
       const double begin = std::max(staging.clock, now);
       const SampleFetch fetch = policy_.FetchOf(node, staging.next, sample, begin);
       ++staging.next;
-      if (fetch.from == From::kOnDemand) {
-        staging.entries.push_back({.on_demand = true, .takes_room = false});
-        continue;
-      }
-      if (fetch.from == From::kNone) {
-        Count(From::kNone, bytes, 0);
-        staging.entries.push_back({.available = 0, .takes_room = false});
+      if (fetch.from == From::kOnDemand || fetch.from == From::kNone) {
+        if (fetch.from == From::kNone) Count(From::kNone, bytes, 0);
+        staging.entries.push_back({.from = fetch.from});
         continue;
       }
       const double seconds = SecondsOf(node, fetch, begin);
       Count(fetch.from, bytes, seconds);
       staging.clock = begin + bytes * cluster_.Staged(seconds);
       staging.used_bytes += bytes;
-      staging.entries.push_back({.available = staging.clock});
+      staging.entries.push_back({.from = fetch.from, .available = staging.clock});
       if (fetch.from != From::kStorage) continue;
       readers_.Reads(node, staging.clock);
       policy_.OnStaged(node, sample, staging.clock);

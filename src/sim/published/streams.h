@@ -34,7 +34,8 @@ class Streams {
   [[nodiscard]] std::span<const std::uint32_t> Of(std::uint32_t node) const {
     return samples_[node];
   }
-  // Of a policy that decides itself. `samples`: numbers of the dataset, as many as the stream has.
+  // For a policy that decides the order itself. `samples` has as many numbers of samples as the
+  // stream had.
   void Replace(std::uint32_t node, std::vector<std::uint32_t> samples);
 
   [[nodiscard]] std::uint64_t steps() const { return steps_per_epoch_ * epochs_; }

@@ -92,14 +92,14 @@ void CountedPlanner::Advance() {
 }
 
 // Whether a node's inserts are planned one after the other.
-bool CountedPlanner::Lists(std::uint32_t each) const {
+bool CountedPlanner::OrdersInserts(std::uint32_t each) const {
   return nodes_[each].recorded() || request().numbers_inserts;
 }
 
 void CountedPlanner::Count() {
   if (!counts_.has_value()) {
     std::vector<bool> listed(nodes());
-    for (std::uint32_t each = 0; each < nodes(); ++each) listed[each] = Lists(each);
+    for (std::uint32_t each = 0; each < nodes(); ++each) listed[each] = OrdersInserts(each);
     counts_.emplace(block_count(), std::move(listed), lists_ != nullptr, rules_.by_block);
   }
   counts_->Clear();
@@ -220,7 +220,7 @@ void CountedPlanner::Change(std::uint32_t each) {
     const TierNumber from = tiers.Of(block);
     if (from != to && from == kNoTier) tiers.Move(block, from, to);
   };
-  if (Lists(each)) {
+  if (OrdersInserts(each)) {
     Exchange(tiers, had);
     const std::span<const std::uint32_t> used = counts_->UsedBy(each);
     for (std::size_t i = 0; i < used.size(); ++i) {

@@ -156,7 +156,7 @@ class CountedPlanner : public SteppedPlanner {
     std::uint32_t block;
   };
 
-  [[nodiscard]] bool Lists(std::uint32_t each) const;
+  [[nodiscard]] bool OrdersInserts(std::uint32_t each) const;
   void Count();
   [[nodiscard]] std::uint32_t Key(std::uint32_t uses, bool has, std::uint32_t levels) const {
     return rules_.stays ? uses + (has ? levels : 0) : uses * 2 + (has ? 1 : 0);
