@@ -35,6 +35,9 @@ namespace {
 
 namespace nb = nanobind;
 
+// More than threads that decode at once; they take less than a millisecond, and 0.9 MB.
+constexpr std::size_t kDecodersMade = 256;
+
 // Allocated as float, so that it is aligned for both element types.
 nb::ndarray<nb::numpy> ToImage(std::unique_ptr<float[]> memory, const ImageTransform& transform) {
   const std::size_t height = transform.height;
@@ -163,6 +166,8 @@ nb::ndarray<nb::numpy, std::uint8_t> DecodeBytes(const Text& coding, nb::handle 
 }  // namespace
 
 void BindCodec(nb::module_& module) {
+  // The GIL is held: no other thread of Python changes os.environ now.
+  ThrowIfError(PrepareImageDecoders(kDecodersMade));
   module.attr("decodes_tiff") = DecodesTiff();
   module.def(
       "decode_bytes", &DecodeBytes, nb::arg("coding"), nb::arg("encoded"), nb::arg("decoded_bytes"),

@@ -130,11 +130,14 @@ def profile_of(cell: Cell, folder: Path) -> Path | None:
 
 
 def written_once(path: Path, write: Callable[[Path], object]) -> Path:
-    """The file as the first of the ranks has written it: each may have a process of its own."""
-    own = path.with_name(f"{os.getpid()}-{path.name}")
-    write(own)
-    with contextlib.suppress(FileExistsError):
-        os.link(own, path)
+    """The file as the first of the ranks has written it: each may have a process of its own, and
+    another one may read it already."""
+    if not path.exists():
+        own = path.with_name(f"{os.getpid()}-{path.name}")
+        write(own)
+        with contextlib.suppress(FileExistsError):
+            os.link(own, path)
+        own.unlink()
     return path
 
 

@@ -13,6 +13,7 @@
 #include "codec/image/png_decoder.h"
 #include "codec/image/tiff_decoder.h"
 #include "codec/image/webp_decoder.h"
+#include "codec/jpeg/jpeg_decompressor.h"
 #include "codec/tiff_left_out.h"
 
 namespace headrace {
@@ -112,6 +113,8 @@ bool IsRefusedImage(std::span<const std::byte> encoded) {
   const ImageFormat* const format = FormatOf(encoded);
   return format != nullptr && format->refuses != nullptr && format->refuses(encoded);
 }
+
+Status PrepareImageDecoders(std::size_t threads) { return JpegDecompressor::Prepare(threads); }
 
 bool DecodesTiff() {
 #ifdef HEADRACE_WITHOUT_TIFF

@@ -83,6 +83,13 @@ Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encod
 // an animation. Other programs may decode it.
 bool IsRefusedImage(std::span<const std::byte> encoded);
 
+// Up to `threads` threads decode without reading the environment after this call, whatever others
+// do to it, such as Python's os.environ (jpeg_decompressor.h). No other thread may change it during
+// the call.
+//
+// Errors: InvalidArgument  no memory
+Status PrepareImageDecoders(std::size_t threads);
+
 // Whether this build decodes TIFF: HEADRACE_TIFF of CMake.
 bool DecodesTiff();
 

@@ -11,8 +11,8 @@
 #include "base/prng.h"
 #include "base/units.h"
 #include "codec/image/image_codec.h"
-#include "codec/image/scratch_memory.h"
 #include "codec/image/test_images.h"
+#include "codec/scratch_memory.h"
 
 namespace headrace {
 namespace {

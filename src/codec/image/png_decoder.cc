@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "codec/image/png_stream.h"
 #include "codec/image/resample.h"
-#include "codec/image/scratch_memory.h"
+#include "codec/scratch_memory.h"
 
 namespace headrace {
 namespace {

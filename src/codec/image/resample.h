@@ -11,7 +11,7 @@
 
 #include "codec/image/geometry.h"
 #include "codec/image/row_kernels.h"
-#include "codec/image/scratch_memory.h"
+#include "codec/scratch_memory.h"
 
 namespace headrace {
 

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "codec/image/image_codec.h"
 #include "codec/image/image_decoder.h"
-#include "codec/image/scratch_memory.h"
+#include "codec/scratch_memory.h"
 
 namespace headrace {
 namespace {

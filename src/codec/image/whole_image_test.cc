@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "codec/image/image_codec.h"
-#include "codec/image/scratch_memory.h"
 #include "codec/image/test_images.h"
+#include "codec/scratch_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

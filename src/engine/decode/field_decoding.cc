@@ -8,7 +8,7 @@
 #include "base/coding/decompress.h"
 #include "base/format/errors.h"
 #include "base/units.h"
-#include "codec/image/scratch_memory.h"
+#include "codec/scratch_memory.h"
 
 namespace headrace {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/coding/testing/encoded.h"
 #include "base/prng.h"
 #include "codec/bytes_codec.h"
-#include "codec/image/scratch_memory.h"
+#include "codec/scratch_memory.h"
 #include "codec/widen_codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -7,7 +7,7 @@
 
 #include "base/cell_pool.h"
 #include "codec/codec.h"
-#include "codec/image/scratch_memory.h"
+#include "codec/scratch_memory.h"
 #include "engine/batch/stored_fields.h"
 #include "fetch/fetch.h"
 #include "fetch/verifier.h"

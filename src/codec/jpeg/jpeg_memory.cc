@@ -1,12 +1,13 @@
-#include "codec/image/jpeg_memory.h"
+#include "codec/jpeg/jpeg_memory.h"
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <jerror.h>
 
 #include "base/units.h"
-#include "codec/image/scratch_memory.h"
+#include "codec/scratch_memory.h"
 
 // libjpeg calls everything here except the destructor, and its errors leave with longjmp(): no
 // frame may hold an object with a destructor.
@@ -52,20 +53,44 @@ struct JpegMemory::Coefficients {
   bool zero = false;
 };
 
-JpegMemory::~JpegMemory() {
+JpegMemory::~JpegMemory() { FreeBlocks(); }
+
+void JpegMemory::FreeBlocks() {
   while (blocks_ != nullptr) {
     Block* const block = blocks_;
     blocks_ = block->next;
     FreeScratch(block);
   }
+  coefficients_ = nullptr;
 }
 
 void JpegMemory::Attach(j_decompress_ptr info) {
   info->client_data = this;
+  alloc_small_ = std::exchange(info->mem->alloc_small, AllocateSmall);
   info->mem->alloc_sarray = AllocateSamples;
   info->mem->request_virt_barray = Request;
   info->mem->realize_virt_arrays = Realize;
   info->mem->access_virt_barray = Access;
+}
+
+void JpegMemory::Clear(j_decompress_ptr info) {
+  FreeBlocks();
+  for (JQUANT_TBL*& each : info->quant_tbl_ptrs) quantization_.TakeFrom(each);
+  for (JHUFF_TBL*& each : info->dc_huff_tbl_ptrs) huffman_.TakeFrom(each);
+  for (JHUFF_TBL*& each : info->ac_huff_tbl_ptrs) huffman_.TakeFrom(each);
+}
+
+void* JpegMemory::AllocateSmall(j_common_ptr info, int pool, std::size_t bytes) {
+  JpegMemory& self = Of(info);
+  if (pool == JPOOL_PERMANENT) {
+    if (bytes == sizeof(JQUANT_TBL) && self.quantization_.count > 0) {
+      return self.quantization_.tables[--self.quantization_.count];
+    }
+    if (bytes == sizeof(JHUFF_TBL) && self.huffman_.count > 0) {
+      return self.huffman_.tables[--self.huffman_.count];
+    }
+  }
+  return self.alloc_small_(info, pool, bytes);
 }
 
 void* JpegMemory::Allocate(j_common_ptr info, std::size_t bytes) {

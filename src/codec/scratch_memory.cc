@@ -1,4 +1,4 @@
-#include "codec/image/scratch_memory.h"
+#include "codec/scratch_memory.h"
 
 #include <sys/mman.h>
 
