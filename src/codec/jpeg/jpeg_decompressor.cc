@@ -20,7 +20,9 @@ constexpr int kScansMax = 500;
 constexpr JOCTET kEndMarker[2] = {0xFF, JPEG_EOI};
 
 // Null where none is free. Never destroyed: threads may decode while the process ends.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): of all threads
 constinit std::array<std::atomic<JpegDecompressor*>, JpegDecompressor::kKept> free_decompressors{};
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): of all threads
 constinit std::atomic<std::size_t> prepared_decompressors = 0;
 
 // After a warning libjpeg continues with invented pixels, except for these warnings.

@@ -17,6 +17,7 @@
 
 namespace {
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): getenv() has no object
 std::atomic<int> environment_reads = 0;  // by libjpeg
 
 }  // namespace
