@@ -85,8 +85,17 @@ class OnRay:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._kill_workers()
         self._process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)  # A program that is killed leaves it.
+
+    def _kill_workers(self) -> None:
+        """Workers of Ray have sessions of their own, and some end late: Ray Train's controller."""
+        mark = f"RAY_TMPDIR={self.folder}".encode()
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):  # It is no process, or ended.
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)
 
     def __enter__(self) -> Self:
         return self
