@@ -3,8 +3,7 @@
     python benchmarks/papers/paper_results.py [--check]
 
 Nothing is measured: the same versions of Headrace and NumPy give the same tables on any machine.
---check: only says
-whether the page has them. Takes a few minutes.
+--check: only says whether the page has them. Takes a few minutes.
 """
 
 from __future__ import annotations

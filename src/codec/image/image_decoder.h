@@ -87,6 +87,7 @@ bool IsRefusedImage(std::span<const std::byte> encoded);
 // do to it, such as Python's os.environ (jpeg_decompressor.h). No other thread may change it during
 // the call.
 //
+// Thread safety: any thread may call it.
 // Errors: InvalidArgument  no memory
 Status PrepareImageDecoders(std::size_t threads);
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <string>
-#include <tuple>
 #include <utility>
 
 // jerror.h must follow jpeglib.h.
@@ -138,11 +137,10 @@ bool JpegDecompressor::Keep(JpegDecompressor* free) {
 
 Status JpegDecompressor::Prepare(std::size_t count) {
   count = std::min(count, kKept);
-  while (prepared_decompressors.fetch_add(1, std::memory_order_relaxed) < count) {
+  for (; prepared_decompressors < count; ++prepared_decompressors) {
     HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<JpegDecompressor> made, Make());
-    if (Keep(made.get())) std::ignore = made.release();
+    const Taken kept(made.release());  // given back at once
   }
-  prepared_decompressors.fetch_sub(1, std::memory_order_relaxed);
   return {};
 }
 

@@ -50,7 +50,7 @@ class JpegMemory {
   static JBLOCKARRAY Access(j_common_ptr info, jvirt_barray_ptr array, JDIMENSION first,
                             JDIMENSION rows, boolean writable);
 
-  // Tables of earlier images, up to as many as one image may have.
+  // Tables that earlier images left, for the next one. An image has at most `N`.
   template <typename Table, std::size_t N>
   struct Spares {
     Table* tables[N] = {};
