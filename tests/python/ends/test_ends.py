@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import random
+import re
 import select
 import signal
 import subprocess
@@ -142,7 +143,8 @@ def left_behind(pid: int, folder: Path) -> str:
         for line in Path("/proc/net/unix").read_text().splitlines()
         if "@headrace-" in line and f"-{pid}-" in line
     ]
-    shared = [name for name in os.listdir("/dev/shm") if str(pid) in name]
+    whole_number = re.compile(rf"(?<!\d){pid}(?!\d)")  # Names of others have long random numbers.
+    shared = [name for name in os.listdir("/dev/shm") if whole_number.search(name)]
     files = [str(path) for path in folder.rglob("*")]
     return ", ".join(sockets + shared + files)
 
