@@ -8,7 +8,7 @@ include(GNUInstallDirs)
 # headrace::headrace is all that ships: every library under src/, but not the simulator, and not the
 # node process, which needs gRPC.
 get_property(headrace_shipped GLOBAL PROPERTY HEADRACE_LAYERS)
-list(REMOVE_ITEM headrace_shipped headrace_sim headrace_sim_published headrace_node_server headrace_node_links headrace_peer_grpc)
+list(REMOVE_ITEM headrace_shipped headrace_sim headrace_sim_published headrace_sim_job headrace_node_server headrace_node_links headrace_peer_grpc)
 add_library(headrace INTERFACE)
 add_library(headrace::headrace ALIAS headrace)
 target_link_libraries(headrace INTERFACE ${headrace_shipped})

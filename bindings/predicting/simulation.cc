@@ -18,6 +18,7 @@
 #include "gil/gil.h"
 #include "module.h"
 #include "predicting/plain_curve.h"
+#include "sim/job/engine_job.h"
 #include "sim/published/run.h"
 #include "status.h"
 
@@ -53,19 +54,20 @@ constexpr std::uint64_t kStepsPerCheck = 256;  // of Ctrl-C
 constexpr const char* kFromNames[] = {"tier", "peer", "storage", "on_demand", "none"};
 static_assert(std::size(kFromNames) == SampleFetch::kKinds);
 
-nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::kwargs& given) {
-  const PublishedPolicyRow* const row = FindPublishedPolicy(policy.bytes());
-  if (row == nullptr) {
-    ThrowStatus(NotFound("simulating: there is no published policy '{}'", policy.bytes()));
-  }
-  Keywords keywords(given);
+PublishedJob ToJob(const InArray<double>& sizes, Keywords& keywords) {
   PublishedJob job;
   job.cluster = ToCluster(keywords);
   job.batch_size = keywords.Take("batch_size", job.batch_size);
   job.epochs = keywords.Take("epochs", job.epochs);
   job.seed = keywords.Take("seed", job.seed);
-  keywords.Finish();
   job.sizes.assign(sizes.data(), sizes.data() + sizes.size());
+  return job;
+}
+
+// Runs `simulate` without the GIL. It calls its argument before each step, and ends when that
+// returns false: Ctrl-C came.
+template <typename Simulate>
+auto RunSimulation(const Simulate& simulate) {
   std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
   std::uint64_t steps = 0;
   const auto keep_going = [&raised, &steps] {
@@ -75,9 +77,12 @@ nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::k
     raised.emplace();
     return false;
   };
-  Result<PublishedResult> run = WithoutGil([&] { return RunPublished(*row, job, keep_going); });
+  auto run = WithoutGil([&] { return simulate(keep_going); });
   if (raised) throw nb::python_error(std::move(*raised));
-  PublishedResult result = ValueOrThrow(std::move(run));
+  return ValueOrThrow(std::move(run));
+}
+
+nb::dict ToDict(PublishedResult result) {
   nb::dict fetched;
   for (std::size_t from = 0; from < result.fetched.size(); ++from) {
     const FetchTotals& totals = result.fetched[from];
@@ -102,6 +107,38 @@ nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::k
   return dict;
 }
 
+nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::kwargs& given) {
+  const PublishedPolicyRow* const row = FindPublishedPolicy(policy.bytes());
+  if (row == nullptr) {
+    ThrowStatus(NotFound("simulating: there is no published policy '{}'", policy.bytes()));
+  }
+  Keywords keywords(given);
+  const PublishedJob job = ToJob(sizes, keywords);
+  keywords.Finish();
+  return ToDict(RunSimulation(
+      [&](const auto& keep_going) { return RunPublished(*row, job, keep_going); }));
+}
+
+nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwargs& given) {
+  Keywords keywords(given);
+  const PublishedJob job = ToJob(sizes, keywords);
+  EngineJobOptions options{.order = order.bytes()};
+  if (const auto placement = keywords.Take("placement", std::optional<Text>())) {
+    options.placement = placement->bytes();
+  }
+  keywords.Finish();
+  EngineJobResult result = RunSimulation(
+      [&](const auto& keep_going) { return RunEngines(job, options, keep_going); });
+  nb::dict dict = ToDict(std::move(result.run));
+  dict["least_seconds"] = result.least_seconds;
+  nb::dict stalls;
+  for (std::size_t cause = 0; cause < kStallCauses; ++cause) {
+    stalls[ToName(kStallCauseNames[cause])] = static_cast<double>(result.stall_ns[cause]) * 1e-9;
+  }
+  dict["stalls"] = stalls;
+  return dict;
+}
+
 }  // namespace
 
 void BindSimulation(nb::module_& module) {
@@ -121,6 +158,17 @@ void BindSimulation(nb::module_& module) {
                      "staging: tuple[float, int, float] = ..., "
                      "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
              "A job by a published policy, sample by sample. Rates are bytes a second.");
+  module.def("run_order", &RunOrder, nb::arg("order"), nb::arg("sizes"), nb::arg("kwargs"),
+             nb::sig("def run_order(order: str, sizes: NDArray[numpy.float64], *, "
+                     "placement: str = ..., "
+                     "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
+                     "compute_rate: float = ..., preprocess_rate: float = ..., "
+                     "storage: Sequence[tuple[float, float]] = (), "
+                     "storage_link_rate: float = ..., network_rate: float = ..., "
+                     "staging: tuple[float, int, float] = ..., "
+                     "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
+             "A job by an order of Headrace, its engines in virtual time; otherwise as "
+             "run_published().");
 }
 
 }  // namespace headrace::bindings

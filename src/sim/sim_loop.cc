@@ -8,7 +8,14 @@ namespace headrace {
 
 void SimLoop::After(std::int64_t delay_ns, std::function<void()> event) {
   HEADRACE_CHECK(delay_ns >= 0);
-  events_.push({clock_.now_ns + delay_ns, next_number_++, std::move(event)});
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<std::uint32_t>(runs_.size()));
+    runs_.emplace_back();
+  }
+  const std::uint32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  runs_[slot] = std::move(event);
+  events_.push({clock_.now_ns + delay_ns, next_number_++, slot});
 }
 
 bool SimLoop::RunOne() {
@@ -16,7 +23,9 @@ bool SimLoop::RunOne() {
   const Event event = events_.top();
   events_.pop();
   clock_.now_ns = event.time_ns;
-  event.run();
+  const std::function<void()> run = std::exchange(runs_[event.slot], nullptr);
+  free_slots_.push_back(event.slot);
+  run();
   return true;
 }
 

@@ -38,7 +38,7 @@ class SimLoop {
   struct Event {
     std::int64_t time_ns;
     std::uint64_t number;
-    std::function<void()> run;
+    std::uint32_t slot;  // of what it runs
     bool operator>(const Event& other) const {
       return time_ns != other.time_ns ? time_ns > other.time_ns : number > other.number;
     }
@@ -47,6 +47,8 @@ class SimLoop {
   SimClock clock_;
   std::uint64_t next_number_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<std::function<void()>> runs_;  // by slot
+  std::vector<std::uint32_t> free_slots_;
 };
 
 }  // namespace headrace

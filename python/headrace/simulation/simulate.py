@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,10 @@ class Outcome:
     epoch_seconds: npt.NDArray[np.float64]
     """The first with what comes before it."""
     step_seconds: npt.NDArray[np.float64]
+    least_seconds: float | None = None
+    """Of the same plan without a stall; None: of a published policy."""
+    stalls: dict[str, float] = field(default_factory=dict)
+    """Seconds that nodes waited, all together, by what for; of Headrace's orders."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,11 @@ class Simulation:
 
 
 def policies() -> list[Policy]:
-    """The published policies that can be simulated."""
-    return [Policy(*row) for row in _core.published_policies()]
+    """What can be simulated: published policies, and Headrace's orders by its own engine."""
+    published = [Policy(*row) for row in _core.published_policies()]
+    return published + [
+        Policy(order, f"Headrace, order {order}", "", order != "exact") for order in BOUNDED
+    ]
 
 
 def simulate(
@@ -128,7 +135,8 @@ def _run(policy: Policy, scenario: Scenario, sizes: npt.NDArray[np.float64]) -> 
     storage, staging = scenario.storage, scenario.staging
     link = {} if storage.link_rate is None else {"storage_link_rate": storage.link_rate}
     try:
-        ran: dict[str, Any] = _core.run_published(
+        run = _core.run_order if policy.name in BOUNDED else _core.run_published
+        ran: dict[str, Any] = run(
             policy.name,
             sizes,
             nodes=scenario.nodes,

@@ -1,0 +1,53 @@
+#pragma once
+
+// sim/job/ runs a job of Headrace in virtual time: the order, the placement and the engine of each
+// node as a loader has them, over storage, tiers and links that take time and hold no bytes. It
+// counts what the published policies of sim/published/ count, so that both stand in one table.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "headrace/order_options.h"
+#include "headrace/part_stats.h"
+#include "headrace/status.h"
+#include "sim/published/run.h"
+
+namespace headrace {
+
+// How the nodes of a job load, beside its cluster.
+struct EngineJobOptions {
+  std::string order = "exact";
+  OrderParameters parameters;             // of the order
+  std::string placement = "coordinated";  // of samples in tiers; not used without tiers
+};
+
+struct EngineJobResult {
+  PublishedResult run;
+  double least_seconds = 0;  // of this plan without a stall: the slowest node of each step
+  StallTimes stall_ns{};     // of all nodes together, by what they waited for
+};
+
+// Runs the job. Each node has one rank; a step begins on all nodes when the slowest has ended the
+// one before, and a node computes once it has its whole batch.
+//
+// - A node reads as many samples, or pieces of blocks, at a time as its staging and its tiers have
+//   threads. The nodes that read divide the rate of storage among them; each of a node's reads has
+//   all of its node's part, as the published simulator has it (Cluster::FromStorage()).
+// - As many tasks as staging has threads preprocess and write, each at Cluster::ToStaging().
+// - The batches that a node has ahead, and what its order keeps resident, fit into staging.
+// - A read of a tier takes the tier's whole rate, one of another node's tier that or the link's, if
+//   it is less. Writing to a tier takes no time.
+//
+// `keep_going` is asked before each step; may be empty.
+//
+// Thread safety: may be called from any thread.
+// Memory: 8 bytes a sample, and the plans of all nodes; no bytes of samples.
+// Errors: Cancelled           keep_going() returned false
+//         FailedPrecondition  what the order keeps resident does not fit into staging
+//         InvalidArgument     no such order or placement; those of PublishedJob::Check() and of
+//                             ResolvedOrder::Make()
+Result<EngineJobResult> RunEngines(const PublishedJob& job, const EngineJobOptions& options,
+                                   const std::function<bool()>& keep_going = nullptr);
+
+}  // namespace headrace

@@ -1,0 +1,167 @@
+#include "sim/job/job_node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cell_pool.h"
+#include "base/check.h"
+#include "base/units.h"
+
+namespace headrace {
+namespace {
+
+// Nanoseconds of a core for so many bytes of the simulated dataset.
+SimExecutor::Cost CostOf(const Cluster& cluster, double scale) {
+  const double ns_a_byte = cluster.ToStaging() * scale * 1e9;
+  return [ns_a_byte](std::uint64_t bytes) {
+    return static_cast<std::int64_t>(ns_a_byte * static_cast<double>(bytes));
+  };
+}
+
+}  // namespace
+
+JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedNodes::Take take)
+    : world_(world),
+      number_(number),
+      plan_(std::move(plan)),
+      store_(world_.storage,
+             {.node = number, .threads = Readers(), .scale = world_.data.scale}),
+      nodes_(world_.link, number, world_.data.scale, std::move(take)),
+      executor_(world_.loop, static_cast<int>(world_.job.cluster.staging_threads),
+                CostOf(world_.job.cluster, world_.data.scale)) {
+  if (plan_.room.has_value()) MakeTiers();
+}
+
+JobNode::~JobNode() = default;
+
+void JobNode::MakeTiers() {
+  const std::vector<Cluster::Tier>& tiers = world_.job.cluster.tiers;
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    tier_rates_.push_back(std::make_unique<SharedRate>(
+        world_.loop, /*users=*/1,
+        [rate = tiers[i].rate](std::uint32_t, std::uint64_t) { return rate; }));
+    tiers_.push_back(std::make_unique<TimedTier>(
+        *tier_rates_.back(),
+        TimedTier::Options{.name = std::to_string(i),
+                           .capacity_units = plan_.room->capacity_units[i],
+                           .unit_bytes = plan_.room->blocks->unit_bytes(),
+                           .scale = world_.data.scale}));
+  }
+}
+
+// What all threads of a node would read at a time.
+std::uint32_t JobNode::Readers() const {
+  std::uint32_t reads = world_.job.cluster.staging_threads;
+  if (!plan_.room.has_value()) return reads;
+  for (const Cluster::Tier& tier : world_.job.cluster.tiers) reads += tier.threads;
+  return reads;
+}
+
+EngineOptions JobNode::Options() const {
+  EngineOptions options;
+  options.batches_max = plan_.batches_max;
+  options.reads_in_flight_max = std::max(options.reads_in_flight_max, Readers());
+  // A read is a sample, as in the papers, but in orders that read blocks.
+  options.coalesce_gap_bytes = 0;
+  options.coalesce_bytes_max = 0;
+  const JobDataset& data = world_.data;
+  const auto scaled = [&data](std::uint64_t bytes) {
+    return std::max<std::uint64_t>(1, data.Scaled(static_cast<double>(bytes)));
+  };
+  options.block_gap_bytes = scaled(options.block_gap_bytes);
+  options.block_read_bytes_max =
+      std::max(scaled(options.block_read_bytes_max), data.largest_bytes);
+  options.decode_task_bytes = scaled(options.decode_task_bytes);
+  options.verify = false;
+  return options;
+}
+
+// Memory is virtual here: nothing is written to what is read, so it need not be scarce.
+EngineParts JobNode::Parts() {
+  const EngineOptions options = Options();
+  const std::uint64_t largest = std::max(world_.data.largest_bytes, options.block_read_bytes_max);
+  const std::uint64_t in_work =
+      plan_.batches_max * world_.job.batch_size *
+      BufferPool::ChargedBytes(static_cast<std::uint64_t>(world_.data.mean_bytes) + 1);
+  const std::uint64_t batch = BufferPool::ChargedBytes(
+      world_.job.batch_size * (world_.schema.front().row_bytes + kRowAlignment) + 4096);
+  EngineParts parts{
+      .index = world_.data.index.get(),
+      .schema = world_.schema,
+      .store = &store_,
+      .executor = &executor_,
+      .clock = &world_.loop.clock(),
+      .staging = BufferPool::Make(2 * in_work + 2 * std::uint64_t{options.reads_in_flight_max} *
+                                                    BufferPool::ChargedBytes(largest)),
+      .first_rank = number_};
+  parts.lanes.push_back(
+      {.sink = this,
+       .batch_memory = BufferPool::Make((std::uint64_t{plan_.batches_max} + 4) * 2 * batch)});
+  if (plan_.room.has_value() && world_.job.cluster.nodes > 1) parts.nodes = &nodes_;
+  return parts;
+}
+
+Status JobNode::Start() {
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> order, plan_.order->MakeOrder({}));
+  EngineParts parts = Parts();
+  if (plan_.order->reads_blocks()) {
+    HEADRACE_ASSIGN_OR_RETURN(
+        parts.residents,
+        CellPool::Make(plan_.order->resident_units(), plan_.order->unit_bytes()));
+  }
+  std::unique_ptr<TierCache> cache;
+  if (plan_.room.has_value()) {
+    std::vector<Tier*> tiers;
+    for (const std::unique_ptr<TimedTier>& tier : tiers_) tiers.push_back(tier.get());
+    const std::vector<std::vector<std::uint32_t>> held(tiers.size());
+    cache = std::make_unique<TierCache>(std::move(tiers), plan_.room->blocks,
+                                        std::move(plan_.placement), held, number_,
+                                        world_.job.cluster.nodes);
+  }
+  engine_ = std::make_unique<Engine>(parts, Options(), std::move(order), std::move(cache));
+  engine_->Start();
+  return Status();
+}
+
+void JobNode::Take(std::function<void(std::shared_ptr<Batch>)> taken) {
+  HEADRACE_CHECK(!taken_);
+  taken_ = std::move(taken);
+  if (ready_.empty() && !ended_.has_value()) return engine_->OnWaiting();
+  world_.loop.After(0, [this] { Answer(); });
+}
+
+void JobNode::Answer() {
+  if (!taken_) return;
+  if (ready_.empty()) {
+    if (ended_.has_value()) std::exchange(taken_, nullptr)(nullptr);
+    return;
+  }
+  std::shared_ptr<Batch> batch = std::move(ready_.front());
+  ready_.pop_front();
+  engine_->OnTaken();
+  std::exchange(taken_, nullptr)(std::move(batch));
+}
+
+void JobNode::OnBatch(std::shared_ptr<Batch> batch) {
+  ready_.push_back(std::move(batch));
+  if (taken_) world_.loop.After(0, [this] { Answer(); });
+}
+
+void JobNode::OnEnd(Status status) {
+  ended_ = std::move(status);
+  if (taken_) world_.loop.After(0, [this] { Answer(); });
+}
+
+void JobNode::Give(SampleId sample, std::uint64_t deadline, TakenEntry done) {
+  for (const std::unique_ptr<TimedTier>& tier : tiers_) {
+    if (Tier::EntryRef entry = tier->Find(sample)) return done(std::move(entry));
+  }
+  engine_->Bring(sample, deadline, std::move(done));
+}
+
+void JobNode::Close() {
+  HEADRACE_CHECK(engine_->quiescent());
+  static_cast<void>(engine_->Close());
+}
+
+}  // namespace headrace
