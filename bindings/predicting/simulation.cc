@@ -14,6 +14,7 @@
 #include "arrays.h"
 #include "base/format/errors.h"
 #include "convert/keywords.h"
+#include "convert/order_parameters.h"
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "module.h"
@@ -36,6 +37,7 @@ Cluster ToCluster(Keywords& keywords) {
   cluster.preprocess_rate = keywords.Take("preprocess_rate", cluster.preprocess_rate);
   cluster.storage = ToCurve(keywords.Take("storage", PlainPoints()));
   cluster.storage_link_rate = keywords.Take("storage_link_rate", cluster.storage_link_rate);
+  cluster.reads_share = keywords.Take("reads_share", cluster.reads_share);
   cluster.network_rate = keywords.Take("network_rate", cluster.network_rate);
   const auto [bytes, threads, rate] =
       keywords.Take("staging", PlainCache(0, cluster.staging_threads, cluster.staging_rate));
@@ -126,6 +128,10 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   if (const auto placement = keywords.Take("placement", std::optional<Text>())) {
     options.placement = placement->bytes();
   }
+  options.parameters = ToOrderParameters(keywords.Take("parameters", nb::dict()));
+  options.ranks = keywords.Take("ranks", options.ranks);
+  options.reads_in_flight = keywords.Take("reads_in_flight", options.reads_in_flight);
+  options.reads_per_second = keywords.Take("reads_per_second", options.reads_per_second);
   keywords.Finish();
   EngineJobResult result = RunSimulation(
       [&](const auto& keep_going) { return RunEngines(job, options, keep_going); });
@@ -154,17 +160,20 @@ void BindSimulation(nb::module_& module) {
                      "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
                      "compute_rate: float = ..., preprocess_rate: float = ..., "
                      "storage: Sequence[tuple[float, float]] = (), "
-                     "storage_link_rate: float = ..., network_rate: float = ..., "
+                     "storage_link_rate: float = ..., reads_share: bool = False, "
+                     "network_rate: float = ..., "
                      "staging: tuple[float, int, float] = ..., "
                      "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
              "A job by a published policy, sample by sample. Rates are bytes a second.");
   module.def("run_order", &RunOrder, nb::arg("order"), nb::arg("sizes"), nb::arg("kwargs"),
              nb::sig("def run_order(order: str, sizes: NDArray[numpy.float64], *, "
-                     "placement: str = ..., "
+                     "parameters: dict[str, int | str] = ..., placement: str = ..., "
+                     "ranks: int = 1, reads_in_flight: int = 0, reads_per_second: float = ..., "
                      "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
                      "compute_rate: float = ..., preprocess_rate: float = ..., "
                      "storage: Sequence[tuple[float, float]] = (), "
-                     "storage_link_rate: float = ..., network_rate: float = ..., "
+                     "storage_link_rate: float = ..., reads_share: bool = False, "
+                     "network_rate: float = ..., "
                      "staging: tuple[float, int, float] = ..., "
                      "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
              "A job by an order of Headrace, its engines in virtual time; otherwise as "

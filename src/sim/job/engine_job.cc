@@ -31,8 +31,9 @@ class EngineJob {
         options_(options),
         data_(job),
         storage_(loop_, job.cluster.nodes,
-                 [&cluster = job.cluster](std::uint32_t nodes, std::uint64_t /*transfers*/) {
-                   return 1 / cluster.FromStorage(nodes);
+                 [&cluster = job.cluster](std::uint32_t nodes, std::uint64_t reads) {
+                   const double of_node = 1 / cluster.NodeFromStorage(nodes);
+                   return cluster.reads_share ? of_node / static_cast<double>(reads) : of_node;
                  }),
         link_(loop_, job.cluster.nodes,
               [rate = job.cluster.network_rate](std::uint32_t, std::uint64_t) { return rate; }),
@@ -58,9 +59,7 @@ class EngineJob {
 
  private:
   Status MakeNodes() {
-    OrderSpec spec{.name = options_.order, .parameters = options_.parameters};
-    HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec.name));
-    if (factory->takes_costs()) spec.costs = Costs();
+    HEADRACE_ASSIGN_OR_RETURN(const OrderSpec spec, MakeSpec());
     const Cluster& cluster = job_.cluster;
     std::optional<TierRoom> room;
     const JobWorld world{.loop = loop_,
@@ -68,7 +67,10 @@ class EngineJob {
                          .data = data_,
                          .storage = storage_,
                          .link = link_,
-                         .schema = schema_};
+                         .schema = schema_,
+                         .ranks = options_.ranks,
+                         .reads_in_flight = options_.reads_in_flight,
+                         .least_read_bytes = LeastReadBytes()};
     for (NodeNumber number = 0; number < cluster.nodes; ++number) {
       NodePlan plan;
       HEADRACE_ASSIGN_OR_RETURN(plan.order, MakeOrder(number, spec));
@@ -93,6 +95,33 @@ class EngineJob {
     return Status();
   }
 
+  // In the units of the scaled dataset.
+  [[nodiscard]] Result<OrderSpec> MakeSpec() const {
+    OrderSpec spec{.name = options_.order, .parameters = options_.parameters};
+    HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec.name));
+    if (factory->takes_costs()) spec.costs = Costs();
+    if (factory->reads_blocks()) {
+      const double bytes = static_cast<double>(kBlockBytes) / (data_.mean_bytes * data_.scale);
+      spec.parameters.emplace(
+          "block_samples",
+          static_cast<std::int64_t>(std::clamp(bytes, 1.0, static_cast<double>(kNeighboursMax))));
+    }
+    const auto budget = spec.parameters.find(factory->budget_parameter());
+    if (budget == spec.parameters.end()) return spec;
+    if (auto* const bytes = std::get_if<std::int64_t>(&budget->second)) {
+      *bytes = static_cast<std::int64_t>(static_cast<double>(*bytes) / data_.scale);
+    }
+    return spec;
+  }
+
+  [[nodiscard]] double LeastReadBytes() const {
+    double best = 0;
+    for (const Curve::Point& point : job_.cluster.storage.points()) {
+      best = std::max(best, point.rate);
+    }
+    return best / options_.reads_per_second;
+  }
+
   [[nodiscard]] SampleTable Costs() const {
     auto costs = std::make_shared<std::vector<std::uint32_t>>();
     costs->reserve(job_.sizes.size());
@@ -108,9 +137,9 @@ class EngineJob {
       NodeNumber number, const OrderSpec& spec) const {
     OrderOptions job{.sample_count = job_.sizes.size(),
                      .batch_size = job_.batch_size,
-                     .world_size = job_.cluster.nodes,
-                     .rank = number,
-                     .ranks = 1,
+                     .world_size = job_.cluster.nodes * options_.ranks,
+                     .rank = number * options_.ranks,
+                     .ranks = options_.ranks,
                      .seed = job_.seed,
                      .drop_last = true,
                      .epochs = job_.epochs};
@@ -132,7 +161,7 @@ class EngineJob {
           FormatBytes(static_cast<std::uint64_t>(resident * data_.scale)),
           FormatBytes(static_cast<std::uint64_t>(job_.cluster.staging_bytes)));
     }
-    const double batch = data_.mean_bytes * static_cast<double>(job_.batch_size);
+    const double batch = data_.mean_bytes * static_cast<double>(job_.batch_size) * options_.ranks;
     // One is in use.
     const double ahead = std::clamp((staging - resident) / std::max(batch, 1.0) - 1, 1.0,
                                     static_cast<double>(kBatchesMax));
@@ -162,7 +191,7 @@ class EngineJob {
     HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps_per_epoch,
                               StepsPerEpoch({.sample_count = job_.sizes.size(),
                                              .batch_size = job_.batch_size,
-                                             .world_size = job_.cluster.nodes,
+                                             .world_size = job_.cluster.nodes * options_.ranks,
                                              .drop_last = true}));
     double epoch_begin = 0;
     for (std::uint64_t step = 0; step < steps_per_epoch * job_.epochs; ++step) {
@@ -181,30 +210,31 @@ class EngineJob {
 
   Status RunStep(std::uint64_t step) {
     const std::int64_t begin_ns = loop_.now_ns();
-    std::size_t left = nodes_.size();
+    std::size_t left = nodes_.size() * options_.ranks;
     double ends = 0;
     double slowest = 0;
-    std::vector<std::shared_ptr<Batch>> in_use(nodes_.size());
-    for (NodeNumber number = 0; number < nodes_.size(); ++number) {
-      nodes_[number]->Take([&, number](std::shared_ptr<Batch> batch) {
-        if (batch == nullptr) return;
-        const double compute = ComputeSeconds(*batch);
-        in_use[number] = std::move(batch);
-        result_.run.stall_seconds += static_cast<double>(loop_.now_ns() - begin_ns) * 1e-9;
-        result_.run.compute_seconds += compute;
-        slowest = std::max(slowest, compute);
-        loop_.After(static_cast<std::int64_t>(compute * 1e9), [&] {
-          ends += now();
-          --left;
-        });
+    std::vector<std::shared_ptr<Batch>> in_use;
+    const auto taken = [&](std::shared_ptr<Batch> batch) {
+      if (batch == nullptr) return;
+      const double compute = ComputeSeconds(*batch);
+      in_use.push_back(std::move(batch));
+      result_.run.stall_seconds += static_cast<double>(loop_.now_ns() - begin_ns) * 1e-9;
+      result_.run.compute_seconds += compute;
+      slowest = std::max(slowest, compute);
+      loop_.After(static_cast<std::int64_t>(compute * 1e9), [&] {
+        ends += now();
+        --left;
       });
+    };
+    for (const std::unique_ptr<JobNode>& node : nodes_) {
+      for (std::uint32_t rank = 0; rank < options_.ranks; ++rank) node->Take(rank, taken);
     }
     while (left > 0) {
       if (loop_.RunOne()) continue;
       return Stuck(step);
     }
     const double end = now();
-    result_.run.barrier_seconds += end * static_cast<double>(nodes_.size()) - ends;
+    result_.run.barrier_seconds += end * static_cast<double>(in_use.size()) - ends;
     result_.run.step_seconds.push_back(end - static_cast<double>(begin_ns) * 1e-9);
     result_.least_seconds += slowest;
     result_.run.seconds = end;
@@ -214,7 +244,7 @@ class EngineJob {
   // Nothing is left to happen.
   [[nodiscard]] Status Stuck(std::uint64_t step) const {
     for (const std::unique_ptr<JobNode>& node : nodes_) {
-      if (node->ended().has_value() && !node->ended()->ok()) return *node->ended();
+      HEADRACE_RETURN_IF_ERROR(node->ended());
     }
     return FailedPrecondition(
         "simulating step {} of order '{}': nothing is left to happen; report this defect of "
@@ -230,14 +260,14 @@ class EngineJob {
     }
     used_bytes_ += bytes;
     used_samples_ += batch.samples.size();
-    return bytes / job_.cluster.compute_rate;
+    return bytes * options_.ranks / job_.cluster.compute_rate;
   }
 
   void Summarize() {
     PublishedResult& run = result_.run;
-    const auto nodes = static_cast<double>(nodes_.size());
+    const auto ranks = static_cast<double>(nodes_.size() * options_.ranks);
     for (double* sum : {&run.compute_seconds, &run.stall_seconds, &run.barrier_seconds}) {
-      *sum /= nodes;
+      *sum /= ranks;
     }
     FetchTotals& tier = run.fetched[static_cast<std::size_t>(From::kTier)];
     FetchTotals& peer = run.fetched[static_cast<std::size_t>(From::kPeer)];
@@ -282,6 +312,10 @@ class EngineJob {
 Result<EngineJobResult> RunEngines(const PublishedJob& job, const EngineJobOptions& options,
                                    const std::function<bool()>& keep_going) {
   HEADRACE_RETURN_IF_ERROR(job.Check());
+  if (options.ranks == 0 || !(options.reads_per_second > 0)) {
+    return InvalidArgument("simulating: got {} ranks a node and {} reads a second; both must be above 0",
+                           options.ranks, options.reads_per_second);
+  }
   return EngineJob(job, options).Run(keep_going);
 }
 

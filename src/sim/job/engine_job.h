@@ -18,8 +18,13 @@ namespace headrace {
 // How the nodes of a job load, beside its cluster.
 struct EngineJobOptions {
   std::string order = "exact";
-  OrderParameters parameters;             // of the order
+  OrderParameters parameters;             // of the order; bytes are those of the job
   std::string placement = "coordinated";  // of samples in tiers; not used without tiers
+  std::uint32_t ranks = 1;  // of a node, each with a batch of PublishedJob::batch_size
+  // That a node has at storage at a time; 0: as many as its staging and its tiers have threads.
+  std::uint32_t reads_in_flight = 0;
+  // Of storage, all nodes together.
+  double reads_per_second = kUnlimited;
 };
 
 struct EngineJobResult {
@@ -28,12 +33,14 @@ struct EngineJobResult {
   StallTimes stall_ns{};     // of all nodes together, by what they waited for
 };
 
-// Runs the job. Each node has one rank; a step begins on all nodes when the slowest has ended the
-// one before, and a node computes once it has its whole batch.
+// Runs the job. A step begins on all ranks when the slowest has ended the one before, and a rank
+// computes, at its part of the node's rate, once it has its whole batch.
 //
-// - A node reads as many samples, or pieces of blocks, at a time as its staging and its tiers have
-//   threads. The nodes that read divide the rate of storage among them; each of a node's reads has
-//   all of its node's part, as the published simulator has it (Cluster::FromStorage()).
+// - The nodes that read divide the rate of storage among them. The reads of a node divide its part
+//   (Cluster::reads_share), and neighbours of a step are one read, as in a loader; or each has all
+//   of it, and is one sample, as in the papers. Orders that read blocks read them in pieces.
+// - A read takes the time of at least as many bytes as storage's best rate gives between two of
+//   `reads_per_second`.
 // - As many tasks as staging has threads preprocess and write, each at Cluster::ToStaging().
 // - The batches that a node has ahead, and what its order keeps resident, fit into staging.
 // - A read of a tier takes the tier's whole rate, one of another node's tier that or the link's, if

@@ -20,15 +20,51 @@ SimExecutor::Cost CostOf(const Cluster& cluster, double scale) {
 
 }  // namespace
 
+void JobRank::Take(Engine& engine, Taken taken) {
+  HEADRACE_CHECK(!taken_);
+  engine_ = &engine;
+  taken_ = std::move(taken);
+  if (ready_.empty() && !ended_.has_value()) return engine.OnWaiting(lane_);
+  loop_.After(0, [this] { Answer(); });
+}
+
+void JobRank::Answer() {
+  if (!taken_) return;
+  if (ready_.empty()) {
+    if (ended_.has_value()) std::exchange(taken_, nullptr)(nullptr);
+    return;
+  }
+  std::shared_ptr<Batch> batch = std::move(ready_.front());
+  ready_.pop_front();
+  engine_->OnTaken(lane_);
+  std::exchange(taken_, nullptr)(std::move(batch));
+}
+
+void JobRank::OnBatch(std::shared_ptr<Batch> batch) {
+  ready_.push_back(std::move(batch));
+  if (taken_) loop_.After(0, [this] { Answer(); });
+}
+
+void JobRank::OnEnd(Status status) {
+  ended_ = std::move(status);
+  if (taken_) loop_.After(0, [this] { Answer(); });
+}
+
 JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedNodes::Take take)
     : world_(world),
       number_(number),
       plan_(std::move(plan)),
       store_(world_.storage,
-             {.node = number, .threads = Readers(), .scale = world_.data.scale}),
+             {.node = number,
+              .threads = Readers(),
+              .scale = world_.data.scale,
+              .least_bytes = world_.least_read_bytes}),
       nodes_(world_.link, number, world_.data.scale, std::move(take)),
       executor_(world_.loop, static_cast<int>(world_.job.cluster.staging_threads),
                 CostOf(world_.job.cluster, world_.data.scale)) {
+  for (std::uint32_t rank = 0; rank < world_.ranks; ++rank) {
+    ranks_.push_back(std::make_unique<JobRank>(world_.loop, rank));
+  }
   if (plan_.room.has_value()) MakeTiers();
 }
 
@@ -49,8 +85,8 @@ void JobNode::MakeTiers() {
   }
 }
 
-// What all threads of a node would read at a time.
 std::uint32_t JobNode::Readers() const {
+  if (world_.reads_in_flight != 0) return world_.reads_in_flight;
   std::uint32_t reads = world_.job.cluster.staging_threads;
   if (!plan_.room.has_value()) return reads;
   for (const Cluster::Tier& tier : world_.job.cluster.tiers) reads += tier.threads;
@@ -61,13 +97,17 @@ EngineOptions JobNode::Options() const {
   EngineOptions options;
   options.batches_max = plan_.batches_max;
   options.reads_in_flight_max = std::max(options.reads_in_flight_max, Readers());
-  // A read is a sample, as in the papers, but in orders that read blocks.
-  options.coalesce_gap_bytes = 0;
-  options.coalesce_bytes_max = 0;
   const JobDataset& data = world_.data;
   const auto scaled = [&data](std::uint64_t bytes) {
     return std::max<std::uint64_t>(1, data.Scaled(static_cast<double>(bytes)));
   };
+  if (world_.job.cluster.reads_share) {
+    options.coalesce_gap_bytes = scaled(options.coalesce_gap_bytes);
+    options.coalesce_bytes_max = std::max(scaled(options.coalesce_bytes_max), data.largest_bytes);
+  } else {  // A read is a sample.
+    options.coalesce_gap_bytes = 0;
+    options.coalesce_bytes_max = 0;
+  }
   options.block_gap_bytes = scaled(options.block_gap_bytes);
   options.block_read_bytes_max =
       std::max(scaled(options.block_read_bytes_max), data.largest_bytes);
@@ -79,9 +119,10 @@ EngineOptions JobNode::Options() const {
 // Memory is virtual here: nothing is written to what is read, so it need not be scarce.
 EngineParts JobNode::Parts() {
   const EngineOptions options = Options();
-  const std::uint64_t largest = std::max(world_.data.largest_bytes, options.block_read_bytes_max);
+  const std::uint64_t largest = std::max(
+      {world_.data.largest_bytes, options.block_read_bytes_max, options.coalesce_bytes_max});
   const std::uint64_t in_work =
-      plan_.batches_max * world_.job.batch_size *
+      plan_.batches_max * world_.ranks * world_.job.batch_size *
       BufferPool::ChargedBytes(static_cast<std::uint64_t>(world_.data.mean_bytes) + 1);
   const std::uint64_t batch = BufferPool::ChargedBytes(
       world_.job.batch_size * (world_.schema.front().row_bytes + kRowAlignment) + 4096);
@@ -93,10 +134,12 @@ EngineParts JobNode::Parts() {
       .clock = &world_.loop.clock(),
       .staging = BufferPool::Make(2 * in_work + 2 * std::uint64_t{options.reads_in_flight_max} *
                                                     BufferPool::ChargedBytes(largest)),
-      .first_rank = number_};
-  parts.lanes.push_back(
-      {.sink = this,
-       .batch_memory = BufferPool::Make((std::uint64_t{plan_.batches_max} + 4) * 2 * batch)});
+      .first_rank = number_ * world_.ranks};
+  for (const std::unique_ptr<JobRank>& rank : ranks_) {
+    parts.lanes.push_back(
+        {.sink = rank.get(),
+         .batch_memory = BufferPool::Make((std::uint64_t{plan_.batches_max} + 4) * 2 * batch)});
+  }
   if (plan_.room.has_value() && world_.job.cluster.nodes > 1) parts.nodes = &nodes_;
   return parts;
 }
@@ -123,40 +166,18 @@ Status JobNode::Start() {
   return Status();
 }
 
-void JobNode::Take(std::function<void(std::shared_ptr<Batch>)> taken) {
-  HEADRACE_CHECK(!taken_);
-  taken_ = std::move(taken);
-  if (ready_.empty() && !ended_.has_value()) return engine_->OnWaiting();
-  world_.loop.After(0, [this] { Answer(); });
-}
-
-void JobNode::Answer() {
-  if (!taken_) return;
-  if (ready_.empty()) {
-    if (ended_.has_value()) std::exchange(taken_, nullptr)(nullptr);
-    return;
-  }
-  std::shared_ptr<Batch> batch = std::move(ready_.front());
-  ready_.pop_front();
-  engine_->OnTaken();
-  std::exchange(taken_, nullptr)(std::move(batch));
-}
-
-void JobNode::OnBatch(std::shared_ptr<Batch> batch) {
-  ready_.push_back(std::move(batch));
-  if (taken_) world_.loop.After(0, [this] { Answer(); });
-}
-
-void JobNode::OnEnd(Status status) {
-  ended_ = std::move(status);
-  if (taken_) world_.loop.After(0, [this] { Answer(); });
-}
-
 void JobNode::Give(SampleId sample, std::uint64_t deadline, TakenEntry done) {
   for (const std::unique_ptr<TimedTier>& tier : tiers_) {
     if (Tier::EntryRef entry = tier->Find(sample)) return done(std::move(entry));
   }
   engine_->Bring(sample, deadline, std::move(done));
+}
+
+Status JobNode::ended() const {
+  for (const std::unique_ptr<JobRank>& rank : ranks_) {
+    if (rank->ended().has_value() && !rank->ended()->ok()) return *rank->ended();
+  }
+  return Status();
 }
 
 void JobNode::Close() {

@@ -29,6 +29,9 @@ struct JobWorld {
   SharedRate& storage;  // its users are the nodes
   SharedRate& link;     // its users are the nodes that get
   std::span<const BatchField> schema;
+  std::uint32_t ranks = 1;  // of a node
+  std::uint32_t reads_in_flight = 0;  // of a node; 0: as many as it has threads
+  double least_read_bytes = 0;        // that a read of storage takes the time of
 };
 
 // The plan of a node, and the memory that it takes.
@@ -39,37 +42,63 @@ struct NodePlan {
   std::uint32_t batches_max = 1;
 };
 
-// A node of a simulated job: its engine, and the rank that takes its batches.
+// A rank of a simulated node, which takes the batches of its lane.
+class JobRank final : public BatchSink {
+ public:
+  using Taken = std::function<void(std::shared_ptr<Batch>)>;
+
+  JobRank(SimLoop& loop, std::uint32_t lane) : loop_(loop), lane_(lane) {}
+
+  // Calls `taken` from the loop once there is the next batch; with null if the run has ended.
+  void Take(Engine& engine, Taken taken);
+
+  void OnBatch(std::shared_ptr<Batch> batch) override;
+  void OnEnd(Status status) override;
+  [[nodiscard]] const std::optional<Status>& ended() const { return ended_; }
+
+ private:
+  void Answer();
+
+  SimLoop& loop_;
+  const std::uint32_t lane_;
+  Engine* engine_ = nullptr;
+  std::deque<std::shared_ptr<Batch>> ready_;
+  std::optional<Status> ended_;
+  Taken taken_;  // empty: it does not wait
+};
+
+// A node of a simulated job: its engine and its ranks.
 //
 // Thread safety: none; a simulation is one thread.
 // Shutdown: Stop(), then the loop runs until it is idle, then Close().
-class JobNode final : public BatchSink {
+class JobNode {
  public:
   JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedNodes::Take take);
-  ~JobNode() override;
+  ~JobNode();
+  JobNode(const JobNode&) = delete;
+  JobNode& operator=(const JobNode&) = delete;
 
   // Errors: those of making the order
   Status Start();
-  // Calls `taken` from the loop once the rank has its next batch, or the run has ended.
-  void Take(std::function<void(std::shared_ptr<Batch>)> taken);
+  // JobRank::Take() of a rank of the node.
+  void Take(std::uint32_t rank, JobRank::Taken taken) {
+    ranks_[rank]->Take(*engine_, std::move(taken));
+  }
   // HeldSamples::Take().
   void Give(SampleId sample, std::uint64_t deadline, TakenEntry done);
   void Stop() { engine_->Stop(); }
   void Close();
 
-  [[nodiscard]] const std::optional<Status>& ended() const { return ended_; }
+  // Why the run ended early; OK: it did not.
+  [[nodiscard]] Status ended() const;
   [[nodiscard]] EngineStats stats() const { return engine_->stats(); }
   [[nodiscard]] std::uint64_t storage_bytes() const { return store_.stats().bytes; }
-
-  void OnBatch(std::shared_ptr<Batch> batch) override;
-  void OnEnd(Status status) override;
 
  private:
   void MakeTiers();
   [[nodiscard]] std::uint32_t Readers() const;
   [[nodiscard]] EngineParts Parts();
   [[nodiscard]] EngineOptions Options() const;
-  void Answer();
 
   const JobWorld world_;
   const NodeNumber number_;
@@ -79,10 +108,8 @@ class JobNode final : public BatchSink {
   SimExecutor executor_;
   std::vector<std::unique_ptr<SharedRate>> tier_rates_;  // outlive the tiers
   std::vector<std::unique_ptr<TimedTier>> tiers_;
+  std::vector<std::unique_ptr<JobRank>> ranks_;
   std::unique_ptr<Engine> engine_;
-  std::deque<std::shared_ptr<Batch>> ready_;
-  std::optional<Status> ended_;
-  std::function<void(std::shared_ptr<Batch>)> taken_;  // empty: the rank does not wait
 };
 
 }  // namespace headrace

@@ -1,5 +1,6 @@
 #include "sim/job/timed_store.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -19,7 +20,8 @@ void TimedStore::Read(std::vector<ReadRequest> requests, std::stop_token /*stop*
 void TimedStore::Begin(ReadRequest request) {
   const std::uint64_t bytes = request.extent.range.size;
   auto shared = std::make_shared<ReadRequest>(std::move(request));
-  rate_.Transfer(options_.node, options_.scale * static_cast<double>(bytes),
+  const double work = std::max(options_.least_bytes, options_.scale * static_cast<double>(bytes));
+  rate_.Transfer(options_.node, work,
                  [this, shared, bytes] {
                    ++stats_.reads;
                    stats_.bytes += bytes;

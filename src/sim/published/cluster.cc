@@ -41,7 +41,7 @@ Status Cluster::Check() const {
   return Status();
 }
 
-double Cluster::FromStorage(std::uint32_t readers) const {
+double Cluster::NodeFromStorage(std::uint32_t readers) const {
   return 1 / std::min(storage.RateEach(readers), storage_link_rate);
 }
 

@@ -29,6 +29,9 @@ struct Cluster {
   double preprocess_rate = kUnlimited;    // beta
   Curve storage;                          // t: of all nodes that read it, over their number
   double storage_link_rate = kUnlimited;  // b_fs
+  // Whether the reads of a node divide its part of storage; else each has all of it, as in the
+  // thesis's results.
+  bool reads_share = false;
   double network_rate = kUnlimited;       // b_c
   double staging_bytes = 0;               // d_0
   std::uint32_t staging_threads = 1;      // p_0
@@ -42,8 +45,13 @@ struct Cluster {
   [[nodiscard]] Status Check() const;
 
   // Seconds a byte of one read. `readers`, above 0: nodes that read storage then, this one
-  // included. `tier` is below tiers.size().
-  [[nodiscard]] double FromStorage(std::uint32_t readers) const;
+  // included; where reads share, as many of a node as staging has threads. `tier` is below
+  // tiers.size().
+  [[nodiscard]] double FromStorage(std::uint32_t readers) const {
+    return NodeFromStorage(readers) * (reads_share ? staging_threads : 1);
+  }
+  // Of all reads of a node together.
+  [[nodiscard]] double NodeFromStorage(std::uint32_t readers) const;
   // By the tier's whole rate, not that of one of its threads: the thesis's equations divide by the
   // threads, but its results do not follow from that.
   [[nodiscard]] double FromTier(std::size_t tier) const;
