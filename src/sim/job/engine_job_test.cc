@@ -1,51 +1,232 @@
 #include "sim/job/engine_job.h"
 
-#include <chrono>
-#include <cstdio>
+#include <algorithm>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "base/prng.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/order_factory.h"
+#include "plan/placement/placement.h"
 
 namespace headrace {
 namespace {
 
-PublishedJob JobOf(std::uint64_t samples, double rate) {
+using From = SampleFetch::From;
+using testing::HasSubstr;
+
+// Sizes from 50 to 150 KB; no part of the cluster limits anything but staging.
+PublishedJob JobOf(std::uint64_t samples, std::uint32_t nodes) {
   PublishedJob job;
-  Prng random(1, 0, RandomStream::kOrder, 0x5ea2);
+  Prng random(samples, 0, RandomStream::kOrder, 0x5ea2);
   for (std::uint64_t i = 0; i < samples; ++i) {
     job.sizes.push_back(static_cast<double>(50'000 + random.Below(100'000)));
   }
-  job.batch_size = 32;
-  job.cluster.nodes = 4;
-  job.cluster.compute_rate = 64e6;
-  job.cluster.preprocess_rate = 200e6;
-  job.cluster.storage = Curve::Make({{1, rate / 4}, {4, rate}}).value();
-  job.cluster.network_rate = 1e10;
-  job.cluster.staging_bytes = 200e6;
-  job.cluster.staging_threads = 8;
-  job.cluster.staging_rate = 1e11;
+  job.batch_size = 8;
+  job.cluster.nodes = nodes;
+  job.cluster.staging_bytes = 20e6;
+  job.cluster.staging_threads = 4;
   return job;
 }
 
-TEST(EngineJobTest, Probe) {
-  for (const std::string order : {"exact", "batch", "epoch"}) {
-    for (const bool tiers : {false, true}) {
-      PublishedJob job = JobOf(50'000, 1540e6);
-      job.epochs = 2;
-      if (tiers) job.cluster.tiers = {{.bytes = 2e9, .threads = 4, .rate = 85e9}};
-      const auto begin = std::chrono::steady_clock::now();
-      const Result<EngineJobResult> run = RunEngines(job, {.order = order});
-      ASSERT_TRUE(run.ok()) << run.status().ToString();
-      const PublishedResult& of = run.value().run;
-      const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      std::printf("%s tiers %d: %.3f s, least %.3f, stall %.3f barrier %.3f, used %lu, tier %.3g peer %.3g "
-                  "storage %.3g filled %.3g; %.0f samples/s\n",
-                  order.c_str(), tiers, of.seconds, run.value().least_seconds, of.stall_seconds,
-                  of.barrier_seconds, of.samples_used, of.fetched[0].bytes, of.fetched[1].bytes,
-                  of.fetched[2].bytes, of.filled_bytes, 100'000 / s);
+Curve RateOf(double rate) { return Curve::Make({{.users = 1, .rate = rate}}).value(); }
+
+EngineJobResult RunJob(const PublishedJob& job, const EngineJobOptions& options = {}) {
+  Result<EngineJobResult> result = RunEngines(job, options);
+  EXPECT_TRUE(result.ok()) << result.status().ToString();
+  return result.ok() ? std::move(result).value() : EngineJobResult();
+}
+
+double BytesOf(const PublishedJob& job) {
+  return std::accumulate(job.sizes.begin(), job.sizes.end(), 0.0);
+}
+
+const FetchTotals& Fetched(const EngineJobResult& result, From from) {
+  return result.run.fetched[static_cast<std::size_t>(from)];
+}
+
+TEST(EngineJobTest, StorageThatIsTheOnlyLimitTakesItsBytesOverItsRate) {
+  PublishedJob job = JobOf(800, 2);
+  job.cluster.storage = RateOf(10e6);
+  job.cluster.reads_share = true;
+  const EngineJobResult result = RunJob(job);
+  EXPECT_NEAR(result.run.seconds, BytesOf(job) / 10e6, 0.01 * result.run.seconds);
+  EXPECT_NEAR(result.run.stall_seconds + result.run.barrier_seconds, result.run.seconds, 1e-3);
+  EXPECT_EQ(result.run.samples_used, 800U);
+  EXPECT_EQ(Fetched(result, From::kStorage).samples, 800U);
+  EXPECT_NEAR(Fetched(result, From::kStorage).bytes, BytesOf(job), 1);
+  EXPECT_NEAR(result.run.filled_bytes, 0, 0.001 * BytesOf(job));
+}
+
+// Where reads do not share it, four at a time are four times as fast.
+TEST(EngineJobTest, EachReadOfANodeHasAllOfItsPartUnlessReadsShare) {
+  PublishedJob job = JobOf(800, 2);
+  job.cluster.storage = RateOf(10e6);
+  EXPECT_NEAR(RunJob(job).run.seconds, BytesOf(job) / 40e6, 0.02 * BytesOf(job) / 40e6);
+}
+
+TEST(EngineJobTest, RequestsLimitStorageThatHasBytesToSpare) {
+  PublishedJob job = JobOf(800, 1);
+  job.cluster.storage = RateOf(1e9);
+  job.cluster.reads_share = true;
+  const EngineJobResult result = RunJob(job, {.reads_in_flight = 16, .reads_per_second = 100});
+  EXPECT_NEAR(result.run.seconds, 8, 0.2);
+}
+
+TEST(EngineJobTest, PreprocessingIsDividedAmongTheThreadsOfStaging) {
+  PublishedJob job = JobOf(800, 1);
+  job.cluster.preprocess_rate = 5e6;
+  const EngineJobResult result = RunJob(job);
+  EXPECT_NEAR(result.run.seconds, BytesOf(job) / 20e6, 0.02 * result.run.seconds);
+  EXPECT_GT(result.stall_ns[static_cast<std::size_t>(StallCause::kDecode)], 0);
+}
+
+// The bound, planned without an engine: the slowest rank of each step.
+double LeastSeconds(const PublishedJob& job, const std::string& order, std::uint32_t ranks) {
+  OrderRequest request{.job = {.sample_count = job.sizes.size(),
+                               .batch_size = job.batch_size,
+                               .world_size = ranks,
+                               .ranks = ranks,
+                               .seed = job.seed,
+                               .drop_last = true,
+                               .epochs = job.epochs}};
+  auto costs = std::make_shared<std::vector<std::uint32_t>>();
+  for (const double size : job.sizes) costs->push_back(static_cast<std::uint32_t>(size));
+  request.costs = costs;
+  auto plan = Orders().Get(order).value()->Make(request, {}).value();
+  double bytes = 0;
+  while (const auto step = plan->Next()) {
+    std::vector<double> of_rank(ranks);
+    for (const Delivery& delivery : step->deliveries) {
+      of_rank[delivery.rank] += job.sizes[Raw(delivery.sample)];
     }
+    bytes += *std::ranges::max_element(of_rank);
   }
+  return bytes / job.cluster.compute_rate;
+}
+
+TEST(EngineJobTest, WithoutAStallAJobTakesTheBoundOfItsOrder) {
+  PublishedJob job = JobOf(2'000, 4);
+  job.epochs = 2;
+  job.cluster.compute_rate = 1e6;
+  for (const std::string order : {"exact", "batch"}) {
+    const EngineJobResult result = RunJob(job, {.order = order});
+    EXPECT_NEAR(result.least_seconds, LeastSeconds(job, order, 4), 1e-6) << order;
+    EXPECT_NEAR(result.run.seconds, result.least_seconds, 1e-3) << order;
+    EXPECT_EQ(result.run.step_seconds.size(), 124U);
+    EXPECT_EQ(result.run.epoch_seconds.size(), 2U);
+  }
+  EXPECT_LT(RunJob(job, {.order = "batch"}).run.seconds, 0.99 * RunJob(job).run.seconds);
+}
+
+TEST(EngineJobTest, RanksOfOneNodeShareItsRateOfComputing) {
+  PublishedJob job = JobOf(2'000, 1);
+  job.cluster.compute_rate = 4e6;
+  const EngineJobResult result = RunJob(job, {.ranks = 4});
+  PublishedJob alone = job;
+  alone.cluster.compute_rate = 1e6;
+  EXPECT_NEAR(result.least_seconds, LeastSeconds(alone, "exact", 4), 1e-6);
+  EXPECT_NEAR(result.run.seconds, result.least_seconds, 1e-2);
+}
+
+TEST(EngineJobTest, WhatATierHoldsIsReadFromStorageOnce) {
+  PublishedJob job = JobOf(800, 1);
+  job.epochs = 3;
+  job.cluster.storage = RateOf(10e6);
+  job.cluster.reads_share = true;
+  job.cluster.tiers = {{.bytes = 2 * BytesOf(job), .threads = 1, .rate = 1e9}};
+  const EngineJobResult result = RunJob(job);
+  EXPECT_NEAR(Fetched(result, From::kStorage).bytes + result.run.filled_bytes, BytesOf(job), 1e5);
+  EXPECT_EQ(Fetched(result, From::kStorage).samples + Fetched(result, From::kTier).samples, 2400U);
+  EXPECT_NEAR(result.run.epoch_seconds[0], BytesOf(job) / 10e6, 0.3);
+  EXPECT_LT(result.run.epoch_seconds[2], 0.2);
+}
+
+TEST(EngineJobTest, NodesReadEachSampleOnceBetweenThem) {
+  PublishedJob job = JobOf(800, 4);
+  job.epochs = 4;
+  job.cluster.compute_rate = 5e6;
+  job.cluster.storage = RateOf(20e6);
+  job.cluster.reads_share = true;
+  job.cluster.network_rate = 1e9;
+  job.cluster.tiers = {{.bytes = BytesOf(job) / 2, .threads = 1, .rate = 1e9}};
+  const EngineJobResult result = RunJob(job);
+  EXPECT_GT(Fetched(result, From::kPeer).samples, 0U);
+  EXPECT_LT(Fetched(result, From::kStorage).bytes + result.run.filled_bytes, 1.3 * BytesOf(job));
+  EXPECT_LT(result.run.epoch_seconds[3], 1.01 * result.least_seconds / 4);
+}
+
+// What must follow from any job.
+void CheckSums(const PublishedJob& job, const EngineJobResult& result, std::uint32_t ranks,
+               bool exact) {
+  const PublishedResult& run = result.run;
+  EXPECT_GE(run.seconds, result.least_seconds * (1 - 1e-6));
+  EXPECT_NEAR(run.compute_seconds + run.stall_seconds + run.barrier_seconds, run.seconds,
+              1e-5 * run.seconds);
+  EXPECT_NEAR(std::accumulate(run.step_seconds.begin(), run.step_seconds.end(), 0.0), run.seconds,
+              1e-6 * run.seconds);
+  EXPECT_NEAR(std::accumulate(run.epoch_seconds.begin(), run.epoch_seconds.end(), 0.0),
+              run.seconds, 1e-6 * run.seconds);
+  std::uint64_t samples = 0;
+  for (const FetchTotals& totals : run.fetched) samples += totals.samples;
+  const std::uint64_t global = job.batch_size * job.cluster.nodes * ranks;
+  EXPECT_EQ(samples, job.sizes.size() / global * global * job.epochs);
+  if (!exact || job.sizes.size() % global != 0) return;
+  EXPECT_EQ(run.samples_used, job.sizes.size());
+}
+
+TEST(EngineJobTest, TimesAndSamplesAddUpInAnyJob) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Prng random(seed, 0, RandomStream::kOrder, 0x5ea3);
+    PublishedJob job = JobOf(200 + random.Below(600), 1 + static_cast<std::uint32_t>(random.Below(3)));
+    job.seed = seed;
+    job.epochs = 1 + random.Below(3);
+    job.batch_size = 1 + random.Below(12);
+    const auto rate = [&random] { return 1e6 * static_cast<double>(1 + random.Below(40)); };
+    job.cluster.compute_rate = rate();
+    job.cluster.preprocess_rate = rate();
+    job.cluster.storage = RateOf(rate());
+    job.cluster.reads_share = random.Below(2) == 0;
+    job.cluster.network_rate = rate();
+    for (std::uint64_t tiers = random.Below(3); tiers > 0; --tiers) {
+      job.cluster.tiers.push_back(
+          {.bytes = BytesOf(job) * static_cast<double>(random.Below(100)) / 100,
+           .threads = 1,
+           .rate = rate()});
+    }
+    job.cluster.staging_bytes = 60e6;
+    const std::string order = std::vector{"exact", "batch", "epoch"}[random.Below(3)];
+    EngineJobOptions options{.order = order, .ranks = 1 + static_cast<std::uint32_t>(random.Below(2))};
+    const auto placements = Placements().rows();
+    if (order == "epoch") options.parameters = {{"block_samples", std::int64_t{2}}};
+    options.placement = placements[random.Below(placements.size())]->name();
+    SCOPED_TRACE(order + ", " + options.placement);
+    const EngineJobResult result = RunJob(job, options);
+    CheckSums(job, result, options.ranks, order == "exact");
+    const EngineJobResult again = RunJob(job, options);
+    EXPECT_EQ(again.run.step_seconds, result.run.step_seconds) << "not the same again";
+    if (HasFailure()) return;
+  }
+}
+
+TEST(EngineJobTest, WhatCannotBeSimulatedIsRefused) {
+  PublishedJob job = JobOf(800, 2);
+  const auto error = [&job](const EngineJobOptions& options) {
+    return RunEngines(job, options).status().ToString();
+  };
+  EXPECT_THAT(error({.order = "sorted"}), HasSubstr("sorted"));
+  EXPECT_THAT(error({.ranks = 0}), HasSubstr("0 ranks a node"));
+  EXPECT_THAT(error({.reads_per_second = 0}), HasSubstr("0 reads a second"));
+  job.cluster.staging_bytes = 1e6;
+  EXPECT_THAT(error({.order = "epoch", .parameters = {{"pool_bytes", std::int64_t{40'000'000}}}}),
+              HasSubstr("resident, and staging has 976.6 KiB"));
+  const Result<EngineJobResult> ended = RunEngines(job, {}, [] { return false; });
+  EXPECT_EQ(ended.status().code(), StatusCode::kCancelled);
+  job.cluster.tiers = {{.bytes = 1e6}};
+  EXPECT_THAT(error({.placement = "anywhere"}), HasSubstr("anywhere"));
 }
 
 }  // namespace
