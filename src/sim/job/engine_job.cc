@@ -8,18 +8,13 @@
 #include <vector>
 
 #include "base/format/errors.h"
-#include "base/units.h"
 #include "sim/job/job_dataset.h"
 #include "sim/job/job_node.h"
+#include "sim/job/job_plan.h"
 #include "sim/job/sized_dataset.h"
 
 namespace headrace {
 namespace {
-
-constexpr std::uint64_t kBatchesMax = 64;  // that a node has ahead, as a loader by default
-constexpr std::uint64_t kUnitsMax = 0xffff'ffff;  // of a tier
-// Of staging, for what an order keeps resident: the rest is for batches.
-constexpr double kResidentShare = 0.75;
 
 using From = SampleFetch::From;
 
@@ -36,7 +31,10 @@ class EngineJob {
                    return cluster.reads_share ? of_node / static_cast<double>(reads) : of_node;
                  }),
         link_(loop_, job.cluster.nodes,
-              [rate = job.cluster.network_rate](std::uint32_t, std::uint64_t) { return rate; }),
+              [&cluster = job.cluster](std::uint32_t /*nodes*/, std::uint64_t reads) {
+                return cluster.reads_share ? cluster.network_rate / static_cast<double>(reads)
+                                           : cluster.network_rate;
+              }),
         schema_{SizedField()},
         used_(job.sizes.size()) {}
 
@@ -59,9 +57,8 @@ class EngineJob {
 
  private:
   Status MakeNodes() {
-    HEADRACE_ASSIGN_OR_RETURN(const OrderSpec spec, MakeSpec());
-    const Cluster& cluster = job_.cluster;
-    std::optional<TierRoom> room;
+    HEADRACE_ASSIGN_OR_RETURN(const JobPlan plan, JobPlan::Make(job_, options_, data_));
+    steps_per_epoch_ = plan.steps_per_epoch();
     const JobWorld world{.loop = loop_,
                          .job = job_,
                          .data = data_,
@@ -69,25 +66,17 @@ class EngineJob {
                          .link = link_,
                          .schema = schema_,
                          .ranks = options_.ranks,
-                         .reads_in_flight = options_.reads_in_flight,
-                         .least_read_bytes = LeastReadBytes()};
-    for (NodeNumber number = 0; number < cluster.nodes; ++number) {
-      NodePlan plan;
-      HEADRACE_ASSIGN_OR_RETURN(plan.order, MakeOrder(number, spec));
-      HEADRACE_ASSIGN_OR_RETURN(plan.batches_max, BatchesMax(*plan.order));
-      if (!cluster.tiers.empty()) {
-        if (!room.has_value()) {
-          HEADRACE_ASSIGN_OR_RETURN(room, MakeRoom(*plan.order));
-        }
-        plan.room = room;
-        HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const placements,
-                                  Placements().Get(options_.placement));
-        HEADRACE_ASSIGN_OR_RETURN(
-            plan.placement,
-            placements->Make(MakePlacementRequest(plan.order, *room, job_.epochs, Position())));
+                         .reads_in_flight = plan.reads_in_flight(),
+                         .least_read_bytes = plan.least_read_bytes()};
+    for (NodeNumber number = 0; number < job_.cluster.nodes; ++number) {
+      NodePlan of_node{.room = plan.room(), .batches_max = plan.batches_max()};
+      HEADRACE_ASSIGN_OR_RETURN(of_node.order, plan.OrderOf(number));
+      if (plan.room().has_value()) {
+        HEADRACE_ASSIGN_OR_RETURN(of_node.placement,
+                                  plan.placements()->Make(plan.RequestOf(of_node.order)));
       }
       nodes_.push_back(std::make_unique<JobNode>(
-          world, number, std::move(plan),
+          world, number, std::move(of_node),
           [this](NodeNumber node, SampleId sample, std::uint64_t deadline, TakenEntry done) {
             nodes_[node]->Give(sample, deadline, std::move(done));
           }));
@@ -95,111 +84,14 @@ class EngineJob {
     return Status();
   }
 
-  // In the units of the scaled dataset.
-  [[nodiscard]] Result<OrderSpec> MakeSpec() const {
-    OrderSpec spec{.name = options_.order, .parameters = options_.parameters};
-    HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec.name));
-    if (factory->takes_costs()) spec.costs = Costs();
-    if (factory->reads_blocks()) {
-      const double bytes = static_cast<double>(kBlockBytes) / (data_.mean_bytes * data_.scale);
-      spec.parameters.emplace(
-          "block_samples",
-          static_cast<std::int64_t>(std::clamp(bytes, 1.0, static_cast<double>(kNeighboursMax))));
-    }
-    const auto budget = spec.parameters.find(factory->budget_parameter());
-    if (budget == spec.parameters.end()) return spec;
-    if (auto* const bytes = std::get_if<std::int64_t>(&budget->second)) {
-      *bytes = static_cast<std::int64_t>(static_cast<double>(*bytes) / data_.scale);
-    }
-    return spec;
-  }
-
-  [[nodiscard]] double LeastReadBytes() const {
-    double best = 0;
-    for (const Curve::Point& point : job_.cluster.storage.points()) {
-      best = std::max(best, point.rate);
-    }
-    return best / options_.reads_per_second;
-  }
-
-  [[nodiscard]] SampleTable Costs() const {
-    auto costs = std::make_shared<std::vector<std::uint32_t>>();
-    costs->reserve(job_.sizes.size());
-    const double largest = *std::ranges::max_element(job_.sizes);
-    const double scale = std::min(1.0, static_cast<double>(UINT32_MAX - 1) / largest);
-    for (const double size : job_.sizes) {
-      costs->push_back(static_cast<std::uint32_t>(size * scale + 0.5));
-    }
-    return costs;
-  }
-
-  [[nodiscard]] Result<std::shared_ptr<const ResolvedOrder>> MakeOrder(
-      NodeNumber number, const OrderSpec& spec) const {
-    OrderOptions job{.sample_count = job_.sizes.size(),
-                     .batch_size = job_.batch_size,
-                     .world_size = job_.cluster.nodes * options_.ranks,
-                     .rank = number * options_.ranks,
-                     .ranks = options_.ranks,
-                     .seed = job_.seed,
-                     .drop_last = true,
-                     .epochs = job_.epochs};
-    HEADRACE_ASSIGN_OR_RETURN(ResolvedOrder order, ResolvedOrder::Make(data_.index, job, spec));
-    HEADRACE_RETURN_IF_ERROR(
-        order.Settle(data_.Scaled(kResidentShare * job_.cluster.staging_bytes)));
-    return std::make_shared<const ResolvedOrder>(std::move(order));
-  }
-
-  [[nodiscard]] Result<std::uint32_t> BatchesMax(const ResolvedOrder& order) const {
-    const double staging = job_.cluster.staging_bytes / data_.scale;
-    const double resident =
-        order.reads_blocks()
-            ? static_cast<double>(order.resident_units()) * static_cast<double>(order.unit_bytes())
-            : 0;
-    if (resident > staging) {
-      return FailedPrecondition(
-          "order '{}' keeps {} resident, and staging has {}", options_.order,
-          FormatBytes(static_cast<std::uint64_t>(resident * data_.scale)),
-          FormatBytes(static_cast<std::uint64_t>(job_.cluster.staging_bytes)));
-    }
-    const double batch = data_.mean_bytes * static_cast<double>(job_.batch_size) * options_.ranks;
-    // One is in use.
-    const double ahead = std::clamp((staging - resident) / std::max(batch, 1.0) - 1, 1.0,
-                                    static_cast<double>(kBatchesMax));
-    return static_cast<std::uint32_t>(ahead);
-  }
-
-  // Units are as small as numbers of them may be: nothing is lost to rounding.
-  [[nodiscard]] Result<TierRoom> MakeRoom(const ResolvedOrder& order) const {
-    std::uint64_t unit_bytes = 1;
-    for (const Cluster::Tier& tier : job_.cluster.tiers) {
-      while (data_.Scaled(tier.bytes) / unit_bytes >= kUnitsMax) unit_bytes *= 2;
-    }
-    std::uint64_t block_samples = 1;
-    if (order.reads_blocks()) {
-      HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const BlockMap> blocks,
-                                order.CacheBlocks(data_.index, kUnitBytesMin));
-      block_samples = blocks->block(0).count;
-    }
-    TierRoom room{.blocks = MakeSizedBlocks(data_.index, block_samples, unit_bytes)};
-    for (const Cluster::Tier& tier : job_.cluster.tiers) {
-      room.capacity_units.push_back(data_.Scaled(tier.bytes) / unit_bytes);
-    }
-    return room;
-  }
-
   Status RunSteps(const std::function<bool()>& keep_going) {
-    HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps_per_epoch,
-                              StepsPerEpoch({.sample_count = job_.sizes.size(),
-                                             .batch_size = job_.batch_size,
-                                             .world_size = job_.cluster.nodes * options_.ranks,
-                                             .drop_last = true}));
     double epoch_begin = 0;
-    for (std::uint64_t step = 0; step < steps_per_epoch * job_.epochs; ++step) {
+    for (std::uint64_t step = 0; step < steps_per_epoch_ * job_.epochs; ++step) {
       if (keep_going && !keep_going()) {
         return {StatusCode::kCancelled, "simulating: ended before its last step"};
       }
       HEADRACE_RETURN_IF_ERROR(RunStep(step));
-      if ((step + 1) % steps_per_epoch != 0) continue;
+      if ((step + 1) % steps_per_epoch_ != 0) continue;
       result_.run.epoch_seconds.push_back(now() - epoch_begin);
       epoch_begin = now();
     }
@@ -301,6 +193,7 @@ class EngineJob {
   SharedRate link_;
   const std::vector<BatchField> schema_;
   std::vector<std::unique_ptr<JobNode>> nodes_;
+  std::uint64_t steps_per_epoch_ = 0;
   std::vector<bool> used_;
   double used_bytes_ = 0;
   std::uint64_t used_samples_ = 0;
@@ -312,10 +205,6 @@ class EngineJob {
 Result<EngineJobResult> RunEngines(const PublishedJob& job, const EngineJobOptions& options,
                                    const std::function<bool()>& keep_going) {
   HEADRACE_RETURN_IF_ERROR(job.Check());
-  if (options.ranks == 0 || !(options.reads_per_second > 0)) {
-    return InvalidArgument("simulating: got {} ranks a node and {} reads a second; both must be above 0",
-                           options.ranks, options.reads_per_second);
-  }
   return EngineJob(job, options).Run(keep_going);
 }
 

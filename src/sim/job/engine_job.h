@@ -43,8 +43,8 @@ struct EngineJobResult {
 //   `reads_per_second`.
 // - As many tasks as staging has threads preprocess and write, each at Cluster::ToStaging().
 // - The batches that a node has ahead, and what its order keeps resident, fit into staging.
-// - A read of a tier takes the tier's whole rate, one of another node's tier that or the link's, if
-//   it is less. Writing to a tier takes no time.
+// - Reads of a tier, and those of other nodes' samples over a node's link, share its rate or have
+//   all of it likewise. Writing to a tier takes no time.
 //
 // `keep_going` is asked before each step; may be empty.
 //

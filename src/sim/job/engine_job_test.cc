@@ -1,6 +1,8 @@
 #include "sim/job/engine_job.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "plan/order_factory.h"
 #include "plan/placement/placement.h"
+#include "sim/job/fast_job.h"
 
 namespace headrace {
 namespace {
@@ -177,39 +180,82 @@ void CheckSums(const PublishedJob& job, const EngineJobResult& result, std::uint
   EXPECT_EQ(run.samples_used, job.sizes.size());
 }
 
+// A job, and how its nodes load, drawn.
+struct Drawn {
+  PublishedJob job;
+  EngineJobOptions options;
+};
+
+Drawn DrawJob(std::uint64_t seed) {
+  Prng random(seed, 0, RandomStream::kOrder, 0x5ea3);
+  Drawn drawn{
+      .job = JobOf(200 + random.Below(600), 1 + static_cast<std::uint32_t>(random.Below(3)))};
+  PublishedJob& job = drawn.job;
+  job.seed = seed;
+  job.epochs = 1 + random.Below(3);
+  job.batch_size = 1 + random.Below(12);
+  const auto rate = [&random] { return 1e6 * static_cast<double>(1 + random.Below(40)); };
+  job.cluster.compute_rate = rate();
+  job.cluster.preprocess_rate = rate();
+  job.cluster.storage = RateOf(rate());
+  job.cluster.reads_share = random.Below(2) == 0;
+  job.cluster.network_rate = rate();
+  for (std::uint64_t tiers = random.Below(3); tiers > 0; --tiers) {
+    job.cluster.tiers.push_back(
+        {.bytes = BytesOf(job) * static_cast<double>(random.Below(100)) / 100,
+         .threads = 1,
+         .rate = rate()});
+  }
+  job.cluster.staging_bytes = 60e6;
+  EngineJobOptions& options = drawn.options;
+  options.order = std::vector{"exact", "batch", "epoch"}[random.Below(3)];
+  options.ranks = 1 + static_cast<std::uint32_t>(random.Below(2));
+  if (options.order == "epoch") {  // No pool feeds two nodes.
+    const std::int64_t pools = std::int64_t{job.cluster.nodes} * options.ranks;
+    options.parameters = {{"block_samples", std::int64_t{2}}, {"pools", pools}};
+  }
+  const auto placements = Placements().rows();
+  options.placement = placements[random.Below(placements.size())]->name();
+  return drawn;
+}
+
+constexpr std::uint64_t kSeeds = 60;
+
 TEST(EngineJobTest, TimesAndSamplesAddUpInAnyJob) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    Prng random(seed, 0, RandomStream::kOrder, 0x5ea3);
-    PublishedJob job = JobOf(200 + random.Below(600), 1 + static_cast<std::uint32_t>(random.Below(3)));
-    job.seed = seed;
-    job.epochs = 1 + random.Below(3);
-    job.batch_size = 1 + random.Below(12);
-    const auto rate = [&random] { return 1e6 * static_cast<double>(1 + random.Below(40)); };
-    job.cluster.compute_rate = rate();
-    job.cluster.preprocess_rate = rate();
-    job.cluster.storage = RateOf(rate());
-    job.cluster.reads_share = random.Below(2) == 0;
-    job.cluster.network_rate = rate();
-    for (std::uint64_t tiers = random.Below(3); tiers > 0; --tiers) {
-      job.cluster.tiers.push_back(
-          {.bytes = BytesOf(job) * static_cast<double>(random.Below(100)) / 100,
-           .threads = 1,
-           .rate = rate()});
-    }
-    job.cluster.staging_bytes = 60e6;
-    const std::string order = std::vector{"exact", "batch", "epoch"}[random.Below(3)];
-    EngineJobOptions options{.order = order, .ranks = 1 + static_cast<std::uint32_t>(random.Below(2))};
-    const auto placements = Placements().rows();
-    if (order == "epoch") options.parameters = {{"block_samples", std::int64_t{2}}};
-    options.placement = placements[random.Below(placements.size())]->name();
-    SCOPED_TRACE(order + ", " + options.placement);
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const auto [job, options] = DrawJob(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", " + options.order + ", " + options.placement);
     const EngineJobResult result = RunJob(job, options);
-    CheckSums(job, result, options.ranks, order == "exact");
-    const EngineJobResult again = RunJob(job, options);
-    EXPECT_EQ(again.run.step_seconds, result.run.step_seconds) << "not the same again";
+    CheckSums(job, result, options.ranks, options.order == "exact");
+    EXPECT_EQ(RunJob(job, options).run.step_seconds, result.run.step_seconds)
+        << "not the same again";
     if (HasFailure()) return;
   }
+}
+
+// Drawn jobs have tiers and links slower than storage, too, where it is least exact.
+TEST(FastJobTest, ComesNearTheEngines) {
+  std::vector<double> errors;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const auto [job, options] = DrawJob(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", " + options.order + ", " + options.placement);
+    const EngineJobResult result = RunJob(job, options);
+    const Result<EngineJobResult> fast = RunFast(job, options);
+    ASSERT_TRUE(fast.ok()) << fast.status().ToString();
+    CheckSums(job, fast.value(), options.ranks, options.order == "exact");
+    EXPECT_NEAR(fast.value().least_seconds, result.least_seconds, 1e-5 * result.least_seconds);
+    const double error = fast.value().run.seconds / result.run.seconds - 1;
+    errors.push_back(std::abs(error));
+    EXPECT_LT(std::abs(error), 0.5) << result.run.seconds << " and " << fast.value().run.seconds;
+    if (HasFailure()) return;
+  }
+  std::ranges::sort(errors);
+  const double median = errors[errors.size() / 2];
+  const double p90 = errors[errors.size() * 9 / 10];
+  std::printf("of %zu jobs: median %.1f %%, nine of ten %.1f %%, all %.1f %%\n", errors.size(),
+              100 * median, 100 * p90, 100 * errors.back());
+  EXPECT_LT(median, 0.03);
+  EXPECT_LT(p90, 0.2);
 }
 
 TEST(EngineJobTest, WhatCannotBeSimulatedIsRefused) {

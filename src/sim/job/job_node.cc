@@ -56,7 +56,7 @@ JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedN
       plan_(std::move(plan)),
       store_(world_.storage,
              {.node = number,
-              .threads = Readers(),
+              .threads = world_.reads_in_flight,
               .scale = world_.data.scale,
               .least_bytes = world_.least_read_bytes}),
       nodes_(world_.link, number, world_.data.scale, std::move(take)),
@@ -75,7 +75,10 @@ void JobNode::MakeTiers() {
   for (std::size_t i = 0; i < tiers.size(); ++i) {
     tier_rates_.push_back(std::make_unique<SharedRate>(
         world_.loop, /*users=*/1,
-        [rate = tiers[i].rate](std::uint32_t, std::uint64_t) { return rate; }));
+        [rate = tiers[i].rate, share = world_.job.cluster.reads_share](
+            std::uint32_t, std::uint64_t reads) {
+          return share ? rate / static_cast<double>(reads) : rate;
+        }));
     tiers_.push_back(std::make_unique<TimedTier>(
         *tier_rates_.back(),
         TimedTier::Options{.name = std::to_string(i),
@@ -85,18 +88,10 @@ void JobNode::MakeTiers() {
   }
 }
 
-std::uint32_t JobNode::Readers() const {
-  if (world_.reads_in_flight != 0) return world_.reads_in_flight;
-  std::uint32_t reads = world_.job.cluster.staging_threads;
-  if (!plan_.room.has_value()) return reads;
-  for (const Cluster::Tier& tier : world_.job.cluster.tiers) reads += tier.threads;
-  return reads;
-}
-
 EngineOptions JobNode::Options() const {
   EngineOptions options;
   options.batches_max = plan_.batches_max;
-  options.reads_in_flight_max = std::max(options.reads_in_flight_max, Readers());
+  options.reads_in_flight_max = std::max(options.reads_in_flight_max, world_.reads_in_flight);
   const JobDataset& data = world_.data;
   const auto scaled = [&data](std::uint64_t bytes) {
     return std::max<std::uint64_t>(1, data.Scaled(static_cast<double>(bytes)));

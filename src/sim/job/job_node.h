@@ -30,7 +30,7 @@ struct JobWorld {
   SharedRate& link;     // its users are the nodes that get
   std::span<const BatchField> schema;
   std::uint32_t ranks = 1;  // of a node
-  std::uint32_t reads_in_flight = 0;  // of a node; 0: as many as it has threads
+  std::uint32_t reads_in_flight = 0;  // of a node at storage
   double least_read_bytes = 0;        // that a read of storage takes the time of
 };
 
@@ -96,7 +96,6 @@ class JobNode {
 
  private:
   void MakeTiers();
-  [[nodiscard]] std::uint32_t Readers() const;
   [[nodiscard]] EngineParts Parts();
   [[nodiscard]] EngineOptions Options() const;
 

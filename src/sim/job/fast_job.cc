@@ -1,0 +1,431 @@
+#include "sim/job/fast_job.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "engine/loop/engine_options.h"
+#include "plan/placement/all_nodes.h"
+#include "sim/job/job_dataset.h"
+#include "sim/job/job_plan.h"
+
+namespace headrace {
+namespace {
+
+using From = SampleFetch::From;
+
+// That an engine has under way at a time.
+const std::uint32_t kReadsInFlight = EngineOptions().reads_in_flight_max;
+
+// Of block reads, as engines have them.
+const auto kGapBytes = static_cast<double>(EngineOptions().block_gap_bytes);
+const auto kPieceBytes = static_cast<double>(EngineOptions().block_read_bytes_max);
+
+// What a node reads for a step. Bytes are those of the job.
+struct StepReads {
+  double storage_work = 0;   // bytes whose time the reads take
+  bool own_storage = false;  // some of it is for the node's own step
+  std::vector<double> tier_bytes;
+  double link_work = 0;         // seconds
+  std::set<NodeNumber> asked;  // other nodes that read something for this one first
+
+  void Clear(std::size_t tiers) {
+    *this = StepReads();
+    tier_bytes.resize(tiers);
+  }
+};
+
+// The queues of a node: until when each has work.
+struct NodeQueues {
+  double storage = 0;
+  std::vector<double> tiers;
+  double link = 0;
+  double cores = 0;
+};
+
+class FastJob {
+ public:
+  FastJob(const PublishedJob& job, const EngineJobOptions& options)
+      : job_(job),
+        options_(options),
+        data_(job),
+        steps_(job.cluster.nodes),
+        reads_(job.cluster.nodes),
+        queues_(job.cluster.nodes),
+        used_(job.sizes.size()) {
+    for (NodeQueues& queues : queues_) queues.tiers.resize(job.cluster.tiers.size());
+  }
+
+  Result<EngineJobResult> Run(const std::function<bool()>& keep_going) {
+    HEADRACE_RETURN_IF_ERROR(MakePlan());
+    const std::uint64_t steps = plan_->steps_per_epoch() * job_.epochs;
+    double epoch_begin = 0;
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      if (keep_going && !keep_going()) {
+        return Status(StatusCode::kCancelled, "simulating: ended before its last step");
+      }
+      RunStep();
+      if ((step + 1) % plan_->steps_per_epoch() != 0) continue;
+      result_.run.epoch_seconds.push_back(result_.run.seconds - epoch_begin);
+      epoch_begin = result_.run.seconds;
+    }
+    const double ranks = job_.cluster.nodes * options_.ranks;
+    PublishedResult& run = result_.run;
+    for (double* sum : {&run.compute_seconds, &run.stall_seconds, &run.barrier_seconds}) {
+      *sum /= ranks;
+    }
+    run.samples_used = static_cast<std::uint64_t>(std::ranges::count(used_, true));
+    return std::move(result_);
+  }
+
+ private:
+  Status MakePlan() {
+    HEADRACE_ASSIGN_OR_RETURN(JobPlan plan, JobPlan::Make(job_, options_, data_));
+    plan_.emplace(std::move(plan));
+    std::shared_ptr<const ResolvedOrder> first;
+    for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
+      HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<const ResolvedOrder> order, plan_->OrderOf(node));
+      HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> made, order->MakeOrder({}));
+      orders_.push_back(std::move(made));
+      if (node == 0) first = std::move(order);
+    }
+    block_reads_done_.resize(job_.cluster.nodes);
+    reads_blocks_ = first->reads_blocks();
+    if (!plan_->room().has_value()) return Status();
+    held_.assign(job_.cluster.nodes, std::vector<bool>(plan_->room()->blocks->block_count()));
+    wanted_ = held_;
+    first_holder_.assign(plan_->room()->blocks->block_count(), kNoNode);
+    ahead_.resize(job_.cluster.nodes);
+    HEADRACE_ASSIGN_OR_RETURN(placement_,
+                              plan_->placements()->MakeAllNodes(plan_->RequestOf(first)));
+    plans_all_ = placement_->counters().contains("coverage_units");
+    return Status();
+  }
+
+  void RunStep() {
+    const double begin = result_.run.seconds;
+    double end = begin;
+    double slowest = 0;
+    double ends = 0;
+    if (placement_ != nullptr) {
+      HEADRACE_CHECK(placement_->Next(placed_));
+      ApplyWanted();
+    }
+    // Room for a step is free when the one that had it has ended.
+    const double admitted = ends_.size() == plan_->batches_max() ? ends_.front() : 0;
+    PlanReads(admitted);
+    ReadStorage(admitted);
+    for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
+      const std::vector<double> bytes = BytesOfRanks(node);
+      const double ready = std::max(begin, Ready(node, admitted, bytes));
+      for (const double of_rank : bytes) {
+        const double compute = of_rank * options_.ranks / job_.cluster.compute_rate;
+        result_.run.compute_seconds += compute;
+        result_.run.stall_seconds += ready - begin;
+        slowest = std::max(slowest, compute);
+        end = std::max(end, ready + compute);
+        ends += ready + compute;
+      }
+    }
+    ends_.push_back(end);
+    if (ends_.size() > plan_->batches_max()) ends_.pop_front();
+    result_.run.barrier_seconds += end * job_.cluster.nodes * options_.ranks - ends;
+    result_.run.step_seconds.push_back(end - begin);
+    result_.least_seconds += slowest;
+    result_.run.seconds = end;
+  }
+
+  // What each node reads for the next step, by its order and the placement.
+  void PlanReads(double admitted) {
+    for (StepReads& reads : reads_) reads.Clear(job_.cluster.tiers.size());
+    for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
+      std::optional<Step> step = orders_[node]->Next();
+      HEADRACE_CHECK(step.has_value());
+      steps_[node] = *std::move(step);
+      ReadAhead(node, admitted);
+      AddReadsOf(node, steps_[node]);
+    }
+  }
+
+  std::vector<double> BytesOfRanks(NodeNumber node) {
+    std::vector<double> bytes(options_.ranks);
+    for (const Delivery& delivery : steps_[node].deliveries) {
+      used_[Raw(delivery.sample)] = true;
+      bytes[delivery.rank - node * options_.ranks] += job_.sizes[Raw(delivery.sample)];
+    }
+    return bytes;
+  }
+
+  // When the batches of the step are there.
+  double Ready(NodeNumber node, double admitted, const std::vector<double>& bytes) {
+    const Step& step = steps_[node];
+    double read = Read(node, admitted);
+    if (reads_blocks_) read = AwaitBlocks(node, step, read);
+    double sum = 0;
+    for (const double of_rank : bytes) sum += of_rank;
+    const double cost = job_.cluster.ToStaging();
+    const double last = sum / static_cast<double>(std::max<std::size_t>(1, step.deliveries.size()));
+    NodeQueues& queues = queues_[node];
+    const double decoded = std::max(queues.cores, admitted) +
+                           sum * cost / static_cast<double>(job_.cluster.staging_threads);
+    queues.cores = std::max(decoded, read + last * cost);
+    const double waited = std::max(0.0, queues.cores - result_.run.seconds);
+    const StallCause cause = decoded > read + last * cost ? StallCause::kDecode : StallCause::kStorage;
+    result_.stall_ns[static_cast<std::size_t>(cause)] +=
+        static_cast<std::int64_t>(waited * options_.ranks * 1e9);
+    return queues.cores;
+  }
+
+  // Reads that each have all of a rate, of so many.
+  [[nodiscard]] double AtATime(std::uint32_t reads) const {
+    return job_.cluster.reads_share ? 1 : reads;
+  }
+
+  // The nodes that read storage for this step divide it until each has what it reads.
+  void ReadStorage(double admitted) {
+    std::vector<std::pair<double, NodeNumber>> works;
+    std::uint32_t others = 0;  // that still read for steps before
+    for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
+      if (reads_[node].storage_work > 0) {
+        works.emplace_back(reads_[node].storage_work, node);
+      } else {
+        others += static_cast<std::uint32_t>(queues_[node].storage > admitted);
+      }
+    }
+    std::ranges::sort(works);
+    double seconds = 0;
+    double before = 0;
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      const auto [work, node] = works[i];
+      const auto readers = static_cast<std::uint32_t>(works.size() - i) + others;
+      seconds += (work - std::exchange(before, work)) * job_.cluster.NodeFromStorage(readers);
+      double& storage = queues_[node].storage;
+      storage = std::max(storage, admitted) + seconds / AtATime(plan_->reads_in_flight());
+      result_.run.fetched[static_cast<std::size_t>(From::kStorage)].seconds += seconds;
+    }
+  }
+
+  // When the node has read all for the step, from sources that each take one step after the other.
+  double Read(NodeNumber node, double admitted) {
+    NodeQueues& queues = queues_[node];
+    const StepReads& reads = reads_[node];
+    double done = admitted;
+    if (reads.own_storage) done = std::max(done, queues.storage);
+    for (const NodeNumber holder : reads.asked) done = std::max(done, queues_[holder].storage);
+    for (std::size_t tier = 0; tier < reads.tier_bytes.size(); ++tier) {
+      if (reads.tier_bytes[tier] == 0) continue;
+      queues.tiers[tier] =
+          std::max(queues.tiers[tier], admitted) +
+          reads.tier_bytes[tier] * job_.cluster.FromTier(tier) / AtATime(kReadsInFlight);
+      done = std::max(done, queues.tiers[tier]);
+    }
+    if (reads.link_work > 0) {
+      queues.link = std::max(queues.link, admitted) + reads.link_work / AtATime(kReadsInFlight);
+      done = std::max(done, queues.link);
+    }
+    return done;
+  }
+
+  // Block reads end in the order of their numbers. A step needs those that it draws from, and those
+  // that are due.
+  double AwaitBlocks(NodeNumber node, const Step& step, double read) {
+    std::vector<double>& done = block_reads_done_[node];
+    for (const BlockRead& each : step.reads) {
+      HEADRACE_CHECK(each.number == done.size());
+      done.push_back(read);
+    }
+    std::uint64_t needed = step.reads_due;
+    for (const Delivery& delivery : step.deliveries) {
+      if (delivery.block_read != kNoBlockRead) needed = std::max(needed, delivery.block_read + 1);
+    }
+    return needed == 0 ? 0 : done[needed - 1];
+  }
+
+  [[nodiscard]] double WorkOf(double bytes) const {
+    return std::max(bytes, plan_->least_read_bytes());
+  }
+
+  // Adds a read of storage for the node's own step.
+  void AddRead(NodeNumber node, double bytes) {
+    reads_[node].own_storage = true;
+    reads_[node].storage_work += WorkOf(bytes);
+  }
+
+  // Adds the reads of a block's kept samples: in pieces, with small gaps between them.
+  void AddBlock(NodeNumber node, const BlockRead& block) {
+    double piece = 0;
+    double gap = 0;
+    std::size_t kept = 0;
+    for (std::uint32_t place = 0; place < block.count; ++place) {
+      const double bytes = job_.sizes[Raw(block.first) + place];
+      const bool is_kept =
+          block.whole || block.kept.empty() ||
+          (kept < block.kept.size() && block.kept[kept] == place && (++kept, true));
+      if (!is_kept) {
+        gap += bytes;
+        continue;
+      }
+      if (piece > 0 && (gap > kGapBytes || piece + gap + bytes > kPieceBytes)) {
+        AddRead(node, piece);
+        piece = 0;
+      } else if (piece > 0) {
+        piece += gap;
+      }
+      piece += bytes;
+      gap = 0;
+    }
+    if (piece > 0) AddRead(node, piece);
+  }
+
+  [[nodiscard]] double KeptBytes(const BlockRead& block) const {
+    const std::size_t kept = block.kept.empty() ? block.count : block.kept.size();
+    double bytes = 0;
+    for (std::uint32_t i = 0; i < kept; ++i) bytes += job_.sizes[Raw(KeptSampleId(block, i))];
+    return bytes;
+  }
+
+  void Count(From from, std::uint64_t samples, double bytes) {
+    FetchTotals& totals = result_.run.fetched[static_cast<std::size_t>(from)];
+    totals.samples += samples;
+    totals.bytes += bytes;
+  }
+
+  // What the node reads for a step: its block reads, then the samples that no block read brings;
+  // each is one use of the placement.
+  void AddReadsOf(NodeNumber node, const Step& step) {
+    std::size_t use = 0;
+    for (const BlockRead& block : step.reads) {
+      const std::size_t kept = block.kept.empty() ? block.count : block.kept.size();
+      const double bytes = KeptBytes(block);
+      const From from = Planned(node, use++, bytes);
+      if (from == From::kStorage) AddBlock(node, block);
+      Count(from, kept, bytes);
+    }
+    for (const Delivery& delivery : step.deliveries) {
+      if (delivery.block_read != kNoBlockRead) continue;
+      const double bytes = job_.sizes[Raw(delivery.sample)];
+      const From from = Planned(node, use++, bytes);
+      if (from == From::kStorage) AddRead(node, bytes);
+      Count(from, 1, bytes);
+    }
+    if (placement_ != nullptr) ApplyOps(node);
+  }
+
+  // The source of a use, as an engine chooses it (TierCache); adds the work of other sources than
+  // storage.
+  From Planned(NodeNumber node, std::size_t number, double bytes) {
+    if (placement_ == nullptr) return From::kStorage;
+    const PlannedUse& use = placed_.UsesOf(node)[number];
+    if (use.tier != kNoTier && held_[node][use.block]) {
+      reads_[node].tier_bytes[use.tier] += bytes;
+      return From::kTier;
+    }
+    held_[node][use.block] = wanted_[node][use.block];
+    if (use.at_peer && use.tier == kNoTier) {
+      return FromNode(node, {.node = use.peer, .tier = use.peer_tier}, use.block, bytes);
+    }
+    const NodeNumber first = FirstHolder(use.block);
+    if (first == kNoNode || first == node) return From::kStorage;
+    return FromNode(node, {.node = first, .tier = 0}, use.block, bytes);
+  }
+
+  // The node that reads a block for all that are to have it; kNoNode: none is, or nobody knows.
+  [[nodiscard]] NodeNumber FirstHolder(std::uint32_t block) const {
+    return plans_all_ ? first_holder_[block] : kNoNode;
+  }
+
+  // Another node gives the block; if it does not have it yet, it reads it first.
+  From FromNode(NodeNumber node, const BlockHolder& holder, std::uint32_t block, double bytes) {
+    if (!held_[holder.node][block]) {
+      held_[holder.node][block] = true;
+      reads_[holder.node].storage_work += WorkOf(bytes);
+      reads_[node].asked.insert(holder.node);
+      result_.run.filled_bytes += bytes;
+    }
+    reads_[node].link_work += bytes * job_.cluster.FromPeer(holder.tier);
+    return From::kPeer;
+  }
+
+  // What nodes are to have after the step that was planned.
+  void ApplyWanted() {
+    for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
+      for (const CacheOp& op : placed_.OpsOf(node)) {
+        wanted_[node][op.block] = op.to != kNoTier;
+        NodeNumber& first = first_holder_[op.block];
+        if (op.to != kNoTier) first = std::min(first, node);
+        if (op.to != kNoTier || first != node) continue;
+        while (first < job_.cluster.nodes && !wanted_[first][op.block]) ++first;
+        if (first == job_.cluster.nodes) first = kNoNode;
+      }
+    }
+  }
+
+  // Of a node that has read what it needs for the step.
+  void ApplyOps(NodeNumber node) {
+    for (const CacheOp& op : placed_.OpsOf(node)) {
+      if (!wanted_[node][op.block]) held_[node][op.block] = false;
+      if (op.ahead && !reads_blocks_) ahead_[node].push_back(op.block);
+    }
+  }
+
+  // Storage has nothing to read for this node until `until`: it reads for the tiers.
+  void ReadAhead(NodeNumber node, double until) {
+    if (placement_ == nullptr) return;
+    double& storage = queues_[node].storage;
+    std::deque<std::uint32_t>& ahead = ahead_[node];
+    while (!ahead.empty() && storage < until) {
+      const std::uint32_t block = ahead.front();
+      ahead.pop_front();
+      if (!wanted_[node][block] || held_[node][block]) continue;
+      held_[node][block] = true;
+      const NodeNumber first = FirstHolder(block);
+      if (first != kNoNode && first != node && held_[first][block]) continue;  // from there
+      const double bytes = job_.sizes[Raw(plan_->room()->blocks->block(block).first)];
+      std::uint32_t readers = 1;
+      for (NodeNumber other = 0; other < job_.cluster.nodes; ++other) {
+        readers += static_cast<std::uint32_t>(other != node && queues_[other].storage > storage);
+      }
+      storage += WorkOf(bytes) * job_.cluster.NodeFromStorage(readers) /
+                 AtATime(plan_->reads_in_flight());
+      result_.run.filled_bytes += bytes;
+    }
+  }
+
+  const PublishedJob& job_;
+  const EngineJobOptions& options_;
+  const JobDataset data_;
+  std::optional<JobPlan> plan_;
+  std::vector<std::unique_ptr<Order>> orders_;  // by node
+  std::vector<Step> steps_;                     // by node: the one that runs,
+  std::vector<StepReads> reads_;                // and what is read for it
+  std::unique_ptr<AllNodes> placement_;         // null: no tiers
+  bool reads_blocks_ = false;
+  NodesStep placed_;
+  // By node: the blocks that its tiers are to have, those that they have by now, and those to be
+  // fetched ahead.
+  std::vector<std::vector<bool>> wanted_;
+  std::vector<std::vector<bool>> held_;
+  std::vector<std::deque<std::uint32_t>> ahead_;
+  bool plans_all_ = false;  // the placement plans all nodes together
+  std::vector<NodeNumber> first_holder_;  // by block
+  std::vector<NodeQueues> queues_;
+  std::deque<double> ends_;  // of the newest steps, as many as a node has batches ahead
+  std::vector<std::vector<double>> block_reads_done_;  // by node and number: when
+  std::vector<bool> used_;
+  EngineJobResult result_;
+};
+
+}  // namespace
+
+Result<EngineJobResult> RunFast(const PublishedJob& job, const EngineJobOptions& options,
+                                const std::function<bool()>& keep_going) {
+  HEADRACE_RETURN_IF_ERROR(job.Check());
+  return FastJob(job, options).Run(keep_going);
+}
+
+}  // namespace headrace

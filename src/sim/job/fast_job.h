@@ -1,0 +1,26 @@
+#pragma once
+
+#include <functional>
+
+#include "headrace/status.h"
+#include "sim/job/engine_job.h"
+
+namespace headrace {
+
+// What RunEngines() does, estimated step by step, without an event for each read: the same orders
+// and placements, and for each node a queue at storage, at each tier, at its link and at its cores,
+// which works in the order of the steps. A node begins the reads of a step when it has room for its
+// batches; the nodes that read storage divide its rate as long as their queues last.
+//
+// What tiers fetch ahead, and what nodes read for each other before they need it themselves, takes
+// no time: it is read while storage has nothing else to do.
+//
+// `keep_going` is asked before each step; may be empty.
+//
+// Thread safety: may be called from any thread.
+// Memory: 8 bytes a sample, and the plans of all nodes.
+// Errors: those of RunEngines()
+Result<EngineJobResult> RunFast(const PublishedJob& job, const EngineJobOptions& options,
+                                const std::function<bool()>& keep_going = nullptr);
+
+}  // namespace headrace

@@ -1,0 +1,150 @@
+#include "sim/job/job_plan.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/format/errors.h"
+#include "base/units.h"
+#include "sim/job/sized_dataset.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kBatchesMax = 64;         // that a node has ahead, as a loader by default
+constexpr std::uint64_t kUnitsMax = 0xffff'ffff;  // of a tier
+// Of staging, for what an order keeps resident: the rest is for batches.
+constexpr double kResidentShare = 0.75;
+
+SampleTable CostsOf(const std::vector<double>& sizes) {
+  auto costs = std::make_shared<std::vector<std::uint32_t>>();
+  costs->reserve(sizes.size());
+  const double largest = *std::ranges::max_element(sizes);
+  const double scale = std::min(1.0, static_cast<double>(UINT32_MAX - 1) / largest);
+  for (const double size : sizes) {
+    costs->push_back(static_cast<std::uint32_t>(size * scale + 0.5));
+  }
+  return costs;
+}
+
+}  // namespace
+
+Result<JobPlan> JobPlan::Make(const PublishedJob& job, const EngineJobOptions& options,
+                              const JobDataset& data) {
+  JobPlan plan(job, options, data);
+  HEADRACE_RETURN_IF_ERROR(plan.Settle());
+  return plan;
+}
+
+Status JobPlan::Settle() {
+  if (options_.ranks == 0 || !(options_.reads_per_second > 0)) {
+    return InvalidArgument("simulating: got {} ranks a node and {} reads a second; both must be above 0",
+                           options_.ranks, options_.reads_per_second);
+  }
+  HEADRACE_ASSIGN_OR_RETURN(spec_, MakeSpec());
+  HEADRACE_ASSIGN_OR_RETURN(steps_per_epoch_, StepsPerEpoch(JobOf(0)));
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const ResolvedOrder> order, OrderOf(0));
+  HEADRACE_ASSIGN_OR_RETURN(batches_max_, BatchesMax(*order));
+  if (job_.cluster.tiers.empty()) return Status();
+  HEADRACE_ASSIGN_OR_RETURN(placements_, Placements().Get(options_.placement));
+  HEADRACE_ASSIGN_OR_RETURN(room_, MakeRoom(*order));
+  return Status();
+}
+
+Result<OrderSpec> JobPlan::MakeSpec() const {
+  OrderSpec spec{.name = options_.order, .parameters = options_.parameters};
+  HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec.name));
+  if (factory->takes_costs()) spec.costs = CostsOf(job_.sizes);
+  if (factory->reads_blocks()) {
+    const double bytes = static_cast<double>(kBlockBytes) / (data_.mean_bytes * data_.scale);
+    spec.parameters.emplace(
+        "block_samples",
+        static_cast<std::int64_t>(std::clamp(bytes, 1.0, static_cast<double>(kNeighboursMax))));
+  }
+  const auto budget = spec.parameters.find(factory->budget_parameter());
+  if (budget == spec.parameters.end()) return spec;
+  if (auto* const bytes = std::get_if<std::int64_t>(&budget->second)) {
+    *bytes = static_cast<std::int64_t>(static_cast<double>(*bytes) / data_.scale);
+  }
+  return spec;
+}
+
+OrderOptions JobPlan::JobOf(NodeNumber node) const {
+  return {.sample_count = job_.sizes.size(),
+          .batch_size = job_.batch_size,
+          .world_size = job_.cluster.nodes * options_.ranks,
+          .rank = node * options_.ranks,
+          .ranks = options_.ranks,
+          .seed = job_.seed,
+          .drop_last = true,
+          .epochs = job_.epochs};
+}
+
+Result<std::shared_ptr<const ResolvedOrder>> JobPlan::OrderOf(NodeNumber node) const {
+  HEADRACE_ASSIGN_OR_RETURN(ResolvedOrder order,
+                            ResolvedOrder::Make(data_.index, JobOf(node), spec_));
+  HEADRACE_RETURN_IF_ERROR(
+      order.Settle(data_.Scaled(kResidentShare * job_.cluster.staging_bytes)));
+  return std::make_shared<const ResolvedOrder>(std::move(order));
+}
+
+PlacementRequest JobPlan::RequestOf(const std::shared_ptr<const ResolvedOrder>& order) const {
+  return MakePlacementRequest(order, *room_, job_.epochs, Position());
+}
+
+Result<std::uint32_t> JobPlan::BatchesMax(const ResolvedOrder& order) const {
+  const double staging = job_.cluster.staging_bytes / data_.scale;
+  const double resident =
+      order.reads_blocks()
+          ? static_cast<double>(order.resident_units()) * static_cast<double>(order.unit_bytes())
+          : 0;
+  if (resident > staging) {
+    return FailedPrecondition(
+        "order '{}' keeps {} resident, and staging has {}", options_.order,
+        FormatBytes(static_cast<std::uint64_t>(resident * data_.scale)),
+        FormatBytes(static_cast<std::uint64_t>(job_.cluster.staging_bytes)));
+  }
+  const double batch = data_.mean_bytes * static_cast<double>(job_.batch_size) * options_.ranks;
+  // One is in use.
+  const double ahead = std::clamp((staging - resident) / std::max(batch, 1.0) - 1, 1.0,
+                                  static_cast<double>(kBatchesMax));
+  return static_cast<std::uint32_t>(ahead);
+}
+
+// Units are as small as numbers of them may be: nothing is lost to rounding.
+Result<TierRoom> JobPlan::MakeRoom(const ResolvedOrder& order) const {
+  std::uint64_t unit_bytes = 1;
+  for (const Cluster::Tier& tier : job_.cluster.tiers) {
+    while (data_.Scaled(tier.bytes) / unit_bytes >= kUnitsMax) unit_bytes *= 2;
+  }
+  std::uint64_t block_samples = 1;
+  if (order.reads_blocks()) {
+    HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const BlockMap> blocks,
+                              order.CacheBlocks(data_.index, kUnitBytesMin));
+    block_samples = blocks->block(0).count;
+  }
+  TierRoom room{.blocks = MakeSizedBlocks(data_.index, block_samples, unit_bytes)};
+  for (const Cluster::Tier& tier : job_.cluster.tiers) {
+    room.capacity_units.push_back(data_.Scaled(tier.bytes) / unit_bytes);
+  }
+  return room;
+}
+
+double JobPlan::least_read_bytes() const {
+  double best = 0;
+  for (const Curve::Point& point : job_.cluster.storage.points()) {
+    best = std::max(best, point.rate);
+  }
+  return best / options_.reads_per_second;
+}
+
+// Without a number: what all threads of a node would read.
+std::uint32_t JobPlan::reads_in_flight() const {
+  if (options_.reads_in_flight != 0) return options_.reads_in_flight;
+  std::uint32_t reads = job_.cluster.staging_threads;
+  for (const Cluster::Tier& tier : job_.cluster.tiers) reads += tier.threads;
+  return reads;
+}
+
+}  // namespace headrace

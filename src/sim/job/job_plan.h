@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "headrace/loader_options.h"
+#include "headrace/status.h"
+#include "loader/config/resolved_order.h"
+#include "loader/planning/tier_room.h"
+#include "plan/placement/placement.h"
+#include "sim/job/engine_job.h"
+#include "sim/job/job_dataset.h"
+
+namespace headrace {
+
+// What both ways to simulate a job plan it with: a loader's order and placement, in the units of
+// the scaled dataset. The job is checked.
+//
+// Thread safety: thread-compatible.
+// Ownership: the arguments of Make() outlive it.
+class JobPlan {
+ public:
+  // Errors: those of RunEngines() but Cancelled
+  static Result<JobPlan> Make(const PublishedJob& job, const EngineJobOptions& options,
+                              const JobDataset& data);
+
+  // Of the ranks of a node.
+  [[nodiscard]] Result<std::shared_ptr<const ResolvedOrder>> OrderOf(NodeNumber node) const;
+  // Of a run from the first step on; `order` is that of a node. There must be tiers.
+  [[nodiscard]] PlacementRequest RequestOf(
+      const std::shared_ptr<const ResolvedOrder>& order) const;
+
+  [[nodiscard]] const PlacementFactory* placements() const { return placements_; }
+  [[nodiscard]] const std::optional<TierRoom>& room() const { return room_; }  // nothing: no tiers
+  [[nodiscard]] std::uint32_t batches_max() const { return batches_max_; }  // that a node has ahead
+  [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+  // Reads of storage that a node has at a time.
+  [[nodiscard]] std::uint32_t reads_in_flight() const;
+  // Bytes of the job that a read of storage takes the time of.
+  [[nodiscard]] double least_read_bytes() const;
+
+ private:
+  JobPlan(const PublishedJob& job, const EngineJobOptions& options, const JobDataset& data)
+      : job_(job), options_(options), data_(data) {}
+
+  Status Settle();
+  [[nodiscard]] Result<OrderSpec> MakeSpec() const;
+  [[nodiscard]] OrderOptions JobOf(NodeNumber node) const;
+  [[nodiscard]] Result<std::uint32_t> BatchesMax(const ResolvedOrder& order) const;
+  [[nodiscard]] Result<TierRoom> MakeRoom(const ResolvedOrder& order) const;
+
+  const PublishedJob& job_;
+  const EngineJobOptions& options_;
+  const JobDataset& data_;
+  OrderSpec spec_;
+  const PlacementFactory* placements_ = nullptr;  // null: no tiers
+  std::optional<TierRoom> room_;
+  std::uint32_t batches_max_ = 1;
+  std::uint64_t steps_per_epoch_ = 0;
+};
+
+}  // namespace headrace
