@@ -32,6 +32,7 @@ Cluster ToCluster(Keywords& keywords) {
   Cluster cluster;
   cluster.nodes = keywords.Take("nodes", cluster.nodes);
   cluster.compute_rate = keywords.Take("compute_rate", cluster.compute_rate);
+  cluster.sample_rate = keywords.Take("sample_rate", cluster.sample_rate);
   cluster.preprocess_rate = keywords.Take("preprocess_rate", cluster.preprocess_rate);
   cluster.storage = ToCurve(keywords.Take("storage", PlainPoints()));
   cluster.storage_link_rate = keywords.Take("storage_link_rate", cluster.storage_link_rate);
@@ -112,15 +113,16 @@ void BindSimulation(nb::module_& module) {
   module.def(
       "published_policies", [rows] { return rows; },
       "(name, title, paper, whether it changes the order) of each.");
-  module.def("run_published", &RunPolicy, nb::arg("policy"), nb::arg("sizes"), nb::arg("kwargs"),
-             nb::sig("def run_published(policy: str, sizes: NDArray[numpy.float64], *, "
-                     "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
-                     "compute_rate: float = ..., preprocess_rate: float = ..., "
-                     "storage: Sequence[tuple[float, float]] = (), "
-                     "storage_link_rate: float = ..., network_rate: float = ..., "
-                     "staging: tuple[float, int, float] = ..., "
-                     "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
-             "A job by a published policy, sample by sample. Rates are bytes a second.");
+  module.def(
+      "run_published", &RunPolicy, nb::arg("policy"), nb::arg("sizes"), nb::arg("kwargs"),
+      nb::sig("def run_published(policy: str, sizes: NDArray[numpy.float64], *, "
+              "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
+              "compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., "
+              "storage: Sequence[tuple[float, float]] = (), "
+              "storage_link_rate: float = ..., network_rate: float = ..., "
+              "staging: tuple[float, int, float] = ..., "
+              "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
+      "A job by a published policy, sample by sample. Rates are bytes a second.");
 }
 
 }  // namespace headrace::bindings
