@@ -207,7 +207,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         simulation.load_scenario(tmp_path / "none.toml")
     broken = tmp_path / "broken.toml"
     broken.write_text("title = ")
-    with pytest.raises(errors.InvalidArgumentError, match="cannot be read: Invalid value"):
+    with pytest.raises(errors.InvalidArgumentError, match="not TOML: Invalid value"):
         simulation.load_scenario(broken)
     with pytest.raises(errors.NotFoundError, match="is no file"):
         simulation.load_scenario(tmp_path)
