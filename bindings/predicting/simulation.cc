@@ -113,16 +113,16 @@ void BindSimulation(nb::module_& module) {
   module.def(
       "published_policies", [rows] { return rows; },
       "(name, title, paper, whether it changes the order) of each.");
-  module.def(
-      "run_published", &RunPolicy, nb::arg("policy"), nb::arg("sizes"), nb::arg("kwargs"),
-      nb::sig("def run_published(policy: str, sizes: NDArray[numpy.float64], *, "
-              "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
-              "compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., "
-              "storage: Sequence[tuple[float, float]] = (), "
-              "storage_link_rate: float = ..., network_rate: float = ..., "
-              "staging: tuple[float, int, float] = ..., "
-              "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
-      "A job by a published policy, sample by sample. Rates are bytes a second.");
+  module.def("run_published", &RunPolicy, nb::arg("policy"), nb::arg("sizes"), nb::arg("kwargs"),
+             nb::sig("def run_published(policy: str, sizes: NDArray[numpy.float64], *, "
+                     "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
+                     "compute_rate: float = ..., sample_rate: float = ..., "
+                     "preprocess_rate: float = ..., "
+                     "storage: Sequence[tuple[float, float]] = (), "
+                     "storage_link_rate: float = ..., network_rate: float = ..., "
+                     "staging: tuple[float, int, float] = ..., "
+                     "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
+             "A job by a published policy, sample by sample. Rates are bytes a second.");
 }
 
 }  // namespace headrace::bindings
