@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from headrace.cli._plots import simulation_page
 from headrace.errors import InvalidArgumentError
 from headrace.simulation import (
     Scenario,
+    Simulation,
     load_scenario,
     parse_sweep,
     policies,
@@ -69,18 +71,19 @@ def simulate(
     if sweep:
         _sweep(loaded, policy, sweep, html, as_json)
     else:
-        _one(loaded, policy, html, as_json)
+        with parts("simulating") as progress:
+            simulation = run_scenario(loaded, policy, progress)
+        _show(simulation, html, as_json)
 
 
-def _one(scenario: Scenario, policy: list[str] | None, html: Path | None, as_json: bool) -> None:
-    with parts("simulating") as progress:
-        simulation = run_scenario(scenario, policy, progress)
+def _show(simulation: Simulation, html: Path | None, as_json: bool, beside: str = "") -> None:
+    """`beside`: what differs from the scenario's file."""
     if html is not None:
-        simulation_page.write(html, simulation)
+        simulation_page.write(html, simulation, beside)
     if as_json:
-        print(json.dumps({"scenario": scenario.title} | simulated.plain(simulation)))
+        print(json.dumps({"scenario": simulation.scenario.title} | simulated.plain(simulation)))
         return
-    print(simulated.headline(simulation))
+    print(simulated.headline(simulation) + beside)
     for grid in simulated.grids(simulation):
         simulated.show(grid)
     for remark in simulated.remarks(simulation):
@@ -99,10 +102,12 @@ def _sweep(
         raise InvalidArgumentError("--sweep: the same key twice; write its values in one")
     simulated.check_axes(keys)
     with parts("simulating") as progress:
-        points = [
-            {"values": point.values} | simulated.plain(point.simulation)
-            for point in run_sweep(scenario, keys, policy, progress, BOUNDED)
-        ]
+        ran = run_sweep(scenario, keys, policy, progress, BOUNDED)
+        first = next(ran)
+        points = [simulated.plain_point(point) for point in itertools.chain([first], ran)]
+    if len(points) == 1:
+        _show(first.simulation, html, as_json, simulated.beside(first.values))
+        return
     whole = {key: keys[given] for key, given in zip(points[0]["values"], keys, strict=True)}
     swept = simulated.Swept(whole, points)
     if html is not None:

@@ -198,6 +198,15 @@ def test_the_commands_table_of_one_key_and_of_two() -> None:
     assert "--sweep: the same key twice; write its values in one" in again.output
 
 
+def test_one_value_replaces_the_files_and_the_table_is_that_of_a_scenario() -> None:
+    command = ["simulate", "thesis-s1", "--policy", "staging"]
+    changed = RUNNER.invoke(app, [*command, "--sweep", "job.nodes=2", "--sweep", "epochs=3"])
+    assert "2 nodes, 10,000 samples, 3 epochs; job.nodes=2; epochs=3\npolicy " in changed.output
+    assert "of bound" in changed.output
+    said = json.loads(RUNNER.invoke(app, [*command, "--sweep", "seed=0", "--json"]).output)
+    assert said == json.loads(RUNNER.invoke(app, [*command, "--json"]).output)
+
+
 def charts(page: str) -> list[str]:
     return [
         base64.b64decode(code).decode()
@@ -207,7 +216,7 @@ def charts(page: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("sweeps", "count"),
-    [([], 3), (["ram=64..128MB"], 1), (["ram=64..128MB", "job.nodes=2,4"], 1)],
+    [([], 3), (["ram=512MB"], 3), (["ram=64..128MB"], 1), (["ram=64..128MB", "job.nodes=2,4"], 1)],
 )
 def test_a_page_needs_no_other_file_and_is_the_same_again(
     tmp_path: Path, sweeps: list[str], count: int
@@ -251,6 +260,16 @@ def test_bars_are_as_long_as_the_policies_take() -> None:
         steps = outcome.seconds - outcome.setup_seconds
         mean = outcome.compute_seconds + outcome.stall_seconds
         assert (1 + outcome.imbalance) * mean == pytest.approx(steps)
+
+
+@pytest.mark.parametrize("sweeps", [[], ["epochs=1,2"], ["epochs=1,2", "job.nodes=2,4"]])
+def test_a_page_of_policies_that_all_refuse(tmp_path: Path, sweeps: list[str]) -> None:
+    command = ["simulate", "thesis-s1", "--policy", "lbann_dynamic", "--sweep", "ram=1MB"]
+    for text in sweeps:
+        command += ["--sweep", text]
+    ran = RUNNER.invoke(app, [*command, "--html", str(tmp_path / "page.html")])
+    assert ran.exit_code == 0, ran.output
+    assert "keeps all samples in memory, 270.8 MB" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from headrace._units import counted
 from headrace.errors import InvalidArgumentError
-from headrace.simulation import Outcome, Refused, Simulation
+from headrace.simulation import Outcome, Refused, Simulation, SweepPoint
 
 PERCENTILES = (50, 95, 99, 100)
 _WIDEST = 2000  # characters of a line
@@ -56,6 +56,11 @@ def plain(simulation: Simulation) -> dict[str, Any]:
             for outcome in simulation.outcomes
         },
     }
+
+
+def plain_point(point: SweepPoint) -> dict[str, Any]:
+    """A combination of a sweep, for JSON."""
+    return {"values": point.values} | plain(point.simulation)
 
 
 def _plain_outcome(outcome: Outcome) -> dict[str, Any]:
@@ -148,19 +153,19 @@ def seconds(value: float) -> str:
     return f"{value:,.1f}" if 1000 <= value < 1e12 else f"{value:.4g}"
 
 
+def beside(values: Mapping[str, Any]) -> str:
+    """Behind a title: what differs from the scenario's file."""
+    return "".join(f"; {key}={value}" for key, value in values.items())
+
+
 class Swept:
-    """The combinations of a sweep of at most two keys with several values."""
+    """The combinations of a sweep of one key, or two, with several values."""
 
     def __init__(self, keys: Mapping[str, Sequence[Any]], points: Iterable[dict[str, Any]]) -> None:
         """`points`: in the order of the sweep, `plain` of each."""
         self.points = list(points)
         self.axes = {key: list(map(str, of)) for key, of in keys.items() if len(of) > 1}
-        self.fixed = ", ".join(f"{key}={of[0]}" for key, of in keys.items() if len(of) == 1)
-
-    def shape(self) -> tuple[int, int]:
-        """Values of the first key, and of the second: 1 where there is none."""
-        rows, columns = [*map(len, self.axes.values()), 1, 1][:2]
-        return rows, columns
+        self.beside = beside({key: of[0] for key, of in keys.items() if len(of) == 1})
 
     def lines(self) -> dict[str, list[float | None]]:
         """Seconds by combination, of each policy and each order's bound; None: refused."""
@@ -177,13 +182,10 @@ class Swept:
 
     def grids(self) -> Iterator[Grid]:
         """One table of all policies; or, of two keys, one of each."""
-        beside = f"; {self.fixed}" if self.fixed else ""
         if len(self.axes) < 2:
-            key = next(iter(self.axes), "")
-            values = self.axes.get(key, [""])
+            ((key, values),) = self.axes.items()
             rows = [[name, *map(_cell, line)] for name, line in self.lines().items()]
-            by = f" by {key}" if key else ""
-            yield Grid(f"seconds{by}{beside}", ["policy", *values], rows)
+            yield Grid(f"seconds by {key}{self.beside}", ["policy", *values], rows)
             return
         (down, names), (across, head) = self.axes.items()
         for policy, line in self.lines().items():
@@ -191,7 +193,7 @@ class Swept:
                 [name, *map(_cell, line[at * len(head) : (at + 1) * len(head)])]
                 for at, name in enumerate(names)
             ]
-            title = f"{policy}: seconds by {down} (rows) and {across}{beside}"
+            title = f"{policy}: seconds by {down} (rows) and {across}{self.beside}"
             yield Grid(title, [down, *head], rows)
 
     def remarks(self) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,38 +37,38 @@ def check(path: Path) -> None:
     _charts.check_place(path, "page")
 
 
-def write(path: Path, simulation: Simulation) -> None:
-    """Of one scenario: times, bytes, steps, and the tables."""
+def write(path: Path, simulation: Simulation, beside: str = "") -> None:
+    """Of one scenario: times, bytes, steps, tables. `beside`: what differs from its file."""
     ran = outcomes(simulation)
-    charts = [
-        ("Time by policy: where it goes, mean of the nodes", _times(ran, simulation.bounds)),
-        ("Bytes by source", _bytes(ran)),
-        (f"Time of a step, without the slowest {_OUTLIERS:.1%}; lines: p50, p99", _steps(ran)),
-    ]
-    drawn = [html.chart(_charts.svg_address(figure), caption) for caption, figure in charts if ran]
-    scenario = simulation.scenario
-    _write(
-        path, headline(simulation), scenario.source, drawn, grids(simulation), remarks(simulation)
-    )
+    charts: dict[str, Any] = {}
+    if ran:
+        charts = {
+            "Time by policy: where it goes, mean of the nodes": _times(ran, simulation.bounds),
+            "Bytes by source": _bytes(ran),
+            f"Time of a step, without the slowest {_OUTLIERS:.1%}; lines: p50, p99": _steps(ran),
+        }
+    name, source = headline(simulation) + beside, simulation.scenario.source
+    _write(path, name, source, charts, [*grids(simulation)], [*remarks(simulation)])
 
 
 def write_sweep(path: Path, name: str, source: str, swept: Swept) -> None:
     """Of a sweep: seconds by one key, or heat maps by two; and the tables."""
     figure = _heat_maps(swept) if len(swept.axes) == 2 else _lines(swept)
-    caption = f"Seconds by {' and '.join(swept.axes) or 'policy'}"
-    drawn = [html.chart(_charts.svg_address(figure), caption)]
-    _write(path, name, source, drawn, swept.grids(), swept.remarks())
+    charts = {f"Seconds by {' and '.join(swept.axes)}": figure}
+    _write(path, name, source, charts, [*swept.grids()], [*swept.remarks()])
 
 
 def _write(
     path: Path,
     name: str,
     source: str,
-    charts: Iterable[html.Html],
-    tables: Iterable[Grid],
-    notes: Iterable[str],
+    charts: Mapping[str, Any],
+    tables: Sequence[Grid],
+    notes: Sequence[str],
 ) -> None:
-    parts = [html.title(name), html.paragraph(source), *charts]
+    """`charts`: figures by their captions."""
+    parts = [html.title(name), html.paragraph(source)]
+    parts += [html.chart(_charts.svg_address(one), caption) for caption, one in charts.items()]
     for grid in tables:
         parts += [html.paragraph(grid.title), html.table(grid.rows, grid.head)]
     page = html.page(name, *parts, html.listed(notes))
@@ -90,8 +90,7 @@ def _stacked(axis: Any, ran: Sequence[Outcome], parts: Mapping[str, Sequence[flo
     names = [outcome.policy.name for outcome in ran]
     left = np.zeros(len(ran))
     for number, (name, values) in enumerate(parts.items()):
-        if any(values):
-            axis.barh(names, values, left=left, color=_charts.COLOURS[number], label=name)
+        axis.barh(names, values, left=left, color=_charts.COLOURS[number], label=name)
         left += np.array(values)
     axis.invert_yaxis()
     axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -141,11 +140,11 @@ def _varied(values: Any) -> Any:
 def _lines(swept: Swept) -> Any:
     figure, axes = _figure(4.5)
     axis = axes[0, 0]
-    key = next(iter(swept.axes), "")
+    ((key, values),) = swept.axes.items()
     for number, (name, line) in enumerate(swept.lines().items()):
         colour = _charts.COLOURS[number % len(_charts.COLOURS)]
         style = "-o" if number < len(_charts.COLOURS) else "--s"
-        axis.plot(swept.axes.get(key, [""]), _known(line), style, color=colour, label=name)
+        axis.plot(values, _known(line), style, color=colour, label=name)
     axis.set(xlabel=key, ylabel="s", ylim=(0, None))
     axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
@@ -160,7 +159,7 @@ def _heat_maps(swept: Swept) -> Any:
     for axis in axes.flat[len(lines) :]:
         axis.axis("off")
     for axis, (name, line) in zip(axes.flat, lines.items(), strict=False):
-        values = _known(line).reshape(swept.shape())
+        values = _known(line).reshape(len(names), len(head))
         image = axis.imshow(values, aspect="auto", cmap="viridis_r")
         axis.set_xticks(range(len(head)), head, rotation=30)
         axis.set_yticks(range(len(names)), names)
