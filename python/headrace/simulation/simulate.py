@@ -120,12 +120,11 @@ def simulate(
     Raises: InvalidArgumentError: there is no such policy or order, or the scenario is wrong.
     """
     chosen = chosen_policies(scenario, names)
-    for order in items("orders", orders, "orders' names"):
-        choice("order", order, BOUNDED)
+    bounded = chosen_orders(orders)
     sizes = scenario.sizes.draw(scenario.seed)
     outcomes = run_policies(scenario, sizes, chosen, progress)
     bounds: dict[str, float] = {}
-    for order in orders:
+    for order in bounded:
         progress(order)
         bounds[order] = bound_seconds(scenario, sizes, order)
     return Simulation(scenario, outcomes, bounds)
@@ -144,6 +143,17 @@ def chosen_policies(scenario: Scenario, names: Sequence[str] | None) -> list[Pol
     for name in scenario.printed:
         choice("printed", name, tuple(known))
     return [known[name] for name in chosen]
+
+
+def chosen_orders(orders: Sequence[str]) -> list[str]:
+    """Those of the names.
+
+    Raises: InvalidArgumentError: there is no such order, or it has no bound.
+    """
+    chosen = items("orders", orders, "orders' names")
+    for order in chosen:
+        choice("order", order, BOUNDED)
+    return chosen
 
 
 def run_policies(

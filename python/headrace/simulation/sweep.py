@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from headrace._arguments import choice, items
+from headrace._arguments import items
 from headrace._toml import TomlTable
 from headrace.errors import InvalidArgumentError
-from headrace.simulation.bounds import BOUNDED, bound_seconds
+from headrace.simulation.bounds import bound_seconds
 from headrace.simulation.scenario import Scenario, Sizes, to_plain, to_scenario
-from headrace.simulation.simulate import Simulation, chosen_policies, run_policies
+from headrace.simulation.simulate import Simulation, chosen_orders, chosen_policies, run_policies
 
 COMBINATIONS_MAX = 1000
 """Of a sweep."""
@@ -70,14 +70,13 @@ def sweep(
     if not 1 <= count <= COMBINATIONS_MAX:
         raise InvalidArgumentError(
             f"sweep {', '.join(keys)}: got {count:,} combinations of values, must be in "
-            f"[1, {COMBINATIONS_MAX:,}]"
+            f"[1, {COMBINATIONS_MAX:,}]; give the keys more or fewer values"
         )
-    for order in items("orders", orders, "orders' names"):
-        choice("order", order, BOUNDED)
+    bounded = chosen_orders(orders)
     combinations = [dict(zip(whole, chosen, strict=True)) for chosen in itertools.product(*values)]
     changed = [_changed(scenario, chosen) for chosen in combinations]
     policies = chosen_policies(scenario, names)
-    return _points(zip(combinations, changed, strict=True), policies, progress, orders)
+    return _points(zip(combinations, changed, strict=True), policies, progress, bounded)
 
 
 def parse_sweep(text: str) -> tuple[str, list[Value]]:
