@@ -34,6 +34,7 @@ Cluster ToCluster(Keywords& keywords) {
   Cluster cluster;
   cluster.nodes = keywords.Take("nodes", cluster.nodes);
   cluster.compute_rate = keywords.Take("compute_rate", cluster.compute_rate);
+  cluster.sample_rate = keywords.Take("sample_rate", cluster.sample_rate);
   cluster.preprocess_rate = keywords.Take("preprocess_rate", cluster.preprocess_rate);
   cluster.storage = ToCurve(keywords.Take("storage", PlainPoints()));
   cluster.storage_link_rate = keywords.Take("storage_link_rate", cluster.storage_link_rate);
@@ -158,7 +159,8 @@ void BindSimulation(nb::module_& module) {
   module.def("run_published", &RunPolicy, nb::arg("policy"), nb::arg("sizes"), nb::arg("kwargs"),
              nb::sig("def run_published(policy: str, sizes: NDArray[numpy.float64], *, "
                      "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
-                     "compute_rate: float = ..., preprocess_rate: float = ..., "
+                     "compute_rate: float = ..., sample_rate: float = ..., "
+                     "preprocess_rate: float = ..., "
                      "storage: Sequence[tuple[float, float]] = (), "
                      "storage_link_rate: float = ..., reads_share: bool = False, "
                      "network_rate: float = ..., "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +38,24 @@ def check(path: Path, what: str) -> None:
             f"writing the chart {path}: no format {path.suffix!r}; give it the ending of one of "
             + ", ".join(sorted(formats))
         )
+    check_place(path, "chart")
+
+
+def check_place(path: Path, kind: str) -> None:
+    """Checks that there may be a file, before long work."""
     if path.is_dir():
-        raise InvalidArgumentError(f"writing the chart {path}: it is a folder; name a file")
+        raise InvalidArgumentError(f"writing the {kind} {path}: it is a folder; name a file")
     if not path.parent.is_dir():
-        raise NotFoundError(f"writing the chart {path}: no such folder {path.parent}")
+        raise NotFoundError(f"writing the {kind} {path}: no such folder {path.parent}")
+
+
+def svg_address(figure: Any) -> str:
+    """The figure as a data address, for a page. The same figure gives the same address."""
+    rc_context, _ = matplotlib("a page")
+    drawn = io.BytesIO()
+    with rc_context({"svg.hashsalt": "headrace"}):
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(drawn.getvalue()).decode()
 
 
 def save(figure: Any, path: Path) -> None:

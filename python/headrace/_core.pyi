@@ -1039,7 +1039,7 @@ def lane_policies() -> list[str]:
 def published_policies() -> list[tuple[str, str, str, bool]]:
     """(name, title, paper, whether it changes the order) of each."""
 
-def run_published(policy: str, sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., preprocess_rate: float = ..., storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]:
+def run_published(policy: str, sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]:
     """
     A job by a published policy, sample by sample. Rates are bytes a second.
     """

@@ -1,4 +1,4 @@
-"""HTML for notebooks: fragments that any page may contain.
+"""HTML: fragments that a notebook or any page may contain, and whole pages of them.
 
 They have no script and no style sheet. Text is escaped. Text and background keep the page's own
 colours, so that a fragment is readable in a dark and in a light theme.
@@ -114,4 +114,23 @@ def picture(address: str, width: int, height: int, caption: str) -> Html:
         f'<img src="{text(address)}" width="{width}" height="{height}" alt="{text(caption)}" '
         'style="image-rendering:pixelated;display:block;margin:0 auto">'
         f'<figcaption style="font-size:85%">{text(caption)}</figcaption></figure>'
+    )
+
+
+def chart(address: str, caption: str) -> Html:
+    """A drawing by its data address, as wide as the page lets it be."""
+    return Html(
+        '<figure style="margin:1em 0">'
+        f'<img src="{text(address)}" alt="{text(caption)}" style="max-width:100%;background:#fff">'
+        f'<figcaption style="font-size:85%">{text(caption)}</figcaption></figure>'
+    )
+
+
+def page(name: str, *parts: str) -> str:
+    """A whole file that needs no other."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{text(name)}</title></head>\n"
+        '<body style="font-family:sans-serif;max-width:75em;margin:1em auto;padding:0 1em">\n'
+        f"{joined(*parts)}\n</body></html>\n"
     )

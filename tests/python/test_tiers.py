@@ -433,7 +433,10 @@ def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> Non
         ({"tiers": [Ram("100MiB")], "memory": "50MiB"}, "tiers= take 100.0 MiB"),
         ({"memory": Budget("1GiB")}, "memory: got a headrace.tiers.Budget, which several"),
         ({"engine": hr.EngineOptions(profile=3)}, "profile: got 3, must be what headrace.profile"),
-        ({"engine": hr.EngineOptions(profile=".")}, r"profile \.: this is a folder"),
+        (
+            {"engine": hr.EngineOptions(profile=".")},
+            r"profile \.: cannot be read: Is a directory; `headrace profile` makes one",
+        ),
     ],
 )
 def test_bad_arguments_are_named(

@@ -7,6 +7,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+from headrace._text import os_reason
 from headrace._toml.table import TomlTable
 from headrace.errors import InvalidArgumentError, NotFoundError
 
@@ -24,8 +25,10 @@ def read_toml(path: Path, what: str) -> TomlTable:
         values = tomllib.loads(text)
     except FileNotFoundError as error:
         raise NotFoundError(f"{what} {path}: no such file") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidArgumentError(f"{what} {path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise InvalidArgumentError(f"{what} {path}: cannot be read: {os_reason(error)}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidArgumentError(f"{what} {path}: not TOML: {error}") from error
     return TomlTable(str(path), "", values, _lines_of(text))
 
 

@@ -38,8 +38,15 @@ class TomlTable:
         """All keys, in the file's order."""
         return list(self._values)
 
-    def finish(self) -> None:
-        """Keys that were not taken are an error."""
+    def finish(self, one_of: Sequence[str] = ()) -> None:
+        """Keys that were not taken are an error; so are none, or several, of `one_of`."""
+        there = [key for key in one_of if key in self._values]
+        if one_of and len(there) != 1:
+            raise InvalidArgumentError(
+                f"{self._at(there[-1] if there else one_of[0])}: got "
+                f"{' and '.join(there) or 'none of them'}, must be exactly one of "
+                f"{', '.join(one_of)}"
+            )
         for key in self._values:
             if key not in self._known:
                 names = ", ".join(dict.fromkeys(self._known))

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import json
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
-import numpy as np
 import typer
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
 
-from headrace._units import counted
+from headrace.cli._parts import simulated
 from headrace.cli._parts.options import Json
 from headrace.cli._parts.progress import parts
+from headrace.cli._plots import simulation_page
 from headrace.errors import InvalidArgumentError
 from headrace.simulation import (
-    Outcome,
-    Refused,
+    Scenario,
     Simulation,
     load_scenario,
+    parse_sweep,
     policies,
     shipped_scenarios,
 )
 from headrace.simulation import simulate as run_scenario
-
-_WIDEST = 2000  # characters of a line
+from headrace.simulation import sweep as run_sweep
+from headrace.simulation.bounds import BOUNDED
 
 
 def simulate(
@@ -38,6 +36,18 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="NAME", help="A policy to run; may be repeated. Default: all."),
     ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUES",
+            help="Run with each value of a number of the scenario: job.nodes=4,8; "
+            "tiers.RAM.capacity=32GB,64GB or ram=32..512GB, which doubles; A..B*3, A..B+10GB. "
+            "Two may have several values; one value replaces the file's.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page of charts and tables (.html), too.")
+    ] = None,
     show_list: Annotated[
         bool, typer.Option("--list", help="List the scenarios and the policies that there are.")
     ] = False,
@@ -48,121 +58,76 @@ def simulate(
     Compares them with the least time that Headrace's orders take. Reads no data.
 
     Example: [bold]headrace simulate nopfs-8b --policy nopfs --policy staging[/bold]
+    Example: [bold]headrace simulate nopfs-8d --policy nopfs --sweep ram=32..512GB[/bold]
     """
     if show_list or scenario is None:
-        if scenario is not None or policy or as_json or not show_list:
+        if scenario is not None or policy or sweep or html or as_json or not show_list:
             raise InvalidArgumentError("give either a SCENARIO, or --list alone")
         _list()
         return
     loaded = load_scenario(scenario)
-    with parts("simulating") as progress:
-        simulation = run_scenario(loaded, policy, progress)
-    if as_json:
-        print(json.dumps(_plain(simulation)))
+    if html is not None:
+        simulation_page.check(html)
+    if sweep:
+        _sweep(loaded, policy, sweep, html, as_json)
     else:
-        _print(simulation)
+        with parts("simulating") as progress:
+            simulation = run_scenario(loaded, policy, progress)
+        _show(simulation, html, as_json)
+
+
+def _show(simulation: Simulation, html: Path | None, as_json: bool, beside: str = "") -> None:
+    """`beside`: what differs from the scenario's file."""
+    if html is not None:
+        simulation_page.write(html, simulation, beside)
+    if as_json:
+        print(json.dumps({"scenario": simulation.scenario.title} | simulated.plain(simulation)))
+        return
+    print(simulated.headline(simulation) + beside)
+    for grid in simulated.grids(simulation):
+        simulated.show(grid)
+    for remark in simulated.remarks(simulation):
+        print(remark)
+
+
+def _sweep(
+    scenario: Scenario,
+    policy: list[str] | None,
+    texts: list[str],
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    keys = dict(map(parse_sweep, texts))
+    if len(keys) < len(texts):
+        raise InvalidArgumentError("--sweep: the same key twice; write its values in one")
+    simulated.check_axes(keys)
+    with parts("simulating") as progress:
+        ran = run_sweep(scenario, keys, policy, progress, BOUNDED)
+        first = next(ran)
+        points = [simulated.plain_point(point) for point in itertools.chain([first], ran)]
+    if len(points) == 1:
+        _show(first.simulation, html, as_json, simulated.beside(first.values))
+        return
+    whole = {key: keys[given] for key, given in zip(points[0]["values"], keys, strict=True)}
+    swept = simulated.Swept(whole, points)
+    if html is not None:
+        simulation_page.write_sweep(html, scenario.title, scenario.source, swept)
+    if as_json:
+        print(json.dumps({"scenario": scenario.title, "sweep": whole, "points": points}))
+        return
+    print(scenario.title)
+    for grid in swept.grids():
+        simulated.show(grid)
+    for remark in swept.remarks():
+        print(remark)
 
 
 def _list() -> None:
-    table = Table("scenario", "title", box=None, pad_edge=False)
-    for name in shipped_scenarios():
-        table.add_row(name, load_scenario(name).title)
-    _show(table)
+    titles = [(name, load_scenario(name).title) for name in shipped_scenarios()]
+    simulated.show(simulated.Grid("", ("scenario", "title"), titles, numbers=False))
     print()
-    table = Table("policy", "title", "paper", "order", box=None, pad_edge=False)
-    for row in policies():
-        table.add_row(row.name, row.title, row.paper, "its own" if row.changes_order else "exact")
-    _show(table)
-
-
-def _show(table: Table) -> None:
-    """A line that is too long for the terminal is better than cells that are cut."""
-    console = Console(highlight=False, markup=False)
-    wide = console.options.update(width=_WIDEST)
-    console.width = max(console.width, Measurement.get(console, wide, table).maximum)
-    console.print(table)
-
-
-def _plain(simulation: Simulation) -> dict[str, Any]:
-    return {
-        "scenario": simulation.scenario.title,
-        "bounds": simulation.bounds,
-        "policies": {
-            outcome.policy.name: {"refused": outcome.why}
-            if isinstance(outcome, Refused)
-            else _plain_outcome(outcome)
-            for outcome in simulation.outcomes
-        },
-    }
-
-
-def _plain_outcome(outcome: Outcome) -> dict[str, Any]:
-    plain = dataclasses.asdict(outcome)
-    del plain["policy"], plain["step_seconds"]
-    plain["epoch_seconds"] = outcome.epoch_seconds.tolist()
-    plain["step_percentiles"] = {
-        f"p{at}": float(np.percentile(outcome.step_seconds, at)) for at in (50, 95, 99, 100)
-    }
-    return plain
-
-
-def _print(simulation: Simulation) -> None:
-    scenario, bound = simulation.scenario, simulation.bounds["exact"]
-    print(
-        f"{scenario.title}: {counted(scenario.nodes, 'node')}, "
-        f"{counted(scenario.sizes.samples, 'sample')}, {counted(scenario.epochs, 'epoch')}"
-    )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("policy")
-    for name in ("seconds", "of bound", "before", "stalled", "barrier"):
-        table.add_column(name, justify="right")
-    for name in ("from tier", "from peer", "from storage", "storage read"):
-        table.add_column(name, justify="right")
-    if scenario.printed:
-        table.add_column("printed", justify="right")
-        table.add_column("ours/printed", justify="right")
-    notes = []
-    for outcome in simulation.outcomes:
-        name = outcome.policy.name
-        if isinstance(outcome, Refused):
-            notes.append(f"{name}: {outcome.why}")
-            continue
-        table.add_row(*_cells(outcome, bound, scenario.printed.get(name), bool(scenario.printed)))
-        used = outcome.samples_used / scenario.sizes.samples
-        if outcome.policy.changes_order:
-            notes.append(f"{name}: decides the order itself; uses {used:.1%} of the samples")
-    _show(table)
-    for order, seconds in simulation.bounds.items():
-        print(f"bound of order {order}: {_seconds(seconds)} s")
-    for note in notes:
-        print(note)
-
-
-def _cells(outcome: Outcome, bound: float, printed: float | None, prints: bool) -> list[str]:
-    fetched, seconds = outcome.fetched, outcome.seconds
-    used = sum(source.bytes for source in fetched.values())
-    from_storage = fetched["storage"].bytes + fetched["on_demand"].bytes
-    cells = [
-        outcome.policy.name,
-        _seconds(seconds),
-        _ratio(seconds, bound, ".3f"),
-        _seconds(outcome.setup_seconds),
-        _ratio(outcome.stall_seconds, seconds, ".1%"),
-        _ratio(outcome.barrier_seconds, seconds, ".1%"),
-        _ratio(fetched["tier"].bytes, used, ".1%"),
-        _ratio(fetched["peer"].bytes, used, ".1%"),
-        _ratio(from_storage, used, ".1%"),
-        _ratio(from_storage + outcome.filled_bytes, used, ".1%"),
+    rows = [
+        (row.name, row.title, row.paper, "its own" if row.changes_order else "exact")
+        for row in policies()
     ]
-    if prints:
-        cells.append("-" if printed is None else _seconds(printed))
-        cells.append("-" if printed is None else _ratio(seconds, printed, ".3f"))
-    return cells
-
-
-def _ratio(value: float, whole: float, form: str) -> str:
-    return format(value / whole, form) if whole else "-"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:,.1f}" if 1000 <= seconds < 1e12 else f"{seconds:.4g}"
+    simulated.show(simulated.Grid("", ("policy", "title", "paper", "order"), rows, numbers=False))

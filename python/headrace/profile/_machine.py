@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import os
 import tempfile
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from headrace import _core
 from headrace._arguments import given_path, written_path
 from headrace._signature import named_arguments
-from headrace._toml import TomlTable
+from headrace._toml import TomlTable, read_toml
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.profile._toml import to_toml
 
@@ -277,7 +276,7 @@ def check_target(path: Path) -> None:
     if not path.exists():
         return
     try:
-        _parse(path)
+        _open(path)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(
             f"writing profile {path}: the file exists and is not a machine profile, so it is not "
@@ -287,10 +286,9 @@ def check_target(path: Path) -> None:
 
 @named_arguments
 def load(path: str | os.PathLike[str]) -> MachineProfile:
-    """Reads a profile and checks all of it: an error names the file, the key and the value."""
+    """Reads a profile and checks all of it: an error names file, line, key and value."""
     name = given_path("profile", path)
-    root = TomlTable(f"profile {name}", "", _parse(Path(name)))
-    root.integer("schema", least=SCHEMA)
+    root = _open(Path(name))
     date = root.date("date")
     version = root.text("headrace")
     profile = MachineProfile(
@@ -310,25 +308,15 @@ def load(path: str | os.PathLike[str]) -> MachineProfile:
     return profile
 
 
-def _parse(path: Path) -> dict[str, Any]:
-    """The file's values, if it is a profile of this schema."""
+def _open(path: Path) -> TomlTable:
+    """The file, if it is a profile of this schema."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise NotFoundError(f"profile {path}: no such file; `headrace profile` makes one") from None
-    except IsADirectoryError:
-        raise InvalidArgumentError(f"profile {path}: this is a folder, must be a file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(
-            f"profile {path}: not TOML: {error}; `headrace profile` writes one"
-        ) from error
-    schema = values.get("schema")
-    if schema != SCHEMA or "storage" not in values:
-        raise InvalidArgumentError(
-            f"profile {path}: schema: got {schema!r}, this headrace reads {SCHEMA}; measure again "
-            "with `headrace profile`"
-        )
-    return values
+        root = read_toml(path, "profile")
+        root.integer("schema", SCHEMA, SCHEMA)
+        root.table("storage")
+    except (InvalidArgumentError, NotFoundError) as error:
+        raise type(error)(f"{error}; `headrace profile` makes one") from error
+    return root
 
 
 def _load_host(table: TomlTable) -> Host:

@@ -20,6 +20,7 @@ from headrace.simulation.simulate import (
     policies,
     simulate,
 )
+from headrace.simulation.sweep import SweepPoint, parse_sweep, sweep
 
 __all__ = [
     "Fetched",
@@ -31,9 +32,12 @@ __all__ = [
     "Sizes",
     "Staging",
     "StorageRates",
+    "SweepPoint",
     "TierRates",
     "load_scenario",
+    "parse_sweep",
     "policies",
     "shipped_scenarios",
     "simulate",
+    "sweep",
 ]

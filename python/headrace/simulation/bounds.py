@@ -16,12 +16,14 @@ _STEPS = 1024  # planned at once
 
 
 def bound_seconds(scenario: Scenario, sizes: npt.NDArray[np.float64], order: str) -> float:
-    """All epochs without a stall, where computing on a sample takes as long as its bytes say.
+    """All epochs without a stall.
 
     `exact` gives the bound that papers call *Perfect*. `batch` levels the bytes of the nodes of a
-    step, so its bound is lower where sizes differ; `epoch` does not level. Takes as long as
-    planning the epochs does.
+    step, so its bound is lower where sizes differ and decide how long a node computes; `epoch` does
+    not level. Where a node computes by samples all have one bound. Takes as long as planning the
+    epochs does.
     """
+    seconds = compute_seconds(scenario, sizes)
     costs = _costs(sizes) if _core.find_order(order).takes_costs else None
     stream = _core.OrderStream(
         order,
@@ -37,9 +39,19 @@ def bound_seconds(scenario: Scenario, sizes: npt.NDArray[np.float64], order: str
     )
     slowest = 0.0
     while len(ids := stream.ids(_STEPS)):
-        of_nodes = sizes[ids].reshape(-1, scenario.nodes, scenario.batch_size).sum(2)
+        of_nodes = seconds[ids].reshape(-1, scenario.nodes, scenario.batch_size).sum(2)
         slowest += float(of_nodes.max(1).sum())
-    return slowest / scenario.compute_rate
+    return slowest
+
+
+def compute_seconds(scenario: Scenario, sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """That a node computes on each sample, by its bytes or by its number."""
+    seconds = np.zeros(len(sizes))
+    if scenario.compute_rate is not None:
+        seconds += sizes / scenario.compute_rate
+    if scenario.sample_rate is not None:
+        seconds += 1 / scenario.sample_rate
+    return seconds
 
 
 def _costs(sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.uint32]:

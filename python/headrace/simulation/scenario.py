@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -92,8 +93,8 @@ class Scenario:
     nodes: int
     batch_size: int
     """Of a node."""
-    compute_rate: float
-    """Of a node."""
+    compute_rate: float | None
+    """Of a node; None: `sample_rate` says how fast it computes."""
     preprocess_rate: float
     """Of a node."""
     storage: StorageRates
@@ -102,6 +103,9 @@ class Scenario:
     staging: Staging
     tiers: tuple[TierRates, ...]
     """Fastest first."""
+    sample_rate: float | None = None
+    """Samples a second that a node computes on, whatever their bytes; in place of `compute_rate`.
+    """
     epochs: int = 1
     seed: int = 0
     printed: Mapping[str, float] = field(default_factory=dict)
@@ -124,14 +128,7 @@ def load_scenario(path: str | os.PathLike[str]) -> Scenario:
         raise NotFoundError(
             f"scenario {name}: {what}, and none of those that Headrace ships: {names}"
         )
-    scenario = _scenario(read_toml(file, "scenario"))
-    if scenario.nodes * scenario.batch_size > scenario.sizes.samples:
-        raise InvalidArgumentError(
-            f"{file}: job: {counted(scenario.nodes, 'node')} with a batch_size of "
-            f"{scenario.batch_size} take more than the {counted(scenario.sizes.samples, 'sample')} "
-            "of the dataset in a step; lower one of them"
-        )
-    return scenario
+    return to_scenario(read_toml(file, "scenario"), str(file))
 
 
 def shipped_scenarios() -> list[str]:
@@ -139,7 +136,11 @@ def shipped_scenarios() -> list[str]:
     return sorted(path.stem for path in SCENARIOS.glob("*.toml"))
 
 
-def _scenario(root: TomlTable) -> Scenario:
+def to_scenario(root: TomlTable, where: str) -> Scenario:
+    """What a file says, checked. `where` names the file in errors.
+
+    Raises: InvalidArgumentError
+    """
     job, compute = root.table("job"), root.table("compute")
     scenario = Scenario(
         title=root.text("title"),
@@ -149,7 +150,8 @@ def _scenario(root: TomlTable) -> Scenario:
         sizes=_sizes(root.table("dataset")),
         nodes=job.integer("nodes", 1, _NODES_MAX),
         batch_size=job.integer("batch_size", 1, _SAMPLES_MAX),
-        compute_rate=compute.rate("rate"),
+        compute_rate=compute.rate("rate") if compute.has("rate") else None,
+        sample_rate=compute.positive("sample_rate") if compute.has("sample_rate") else None,
         preprocess_rate=compute.rate("preprocess_rate"),
         storage=_storage(root.table("storage")),
         network_rate=_network(root.table("network")),
@@ -157,9 +159,41 @@ def _scenario(root: TomlTable) -> Scenario:
         tiers=tuple(_tier(tier) for tier in root.tables("tiers", 0, _TIERS_MAX)),
         printed=_printed(root.table("printed")) if root.has("printed") else {},
     )
-    for table in (job, compute, root):
+    compute.finish(one_of=("rate", "sample_rate"))
+    for table in (job, root):
         table.finish()
+    if scenario.nodes * scenario.batch_size > scenario.sizes.samples:
+        raise InvalidArgumentError(
+            f"{where}: job: {counted(scenario.nodes, 'node')} with a batch_size of "
+            f"{scenario.batch_size} take more than the {counted(scenario.sizes.samples, 'sample')} "
+            "of the dataset in a step; lower one of them"
+        )
     return scenario
+
+
+def to_plain(scenario: Scenario) -> dict[str, Any]:
+    """The values of a scenario's file. Without what a paper prints."""
+    storage, compute = scenario.storage, {"preprocess_rate": scenario.preprocess_rate}
+    rates = {"rate": scenario.compute_rate, "sample_rate": scenario.sample_rate}
+    compute |= {key: rate for key, rate in rates.items() if rate is not None}
+    link = {} if storage.link_rate is None else {"link_rate": storage.link_rate}
+    return {
+        "title": scenario.title,
+        **({"source": scenario.source} if scenario.source else {}),
+        "epochs": scenario.epochs,
+        "seed": scenario.seed,
+        "dataset": dict(vars(scenario.sizes)),
+        "job": {"nodes": scenario.nodes, "batch_size": scenario.batch_size},
+        "compute": compute,
+        "storage": {
+            "readers": [int(count) if count == int(count) else count for count in storage.readers],
+            "rates": list(storage.rates),
+            **link,
+        },
+        "network": {"rate": scenario.network_rate},
+        "staging": dict(vars(scenario.staging)),
+        "tiers": [dict(vars(tier)) for tier in scenario.tiers],
+    }
 
 
 def _sizes(table: TomlTable) -> Sizes:

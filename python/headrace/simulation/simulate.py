@@ -72,6 +72,17 @@ class Outcome:
     stalls: dict[str, float] = field(default_factory=dict)
     """Seconds that nodes waited, all together, by what for; of Headrace's orders."""
 
+    @property
+    def utilisation(self) -> float:
+        """The share of the time that nodes compute."""
+        return self.compute_seconds / self.seconds if self.seconds else 0.0
+
+    @property
+    def imbalance(self) -> float:
+        """By which share the slowest node of a step takes longer than the mean of the nodes."""
+        mean = self.compute_seconds + self.stall_seconds
+        return self.barrier_seconds / mean if mean else 0.0
+
 
 @dataclass(frozen=True)
 class Refused:
@@ -88,7 +99,7 @@ class Simulation:
     scenario: Scenario
     outcomes: tuple[Outcome | Refused, ...]
     bounds: dict[str, float]
-    """Seconds of all epochs without a stall, by the order."""
+    """Seconds of all epochs without a stall, by the order; of those that were asked for."""
 
 
 def policies() -> list[Policy]:
@@ -103,6 +114,7 @@ def simulate(
     scenario: Scenario,
     names: Sequence[str] | None = None,
     progress: Callable[[str], object] = lambda name: None,
+    orders: Sequence[str] = BOUNDED,
 ) -> Simulation:
     """Runs policies on the same samples in the same order. The same scenario, and version of NumPy,
     which draws the sizes, give the same result.
@@ -110,8 +122,26 @@ def simulate(
     Args:
         names: of the policies; None: all.
         progress: is called with each policy's or order's name before it runs.
+        orders: whose bounds are computed, each as long as its planning takes; () for none.
 
-    Raises: InvalidArgumentError: there is no such policy, or the scenario is wrong.
+    Raises: InvalidArgumentError: there is no such policy or order, or the scenario is wrong.
+    """
+    chosen = chosen_policies(scenario, names)
+    bounded = chosen_orders(orders)
+    sizes = scenario.sizes.draw(scenario.seed)
+    outcomes = run_policies(scenario, sizes, chosen, progress)
+    bounds: dict[str, float] = {}
+    for order in bounded:
+        progress(order)
+        bounds[order] = bound_seconds(scenario, sizes, order)
+    return Simulation(scenario, outcomes, bounds)
+
+
+def chosen_policies(scenario: Scenario, names: Sequence[str] | None) -> list[Policy]:
+    """Those of the names, or all.
+
+    Raises: InvalidArgumentError: there is no such policy; or none of what the scenario has printed
+        results of.
     """
     known = {policy.name: policy for policy in policies()}
     chosen = list(known) if names is None else items("names", names, "policies' names")
@@ -119,21 +149,41 @@ def simulate(
         choice("policy", name, tuple(known))
     for name in scenario.printed:
         choice("printed", name, tuple(known))
-    sizes = scenario.sizes.draw(scenario.seed)
+    return [known[name] for name in chosen]
+
+
+def chosen_orders(orders: Sequence[str]) -> list[str]:
+    """Those of the names.
+
+    Raises: InvalidArgumentError: there is no such order, or it has no bound.
+    """
+    chosen = items("orders", orders, "orders' names")
+    for order in chosen:
+        choice("order", order, BOUNDED)
+    return chosen
+
+
+def run_policies(
+    scenario: Scenario,
+    sizes: npt.NDArray[np.float64],
+    chosen: Sequence[Policy],
+    progress: Callable[[str], object],
+) -> tuple[Outcome | Refused, ...]:
+    """On samples of these sizes."""
     outcomes: list[Outcome | Refused] = []
-    for name in chosen:
-        progress(name)
-        outcomes.append(_run(known[name], scenario, sizes))
-    bounds: dict[str, float] = {}
-    for order in BOUNDED:
-        progress(order)
-        bounds[order] = bound_seconds(scenario, sizes, order)
-    return Simulation(scenario, tuple(outcomes), bounds)
+    for policy in chosen:
+        progress(policy.name)
+        outcomes.append(_run(policy, scenario, sizes))
+    return tuple(outcomes)
 
 
 def _run(policy: Policy, scenario: Scenario, sizes: npt.NDArray[np.float64]) -> Outcome | Refused:
     storage, staging = scenario.storage, scenario.staging
-    link = {} if storage.link_rate is None else {"storage_link_rate": storage.link_rate}
+    given = {
+        "storage_link_rate": storage.link_rate,
+        "compute_rate": scenario.compute_rate,
+        "sample_rate": scenario.sample_rate,
+    }
     try:
         run = _core.run_order if policy.name in BOUNDED else _core.run_published
         ran: dict[str, Any] = run(
@@ -143,13 +193,12 @@ def _run(policy: Policy, scenario: Scenario, sizes: npt.NDArray[np.float64]) -> 
             batch_size=scenario.batch_size,
             epochs=scenario.epochs,
             seed=scenario.seed,
-            compute_rate=scenario.compute_rate,
             preprocess_rate=scenario.preprocess_rate,
             storage=list(zip(storage.readers, storage.rates, strict=True)),
             network_rate=scenario.network_rate,
             staging=(staging.capacity, staging.threads, staging.rate),
             tiers=[(tier.capacity, tier.threads, tier.rate) for tier in scenario.tiers],
-            **link,
+            **{name: rate for name, rate in given.items() if rate is not None},
         )
     except FailedPreconditionError as error:
         return Refused(policy, str(error).removeprefix(f"{policy.name}: "))

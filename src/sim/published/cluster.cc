@@ -21,9 +21,17 @@ Status CheckBytes(std::string_view name, double bytes) {
 
 }  // namespace
 
+std::string DecimalBytes(double bytes) {
+  constexpr std::string_view kUnits[] = {"bytes", "kB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  for (; bytes >= 999.95 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1000;
+  return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
+}
+
 Status Cluster::Check() const {
   HEADRACE_RETURN_IF_ERROR(CheckAbove("nodes", nodes));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("compute_rate", compute_rate));
+  HEADRACE_RETURN_IF_ERROR(CheckAbove("sample_rate", sample_rate));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("preprocess_rate", preprocess_rate));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("storage_link_rate", storage_link_rate));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("network_rate", network_rate));

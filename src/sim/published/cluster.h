@@ -8,12 +8,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "headrace/machine_model.h"
 #include "headrace/status.h"
 
 namespace headrace {
+
+// For messages, in the units that scenarios have: "512 bytes", "1.5 kB", "600 GB".
+std::string DecimalBytes(double bytes);
 
 // The nodes of a job, in NoPFS's terms. Rates are bytes a second.
 struct Cluster {
@@ -26,6 +30,7 @@ struct Cluster {
 
   std::uint32_t nodes = 1;                // N
   double compute_rate = kUnlimited;       // c
+  double sample_rate = kUnlimited;        // samples a second; in place of c, or beside it
   double preprocess_rate = kUnlimited;    // beta
   Curve storage;                          // t: of all nodes that read it, over their number
   double storage_link_rate = kUnlimited;  // b_fs
@@ -44,6 +49,10 @@ struct Cluster {
   //                          is not above 0, bytes below 0 or not finite
   [[nodiscard]] Status Check() const;
 
+  // Seconds that a node computes on a sample.
+  [[nodiscard]] double Compute(double bytes) const {
+    return bytes / compute_rate + 1 / sample_rate;
+  }
   // Seconds a byte of one read. `readers`, above 0: nodes that read storage then, this one
   // included; where reads share, as many of a node as staging has threads. `tier` is below
   // tiers.size().

@@ -70,9 +70,8 @@ class DataStore final : public PublishedPolicy {
       return FailedPrecondition(
           "{}: keeps all samples in memory, {}, and the first tiers of {} have {}; add memory or "
           "nodes",
-          policy(), FormatBytes(static_cast<std::uint64_t>(bytes)),
-          Counted(cluster().nodes, "node"),
-          FormatBytes(static_cast<std::uint64_t>(cluster().tiers[0].bytes * cluster().nodes)));
+          policy(), DecimalBytes(bytes), Counted(cluster().nodes, "node"),
+          DecimalBytes(cluster().tiers[0].bytes * cluster().nodes));
     }
     from_storage_ = preloads_ ? 0 : streams.steps_per_epoch() * job().batch_size;
     return preloads_ ? shares.preload : Preload();

@@ -210,9 +210,17 @@ TEST(PublishedTest, ADataStoreRefusesWhatMemoryDoesNotHold) {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_EQ(status.message(),
               std::string(policy) +
-                  ": keeps all samples in memory, 558.8 GiB, and the first tiers of 4 nodes have "
-                  "190.7 GiB; add memory or nodes");
+                  ": keeps all samples in memory, 600 GB, and the first tiers of 4 nodes have "
+                  "204.8 GB; add memory or nodes");
   }
+}
+
+TEST(PublishedTest, BytesAreShownInTheUnitsOfScenarios) {
+  EXPECT_EQ(DecimalBytes(512), "512 bytes");
+  EXPECT_EQ(DecimalBytes(1500), "1.5 kB");
+  EXPECT_EQ(DecimalBytes(999'940), "999.9 kB");
+  EXPECT_EQ(DecimalBytes(999'960), "1 MB");
+  EXPECT_EQ(DecimalBytes(3.2e15), "3200 TB");
 }
 
 TEST(PublishedTest, ARunEndsWhenItIsTold) {
@@ -259,6 +267,9 @@ TEST(PublishedTest, WrongJobsAreNamed) {
   job.sizes[7] = std::nan("");
   EXPECT_EQ(error(job), "simulating: sample 7 has nan bytes, must be a number of at least 0");
   job.sizes[7] = 1;
+  job.cluster.sample_rate = 0;
+  EXPECT_EQ(error(job), "cluster: sample_rate is 0, must be above 0");
+  job.cluster.sample_rate = kUnlimited;
   job.cluster.tiers[1].rate = 0;
   EXPECT_EQ(error(job), "cluster: a tier's rate is 0, must be above 0");
   job.cluster.tiers[1] = {.bytes = -1};
@@ -284,13 +295,18 @@ class AnyClusterTest : public ::testing::TestWithParam<std::uint64_t> {
   PublishedJob Draw() {
     const auto nodes = static_cast<std::uint32_t>(Whole(1, 6));
     Cluster cluster{.nodes = nodes,
-                    .compute_rate = Between(1, 100),
+                    .compute_rate = kUnlimited,
                     .preprocess_rate = Between(1, 300),
                     .storage_link_rate = Between(10, 300),
                     .network_rate = Between(10, 300),
                     .staging_bytes = Between(0, 3000),
                     .staging_threads = static_cast<std::uint32_t>(Whole(1, 8)),
                     .staging_rate = Between(10, 300)};
+    if (GetParam() % 3 == 0) {
+      cluster.sample_rate = Between(0.1, 5);
+    } else {
+      cluster.compute_rate = Between(1, 100);
+    }
     cluster.storage = Curve::Make({{1, Between(5, 100)}, {4, Between(5, 300)}}).value();
     for (std::uint64_t tiers = Whole(1, 3); tiers > 0; --tiers) {
       cluster.tiers.push_back({.bytes = Between(100, 4000),
@@ -339,6 +355,21 @@ TEST_P(AnyClusterTest, TimesAddUpAndNothingIsFasterThanTheBound) {
       EXPECT_EQ(result.samples_used, bound.samples_used);
       EXPECT_NEAR(result.compute_seconds, bound.compute_seconds, 1e-9 * bound.seconds);
     }
+  }
+}
+
+// So no order has a lower bound than another.
+TEST_P(AnyClusterTest, WithComputingBySamplesNoNodeWaitsForAnother) {
+  PublishedJob job = Draw();
+  const PublishedPolicyRow& perfect = *FindPublishedPolicy("perfect");
+  for (const double rate : {0.5, 20.0}) {
+    job.cluster.compute_rate = kUnlimited;
+    job.cluster.sample_rate = rate;
+    const PublishedResult run = RunPublished(perfect, job).value();
+    const double step = static_cast<double>(job.batch_size) / rate;
+    EXPECT_NEAR(run.seconds, step * static_cast<double>(run.step_seconds.size()),
+                1e-9 * run.seconds);
+    EXPECT_NEAR(run.barrier_seconds, 0, 1e-9 * run.seconds);
   }
 }
 

@@ -100,7 +100,7 @@ class PublishedRun {
       ready = std::max(now, entry.available);
       if (entry.from != From::kNone) staging.used_bytes -= bytes;
     }
-    const double compute = bytes / cluster_.compute_rate;
+    const double compute = cluster_.Compute(bytes);
     result_.stall_seconds += ready - now;
     result_.compute_seconds += compute;
     return ready + compute;

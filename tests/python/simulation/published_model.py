@@ -45,6 +45,12 @@ class Model:
         staging = scenario.staging
         self.write = max(1 / scenario.preprocess_rate, staging.threads / staging.rate)
 
+    def compute(self, size: float) -> float:
+        if self.scenario.compute_rate is None:
+            assert self.scenario.sample_rate is not None
+            return 1 / self.scenario.sample_rate
+        return size / self.scenario.compute_rate
+
     def storage(self, readers: int) -> float:
         rates = self.scenario.storage
         together = float(np.interp(readers, rates.readers, rates.rates))
@@ -91,7 +97,7 @@ class Model:
                     else:
                         at = max(at, staged)
                         self.used[node] -= size
-                    at += size / scenario.compute_rate
+                    at += self.compute(size)
                 ends.append(at)
             now = max(ends)
         return now
@@ -134,11 +140,11 @@ class Model:
 
     def _perfect(self) -> float:
         scenario = self.scenario
+        seconds = np.array([self.compute(size) for size in self.sizes])
         of_steps = [
-            np.array(self.sizes)[stream].reshape(-1, scenario.batch_size).sum(1)
-            for stream in self.streams
+            seconds[stream].reshape(-1, scenario.batch_size).sum(1) for stream in self.streams
         ]
-        return float(np.max(of_steps, axis=0).sum()) / scenario.compute_rate
+        return float(np.max(of_steps, axis=0).sum())
 
     def _naive(self) -> float:
         return self.loop(0, lambda *_: ("demand", 0))

@@ -8,48 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn_scenarios import drawn
 from published_model import Model
 from typer.testing import CliRunner
 
 from headrace import errors, simulation
 from headrace.cli.main import app
-from headrace.simulation import Outcome, Refused, Scenario
+from headrace.simulation import Outcome, Refused
 from headrace.simulation.bounds import bound_seconds
-from headrace.simulation.scenario import SCENARIOS, Sizes, Staging, StorageRates, TierRates
+from headrace.simulation.scenario import SCENARIOS, Sizes
 
 RUNNER = CliRunner()
 MODELLED = (
     *("perfect", "naive", "staging", "deepio_ordered", "locality_aware"),
     *("lbann_preloading", "lbann_dynamic", "nopfs"),
 )
-
-
-def drawn(seed: int) -> Scenario:
-    """A small cluster and dataset of any shape."""
-    random = np.random.default_rng(seed)
-
-    def rate() -> float:
-        return float(random.uniform(5, 300))
-
-    nodes, batch_size = int(random.integers(1, 6)), int(random.integers(1, 6))
-    samples = nodes * batch_size * int(random.integers(1, 12)) + int(random.integers(0, 5))
-    return Scenario(
-        title="drawn",
-        sizes=Sizes(samples, 20, float(random.uniform(0, 20))),
-        nodes=nodes,
-        batch_size=batch_size,
-        compute_rate=rate(),
-        preprocess_rate=rate(),
-        storage=StorageRates((1.0, 2.0, 4.0), (rate(), rate(), rate()), rate()),
-        network_rate=rate(),
-        staging=Staging(int(random.integers(1, 400)), int(random.integers(1, 5)), rate()),
-        tiers=tuple(
-            TierRates(name, int(random.integers(0, 1000)), int(random.integers(1, 4)), rate())
-            for name in ("RAM", "SSD")[: int(random.integers(1, 3))]
-        ),
-        epochs=int(random.integers(1, 5)),
-        seed=seed,
-    )
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -75,6 +48,25 @@ def test_perfect_is_the_bound_of_exact(seed: int) -> None:
     bounds = simulation.simulate(equal, ["perfect"]).bounds
     assert bounds["batch"] == pytest.approx(bounds["exact"])
     assert bounds["epoch"] == pytest.approx(bounds["exact"])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_where_all_samples_take_as_long_all_orders_have_one_bound(seed: int) -> None:
+    scenario = replace(drawn(seed), compute_rate=None, sample_rate=seed + 0.5)
+    bounds = simulation.simulate(scenario, []).bounds
+    steps = scenario.sizes.samples // (scenario.nodes * scenario.batch_size) * scenario.epochs
+    seconds = steps * scenario.batch_size / (seed + 0.5)
+    assert bounds == pytest.approx(dict.fromkeys(("exact", "batch", "epoch"), seconds))
+
+
+def test_bounds_are_computed_only_of_the_orders_asked_for() -> None:
+    asked: list[str] = []
+    scenario = drawn(3)
+    assert simulation.simulate(scenario, [], asked.append, ["batch"]).bounds.keys() == {"batch"}
+    assert simulation.simulate(scenario, [], asked.append, ()).bounds == {}
+    assert asked == ["batch"]
+    with pytest.raises(errors.InvalidArgumentError, match="order: got 'best', must be one of"):
+        simulation.simulate(scenario, [], orders=["best"])
 
 
 @pytest.mark.parametrize(
@@ -171,6 +163,21 @@ def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
             "threads = 99999999999",
             "staging.threads: got 99999999999, must be a whole",
         ),
+        (
+            'rate = "100 MB/s"',
+            'rate = "100 MB/s"\nsample_rate = 9',
+            ":16: compute.sample_rate: got rate and sample_rate, must be exactly one of rate, s",
+        ),
+        (
+            'rate = "100 MB/s"',
+            "",
+            ":14: compute.rate: got none of them, must be exactly one of rate, sample_rate",
+        ),
+        (
+            'rate = "100 MB/s"',
+            "sample_rate = 0",
+            ":15: compute.sample_rate: got 0, must be a number above 0",
+        ),
         ("perfect = 7.3", "best = 7.3", "printed: got 'best', must be one of 'perfect'"),
         ('"10 kB"', '"1 TB"\nleast = -1', "dataset.least: got -1, must be a size of at least 0"),
     ],
@@ -200,7 +207,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         simulation.load_scenario(tmp_path / "none.toml")
     broken = tmp_path / "broken.toml"
     broken.write_text("title = ")
-    with pytest.raises(errors.InvalidArgumentError, match="cannot be read: Invalid value"):
+    with pytest.raises(errors.InvalidArgumentError, match="not TOML: Invalid value"):
         simulation.load_scenario(broken)
     with pytest.raises(errors.NotFoundError, match="is no file"):
         simulation.load_scenario(tmp_path)
@@ -217,7 +224,8 @@ def test_the_command() -> None:
     assert "lbann_preloading" in listed.output
     shown = RUNNER.invoke(app, ["simulate", "thesis-s1"])
     assert shown.exit_code == 0, shown.output
-    assert "ours/printed" in shown.output
+    assert "of printed" in shown.output
+    assert max(map(len, shown.output.splitlines())) <= 120
     assert (
         "deepio_opportunistic: decides the order itself; uses 100.0% of the samples" in shown.output
     )
