@@ -23,7 +23,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import _data

@@ -20,6 +20,7 @@
 #include "module.h"
 #include "predicting/plain_curve.h"
 #include "sim/job/engine_job.h"
+#include "sim/job/fast_job.h"
 #include "sim/published/run.h"
 #include "status.h"
 
@@ -133,9 +134,11 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   options.ranks = keywords.Take("ranks", options.ranks);
   options.reads_in_flight = keywords.Take("reads_in_flight", options.reads_in_flight);
   options.reads_per_second = keywords.Take("reads_per_second", options.reads_per_second);
+  const bool fast = keywords.Take("fast", false);
   keywords.Finish();
-  EngineJobResult result = RunSimulation(
-      [&](const auto& keep_going) { return RunEngines(job, options, keep_going); });
+  EngineJobResult result = RunSimulation([&](const auto& keep_going) {
+    return fast ? RunFast(job, options, keep_going) : RunEngines(job, options, keep_going);
+  });
   nb::dict dict = ToDict(std::move(result.run));
   dict["least_seconds"] = result.least_seconds;
   nb::dict stalls;
@@ -170,9 +173,10 @@ void BindSimulation(nb::module_& module) {
   module.def("run_order", &RunOrder, nb::arg("order"), nb::arg("sizes"), nb::arg("kwargs"),
              nb::sig("def run_order(order: str, sizes: NDArray[numpy.float64], *, "
                      "parameters: dict[str, int | str] = ..., placement: str = ..., "
-                     "ranks: int = 1, reads_in_flight: int = 0, reads_per_second: float = ..., "
+                     "fast: bool = False, ranks: int = 1, reads_in_flight: int = 0, reads_per_second: float = ..., "
                      "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
-                     "compute_rate: float = ..., preprocess_rate: float = ..., "
+                     "compute_rate: float = ..., sample_rate: float = ..., "
+                     "preprocess_rate: float = ..., "
                      "storage: Sequence[tuple[float, float]] = (), "
                      "storage_link_rate: float = ..., reads_share: bool = False, "
                      "network_rate: float = ..., "

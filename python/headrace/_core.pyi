@@ -1039,9 +1039,14 @@ def lane_policies() -> list[str]:
 def published_policies() -> list[tuple[str, str, str, bool]]:
     """(name, title, paper, whether it changes the order) of each."""
 
-def run_published(policy: str, sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]:
+def run_published(policy: str, sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]:
     """
     A job by a published policy, sample by sample. Rates are bytes a second.
+    """
+
+def run_order(order: str, sizes: NDArray[numpy.float64], *, parameters: dict[str, int | str] = ..., placement: str = ..., fast: bool = False, ranks: int = 1, reads_in_flight: int = 0, reads_per_second: float = ..., nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]:
+    """
+    A job by an order of Headrace, its engines in virtual time; otherwise as run_published().
     """
 
 class WorkerChannel:

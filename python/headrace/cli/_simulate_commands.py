@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +16,7 @@ from headrace.cli._parts.progress import parts
 from headrace.cli._plots import simulation_page
 from headrace.errors import InvalidArgumentError
 from headrace.simulation import (
+    Policy,
     Scenario,
     Simulation,
     load_scenario,
@@ -45,6 +47,10 @@ def simulate(
             "Two may have several values; one value replaces the file's.",
         ),
     ] = None,
+    fast: Annotated[
+        bool,
+        typer.Option("--fast", help="Estimate Headrace's orders step by step, not read by read."),
+    ] = False,
     html: Annotated[
         Path | None, typer.Option(help="Write a page of charts and tables (.html), too.")
     ] = None,
@@ -53,9 +59,9 @@ def simulate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Simulate published policies on a cluster: time, stalls and sources of each.
+    """Simulate published policies and Headrace's orders on a cluster: time, stalls and sources.
 
-    Compares them with the least time that Headrace's orders take. Reads no data.
+    Compares them with the least time that each order takes. Reads no data.
 
     Example: [bold]headrace simulate nopfs-8b --policy nopfs --policy staging[/bold]
     Example: [bold]headrace simulate nopfs-8d --policy nopfs --sweep ram=32..512GB[/bold]
@@ -69,10 +75,21 @@ def simulate(
     if html is not None:
         simulation_page.check(html)
     if sweep:
-        _sweep(loaded, policy, sweep, html, as_json)
+        keys = dict(map(parse_sweep, sweep))
+        if len(keys) < len(sweep):
+            raise InvalidArgumentError("--sweep: the same key twice; write its values in one")
+        simulated.check_axes(keys)
+        with parts("simulating") as progress:
+            ran = run_sweep(loaded, keys, policy, progress, BOUNDED, fast=fast)
+            first = next(ran)
+            points = [simulated.plain_point(point) for point in itertools.chain([first], ran)]
+        if len(points) == 1:
+            _show(first.simulation, html, as_json, simulated.beside(first.values))
+        else:
+            _show_sweep(loaded, keys, points, html, as_json)
     else:
         with parts("simulating") as progress:
-            simulation = run_scenario(loaded, policy, progress)
+            simulation = run_scenario(loaded, policy, progress, fast=fast)
         _show(simulation, html, as_json)
 
 
@@ -90,24 +107,13 @@ def _show(simulation: Simulation, html: Path | None, as_json: bool, beside: str 
         print(remark)
 
 
-def _sweep(
+def _show_sweep(
     scenario: Scenario,
-    policy: list[str] | None,
-    texts: list[str],
+    keys: Mapping[str, Sequence[Any]],
+    points: list[dict[str, Any]],
     html: Path | None,
     as_json: bool,
 ) -> None:
-    keys = dict(map(parse_sweep, texts))
-    if len(keys) < len(texts):
-        raise InvalidArgumentError("--sweep: the same key twice; write its values in one")
-    simulated.check_axes(keys)
-    with parts("simulating") as progress:
-        ran = run_sweep(scenario, keys, policy, progress, BOUNDED)
-        first = next(ran)
-        points = [simulated.plain_point(point) for point in itertools.chain([first], ran)]
-    if len(points) == 1:
-        _show(first.simulation, html, as_json, simulated.beside(first.values))
-        return
     whole = {key: keys[given] for key, given in zip(points[0]["values"], keys, strict=True)}
     swept = simulated.Swept(whole, points)
     if html is not None:
@@ -126,8 +132,11 @@ def _list() -> None:
     titles = [(name, load_scenario(name).title) for name in shipped_scenarios()]
     simulated.show(simulated.Grid("", ("scenario", "title"), titles, numbers=False))
     print()
-    rows = [
-        (row.name, row.title, row.paper, "its own" if row.changes_order else "exact")
-        for row in policies()
-    ]
+    rows = [(row.name, row.title, row.paper, _order_of(row)) for row in policies()]
     simulated.show(simulated.Grid("", ("policy", "title", "paper", "order"), rows, numbers=False))
+
+
+def _order_of(policy: Policy) -> str:
+    if policy.name in BOUNDED:
+        return policy.name
+    return "its own" if policy.changes_order else "exact"

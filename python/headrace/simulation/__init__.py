@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.simulation.scenario import (
+    IndexSizes,
     Scenario,
     Sizes,
     Staging,
@@ -24,6 +25,7 @@ from headrace.simulation.sweep import SweepPoint, parse_sweep, sweep
 
 __all__ = [
     "Fetched",
+    "IndexSizes",
     "Outcome",
     "Policy",
     "Refused",

@@ -24,14 +24,15 @@ def bound_seconds(scenario: Scenario, sizes: npt.NDArray[np.float64], order: str
     epochs does.
     """
     seconds = compute_seconds(scenario, sizes)
+    ranks = scenario.nodes * scenario.ranks
     costs = _costs(sizes) if _core.find_order(order).takes_costs else None
     stream = _core.OrderStream(
         order,
         {},
         index=(len(sizes), _BLOCK_SAMPLES),
         batch_size=scenario.batch_size,
-        world_size=scenario.nodes,
-        ranks=scenario.nodes,
+        world_size=ranks,
+        ranks=ranks,
         seed=scenario.seed,
         drop_last=True,
         epochs=scenario.epochs,
@@ -39,9 +40,9 @@ def bound_seconds(scenario: Scenario, sizes: npt.NDArray[np.float64], order: str
     )
     slowest = 0.0
     while len(ids := stream.ids(_STEPS)):
-        of_nodes = seconds[ids].reshape(-1, scenario.nodes, scenario.batch_size).sum(2)
-        slowest += float(of_nodes.max(1).sum())
-    return slowest
+        of_ranks = seconds[ids].reshape(-1, ranks, scenario.batch_size).sum(2)
+        slowest += float(of_ranks.max(1).sum())
+    return slowest * scenario.ranks
 
 
 def compute_seconds(scenario: Scenario, sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

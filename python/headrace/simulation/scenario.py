@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+import headrace
+from headrace import _core
 from headrace._arguments import given_path
 from headrace._toml import TomlTable, read_toml
 from headrace._units import counted
@@ -18,7 +21,11 @@ from headrace.errors import InvalidArgumentError, NotFoundError
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 """The files that Headrace ships: those of the papers."""
+PLACED = "coordinated"
+"""The placement of samples in tiers, where nobody says another."""
+T = TypeVar("T")
 _NODES_MAX = 2**16
+_RANKS_MAX = 1024
 _SAMPLES_MAX = 2**32 - 2
 _EPOCHS_MAX = 2**24 - 1
 _THREADS_MAX = 2**16
@@ -50,6 +57,33 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class IndexSizes:
+    """Sizes of the samples of a dataset."""
+
+    index: str
+    """A dataset, or its index file, as `headrace.open` takes them."""
+
+    @functools.cached_property
+    def samples(self) -> int:
+        """How many there are."""
+        return len(self.draw(0))
+
+    def draw(self, seed: int) -> npt.NDArray[np.float64]:
+        """The stored bytes of each sample, whatever the seed.
+
+        Raises: what `headrace.open` does.
+        """
+        del seed
+        sizes: npt.NDArray[np.float64] = np.asarray(
+            _core.stored_bytes(headrace.open(self.index).index), np.float64
+        )
+        return sizes
+
+
+SHARED_BY = ("reads", "nodes")
+
+
+@dataclass(frozen=True)
 class StorageRates:
     """Storage that all nodes share. Rates are bytes a second."""
 
@@ -59,6 +93,13 @@ class StorageRates:
     """Of all these nodes together; linear in between, constant beyond."""
     link_rate: float | None = None
     """Of one node's link to it; None: no limit."""
+    shared_by: str = "reads"
+    """"reads": of the nodes that read, each has its part, which its reads divide. "nodes": each
+    read has all of its node's part, as the papers' results have it."""
+    reads_per_second: float | None = None
+    """Of all nodes together; None: no limit."""
+    reads_in_flight: int | None = None
+    """Of a node; None: 64 as a loader, or one a thread where nodes share."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +130,10 @@ class Scenario:
     """A job on a cluster. Rates are bytes a second."""
 
     title: str
-    sizes: Sizes
+    sizes: Sizes | IndexSizes
     nodes: int
     batch_size: int
-    """Of a node."""
+    """Of a rank."""
     compute_rate: float | None
     """Of a node; None: `sample_rate` says how fast it computes."""
     preprocess_rate: float
@@ -106,6 +147,10 @@ class Scenario:
     sample_rate: float | None = None
     """Samples a second that a node computes on, whatever their bytes; in place of `compute_rate`.
     """
+    ranks: int = 1
+    """Of a node; they share its rate of computing."""
+    placement: str = PLACED
+    """By which Headrace's orders keep samples in tiers."""
     epochs: int = 1
     seed: int = 0
     printed: Mapping[str, float] = field(default_factory=dict)
@@ -149,6 +194,8 @@ def to_scenario(root: TomlTable, where: str) -> Scenario:
         seed=root.integer("seed", 0, 2**63 - 1) if root.has("seed") else 0,
         sizes=_sizes(root.table("dataset")),
         nodes=job.integer("nodes", 1, _NODES_MAX),
+        ranks=job.integer("ranks", 1, _RANKS_MAX) if job.has("ranks") else 1,
+        placement=job.choice("placement", _core.placements()) if job.has("placement") else PLACED,
         batch_size=job.integer("batch_size", 1, _SAMPLES_MAX),
         compute_rate=compute.rate("rate") if compute.has("rate") else None,
         sample_rate=compute.positive("sample_rate") if compute.has("sample_rate") else None,
@@ -162,9 +209,10 @@ def to_scenario(root: TomlTable, where: str) -> Scenario:
     compute.finish(one_of=("rate", "sample_rate"))
     for table in (job, root):
         table.finish()
-    if scenario.nodes * scenario.batch_size > scenario.sizes.samples:
+    ranks = scenario.nodes * scenario.ranks
+    if ranks * scenario.batch_size > scenario.sizes.samples:
         raise InvalidArgumentError(
-            f"{where}: job: {counted(scenario.nodes, 'node')} with a batch_size of "
+            f"{where}: job: {counted(ranks, 'rank')} with a batch_size of "
             f"{scenario.batch_size} take more than the {counted(scenario.sizes.samples, 'sample')} "
             "of the dataset in a step; lower one of them"
         )
@@ -176,19 +224,29 @@ def to_plain(scenario: Scenario) -> dict[str, Any]:
     storage, compute = scenario.storage, {"preprocess_rate": scenario.preprocess_rate}
     rates = {"rate": scenario.compute_rate, "sample_rate": scenario.sample_rate}
     compute |= {key: rate for key, rate in rates.items() if rate is not None}
-    link = {} if storage.link_rate is None else {"link_rate": storage.link_rate}
+    limits = {
+        "link_rate": storage.link_rate,
+        "reads_per_second": storage.reads_per_second,
+        "reads_in_flight": storage.reads_in_flight,
+    }
     return {
         "title": scenario.title,
         **({"source": scenario.source} if scenario.source else {}),
         "epochs": scenario.epochs,
         "seed": scenario.seed,
         "dataset": dict(vars(scenario.sizes)),
-        "job": {"nodes": scenario.nodes, "batch_size": scenario.batch_size},
+        "job": {
+            "nodes": scenario.nodes,
+            "ranks": scenario.ranks,
+            "batch_size": scenario.batch_size,
+            "placement": scenario.placement,
+        },
         "compute": compute,
         "storage": {
             "readers": [int(count) if count == int(count) else count for count in storage.readers],
             "rates": list(storage.rates),
-            **link,
+            "shared_by": storage.shared_by,
+            **{key: limit for key, limit in limits.items() if limit is not None},
         },
         "network": {"rate": scenario.network_rate},
         "staging": dict(vars(scenario.staging)),
@@ -196,7 +254,11 @@ def to_plain(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _sizes(table: TomlTable) -> Sizes:
+def _sizes(table: TomlTable) -> Sizes | IndexSizes:
+    if table.has("index"):
+        of_index = IndexSizes(table.text("index"))
+        table.finish()
+        return of_index
     sizes = Sizes(
         samples=table.integer("samples", 1, _SAMPLES_MAX),
         mean=table.amount("mean", _BYTES_MAX),
@@ -213,9 +275,18 @@ def _storage(table: TomlTable) -> StorageRates:
         readers=tuple(map(float, readers)),
         rates=tuple(table.rates("rates", len(readers))),
         link_rate=table.rate("link_rate") if table.has("link_rate") else None,
+        shared_by=table.choice("shared_by", SHARED_BY) if table.has("shared_by") else SHARED_BY[0],
+        reads_per_second=_optional(table, "reads_per_second", table.positive),
+        reads_in_flight=_optional(
+            table, "reads_in_flight", lambda key: table.integer(key, 1, _THREADS_MAX)
+        ),
     )
     table.finish()
     return storage
+
+
+def _optional(table: TomlTable, key: str, read: Callable[[str], T]) -> T | None:
+    return read(key) if table.has(key) else None
 
 
 def _network(table: TomlTable) -> float:

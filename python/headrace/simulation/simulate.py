@@ -22,7 +22,7 @@ storage when they are needed."""
 
 @dataclass(frozen=True)
 class Policy:
-    """A published policy."""
+    """A published policy, or an order of Headrace, which its own engine runs."""
 
     name: str
     title: str
@@ -106,7 +106,7 @@ def policies() -> list[Policy]:
     """What can be simulated: published policies, and Headrace's orders by its own engine."""
     published = [Policy(*row) for row in _core.published_policies()]
     return published + [
-        Policy(order, f"Headrace, order {order}", "", order != "exact") for order in BOUNDED
+        Policy(order, f"Headrace, order {order}", "", changes_order=False) for order in BOUNDED
     ]
 
 
@@ -115,6 +115,8 @@ def simulate(
     names: Sequence[str] | None = None,
     progress: Callable[[str], object] = lambda name: None,
     orders: Sequence[str] = BOUNDED,
+    *,
+    fast: bool = False,
 ) -> Simulation:
     """Runs policies on the same samples in the same order. The same scenario, and version of NumPy,
     which draws the sizes, give the same result.
@@ -123,13 +125,14 @@ def simulate(
         names: of the policies; None: all.
         progress: is called with each policy's or order's name before it runs.
         orders: whose bounds are computed, each as long as its planning takes; () for none.
+        fast: whether Headrace's orders are estimated step by step, in place of each read.
 
     Raises: InvalidArgumentError: there is no such policy or order, or the scenario is wrong.
     """
     chosen = chosen_policies(scenario, names)
     bounded = chosen_orders(orders)
     sizes = scenario.sizes.draw(scenario.seed)
-    outcomes = run_policies(scenario, sizes, chosen, progress)
+    outcomes = run_policies(scenario, sizes, chosen, progress, fast)
     bounds: dict[str, float] = {}
     for order in bounded:
         progress(order)
@@ -168,16 +171,48 @@ def run_policies(
     sizes: npt.NDArray[np.float64],
     chosen: Sequence[Policy],
     progress: Callable[[str], object],
+    fast: bool,
 ) -> tuple[Outcome | Refused, ...]:
     """On samples of these sizes."""
     outcomes: list[Outcome | Refused] = []
     for policy in chosen:
         progress(policy.name)
-        outcomes.append(_run(policy, scenario, sizes))
+        if policy.name in BOUNDED:
+            own = _own_keys(scenario) | {"fast": fast}
+            outcomes.append(_run(policy, scenario, sizes, _core.run_order, own))
+        elif why := _why_not_published(scenario):
+            outcomes.append(Refused(policy, why))
+        else:
+            outcomes.append(_run(policy, scenario, sizes, _core.run_published, {}))
     return tuple(outcomes)
 
 
-def _run(policy: Policy, scenario: Scenario, sizes: npt.NDArray[np.float64]) -> Outcome | Refused:
+def _why_not_published(scenario: Scenario) -> str:
+    if scenario.ranks > 1:
+        return f"has one rank a node, the scenario {scenario.ranks}"
+    if scenario.storage.reads_per_second is not None:
+        return "counts bytes of storage alone, and the scenario limits its reads a second"
+    return ""
+
+
+def _own_keys(scenario: Scenario) -> dict[str, Any]:
+    """Of Headrace's orders alone."""
+    given = {
+        "reads_per_second": scenario.storage.reads_per_second,
+        "reads_in_flight": scenario.storage.reads_in_flight,
+    }
+    return {"ranks": scenario.ranks, "placement": scenario.placement} | {
+        name: value for name, value in given.items() if value is not None
+    }
+
+
+def _run(
+    policy: Policy,
+    scenario: Scenario,
+    sizes: npt.NDArray[np.float64],
+    run: Callable[..., dict[str, Any]],
+    own: dict[str, Any],
+) -> Outcome | Refused:
     storage, staging = scenario.storage, scenario.staging
     given = {
         "storage_link_rate": storage.link_rate,
@@ -185,8 +220,7 @@ def _run(policy: Policy, scenario: Scenario, sizes: npt.NDArray[np.float64]) -> 
         "sample_rate": scenario.sample_rate,
     }
     try:
-        run = _core.run_order if policy.name in BOUNDED else _core.run_published
-        ran: dict[str, Any] = run(
+        ran = run(
             policy.name,
             sizes,
             nodes=scenario.nodes,
@@ -195,10 +229,12 @@ def _run(policy: Policy, scenario: Scenario, sizes: npt.NDArray[np.float64]) -> 
             seed=scenario.seed,
             preprocess_rate=scenario.preprocess_rate,
             storage=list(zip(storage.readers, storage.rates, strict=True)),
+            reads_share=storage.shared_by == "reads",
             network_rate=scenario.network_rate,
             staging=(staging.capacity, staging.threads, staging.rate),
             tiers=[(tier.capacity, tier.threads, tier.rate) for tier in scenario.tiers],
             **{name: rate for name, rate in given.items() if rate is not None},
+            **own,
         )
     except FailedPreconditionError as error:
         return Refused(policy, str(error).removeprefix(f"{policy.name}: "))

@@ -15,7 +15,7 @@ from headrace._arguments import items
 from headrace._toml import TomlTable
 from headrace.errors import InvalidArgumentError
 from headrace.simulation.bounds import bound_seconds
-from headrace.simulation.scenario import Scenario, Sizes, to_plain, to_scenario
+from headrace.simulation.scenario import IndexSizes, Scenario, Sizes, to_plain, to_scenario
 from headrace.simulation.simulate import Simulation, chosen_orders, chosen_policies, run_policies
 
 COMBINATIONS_MAX = 1000
@@ -45,6 +45,8 @@ def sweep(
     names: Sequence[str] | None = None,
     progress: Callable[[str], object] = lambda name: None,
     orders: Sequence[str] = (),
+    *,
+    fast: bool = False,
 ) -> Iterator[SweepPoint]:
     """Runs policies with each combination of values; the last key's change first.
 
@@ -57,7 +59,7 @@ def sweep(
     Args:
         keys: numeric ones of a scenario's file, as "job.nodes", with their values. A tier is found
             by its name: "tiers.RAM.capacity"; "ram" alone is its capacity, too.
-        names, progress, orders: as those of `simulate`; by default no bounds.
+        names, progress, orders, fast: as those of `simulate`; by default no bounds.
 
     Raises: InvalidArgumentError: a value is not what a file may have there, no such key, more than
         1,000 combinations.
@@ -76,7 +78,8 @@ def sweep(
     combinations = [dict(zip(whole, chosen, strict=True)) for chosen in itertools.product(*values)]
     changed = [_changed(scenario, chosen) for chosen in combinations]
     policies = chosen_policies(scenario, names)
-    return _points(zip(combinations, changed, strict=True), policies, progress, bounded)
+    points = zip(combinations, changed, strict=True)
+    return _points(points, policies, progress, bounded, fast)
 
 
 def parse_sweep(text: str) -> tuple[str, list[Value]]:
@@ -181,8 +184,9 @@ def _points(
     policies: Sequence[Any],
     progress: Callable[[str], object],
     orders: Sequence[str],
+    fast: bool,
 ) -> Iterator[SweepPoint]:
-    drawn_of: tuple[Sizes, int] | None = None
+    drawn_of: tuple[Sizes | IndexSizes, int] | None = None
     sizes = np.empty(0)
     known: dict[tuple[Any, ...], float] = {}
     for values, scenario in combinations:
@@ -194,11 +198,11 @@ def _points(
         def tell(name: str, where: str = where) -> None:
             progress(f"{where}: {name}")
 
-        outcomes = run_policies(scenario, sizes, policies, tell)
+        outcomes = run_policies(scenario, sizes, policies, tell, fast)
         bounds: dict[str, float] = {}
         for order in orders:
-            decides = (*drawn_of, scenario.nodes, scenario.batch_size, scenario.epochs)
-            asked = (*decides, scenario.compute_rate, scenario.sample_rate, order)
+            decides = (*drawn_of, scenario.nodes, scenario.ranks, scenario.batch_size)
+            asked = (*decides, scenario.epochs, scenario.compute_rate, scenario.sample_rate, order)
             if asked not in known:
                 tell(order)
                 known[asked] = bound_seconds(scenario, sizes, order)

@@ -144,15 +144,16 @@ class EngineJob {
         step, options_.order);
   }
 
+  // A rank has its part of the node's rate.
   double ComputeSeconds(const Batch& batch) {
-    double bytes = 0;
+    double seconds = 0;
     for (const SampleId sample : batch.samples) {
       used_[Raw(sample)] = true;
-      bytes += job_.sizes[Raw(sample)];
+      used_bytes_ += job_.sizes[Raw(sample)];
+      seconds += job_.cluster.Compute(job_.sizes[Raw(sample)]);
     }
-    used_bytes_ += bytes;
     used_samples_ += batch.samples.size();
-    return bytes * options_.ranks / job_.cluster.compute_rate;
+    return seconds * options_.ranks;
   }
 
   void Summarize() {

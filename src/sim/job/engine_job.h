@@ -21,7 +21,8 @@ struct EngineJobOptions {
   OrderParameters parameters;             // of the order; bytes are those of the job
   std::string placement = "coordinated";  // of samples in tiers; not used without tiers
   std::uint32_t ranks = 1;  // of a node, each with a batch of PublishedJob::batch_size
-  // That a node has at storage at a time; 0: as many as its staging and its tiers have threads.
+  // That a node has at storage at a time; 0: where reads share it, as many as a loader; else as its
+  // staging and its tiers have threads.
   std::uint32_t reads_in_flight = 0;
   // Of storage, all nodes together.
   double reads_per_second = kUnlimited;

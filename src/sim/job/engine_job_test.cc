@@ -268,7 +268,7 @@ TEST(EngineJobTest, WhatCannotBeSimulatedIsRefused) {
   EXPECT_THAT(error({.reads_per_second = 0}), HasSubstr("0 reads a second"));
   job.cluster.staging_bytes = 1e6;
   EXPECT_THAT(error({.order = "epoch", .parameters = {{"pool_bytes", std::int64_t{40'000'000}}}}),
-              HasSubstr("resident, and staging has 976.6 KiB"));
+              HasSubstr("resident, and staging has 1 MB"));
   const Result<EngineJobResult> ended = RunEngines(job, {}, [] { return false; });
   EXPECT_EQ(ended.status().code(), StatusCode::kCancelled);
   job.cluster.tiers = {{.bytes = 1e6}};

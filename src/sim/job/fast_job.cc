@@ -121,10 +121,8 @@ class FastJob {
     PlanReads(admitted);
     ReadStorage(admitted);
     for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
-      const std::vector<double> bytes = BytesOfRanks(node);
-      const double ready = std::max(begin, Ready(node, admitted, bytes));
-      for (const double of_rank : bytes) {
-        const double compute = of_rank * options_.ranks / job_.cluster.compute_rate;
+      const double ready = std::max(begin, Ready(node, admitted));
+      for (const double compute : ComputeOfRanks(node)) {
         result_.run.compute_seconds += compute;
         result_.run.stall_seconds += ready - begin;
         slowest = std::max(slowest, compute);
@@ -152,22 +150,24 @@ class FastJob {
     }
   }
 
-  std::vector<double> BytesOfRanks(NodeNumber node) {
-    std::vector<double> bytes(options_.ranks);
+  // Seconds that each rank computes on its batch, at its part of the node's rate.
+  std::vector<double> ComputeOfRanks(NodeNumber node) {
+    std::vector<double> seconds(options_.ranks);
     for (const Delivery& delivery : steps_[node].deliveries) {
       used_[Raw(delivery.sample)] = true;
-      bytes[delivery.rank - node * options_.ranks] += job_.sizes[Raw(delivery.sample)];
+      seconds[delivery.rank - node * options_.ranks] +=
+          job_.cluster.Compute(job_.sizes[Raw(delivery.sample)]) * options_.ranks;
     }
-    return bytes;
+    return seconds;
   }
 
   // When the batches of the step are there.
-  double Ready(NodeNumber node, double admitted, const std::vector<double>& bytes) {
+  double Ready(NodeNumber node, double admitted) {
     const Step& step = steps_[node];
     double read = Read(node, admitted);
     if (reads_blocks_) read = AwaitBlocks(node, step, read);
     double sum = 0;
-    for (const double of_rank : bytes) sum += of_rank;
+    for (const Delivery& delivery : step.deliveries) sum += job_.sizes[Raw(delivery.sample)];
     const double cost = job_.cluster.ToStaging();
     const double last = sum / static_cast<double>(std::max<std::size_t>(1, step.deliveries.size()));
     NodeQueues& queues = queues_[node];

@@ -7,6 +7,7 @@
 
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "engine/loop/engine_options.h"
 #include "sim/job/sized_dataset.h"
 
 namespace headrace {
@@ -102,8 +103,8 @@ Result<std::uint32_t> JobPlan::BatchesMax(const ResolvedOrder& order) const {
   if (resident > staging) {
     return FailedPrecondition(
         "order '{}' keeps {} resident, and staging has {}", options_.order,
-        FormatBytes(static_cast<std::uint64_t>(resident * data_.scale)),
-        FormatBytes(static_cast<std::uint64_t>(job_.cluster.staging_bytes)));
+        DecimalBytes(resident * data_.scale),
+        DecimalBytes(job_.cluster.staging_bytes));
   }
   const double batch = data_.mean_bytes * static_cast<double>(job_.batch_size) * options_.ranks;
   // One is in use.
@@ -139,9 +140,10 @@ double JobPlan::least_read_bytes() const {
   return best / options_.reads_per_second;
 }
 
-// Without a number: what all threads of a node would read.
+// Without a number: as a loader; or, as in the papers, what all threads of a node would read.
 std::uint32_t JobPlan::reads_in_flight() const {
   if (options_.reads_in_flight != 0) return options_.reads_in_flight;
+  if (job_.cluster.reads_share) return EngineOptions().reads_in_flight_max;
   std::uint32_t reads = job_.cluster.staging_threads;
   for (const Cluster::Tier& tier : job_.cluster.tiers) reads += tier.threads;
   return reads;

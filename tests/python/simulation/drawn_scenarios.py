@@ -25,7 +25,7 @@ def drawn(seed: int) -> Scenario:
         compute_rate=None if by_samples else rate(),
         sample_rate=rate() / 20 if by_samples else None,
         preprocess_rate=rate(),
-        storage=StorageRates((1.0, 2.0, 4.0), (rate(), rate(), rate()), rate()),
+        storage=StorageRates((1.0, 2.0, 4.0), (rate(), rate(), rate()), rate(), "nodes"),
         network_rate=rate(),
         staging=Staging(int(random.integers(1, 400)), int(random.integers(1, 5)), rate()),
         tiers=tuple(

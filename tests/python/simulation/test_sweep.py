@@ -137,8 +137,11 @@ def test_what_is_no_sweep(text: str, error: str) -> None:
             "sweep tiers.RAM.capacity=10 MB, tiers.SSD.capacity=1 MB/s: tiers[1].capacity: got "
             "'1 MB/s', must be a size of at least 0, as 4096 or '64 MB'",
         ),
-        ({"job.nodes": [40_000]}, "sweep job.nodes=40000: job: 40,000 nodes with a batch_size of"),
-        ({"job.node": [4]}, "sweep job.node=4: job.node: no such key; there are nodes, batch_size"),
+        ({"job.nodes": [40_000]}, "sweep job.nodes=40000: job: 40,000 ranks with a batch_size of"),
+        (
+            {"job.node": [4]},
+            "sweep job.node=4: job.node: no such key; there are nodes, ranks, placem",
+        ),
         ({"jobs": [4]}, "sweep jobs=4: jobs: no such key; there are job, compute, title, "),
         ({"job.a.b": [4]}, "sweep job.a.b=4: job.a.b: no such key; there are nodes"),
         ({"title.b": [4]}, "sweep title.b: is no number that a simulation depends on, as job.node"),
@@ -256,7 +259,7 @@ def test_bars_are_as_long_as_the_policies_take() -> None:
     for outcome in ran:
         total = outcome.seconds * (1 - outcome.utilisation)
         waits = outcome.stall_seconds + outcome.barrier_seconds + outcome.setup_seconds
-        assert total == pytest.approx(waits, abs=1e-9)
+        assert total == pytest.approx(waits, abs=1e-9, rel=1e-6)
         steps = outcome.seconds - outcome.setup_seconds
         mean = outcome.compute_seconds + outcome.stall_seconds
         assert (1 + outcome.imbalance) * mean == pytest.approx(steps)

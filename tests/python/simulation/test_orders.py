@@ -1,0 +1,144 @@
+"""Headrace's orders, whose engines run in virtual time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn_scenarios import drawn
+from typer.testing import CliRunner
+
+from headrace import errors, simulation
+from headrace.cli.main import app
+from headrace.simulation import IndexSizes, Outcome, Refused, Scenario, Sizes
+
+RUNNER = CliRunner()
+ORDERS = ("exact", "batch", "epoch")
+
+
+def cluster(**changes: object) -> Scenario:
+    """A store that is slower than training, and a tier for half of the data."""
+    scenario = simulation.load_scenario("thesis-s1")
+    changes = {"sizes": Sizes(2_000, 100_000, 30_000), "epochs": 3, **changes}
+    return replace(scenario, **changes)  # type: ignore[arg-type]
+
+
+def ran(scenario: Scenario, name: str, *, fast: bool = False) -> Outcome:
+    (outcome,) = simulation.simulate(scenario, [name], orders=(), fast=fast).outcomes
+    assert isinstance(outcome, Outcome), outcome
+    return outcome
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_order_takes_at_least_its_bound_and_counts_every_sample(order: str) -> None:
+    scenario = cluster()
+    outcome = ran(scenario, order)
+    bound = simulation.simulate(scenario, [], orders=[order]).bounds[order]
+    assert outcome.least_seconds is not None
+    if order != "epoch":  # whose pools depend on the memory
+        assert outcome.least_seconds == pytest.approx(bound, rel=1e-5)
+    assert outcome.seconds >= outcome.least_seconds
+    assert sum(source.samples for source in outcome.fetched.values()) == 6_000
+    assert outcome.samples_used == 2_000
+    waited = outcome.stall_seconds * scenario.nodes
+    assert sum(outcome.stalls.values()) == pytest.approx(waited, rel=0.05, abs=0.01)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_fast_mode_comes_near(order: str) -> None:
+    scenario = simulation.load_scenario("thesis-s1")
+    assert ran(scenario, order, fast=True).seconds == pytest.approx(
+        ran(scenario, order).seconds, rel=0.1
+    )
+
+
+def test_the_same_scenario_gives_the_same_steps() -> None:
+    first, second = (ran(cluster(), "epoch").step_seconds.tolist() for _ in range(2))
+    assert first == second
+
+
+def test_batch_is_ahead_of_every_published_policy_where_bytes_decide() -> None:
+    scenario = simulation.load_scenario("thesis-s1")
+    ours = ran(scenario, "batch").seconds
+    others = simulation.simulate(scenario, orders=()).outcomes
+    for other in others:
+        if not isinstance(other, Outcome) or other.policy.name in (*ORDERS, "perfect"):
+            continue
+        if not other.policy.changes_order:
+            assert ours <= 1.005 * other.seconds, other.policy.name
+
+
+def test_where_all_samples_take_as_long_all_orders_have_one_bound() -> None:
+    scenario = cluster(compute_rate=None, sample_rate=1000.0)
+    assert ran(scenario, "batch").least_seconds == pytest.approx(6_000 / 4 / 1000)
+    assert ran(scenario, "exact").least_seconds == pytest.approx(6_000 / 4 / 1000)
+
+
+def test_reads_that_share_storage_take_longer() -> None:
+    scenario = cluster(tiers=(), epochs=1)
+    shared = replace(scenario, storage=replace(scenario.storage, shared_by="reads"))
+    together = scenario.sizes.draw(scenario.seed).sum() / 146e6
+    # While some nodes have nothing to read the others are not as fast as all together.
+    assert together <= ran(shared, "exact").seconds < 1.15 * together
+    assert ran(scenario, "exact").seconds < 0.8 * together
+
+
+def test_several_ranks_of_a_node_are_not_for_published_policies() -> None:
+    scenario = cluster(ranks=2)
+    of = {outcome.policy.name: outcome for outcome in simulation.simulate(scenario).outcomes}
+    assert of["nopfs"] == Refused(of["nopfs"].policy, "has one rank a node, the scenario 2")
+    assert isinstance(of["exact"], Outcome)
+    limited = replace(cluster().storage, reads_per_second=1000.0, reads_in_flight=4)
+    (refused,) = simulation.simulate(cluster(storage=limited), ["staging"], orders=()).outcomes
+    assert isinstance(refused, Refused)
+    assert "reads a second" in refused.why
+
+
+def test_what_an_order_keeps_must_fit_into_staging() -> None:
+    staging = replace(cluster().staging, capacity=300_000)
+    (refused,) = simulation.simulate(cluster(staging=staging), ["epoch"], orders=()).outcomes
+    assert isinstance(refused, Refused)
+    assert "resident, and staging has 300 kB" in refused.why
+
+
+def test_sizes_may_be_those_of_a_dataset(numbered: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    text = (simulation.scenario.SCENARIOS / "thesis-s1.toml").read_text()
+    begin, _, rest = text.partition("[dataset]\n")
+    rest = rest[rest.index("[job]") :].replace("batch_size = 25", "batch_size = 4")
+    file.write_text(f"{begin}[dataset]\nindex = {json.dumps(str(numbered))}\n\n{rest}")
+    scenario = simulation.load_scenario(file)
+    assert scenario.sizes == IndexSizes(str(numbered))
+    assert scenario.sizes.samples == len(list(numbered.rglob("*.*")))
+    assert isinstance(simulation.simulate(scenario, ["exact"]).outcomes[0], Outcome)
+    file.write_text(file.read_text().replace(str(numbered), str(tmp_path / "none")))
+    with pytest.raises(errors.NotFoundError):
+        simulation.load_scenario(file)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_cluster_can_be_simulated(seed: int) -> None:
+    scenario = drawn(seed)
+    for outcome in simulation.simulate(scenario, ORDERS, orders=()).outcomes:
+        if isinstance(outcome, Refused):  # tiny staging
+            assert "resident, and staging has" in outcome.why
+            continue
+        parts = outcome.compute_seconds + outcome.stall_seconds + outcome.barrier_seconds
+        assert parts == pytest.approx(outcome.seconds, rel=1e-4, abs=1e-6)
+        assert np.all(outcome.step_seconds >= 0)
+
+
+def test_the_command_estimates_if_told(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    command = ["simulate", "thesis-s1", "--policy", "batch", "--fast", "--json"]
+    shown = RUNNER.invoke(app, command)
+    assert shown.exit_code == 0, shown.output
+    fast = json.loads(shown.output)["policies"]["batch"]
+    assert fast["seconds"] == ran(simulation.load_scenario("thesis-s1"), "batch", fast=True).seconds
+    assert set(fast["stalls"]) == {"storage", "decode", "consumer", "ranks"}
+    swept = RUNNER.invoke(app, [*command[:-1], "--sweep", "job.nodes=2,4", "--html", str(page)])
+    assert swept.exit_code == 0, swept.output
+    assert page.exists()
