@@ -119,8 +119,8 @@ nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::k
   Keywords keywords(given);
   const PublishedJob job = ToJob(sizes, keywords);
   keywords.Finish();
-  return ToDict(RunSimulation(
-      [&](const auto& keep_going) { return RunPublished(*row, job, keep_going); }));
+  return ToDict(
+      RunSimulation([&](const auto& keep_going) { return RunPublished(*row, job, keep_going); }));
 }
 
 nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwargs& given) {
@@ -173,7 +173,8 @@ void BindSimulation(nb::module_& module) {
   module.def("run_order", &RunOrder, nb::arg("order"), nb::arg("sizes"), nb::arg("kwargs"),
              nb::sig("def run_order(order: str, sizes: NDArray[numpy.float64], *, "
                      "parameters: dict[str, int | str] = ..., placement: str = ..., "
-                     "fast: bool = False, ranks: int = 1, reads_in_flight: int = 0, reads_per_second: float = ..., "
+                     "fast: bool = False, ranks: int = 1, reads_in_flight: int = 0, "
+                     "reads_per_second: float = ..., "
                      "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
                      "compute_rate: float = ..., sample_rate: float = ..., "
                      "preprocess_rate: float = ..., "

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-import headrace
 from headrace import _core
 from headrace._arguments import given_path
+from headrace._dataset import open_dataset
 from headrace._toml import TomlTable, read_toml
 from headrace._units import counted
 from headrace.errors import InvalidArgumentError, NotFoundError
@@ -75,7 +75,7 @@ class IndexSizes:
         """
         del seed
         sizes: npt.NDArray[np.float64] = np.asarray(
-            _core.stored_bytes(headrace.open(self.index).index), np.float64
+            _core.stored_bytes(open_dataset(self.index).index), np.float64
         )
         return sizes
 

@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 #include "engine/loop/engine_options.h"
-#include "plan/placement/all_nodes.h"
 #include "sim/job/job_dataset.h"
 #include "sim/job/job_plan.h"
+#include "sim/job/planned_blocks.h"
 
 namespace headrace {
 namespace {
@@ -31,7 +31,7 @@ struct StepReads {
   double storage_work = 0;   // bytes whose time the reads take
   bool own_storage = false;  // some of it is for the node's own step
   std::vector<double> tier_bytes;
-  double link_work = 0;         // seconds
+  double link_work = 0;        // seconds
   std::set<NodeNumber> asked;  // other nodes that read something for this one first
 
   void Clear(std::size_t tiers) {
@@ -97,13 +97,8 @@ class FastJob {
     block_reads_done_.resize(job_.cluster.nodes);
     reads_blocks_ = first->reads_blocks();
     if (!plan_->room().has_value()) return Status();
-    held_.assign(job_.cluster.nodes, std::vector<bool>(plan_->room()->blocks->block_count()));
-    wanted_ = held_;
-    first_holder_.assign(plan_->room()->blocks->block_count(), kNoNode);
-    ahead_.resize(job_.cluster.nodes);
-    HEADRACE_ASSIGN_OR_RETURN(placement_,
-                              plan_->placements()->MakeAllNodes(plan_->RequestOf(first)));
-    plans_all_ = placement_->counters().contains("coverage_units");
+    HEADRACE_ASSIGN_OR_RETURN(blocks_,
+                              PlannedBlocks::Make(*plan_->placements(), plan_->RequestOf(first)));
     return Status();
   }
 
@@ -112,10 +107,7 @@ class FastJob {
     double end = begin;
     double slowest = 0;
     double ends = 0;
-    if (placement_ != nullptr) {
-      HEADRACE_CHECK(placement_->Next(placed_));
-      ApplyWanted();
-    }
+    if (blocks_ != nullptr) blocks_->Next();
     // Room for a step is free when the one that had it has ended.
     const double admitted = ends_.size() == plan_->batches_max() ? ends_.front() : 0;
     PlanReads(admitted);
@@ -175,7 +167,8 @@ class FastJob {
                            sum * cost / static_cast<double>(job_.cluster.staging_threads);
     queues.cores = std::max(decoded, read + last * cost);
     const double waited = std::max(0.0, queues.cores - result_.run.seconds);
-    const StallCause cause = decoded > read + last * cost ? StallCause::kDecode : StallCause::kStorage;
+    const StallCause cause =
+        decoded > read + last * cost ? StallCause::kDecode : StallCause::kStorage;
     result_.stall_ns[static_cast<std::size_t>(cause)] +=
         static_cast<std::int64_t>(waited * options_.ranks * 1e9);
     return queues.cores;
@@ -313,85 +306,42 @@ class FastJob {
       if (from == From::kStorage) AddRead(node, bytes);
       Count(from, 1, bytes);
     }
-    if (placement_ != nullptr) ApplyOps(node);
+    if (blocks_ != nullptr) blocks_->EndStep(node, /*ahead=*/!reads_blocks_);
   }
 
-  // The source of a use, as an engine chooses it (TierCache); adds the work of other sources than
-  // storage.
+  // The source of a use; adds the work of other sources than storage.
   From Planned(NodeNumber node, std::size_t number, double bytes) {
-    if (placement_ == nullptr) return From::kStorage;
-    const PlannedUse& use = placed_.UsesOf(node)[number];
-    if (use.tier != kNoTier && held_[node][use.block]) {
-      reads_[node].tier_bytes[use.tier] += bytes;
+    using Kind = PlannedBlocks::Source::Kind;
+    if (blocks_ == nullptr) return From::kStorage;
+    const PlannedBlocks::Source source = blocks_->TakeUse(node, number);
+    if (source.kind == Kind::kStorage) return From::kStorage;
+    if (source.kind == Kind::kTier) {
+      reads_[node].tier_bytes[source.tier] += bytes;
       return From::kTier;
     }
-    held_[node][use.block] = wanted_[node][use.block];
-    if (use.at_peer && use.tier == kNoTier) {
-      return FromNode(node, {.node = use.peer, .tier = use.peer_tier}, use.block, bytes);
-    }
-    const NodeNumber first = FirstHolder(use.block);
-    if (first == kNoNode || first == node) return From::kStorage;
-    return FromNode(node, {.node = first, .tier = 0}, use.block, bytes);
-  }
-
-  // The node that reads a block for all that are to have it; kNoNode: none is, or nobody knows.
-  [[nodiscard]] NodeNumber FirstHolder(std::uint32_t block) const {
-    return plans_all_ ? first_holder_[block] : kNoNode;
-  }
-
-  // Another node gives the block; if it does not have it yet, it reads it first.
-  From FromNode(NodeNumber node, const BlockHolder& holder, std::uint32_t block, double bytes) {
-    if (!held_[holder.node][block]) {
-      held_[holder.node][block] = true;
-      reads_[holder.node].storage_work += WorkOf(bytes);
-      reads_[node].asked.insert(holder.node);
+    if (source.reads_first) {
+      reads_[source.node].storage_work += WorkOf(bytes);
+      reads_[node].asked.insert(source.node);
       result_.run.filled_bytes += bytes;
     }
-    reads_[node].link_work += bytes * job_.cluster.FromPeer(holder.tier);
+    reads_[node].link_work += bytes * job_.cluster.FromPeer(source.tier);
     return From::kPeer;
-  }
-
-  // What nodes are to have after the step that was planned.
-  void ApplyWanted() {
-    for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
-      for (const CacheOp& op : placed_.OpsOf(node)) {
-        wanted_[node][op.block] = op.to != kNoTier;
-        NodeNumber& first = first_holder_[op.block];
-        if (op.to != kNoTier) first = std::min(first, node);
-        if (op.to != kNoTier || first != node) continue;
-        while (first < job_.cluster.nodes && !wanted_[first][op.block]) ++first;
-        if (first == job_.cluster.nodes) first = kNoNode;
-      }
-    }
-  }
-
-  // Of a node that has read what it needs for the step.
-  void ApplyOps(NodeNumber node) {
-    for (const CacheOp& op : placed_.OpsOf(node)) {
-      if (!wanted_[node][op.block]) held_[node][op.block] = false;
-      if (op.ahead && !reads_blocks_) ahead_[node].push_back(op.block);
-    }
   }
 
   // Storage has nothing to read for this node until `until`: it reads for the tiers.
   void ReadAhead(NodeNumber node, double until) {
-    if (placement_ == nullptr) return;
+    if (blocks_ == nullptr) return;
     double& storage = queues_[node].storage;
-    std::deque<std::uint32_t>& ahead = ahead_[node];
-    while (!ahead.empty() && storage < until) {
-      const std::uint32_t block = ahead.front();
-      ahead.pop_front();
-      if (!wanted_[node][block] || held_[node][block]) continue;
-      held_[node][block] = true;
-      const NodeNumber first = FirstHolder(block);
-      if (first != kNoNode && first != node && held_[first][block]) continue;  // from there
-      const double bytes = job_.sizes[Raw(plan_->room()->blocks->block(block).first)];
+    while (storage < until) {
+      const std::optional<std::uint32_t> block = blocks_->TakeAhead(node);
+      if (!block.has_value()) return;
       std::uint32_t readers = 1;
       for (NodeNumber other = 0; other < job_.cluster.nodes; ++other) {
         readers += static_cast<std::uint32_t>(other != node && queues_[other].storage > storage);
       }
-      storage += WorkOf(bytes) * job_.cluster.NodeFromStorage(readers) /
-                 AtATime(plan_->reads_in_flight());
+      const double bytes = job_.sizes[*block];  // Only blocks of one sample are read ahead.
+      storage +=
+          WorkOf(bytes) * job_.cluster.NodeFromStorage(readers) / AtATime(plan_->reads_in_flight());
       result_.run.filled_bytes += bytes;
     }
   }
@@ -403,16 +353,8 @@ class FastJob {
   std::vector<std::unique_ptr<Order>> orders_;  // by node
   std::vector<Step> steps_;                     // by node: the one that runs,
   std::vector<StepReads> reads_;                // and what is read for it
-  std::unique_ptr<AllNodes> placement_;         // null: no tiers
+  std::unique_ptr<PlannedBlocks> blocks_;       // null: no tiers
   bool reads_blocks_ = false;
-  NodesStep placed_;
-  // By node: the blocks that its tiers are to have, those that they have by now, and those to be
-  // fetched ahead.
-  std::vector<std::vector<bool>> wanted_;
-  std::vector<std::vector<bool>> held_;
-  std::vector<std::deque<std::uint32_t>> ahead_;
-  bool plans_all_ = false;  // the placement plans all nodes together
-  std::vector<NodeNumber> first_holder_;  // by block
   std::vector<NodeQueues> queues_;
   std::deque<double> ends_;  // of the newest steps, as many as a node has batches ahead
   std::vector<std::vector<double>> block_reads_done_;  // by node and number: when

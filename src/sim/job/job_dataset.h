@@ -12,8 +12,8 @@ namespace headrace {
 // The dataset of a job, scaled down: engines move its bytes in memory, and virtual time counts
 // those that they stand for.
 struct JobDataset {
-  double scale = 1;                // bytes of the job that one byte here stands for
-  double mean_bytes = 0;           // of a sample, here
+  double scale = 1;                 // bytes of the job that one byte here stands for
+  double mean_bytes = 0;            // of a sample, here
   std::uint64_t largest_bytes = 0;  // of a sample, here
   std::shared_ptr<const Index> index;
 

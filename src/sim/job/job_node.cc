@@ -54,11 +54,10 @@ JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedN
     : world_(world),
       number_(number),
       plan_(std::move(plan)),
-      store_(world_.storage,
-             {.node = number,
-              .threads = world_.reads_in_flight,
-              .scale = world_.data.scale,
-              .least_bytes = world_.least_read_bytes}),
+      store_(world_.storage, {.node = number,
+                              .threads = world_.reads_in_flight,
+                              .scale = world_.data.scale,
+                              .least_bytes = world_.least_read_bytes}),
       nodes_(world_.link, number, world_.data.scale, std::move(take)),
       executor_(world_.loop, static_cast<int>(world_.job.cluster.staging_threads),
                 CostOf(world_.job.cluster, world_.data.scale)) {
@@ -73,18 +72,17 @@ JobNode::~JobNode() = default;
 void JobNode::MakeTiers() {
   const std::vector<Cluster::Tier>& tiers = world_.job.cluster.tiers;
   for (std::size_t i = 0; i < tiers.size(); ++i) {
-    tier_rates_.push_back(std::make_unique<SharedRate>(
-        world_.loop, /*users=*/1,
-        [rate = tiers[i].rate, share = world_.job.cluster.reads_share](
-            std::uint32_t, std::uint64_t reads) {
-          return share ? rate / static_cast<double>(reads) : rate;
-        }));
+    tier_rates_.push_back(
+        std::make_unique<SharedRate>(world_.loop, /*users=*/1,
+                                     [rate = tiers[i].rate, share = world_.job.cluster.reads_share](
+                                         std::uint32_t, std::uint64_t reads) {
+                                       return share ? rate / static_cast<double>(reads) : rate;
+                                     }));
     tiers_.push_back(std::make_unique<TimedTier>(
-        *tier_rates_.back(),
-        TimedTier::Options{.name = std::to_string(i),
-                           .capacity_units = plan_.room->capacity_units[i],
-                           .unit_bytes = plan_.room->blocks->unit_bytes(),
-                           .scale = world_.data.scale}));
+        *tier_rates_.back(), TimedTier::Options{.name = std::to_string(i),
+                                                .capacity_units = plan_.room->capacity_units[i],
+                                                .unit_bytes = plan_.room->blocks->unit_bytes(),
+                                                .scale = world_.data.scale}));
   }
 }
 
@@ -104,8 +102,7 @@ EngineOptions JobNode::Options() const {
     options.coalesce_bytes_max = 0;
   }
   options.block_gap_bytes = scaled(options.block_gap_bytes);
-  options.block_read_bytes_max =
-      std::max(scaled(options.block_read_bytes_max), data.largest_bytes);
+  options.block_read_bytes_max = std::max(scaled(options.block_read_bytes_max), data.largest_bytes);
   options.decode_task_bytes = scaled(options.decode_task_bytes);
   options.verify = false;
   return options;
@@ -144,8 +141,7 @@ Status JobNode::Start() {
   EngineParts parts = Parts();
   if (plan_.order->reads_blocks()) {
     HEADRACE_ASSIGN_OR_RETURN(
-        parts.residents,
-        CellPool::Make(plan_.order->resident_units(), plan_.order->unit_bytes()));
+        parts.residents, CellPool::Make(plan_.order->resident_units(), plan_.order->unit_bytes()));
   }
   std::unique_ptr<TierCache> cache;
   if (plan_.room.has_value()) {

@@ -29,7 +29,7 @@ struct JobWorld {
   SharedRate& storage;  // its users are the nodes
   SharedRate& link;     // its users are the nodes that get
   std::span<const BatchField> schema;
-  std::uint32_t ranks = 1;  // of a node
+  std::uint32_t ranks = 1;            // of a node
   std::uint32_t reads_in_flight = 0;  // of a node at storage
   double least_read_bytes = 0;        // that a read of storage takes the time of
 };

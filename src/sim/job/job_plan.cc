@@ -40,8 +40,9 @@ Result<JobPlan> JobPlan::Make(const PublishedJob& job, const EngineJobOptions& o
 
 Status JobPlan::Settle() {
   if (options_.ranks == 0 || !(options_.reads_per_second > 0)) {
-    return InvalidArgument("simulating: got {} ranks a node and {} reads a second; both must be above 0",
-                           options_.ranks, options_.reads_per_second);
+    return InvalidArgument(
+        "simulating: got {} ranks a node and {} reads a second; both must be above 0",
+        options_.ranks, options_.reads_per_second);
   }
   HEADRACE_ASSIGN_OR_RETURN(spec_, MakeSpec());
   HEADRACE_ASSIGN_OR_RETURN(steps_per_epoch_, StepsPerEpoch(JobOf(0)));
@@ -59,9 +60,8 @@ Result<OrderSpec> JobPlan::MakeSpec() const {
   if (factory->takes_costs()) spec.costs = CostsOf(job_.sizes);
   if (factory->reads_blocks()) {
     const double bytes = static_cast<double>(kBlockBytes) / (data_.mean_bytes * data_.scale);
-    spec.parameters.emplace(
-        "block_samples",
-        static_cast<std::int64_t>(std::clamp(bytes, 1.0, static_cast<double>(kNeighboursMax))));
+    spec.parameters.emplace("block_samples", static_cast<std::int64_t>(std::clamp(
+                                                 bytes, 1.0, static_cast<double>(kNeighboursMax))));
   }
   const auto budget = spec.parameters.find(factory->budget_parameter());
   if (budget == spec.parameters.end()) return spec;
@@ -85,8 +85,7 @@ OrderOptions JobPlan::JobOf(NodeNumber node) const {
 Result<std::shared_ptr<const ResolvedOrder>> JobPlan::OrderOf(NodeNumber node) const {
   HEADRACE_ASSIGN_OR_RETURN(ResolvedOrder order,
                             ResolvedOrder::Make(data_.index, JobOf(node), spec_));
-  HEADRACE_RETURN_IF_ERROR(
-      order.Settle(data_.Scaled(kResidentShare * job_.cluster.staging_bytes)));
+  HEADRACE_RETURN_IF_ERROR(order.Settle(data_.Scaled(kResidentShare * job_.cluster.staging_bytes)));
   return std::make_shared<const ResolvedOrder>(std::move(order));
 }
 
@@ -96,15 +95,13 @@ PlacementRequest JobPlan::RequestOf(const std::shared_ptr<const ResolvedOrder>& 
 
 Result<std::uint32_t> JobPlan::BatchesMax(const ResolvedOrder& order) const {
   const double staging = job_.cluster.staging_bytes / data_.scale;
-  const double resident =
-      order.reads_blocks()
-          ? static_cast<double>(order.resident_units()) * static_cast<double>(order.unit_bytes())
-          : 0;
+  const double resident = order.reads_blocks() ? static_cast<double>(order.resident_units()) *
+                                                     static_cast<double>(order.unit_bytes())
+                                               : 0;
   if (resident > staging) {
-    return FailedPrecondition(
-        "order '{}' keeps {} resident, and staging has {}", options_.order,
-        DecimalBytes(resident * data_.scale),
-        DecimalBytes(job_.cluster.staging_bytes));
+    return FailedPrecondition("order '{}' keeps {} resident, and staging has {}", options_.order,
+                              DecimalBytes(resident * data_.scale),
+                              DecimalBytes(job_.cluster.staging_bytes));
   }
   const double batch = data_.mean_bytes * static_cast<double>(job_.batch_size) * options_.ranks;
   // One is in use.

@@ -28,8 +28,7 @@ class JobPlan {
   // Of the ranks of a node.
   [[nodiscard]] Result<std::shared_ptr<const ResolvedOrder>> OrderOf(NodeNumber node) const;
   // Of a run from the first step on; `order` is that of a node. There must be tiers.
-  [[nodiscard]] PlacementRequest RequestOf(
-      const std::shared_ptr<const ResolvedOrder>& order) const;
+  [[nodiscard]] PlacementRequest RequestOf(const std::shared_ptr<const ResolvedOrder>& order) const;
 
   [[nodiscard]] const PlacementFactory* placements() const { return placements_; }
   [[nodiscard]] const std::optional<TierRoom>& room() const { return room_; }  // nothing: no tiers

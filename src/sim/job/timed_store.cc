@@ -21,19 +21,18 @@ void TimedStore::Begin(ReadRequest request) {
   const std::uint64_t bytes = request.extent.range.size;
   auto shared = std::make_shared<ReadRequest>(std::move(request));
   const double work = std::max(options_.least_bytes, options_.scale * static_cast<double>(bytes));
-  rate_.Transfer(options_.node, work,
-                 [this, shared, bytes] {
-                   ++stats_.reads;
-                   stats_.bytes += bytes;
-                   if (waiting_.empty()) {
-                     --busy_;
-                   } else {
-                     ReadRequest next = std::move(waiting_.front());
-                     waiting_.pop_front();
-                     Begin(std::move(next));
-                   }
-                   shared->done(shared->buffer.first(bytes));
-                 });
+  rate_.Transfer(options_.node, work, [this, shared, bytes] {
+    ++stats_.reads;
+    stats_.bytes += bytes;
+    if (waiting_.empty()) {
+      --busy_;
+    } else {
+      ReadRequest next = std::move(waiting_.front());
+      waiting_.pop_front();
+      Begin(std::move(next));
+    }
+    shared->done(shared->buffer.first(bytes));
+  });
 }
 
 }  // namespace headrace

@@ -66,7 +66,7 @@ class TimedTier final : public Tier {
   SharedRate& rate_;
   const Options options_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Entry>> entries_;  // by sample
-  std::unordered_map<const void*, std::unique_ptr<Entry>> erased_;  // and referred to
+  std::unordered_map<const void*, std::unique_ptr<Entry>> erased_;     // and referred to
   std::uint64_t used_units_ = 0;
   TierStats stats_;
 };

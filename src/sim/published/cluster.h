@@ -37,11 +37,11 @@ struct Cluster {
   // Whether the reads of a node divide its part of storage; else each has all of it, as in the
   // thesis's results.
   bool reads_share = false;
-  double network_rate = kUnlimited;       // b_c
-  double staging_bytes = 0;               // d_0
-  std::uint32_t staging_threads = 1;      // p_0
-  double staging_rate = kUnlimited;       // w_0(p_0)
-  std::vector<Tier> tiers;                // fastest first
+  double network_rate = kUnlimited;   // b_c
+  double staging_bytes = 0;           // d_0
+  std::uint32_t staging_threads = 1;  // p_0
+  double staging_rate = kUnlimited;   // w_0(p_0)
+  std::vector<Tier> tiers;            // fastest first
 
   static constexpr std::size_t kTiersMax = 8;
 

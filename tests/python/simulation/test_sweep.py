@@ -140,7 +140,7 @@ def test_what_is_no_sweep(text: str, error: str) -> None:
         ({"job.nodes": [40_000]}, "sweep job.nodes=40000: job: 40,000 ranks with a batch_size of"),
         (
             {"job.node": [4]},
-            "sweep job.node=4: job.node: no such key; there are nodes, ranks, placem",
+            "sweep job.node=4: job.node: no such key; there are nodes, r",
         ),
         ({"jobs": [4]}, "sweep jobs=4: jobs: no such key; there are job, compute, title, "),
         ({"job.a.b": [4]}, "sweep job.a.b=4: job.a.b: no such key; there are nodes"),
