@@ -251,26 +251,20 @@ class FastJob {
 
   // Adds the reads of a block's kept samples: in pieces, with small gaps between them.
   void AddBlock(NodeNumber node, const BlockRead& block) {
+    const std::size_t count = block.whole || block.kept.empty() ? block.count : block.kept.size();
     double piece = 0;
-    double gap = 0;
-    std::size_t kept = 0;
-    for (std::uint32_t place = 0; place < block.count; ++place) {
-      const double bytes = job_.sizes[Raw(block.first) + place];
-      const bool is_kept =
-          block.whole || block.kept.empty() ||
-          (kept < block.kept.size() && block.kept[kept] == place && (++kept, true));
-      if (!is_kept) {
-        gap += bytes;
-        continue;
-      }
+    std::uint32_t next = 0;  // place in the block
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t place =
+          count == block.count ? static_cast<std::uint32_t>(i) : block.kept[i];
+      double gap = 0;
+      for (; next < place; ++next) gap += job_.sizes[Raw(block.first) + next];
+      const double bytes = job_.sizes[Raw(block.first) + next++];
       if (piece > 0 && (gap > kGapBytes || piece + gap + bytes > kPieceBytes)) {
         AddRead(node, piece);
         piece = 0;
-      } else if (piece > 0) {
-        piece += gap;
       }
-      piece += bytes;
-      gap = 0;
+      piece += piece > 0 ? gap + bytes : bytes;
     }
     if (piece > 0) AddRead(node, piece);
   }

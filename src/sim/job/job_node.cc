@@ -114,7 +114,7 @@ EngineParts JobNode::Parts() {
   const std::uint64_t largest = std::max(
       {world_.data.largest_bytes, options.block_read_bytes_max, options.coalesce_bytes_max});
   const std::uint64_t in_work =
-      plan_.batches_max * world_.ranks * world_.job.batch_size *
+      std::uint64_t{plan_.batches_max} * world_.ranks * world_.job.batch_size *
       BufferPool::ChargedBytes(static_cast<std::uint64_t>(world_.data.mean_bytes) + 1);
   const std::uint64_t batch = BufferPool::ChargedBytes(
       world_.job.batch_size * (world_.schema.front().row_bytes + kRowAlignment) + 4096);

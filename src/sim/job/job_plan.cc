@@ -1,6 +1,7 @@
 #include "sim/job/job_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -24,7 +25,7 @@ SampleTable CostsOf(const std::vector<double>& sizes) {
   const double largest = *std::ranges::max_element(sizes);
   const double scale = std::min(1.0, static_cast<double>(UINT32_MAX - 1) / largest);
   for (const double size : sizes) {
-    costs->push_back(static_cast<std::uint32_t>(size * scale + 0.5));
+    costs->push_back(static_cast<std::uint32_t>(std::lround(size * scale)));
   }
   return costs;
 }
