@@ -17,6 +17,7 @@
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "module.h"
+#include "predicting/own_policy.h"
 #include "predicting/plain_curve.h"
 #include "sim/published/run.h"
 #include "status.h"
@@ -50,14 +51,7 @@ Cluster ToCluster(Keywords& keywords) {
 
 constexpr std::uint64_t kStepsPerCheck = 256;  // of Ctrl-C
 
-constexpr const char* kFromNames[] = {"tier", "peer", "storage", "on_demand", "none"};
-static_assert(std::size(kFromNames) == SampleFetch::kKinds);
-
-nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::kwargs& given) {
-  const PublishedPolicyRow* const row = FindPublishedPolicy(policy.bytes());
-  if (row == nullptr) {
-    ThrowStatus(NotFound("simulating: there is no published policy '{}'", policy.bytes()));
-  }
+PublishedJob ToJob(const InArray<double>& sizes, const nb::kwargs& given) {
   Keywords keywords(given);
   PublishedJob job;
   job.cluster = ToCluster(keywords);
@@ -66,18 +60,10 @@ nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::k
   job.seed = keywords.Take("seed", job.seed);
   keywords.Finish();
   job.sizes.assign(sizes.data(), sizes.data() + sizes.size());
-  std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
-  std::uint64_t steps = 0;
-  const auto keep_going = [&raised, &steps] {
-    if (++steps % kStepsPerCheck != 0) return true;
-    const GilAcquire acquire;
-    if (SignalsPass()) return true;
-    raised.emplace();
-    return false;
-  };
-  Result<PublishedResult> run = WithoutGil([&] { return RunPublished(*row, job, keep_going); });
-  if (raised) throw nb::python_error(std::move(*raised));
-  PublishedResult result = ValueOrThrow(std::move(run));
+  return job;
+}
+
+nb::dict ToDict(PublishedResult result) {
   nb::dict fetched;
   for (std::size_t from = 0; from < result.fetched.size(); ++from) {
     const FetchTotals& totals = result.fetched[from];
@@ -102,6 +88,52 @@ nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::k
   return dict;
 }
 
+nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::kwargs& given) {
+  const PublishedPolicyRow* const row = FindPublishedPolicy(policy.bytes());
+  if (row == nullptr) {
+    ThrowStatus(NotFound("simulating: there is no published policy '{}'", policy.bytes()));
+  }
+  const PublishedJob job = ToJob(sizes, given);
+  std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
+  std::uint64_t steps = 0;
+  const auto keep_going = [&raised, &steps] {
+    if (++steps % kStepsPerCheck != 0) return true;
+    const GilAcquire acquire;
+    if (SignalsPass()) return true;
+    raised.emplace();
+    return false;
+  };
+  Result<PublishedResult> run = WithoutGil([&] { return RunPublished(*row, job, keep_going); });
+  if (raised) throw nb::python_error(std::move(*raised));
+  return ToDict(ValueOrThrow(std::move(run)));
+}
+
+// With the GIL: Python is asked for each sample.
+nb::dict RunOwnPolicy(const nb::object& prepare, const InArray<double>& sizes,
+                      const nb::kwargs& given) {
+  const PublishedJob job = ToJob(sizes, given);
+  std::optional<nb::python_error> raised;
+  const auto make = [&](const PolicyRequest& request) {
+    return MakeOwnPolicy(request, prepare, raised);
+  };
+  const auto keep_going = [&raised] {
+    if (!raised && !SignalsPass()) raised.emplace();
+    return !raised;
+  };
+  Result<PublishedResult> run = RunPublished("own", make, job, keep_going);
+  if (raised) throw nb::python_error(std::move(*raised));
+  return ToDict(ValueOrThrow(std::move(run)));
+}
+
+#define HEADRACE_PUBLISHED_JOB                                            \
+  "sizes: NDArray[numpy.float64], *, "                                    \
+  "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, " \
+  "compute_rate: float = ..., preprocess_rate: float = ..., "             \
+  "storage: Sequence[tuple[float, float]] = (), "                         \
+  "storage_link_rate: float = ..., network_rate: float = ..., "           \
+  "staging: tuple[float, int, float] = ..., "                             \
+  "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"
+
 }  // namespace
 
 void BindSimulation(nb::module_& module) {
@@ -113,14 +145,13 @@ void BindSimulation(nb::module_& module) {
       "published_policies", [rows] { return rows; },
       "(name, title, paper, whether it changes the order) of each.");
   module.def("run_published", &RunPolicy, nb::arg("policy"), nb::arg("sizes"), nb::arg("kwargs"),
-             nb::sig("def run_published(policy: str, sizes: NDArray[numpy.float64], *, "
-                     "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
-                     "compute_rate: float = ..., preprocess_rate: float = ..., "
-                     "storage: Sequence[tuple[float, float]] = (), "
-                     "storage_link_rate: float = ..., network_rate: float = ..., "
-                     "staging: tuple[float, int, float] = ..., "
-                     "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
+             nb::sig("def run_published(policy: str, " HEADRACE_PUBLISHED_JOB),
              "A job by a published policy, sample by sample. Rates are bytes a second.");
+  BindOwnPolicy(module);
+  module.def("run_own_policy", &RunOwnPolicy, nb::arg("prepare"), nb::arg("sizes"),
+             nb::arg("kwargs"),
+             nb::sig("def run_own_policy(prepare: Callable[..., Any], " HEADRACE_PUBLISHED_JOB),
+             "The same by a policy of Python's: headrace.simulation.own.");
 }
 
 }  // namespace headrace::bindings

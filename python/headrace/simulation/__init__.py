@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from headrace._core import PolicyRates, PolicyReaders
+from headrace.simulation.own import Fetch, Job, OwnPolicy, Start
 from headrace.simulation.scenario import (
     Scenario,
     Sizes,
@@ -22,14 +24,20 @@ from headrace.simulation.simulate import (
 )
 
 __all__ = [
+    "Fetch",
     "Fetched",
+    "Job",
     "Outcome",
+    "OwnPolicy",
     "Policy",
+    "PolicyRates",
+    "PolicyReaders",
     "Refused",
     "Scenario",
     "Simulation",
     "Sizes",
     "Staging",
+    "Start",
     "StorageRates",
     "TierRates",
     "load_scenario",

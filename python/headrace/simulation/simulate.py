@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from headrace import _core
 from headrace._arguments import choice, items
 from headrace.errors import FailedPreconditionError
 from headrace.simulation.bounds import BOUNDED, bound_seconds
+from headrace.simulation.own import OwnPolicy, preparing
 from headrace.simulation.scenario import Scenario
 
 SOURCES = ("tier", "peer", "storage", "on_demand")
@@ -22,13 +24,15 @@ storage when they are needed."""
 
 @dataclass(frozen=True)
 class Policy:
-    """A published policy."""
+    """A published policy, or one of your own."""
 
     name: str
     title: str
     paper: str
     changes_order: bool
     """Its nodes do not train on what the job's order says."""
+    own: type[OwnPolicy] | None = None
+    """The class of one of your own."""
 
 
 @dataclass(frozen=True)
@@ -94,29 +98,30 @@ def policies() -> list[Policy]:
 
 def simulate(
     scenario: Scenario,
-    names: Sequence[str] | None = None,
+    names: Sequence[str | type[OwnPolicy]] | None = None,
     progress: Callable[[str], object] = lambda name: None,
 ) -> Simulation:
     """Runs policies on the same samples in the same order. The same scenario, and version of NumPy,
     which draws the sizes, give the same result.
 
     Args:
-        names: of the policies; None: all.
+        names: of the policies, or classes of your own; None: all published ones.
         progress: is called with each policy's or order's name before it runs.
 
-    Raises: InvalidArgumentError: there is no such policy, or the scenario is wrong.
+    Raises: InvalidArgumentError: there is no such policy, the scenario is wrong, or a policy of
+    your own returns a wrong value. What such a policy raises.
     """
     known = {policy.name: policy for policy in policies()}
     chosen = list(known) if names is None else items("names", names, "policies' names")
-    for name in chosen:
-        choice("policy", name, tuple(known))
+    selected = [_policy(name, known) for name in chosen]
     for name in scenario.printed:
         choice("printed", name, tuple(known))
     sizes = scenario.sizes.draw(scenario.seed)
+    sizes.flags.writeable = False  # Policies of your own have them.
     outcomes: list[Outcome | Refused] = []
-    for name in chosen:
-        progress(name)
-        outcomes.append(_run(known[name], scenario, sizes))
+    for policy in selected:
+        progress(policy.name)
+        outcomes.append(_run(policy, scenario, sizes))
     bounds: dict[str, float] = {}
     for order in BOUNDED:
         progress(order)
@@ -124,12 +129,22 @@ def simulate(
     return Simulation(scenario, tuple(outcomes), bounds)
 
 
+def _policy(given: object, known: Mapping[str, Policy]) -> Policy:
+    if isinstance(given, type) and issubclass(given, OwnPolicy):
+        name = given.__name__
+        return Policy(name, given.title or name, given.paper, given.changes_order, given)
+    return known[choice("policy", given, tuple(known), ", or a class derived from OwnPolicy")]
+
+
 def _run(policy: Policy, scenario: Scenario, sizes: npt.NDArray[np.float64]) -> Outcome | Refused:
     storage, staging = scenario.storage, scenario.staging
     link = {} if storage.link_rate is None else {"storage_link_rate": storage.link_rate}
+    if policy.own is None:
+        run = partial(_core.run_published, policy.name)
+    else:
+        run = partial(_core.run_own_policy, preparing(policy.own, scenario, sizes))
     try:
-        ran: dict[str, Any] = _core.run_published(
-            policy.name,
+        ran: dict[str, Any] = run(
             sizes,
             nodes=scenario.nodes,
             batch_size=scenario.batch_size,
