@@ -18,6 +18,7 @@
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "module.h"
+#include "predicting/own_policy.h"
 #include "predicting/plain_curve.h"
 #include "sim/job/engine_job.h"
 #include "sim/job/fast_job.h"
@@ -54,9 +55,6 @@ Cluster ToCluster(Keywords& keywords) {
 }
 
 constexpr std::uint64_t kStepsPerCheck = 256;  // of Ctrl-C
-
-constexpr const char* kFromNames[] = {"tier", "peer", "storage", "on_demand", "none"};
-static_assert(std::size(kFromNames) == SampleFetch::kKinds);
 
 PublishedJob ToJob(const InArray<double>& sizes, Keywords& keywords) {
   PublishedJob job;
@@ -123,6 +121,25 @@ nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::k
       RunSimulation([&](const auto& keep_going) { return RunPublished(*row, job, keep_going); }));
 }
 
+// With the GIL: Python is asked for each sample.
+nb::dict RunOwnPolicy(const nb::object& prepare, const InArray<double>& sizes,
+                      const nb::kwargs& given) {
+  Keywords keywords(given);
+  const PublishedJob job = ToJob(sizes, keywords);
+  keywords.Finish();
+  std::optional<nb::python_error> raised;
+  const auto make = [&](const PolicyRequest& request) {
+    return MakeOwnPolicy(request, prepare, raised);
+  };
+  const auto keep_going = [&raised] {
+    if (!raised && !SignalsPass()) raised.emplace();
+    return !raised;
+  };
+  Result<PublishedResult> run = RunPublished("own", make, job, keep_going);
+  if (raised) throw nb::python_error(std::move(*raised));
+  return ToDict(ValueOrThrow(std::move(run)));
+}
+
 nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwargs& given) {
   Keywords keywords(given);
   const PublishedJob job = ToJob(sizes, keywords);
@@ -149,6 +166,14 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   return dict;
 }
 
+#define HEADRACE_SIMULATED_JOB                                                                \
+  "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "                     \
+  "compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., "       \
+  "storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., "             \
+  "reads_share: bool = False, network_rate: float = ..., "                                    \
+  "staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float]] = ()) " \
+  "-> dict[str, Any]"
+
 }  // namespace
 
 void BindSimulation(nb::module_& module) {
@@ -160,29 +185,20 @@ void BindSimulation(nb::module_& module) {
       "published_policies", [rows] { return rows; },
       "(name, title, paper, whether it changes the order) of each.");
   module.def("run_published", &RunPolicy, nb::arg("policy"), nb::arg("sizes"), nb::arg("kwargs"),
-             nb::sig("def run_published(policy: str, sizes: NDArray[numpy.float64], *, "
-                     "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
-                     "compute_rate: float = ..., sample_rate: float = ..., "
-                     "preprocess_rate: float = ..., "
-                     "storage: Sequence[tuple[float, float]] = (), "
-                     "storage_link_rate: float = ..., reads_share: bool = False, "
-                     "network_rate: float = ..., "
-                     "staging: tuple[float, int, float] = ..., "
-                     "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
+             nb::sig("def run_published(policy: str, sizes: NDArray[numpy.float64], "
+                     "*, " HEADRACE_SIMULATED_JOB),
              "A job by a published policy, sample by sample. Rates are bytes a second.");
+  BindOwnPolicy(module);
+  module.def("run_own_policy", &RunOwnPolicy, nb::arg("prepare"), nb::arg("sizes"),
+             nb::arg("kwargs"),
+             nb::sig("def run_own_policy(prepare: Callable[..., Any], "
+                     "sizes: NDArray[numpy.float64], *, " HEADRACE_SIMULATED_JOB),
+             "The same by a policy of Python's: headrace.simulation.own.");
   module.def("run_order", &RunOrder, nb::arg("order"), nb::arg("sizes"), nb::arg("kwargs"),
              nb::sig("def run_order(order: str, sizes: NDArray[numpy.float64], *, "
                      "parameters: dict[str, int | str] = ..., placement: str = ..., "
                      "fast: bool = False, ranks: int = 1, reads_in_flight: int = 0, "
-                     "reads_per_second: float = ..., "
-                     "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "
-                     "compute_rate: float = ..., sample_rate: float = ..., "
-                     "preprocess_rate: float = ..., "
-                     "storage: Sequence[tuple[float, float]] = (), "
-                     "storage_link_rate: float = ..., reads_share: bool = False, "
-                     "network_rate: float = ..., "
-                     "staging: tuple[float, int, float] = ..., "
-                     "tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]"),
+                     "reads_per_second: float = ..., " HEADRACE_SIMULATED_JOB),
              "A job by an order of Headrace, its engines in virtual time; otherwise as "
              "run_published().");
 }

@@ -1044,6 +1044,36 @@ def run_published(policy: str, sizes: NDArray[numpy.float64], *, nodes: int = 1,
     A job by a published policy, sample by sample. Rates are bytes a second.
     """
 
+class PolicyRates:
+    """Seconds a byte on a simulated cluster."""
+
+    def from_storage(self, readers: int) -> float:
+        """Of one read. `readers`: the nodes that read storage then."""
+
+    def from_tier(self, tier: int) -> float: ...
+
+    def from_peer(self, tier: int) -> float: ...
+
+    def to_staging(self) -> float:
+        """Preprocessing and writing, by one thread."""
+
+    def staged(self, fetch: float) -> float:
+        """
+        Through all threads of staging, of reads that take one of them `fetch`.
+        """
+
+class PolicyReaders:
+    """Which nodes read storage at a time."""
+
+    def at(self, node: int, seconds: float) -> int:
+        """Nodes that read then, `node` included."""
+
+    def reads(self, node: int, until: float) -> None:
+        """The node reads until then."""
+
+def run_own_policy(prepare: Callable[..., Any], sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]:
+    """The same by a policy of Python's: headrace.simulation.own."""
+
 def run_order(order: str, sizes: NDArray[numpy.float64], *, parameters: dict[str, int | str] = ..., placement: str = ..., fast: bool = False, ranks: int = 1, reads_in_flight: int = 0, reads_per_second: float = ..., nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float]] = ()) -> dict[str, Any]:
     """
     A job by an order of Headrace, its engines in virtual time; otherwise as run_published().

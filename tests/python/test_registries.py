@@ -33,7 +33,10 @@ TABLES = [
         _core.order_names(),
         r"^src/(plan|papers/redox)/(.*/)?\w+_(order|factory)\.cc$|/_names\.py$",
     ),
-    (_core.placements(), r"^src/plan/placement/(\w+/)?\w+\.cc$|/_names\.py$"),
+    (
+        _core.placements(),
+        r"^src/(plan/placement/(\w+/)?\w+|sim/published/policies)\.cc$|/_names\.py$",
+    ),
     (
         _core.lane_policies(),
         r"^src/(engine/lanes/lane_policies|papers/lobster/lobster_policy)\.cc$",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from headrace._core import PolicyRates, PolicyReaders
+from headrace.simulation.own import Fetch, Job, OwnPolicy, Start
 from headrace.simulation.scenario import (
     IndexSizes,
     Scenario,
@@ -24,15 +26,21 @@ from headrace.simulation.simulate import (
 from headrace.simulation.sweep import SweepPoint, parse_sweep, sweep
 
 __all__ = [
+    "Fetch",
     "Fetched",
     "IndexSizes",
+    "Job",
     "Outcome",
+    "OwnPolicy",
     "Policy",
+    "PolicyRates",
+    "PolicyReaders",
     "Refused",
     "Scenario",
     "Simulation",
     "Sizes",
     "Staging",
+    "Start",
     "StorageRates",
     "SweepPoint",
     "TierRates",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from headrace import _core
 from headrace._arguments import choice, items
 from headrace.errors import FailedPreconditionError
 from headrace.simulation.bounds import BOUNDED, bound_seconds
+from headrace.simulation.own import OwnPolicy, preparing
 from headrace.simulation.scenario import Scenario
 
 SOURCES = ("tier", "peer", "storage", "on_demand")
@@ -22,13 +24,15 @@ storage when they are needed."""
 
 @dataclass(frozen=True)
 class Policy:
-    """A published policy, or an order of Headrace, which its own engine runs."""
+    """A published policy, an order of Headrace, which its own engine runs, or one of your own."""
 
     name: str
     title: str
     paper: str
     changes_order: bool
     """Its nodes do not train on what the job's order says."""
+    own: type[OwnPolicy] | None = None
+    """The class of one of your own."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ def policies() -> list[Policy]:
 
 def simulate(
     scenario: Scenario,
-    names: Sequence[str] | None = None,
+    names: Sequence[str | type[OwnPolicy]] | None = None,
     progress: Callable[[str], object] = lambda name: None,
     orders: Sequence[str] = BOUNDED,
     *,
@@ -122,12 +126,13 @@ def simulate(
     which draws the sizes, give the same result.
 
     Args:
-        names: of the policies; None: all.
+        names: of the policies, or classes of your own; None: all published ones.
         progress: is called with each policy's or order's name before it runs.
         orders: whose bounds are computed, each as long as its planning takes; () for none.
         fast: whether Headrace's orders are estimated step by step, in place of each read.
 
-    Raises: InvalidArgumentError: there is no such policy or order, or the scenario is wrong.
+    Raises: InvalidArgumentError: there is no such policy or order, the scenario is wrong, or a
+        policy of your own returns a wrong value. What such a policy raises.
     """
     chosen = chosen_policies(scenario, names)
     bounded = chosen_orders(orders)
@@ -140,7 +145,9 @@ def simulate(
     return Simulation(scenario, outcomes, bounds)
 
 
-def chosen_policies(scenario: Scenario, names: Sequence[str] | None) -> list[Policy]:
+def chosen_policies(
+    scenario: Scenario, names: Sequence[str | type[OwnPolicy]] | None
+) -> list[Policy]:
     """Those of the names, or all.
 
     Raises: InvalidArgumentError: there is no such policy; or none of what the scenario has printed
@@ -148,11 +155,17 @@ def chosen_policies(scenario: Scenario, names: Sequence[str] | None) -> list[Pol
     """
     known = {policy.name: policy for policy in policies()}
     chosen = list(known) if names is None else items("names", names, "policies' names")
-    for name in chosen:
-        choice("policy", name, tuple(known))
+    selected = [_policy(name, known) for name in chosen]
     for name in scenario.printed:
         choice("printed", name, tuple(known))
-    return [known[name] for name in chosen]
+    return selected
+
+
+def _policy(given: object, known: Mapping[str, Policy]) -> Policy:
+    if isinstance(given, type) and issubclass(given, OwnPolicy):
+        name = given.__name__
+        return Policy(name, given.title or name, given.paper, given.changes_order, given)
+    return known[choice("policy", given, tuple(known), ", or a class derived from OwnPolicy")]
 
 
 def chosen_orders(orders: Sequence[str]) -> list[str]:
@@ -174,16 +187,19 @@ def run_policies(
     fast: bool,
 ) -> tuple[Outcome | Refused, ...]:
     """On samples of these sizes."""
+    sizes.flags.writeable = False  # Policies of your own have them.
     outcomes: list[Outcome | Refused] = []
     for policy in chosen:
         progress(policy.name)
-        if policy.name in BOUNDED:
-            own = _own_keys(scenario) | {"fast": fast}
-            outcomes.append(_run(policy, scenario, sizes, _core.run_order, own))
-        elif why := _why_not_published(scenario):
-            outcomes.append(Refused(policy, why))
+        if policy.own is not None:
+            run = partial(_core.run_own_policy, preparing(policy.own, scenario, sizes))
+        elif policy.name in BOUNDED:
+            keys = _keys_of_orders(scenario) | {"fast": fast}
+            run = partial(_core.run_order, policy.name, **keys)
         else:
-            outcomes.append(_run(policy, scenario, sizes, _core.run_published, {}))
+            run = partial(_core.run_published, policy.name)
+        why = "" if policy.name in BOUNDED else _why_not_published(scenario)
+        outcomes.append(Refused(policy, why) if why else _run(policy, scenario, sizes, run))
     return tuple(outcomes)
 
 
@@ -195,8 +211,8 @@ def _why_not_published(scenario: Scenario) -> str:
     return ""
 
 
-def _own_keys(scenario: Scenario) -> dict[str, Any]:
-    """Of Headrace's orders alone."""
+def _keys_of_orders(scenario: Scenario) -> dict[str, Any]:
+    """What Headrace's orders alone depend on."""
     given = {
         "reads_per_second": scenario.storage.reads_per_second,
         "reads_in_flight": scenario.storage.reads_in_flight,
@@ -211,7 +227,6 @@ def _run(
     scenario: Scenario,
     sizes: npt.NDArray[np.float64],
     run: Callable[..., dict[str, Any]],
-    own: dict[str, Any],
 ) -> Outcome | Refused:
     storage, staging = scenario.storage, scenario.staging
     given = {
@@ -221,7 +236,6 @@ def _run(
     }
     try:
         ran = run(
-            policy.name,
             sizes,
             nodes=scenario.nodes,
             batch_size=scenario.batch_size,
@@ -234,7 +248,6 @@ def _run(
             staging=(staging.capacity, staging.threads, staging.rate),
             tiers=[(tier.capacity, tier.threads, tier.rate) for tier in scenario.tiers],
             **{name: rate for name, rate in given.items() if rate is not None},
-            **own,
         )
     except FailedPreconditionError as error:
         return Refused(policy, str(error).removeprefix(f"{policy.name}: "))

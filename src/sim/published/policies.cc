@@ -11,6 +11,7 @@
 #include "base/prng.h"
 #include "base/units.h"
 #include "plan/permutation.h"
+#include "sim/published/caches.h"
 #include "sim/published/nopfs_plan.h"
 #include "sim/published/policy.h"
 #include "sim/published/shares.h"
@@ -204,6 +205,15 @@ constexpr auto kPolicies = std::to_array<PublishedPolicyRow>({
      .title = "NoPFS",
      .paper = "Dryden et al., SC'21",
      .make = MakePublishedNopfs},
+    {.name = "lru", .title = "LRU", .paper = "the page cache", .make = MakePublishedLru},
+    {.name = "belady",
+     .title = "Belady",
+     .paper = "Belady, IBM Systems Journal 1966",
+     .make = MakePublishedBelady},
+    {.name = "coordl",
+     .title = "CoorDL",
+     .paper = "Mohan et al., VLDB'21",
+     .make = MakePublishedCoordl},
 });
 
 }  // namespace

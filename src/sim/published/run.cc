@@ -163,8 +163,14 @@ class PublishedRun {
 
 Result<PublishedResult> RunPublished(const PublishedPolicyRow& row, const PublishedJob& job,
                                      const std::function<bool()>& keep_going) {
+  return RunPublished(row.name, row.make, job, keep_going);
+}
+
+Result<PublishedResult> RunPublished(std::string_view name, const MakePolicy& make,
+                                     const PublishedJob& job,
+                                     const std::function<bool()>& keep_going) {
   HEADRACE_ASSIGN_OR_RETURN(Streams streams, Streams::Make(job));
-  const std::unique_ptr<PublishedPolicy> policy = row.make({row.name, job, streams});
+  const std::unique_ptr<PublishedPolicy> policy = make({name, job, streams});
   HEADRACE_ASSIGN_OR_RETURN(const Preload preload, policy->Begin(streams));
   return PublishedRun(job, streams, *policy, preload).Run(keep_going);
 }

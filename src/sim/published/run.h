@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "headrace/status.h"
@@ -39,10 +41,18 @@ struct PublishedResult {
 //
 // Thread safety: may be called from any thread.
 // Time: each read of storage looks at all nodes. 4 nodes: 0.1 to 0.5 us a sample; 512: 1 to 8.
-// Memory: Streams; `nopfs` 9 bytes a sample of the dataset and node, and 8 a thread of a tier.
+// Memory: Streams; `nopfs` 9 bytes a sample of the dataset and node, and 8 a thread of a tier;
+// `lru` 8
+//         a sample of the dataset and node; `belady` 8 a sample of a node and epoch.
 // Errors: Cancelled  keep_going() returned false; those of PublishedJob::Check() and
 //         PublishedPolicy::Begin()
 Result<PublishedResult> RunPublished(const PublishedPolicyRow& row, const PublishedJob& job,
+                                     const std::function<bool()>& keep_going = nullptr);
+
+// The same of a policy that has no row. `make` is called once.
+using MakePolicy = std::function<std::unique_ptr<PublishedPolicy>(const PolicyRequest& request)>;
+Result<PublishedResult> RunPublished(std::string_view name, const MakePolicy& make,
+                                     const PublishedJob& job,
                                      const std::function<bool()>& keep_going = nullptr);
 
 }  // namespace headrace

@@ -234,3 +234,71 @@ class Model:
                     keep(node, sample, end)
 
         return self.loop(0, fetch, read_ahead, keep)
+
+    def _lru(self) -> float:
+        return self.cached(lambda node, place: place, min)
+
+    def _belady(self) -> float:
+        def key_of(node: int, place: int) -> int | None:
+            stream = self.streams[node]
+            later = stream[place + 1 :]
+            return place + 1 + later.index(stream[place]) if stream[place] in later else None
+
+        return self.cached(key_of, max)
+
+    def cached(
+        self,
+        key_of: Callable[[int, int], int | None],
+        evicted: Callable[[list[int]], int],
+    ) -> float:
+        """Nodes whose tiers are caches. `key_of`: of what is used at a place, None: it is not kept;
+        `evicted`: of the keys in a tier."""
+        capacities = [tier.capacity for tier in self.scenario.tiers]
+        # By node and tier: the sample of each key.
+        caches: list[list[dict[int, int]]] = [[{} for _ in capacities] for _ in self.streams]
+
+        def keep(node: int, tier: int, key: int, sample: int) -> None:
+            while tier < len(capacities) and self.sizes[sample] > capacities[tier]:
+                tier += 1
+            if tier == len(capacities):
+                return
+            cache = caches[node][tier]
+            cache[key] = sample
+            while sum(self.sizes[of] for of in cache.values()) > capacities[tier]:
+                out = evicted(list(cache))
+                keep(node, tier + 1, out, cache.pop(out))
+
+        def fetch(node: int, place: int, sample: int, begin: float) -> tuple[str, float]:
+            found = None
+            for tier, cache in enumerate(caches[node]):
+                for key in [key for key, of in cache.items() if of == sample]:
+                    found = tier
+                    del cache[key]
+            kept_by = key_of(node, place)
+            if kept_by is not None:
+                keep(node, 0, kept_by, sample)
+            if found is None:
+                return "storage", self.storage(self.readers(node, begin))
+            return "staged", 1 / self.scenario.tiers[found].rate
+
+        return self.loop(0, fetch)
+
+    def _coordl(self) -> float:
+        kept: dict[int, tuple[float, int, int]] = {}
+        tiers = self.scenario.tiers
+        used = [[0.0] * len(tiers) for _ in self.streams]
+
+        def keep(node: int, sample: int, end: float) -> None:
+            for tier, of_tier in enumerate(tiers):
+                if sample in kept or used[node][tier] + self.sizes[sample] > of_tier.capacity:
+                    continue
+                used[node][tier] += self.sizes[sample]
+                kept[sample] = end, node, tier
+
+        def fetch(node: int, place: int, sample: int, begin: float) -> tuple[str, float]:
+            start, owner, tier = kept.get(sample, (np.inf, 0, 0))
+            if start > begin:
+                return "storage", self.storage(self.readers(node, begin))
+            return "staged", 1 / tiers[tier].rate if owner == node else self.peer(tier)
+
+        return self.loop(0, fetch, on_storage=keep)
