@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "base/clock.h"
 #include "base/format/errors.h"
 #include "convert/keywords.h"
 #include "convert/order_parameters.h"
@@ -54,10 +55,10 @@ Cluster ToCluster(Keywords& keywords) {
   return cluster;
 }
 
-constexpr std::uint64_t kStepsPerCheck = 256;  // of Ctrl-C
+constexpr std::int64_t kSignalNanos = 50'000'000;  // from one look at signals to the next
 
-PublishedJob ToJob(const InArray<double>& sizes, Keywords& keywords) {
-  PublishedJob job;
+SimulatedJob ToJob(const InArray<double>& sizes, Keywords& keywords) {
+  SimulatedJob job;
   job.cluster = ToCluster(keywords);
   job.batch_size = keywords.Take("batch_size", job.batch_size);
   job.epochs = keywords.Take("epochs", job.epochs);
@@ -71,9 +72,11 @@ PublishedJob ToJob(const InArray<double>& sizes, Keywords& keywords) {
 template <typename Simulate>
 auto RunSimulation(const Simulate& simulate) {
   std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
-  std::uint64_t steps = 0;
-  const auto keep_going = [&raised, &steps] {
-    if (++steps % kStepsPerCheck != 0) return true;
+  const MonotonicClock clock;
+  std::int64_t checked_ns = clock.NowNanos();
+  const auto keep_going = [&raised, &clock, &checked_ns] {
+    if (clock.NowNanos() - checked_ns < kSignalNanos) return true;
+    checked_ns = clock.NowNanos();
     const GilAcquire acquire;
     if (SignalsPass()) return true;
     raised.emplace();
@@ -84,7 +87,7 @@ auto RunSimulation(const Simulate& simulate) {
   return ValueOrThrow(std::move(run));
 }
 
-nb::dict ToDict(PublishedResult result) {
+nb::dict ToDict(SimulatedRun result) {
   nb::dict fetched;
   for (std::size_t from = 0; from < result.fetched.size(); ++from) {
     const FetchTotals& totals = result.fetched[from];
@@ -115,7 +118,7 @@ nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::k
     ThrowStatus(NotFound("simulating: there is no published policy '{}'", policy.bytes()));
   }
   Keywords keywords(given);
-  const PublishedJob job = ToJob(sizes, keywords);
+  const SimulatedJob job = ToJob(sizes, keywords);
   keywords.Finish();
   return ToDict(
       RunSimulation([&](const auto& keep_going) { return RunPublished(*row, job, keep_going); }));
@@ -125,7 +128,7 @@ nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::k
 nb::dict RunOwnPolicy(const nb::object& prepare, const InArray<double>& sizes,
                       const nb::kwargs& given) {
   Keywords keywords(given);
-  const PublishedJob job = ToJob(sizes, keywords);
+  const SimulatedJob job = ToJob(sizes, keywords);
   keywords.Finish();
   std::optional<nb::python_error> raised;
   const auto make = [&](const PolicyRequest& request) {
@@ -135,20 +138,21 @@ nb::dict RunOwnPolicy(const nb::object& prepare, const InArray<double>& sizes,
     if (!raised && !SignalsPass()) raised.emplace();
     return !raised;
   };
-  Result<PublishedResult> run = RunPublished("own", make, job, keep_going);
+  Result<SimulatedRun> run = RunPublished("own", make, job, keep_going);
   if (raised) throw nb::python_error(std::move(*raised));
   return ToDict(ValueOrThrow(std::move(run)));
 }
 
 nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwargs& given) {
   Keywords keywords(given);
-  const PublishedJob job = ToJob(sizes, keywords);
+  const SimulatedJob job = ToJob(sizes, keywords);
   EngineJobOptions options{.order = order.bytes()};
   if (const auto placement = keywords.Take("placement", std::optional<Text>())) {
     options.placement = placement->bytes();
   }
   options.parameters = ToOrderParameters(keywords.Take("parameters", nb::dict()));
   options.ranks = keywords.Take("ranks", options.ranks);
+  options.batches_max = keywords.Take("batches_max", options.batches_max);
   options.reads_in_flight = keywords.Take("reads_in_flight", options.reads_in_flight);
   options.reads_per_second = keywords.Take("reads_per_second", options.reads_per_second);
   const bool fast = keywords.Take("fast", false);
@@ -197,7 +201,8 @@ void BindSimulation(nb::module_& module) {
   module.def("run_order", &RunOrder, nb::arg("order"), nb::arg("sizes"), nb::arg("kwargs"),
              nb::sig("def run_order(order: str, sizes: NDArray[numpy.float64], *, "
                      "parameters: dict[str, int | str] = ..., placement: str = ..., "
-                     "fast: bool = False, ranks: int = 1, reads_in_flight: int = 0, "
+                     "fast: bool = False, ranks: int = 1, batches_max: int = 64, "
+                     "reads_in_flight: int = 0, "
                      "reads_per_second: float = ..., " HEADRACE_SIMULATED_JOB),
              "A job by an order of Headrace, its engines in virtual time; otherwise as "
              "run_published().");

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +32,15 @@ _TIERS_MAX = 8
 _BYTES_MAX = 2**60
 
 
+def _some_bytes(sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    if not sizes.any():
+        raise InvalidArgumentError(
+            f"dataset: all {counted(len(sizes), 'sample')} drawn have 0 bytes; lower "
+            "deviation, or raise least; or give another index"
+        )
+    return sizes
+
+
 @dataclass(frozen=True)
 class Sizes:
     """Sizes of samples in bytes, drawn from a normal distribution."""
@@ -47,13 +55,7 @@ class Sizes:
     def draw(self, seed: int) -> npt.NDArray[np.float64]:
         """The size of each sample; the same for the same seed and version of NumPy."""
         drawn = np.random.default_rng(seed).normal(self.mean, self.deviation, self.samples)
-        sizes: npt.NDArray[np.float64] = np.maximum(drawn, self.least)
-        if not sizes.any():
-            raise InvalidArgumentError(
-                f"dataset: all {counted(self.samples, 'sample')} drawn have 0 bytes; lower "
-                "deviation, or raise least"
-            )
-        return sizes
+        return _some_bytes(np.maximum(drawn, self.least))
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,10 @@ class IndexSizes:
     index: str
     """A dataset, or its index file, as `headrace.open` takes them."""
 
-    @functools.cached_property
+    @property
     def samples(self) -> int:
         """How many there are."""
-        return len(self.draw(0))
+        return len(open_dataset(self.index))
 
     def draw(self, seed: int) -> npt.NDArray[np.float64]:
         """The stored bytes of each sample, whatever the seed.
@@ -77,7 +79,7 @@ class IndexSizes:
         sizes: npt.NDArray[np.float64] = np.asarray(
             _core.stored_bytes(open_dataset(self.index).index), np.float64
         )
-        return sizes
+        return _some_bytes(sizes)
 
 
 SHARED_BY = ("reads", "nodes")
@@ -97,7 +99,8 @@ class StorageRates:
     """"reads": of the nodes that read, each has its part, which its reads divide. "nodes": each
     read has all of its node's part, as the papers' results have it."""
     reads_per_second: float | None = None
-    """Of all nodes together; None: no limit."""
+    """Of all nodes together, where storage gives its best rate, in proportion where it gives less;
+    None: no limit. Only with `shared_by` "reads"."""
     reads_in_flight: int | None = None
     """Of a node; None: 64 as a loader, or one a thread where nodes share."""
 
@@ -209,6 +212,12 @@ def to_scenario(root: TomlTable, where: str) -> Scenario:
     compute.finish(one_of=("rate", "sample_rate"))
     for table in (job, root):
         table.finish()
+    limit = scenario.storage.reads_per_second
+    if limit is not None and scenario.storage.shared_by != "reads":
+        raise InvalidArgumentError(
+            f"{where}: storage.reads_per_second: got {limit:g} with shared_by 'nodes', which counts "
+            'bytes alone; leave it out, or write shared_by = "reads"'
+        )
     ranks = scenario.nodes * scenario.ranks
     if ranks * scenario.batch_size > scenario.sizes.samples:
         raise InvalidArgumentError(
@@ -234,7 +243,7 @@ def to_plain(scenario: Scenario) -> dict[str, Any]:
         **({"source": scenario.source} if scenario.source else {}),
         "epochs": scenario.epochs,
         "seed": scenario.seed,
-        "dataset": dict(vars(scenario.sizes)),
+        "dataset": asdict(scenario.sizes),
         "job": {
             "nodes": scenario.nodes,
             "ranks": scenario.ranks,

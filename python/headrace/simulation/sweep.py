@@ -26,6 +26,8 @@ _RANGE = re.compile(
     rf"(?:([*+])({_NUMBER})\s*([a-zA-Z/]*))?"
 )
 
+_RATES_OF_COMPUTING = {"compute.rate": "sample_rate", "compute.sample_rate": "rate"}
+
 Value = float | str
 """As a scenario's file has it: 4, 64e6, "64 MB/s"."""
 
@@ -163,6 +165,8 @@ def _changed(scenario: Scenario, values: Mapping[str, Value]) -> Scenario:
                 f"sweep {key}: is no number that a simulation depends on, as job.nodes is"
             )
         place[name] = value
+        if key in _RATES_OF_COMPUTING:  # One takes the place of the other.
+            place.pop(_RATES_OF_COMPUTING[key], None)
     changed = to_scenario(TomlTable(where, "", plain), where)
     return replace(changed, printed={})
 

@@ -66,7 +66,7 @@ void TierCache::PlanStep() {
 
 // The node that reads a block from storage for all; nothing: this one, or none is to have it.
 std::optional<BlockHolder> TierCache::OtherHolder(std::uint32_t block) const {
-  std::optional<BlockHolder> holder = placement_->Holder(block, 0);
+  std::optional<BlockHolder> holder = placement_->Reader(block, nodes_);
   if (holder.has_value() && holder->node == node_) holder.reset();
   return holder;
 }

@@ -77,11 +77,17 @@ class Placement {
   virtual std::optional<PlacedStep> Next() = 0;
 
   // The first node, by number, from node `from` on, whose tiers are to have `block` after the
-  // newest step; std::nullopt: none, or the placement plans for its own node alone. If several
-  // nodes are to have a block, the first of all reads it from storage, for all.
+  // newest step; std::nullopt: none, or the placement plans for its own node alone.
   [[nodiscard]] virtual std::optional<BlockHolder> Holder(std::uint32_t /*block*/,
                                                           std::uint32_t /*from*/) const {
     return std::nullopt;
+  }
+
+  // The node that reads `block` from storage for all `nodes` of the job that are to have it: of
+  // these the first from node block % nodes on, cyclically, so that nodes share the reading.
+  [[nodiscard]] std::optional<BlockHolder> Reader(std::uint32_t block, std::uint32_t nodes) const {
+    const std::optional<BlockHolder> holder = Holder(block, block % nodes);
+    return holder.has_value() ? holder : Holder(block, 0);
   }
 
   // Samples that `node` was to insert into its tiers, up to those of its newest insert of `block`,

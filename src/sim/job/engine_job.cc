@@ -11,6 +11,7 @@
 #include "sim/job/job_dataset.h"
 #include "sim/job/job_node.h"
 #include "sim/job/job_plan.h"
+#include "sim/job/simulated_time.h"
 #include "sim/job/sized_dataset.h"
 
 namespace headrace {
@@ -21,7 +22,7 @@ using From = SampleFetch::From;
 // All nodes of a job, from the first step to the last.
 class EngineJob {
  public:
-  EngineJob(const PublishedJob& job, const EngineJobOptions& options)
+  EngineJob(const SimulatedJob& job, const EngineJobOptions& options)
       : job_(job),
         options_(options),
         data_(job),
@@ -39,24 +40,22 @@ class EngineJob {
         used_(job.sizes.size()) {}
 
   Result<EngineJobResult> Run(const std::function<bool()>& keep_going) {
-    HEADRACE_RETURN_IF_ERROR(MakeNodes());
-    Status status;
-    for (const std::unique_ptr<JobNode>& node : nodes_) {
-      status = node->Start();
-      HEADRACE_RETURN_IF_ERROR(status);
+    Status status = MakeNodes(keep_going);
+    for (auto node = nodes_.begin(); status.ok() && node != nodes_.end(); ++node) {
+      status = (*node)->Start();
     }
-    status = RunSteps(keep_going);
+    if (status.ok()) status = RunSteps(keep_going);
     for (const std::unique_ptr<JobNode>& node : nodes_) node->Stop();
     while (loop_.RunOne()) {
     }
-    Summarize();
+    if (status.ok()) Summarize();
     for (const std::unique_ptr<JobNode>& node : nodes_) node->Close();
     HEADRACE_RETURN_IF_ERROR(status);
     return std::move(result_);
   }
 
  private:
-  Status MakeNodes() {
+  Status MakeNodes(const std::function<bool()>& keep_going) {
     HEADRACE_ASSIGN_OR_RETURN(const JobPlan plan, JobPlan::Make(job_, options_, data_));
     steps_per_epoch_ = plan.steps_per_epoch();
     const JobWorld world{.loop = loop_,
@@ -69,6 +68,7 @@ class EngineJob {
                          .reads_in_flight = plan.reads_in_flight(),
                          .least_read_bytes = plan.least_read_bytes()};
     for (NodeNumber number = 0; number < job_.cluster.nodes; ++number) {
+      if (keep_going && !keep_going()) return SimulationEnded();
       NodePlan of_node{.room = plan.room(), .batches_max = plan.batches_max()};
       HEADRACE_ASSIGN_OR_RETURN(of_node.order, plan.OrderOf(number));
       if (plan.room().has_value()) {
@@ -88,7 +88,7 @@ class EngineJob {
     double epoch_begin = 0;
     for (std::uint64_t step = 0; step < steps_per_epoch_ * job_.epochs; ++step) {
       if (keep_going && !keep_going()) {
-        return {StatusCode::kCancelled, "simulating: ended before its last step"};
+        return SimulationEnded();
       }
       HEADRACE_RETURN_IF_ERROR(RunStep(step));
       if ((step + 1) % steps_per_epoch_ != 0) continue;
@@ -100,37 +100,49 @@ class EngineJob {
 
   [[nodiscard]] double now() const { return static_cast<double>(loop_.now_ns()) * 1e-9; }
 
-  Status RunStep(std::uint64_t step) {
-    const std::int64_t begin_ns = loop_.now_ns();
-    std::size_t left = nodes_.size() * options_.ranks;
-    double ends = 0;
+  // The step that runs, of all ranks. Events refer to it.
+  struct RunningStep {
+    std::int64_t begin_ns = 0;
+    std::size_t left = 0;  // ranks that have not ended it
+    double ends = 0;       // sum of the seconds at which ranks have
     double slowest = 0;
     std::vector<std::shared_ptr<Batch>> in_use;
-    const auto taken = [&](std::shared_ptr<Batch> batch) {
-      if (batch == nullptr) return;
-      const double compute = ComputeSeconds(*batch);
-      in_use.push_back(std::move(batch));
-      result_.run.stall_seconds += static_cast<double>(loop_.now_ns() - begin_ns) * 1e-9;
-      result_.run.compute_seconds += compute;
-      slowest = std::max(slowest, compute);
-      loop_.After(static_cast<std::int64_t>(compute * 1e9), [&] {
-        ends += now();
-        --left;
-      });
-    };
+  };
+
+  Status RunStep(std::uint64_t step) {
+    running_ = {.begin_ns = loop_.now_ns(), .left = nodes_.size() * options_.ranks};
     for (const std::unique_ptr<JobNode>& node : nodes_) {
-      for (std::uint32_t rank = 0; rank < options_.ranks; ++rank) node->Take(rank, taken);
+      for (std::uint32_t rank = 0; rank < options_.ranks; ++rank) {
+        node->Take(rank, [this](std::shared_ptr<Batch> batch) { OnTaken(std::move(batch)); });
+      }
     }
-    while (left > 0) {
-      if (loop_.RunOne()) continue;
-      return Stuck(step);
+    while (running_.left > 0) {
+      if (!loop_.RunOne()) return Stuck(step);
+      if (loop_.now_ns() > kSimulatedNanosMax) return TakesTooLong();
     }
     const double end = now();
-    result_.run.barrier_seconds += end * static_cast<double>(in_use.size()) - ends;
-    result_.run.step_seconds.push_back(end - static_cast<double>(begin_ns) * 1e-9);
-    result_.least_seconds += slowest;
+    const double begin = static_cast<double>(running_.begin_ns) * 1e-9;
+    const auto ranks = static_cast<double>(running_.in_use.size());
+    result_.run.barrier_seconds += end * ranks - running_.ends;
+    result_.run.step_seconds.push_back(end - begin);
+    result_.least_seconds += running_.slowest;
     result_.run.seconds = end;
+    running_.in_use.clear();
     return Status();
+  }
+
+  // A rank has its batch, or, with null, its run has ended early.
+  void OnTaken(std::shared_ptr<Batch> batch) {
+    if (batch == nullptr) return;
+    const double compute = ComputeSeconds(*batch);
+    running_.in_use.push_back(std::move(batch));
+    result_.run.stall_seconds += static_cast<double>(loop_.now_ns() - running_.begin_ns) * 1e-9;
+    result_.run.compute_seconds += compute;
+    running_.slowest = std::max(running_.slowest, compute);
+    loop_.After(SimulatedNanos(compute), [this] {
+      running_.ends += now();
+      --running_.left;
+    });
   }
 
   // Nothing is left to happen.
@@ -157,7 +169,7 @@ class EngineJob {
   }
 
   void Summarize() {
-    PublishedResult& run = result_.run;
+    SimulatedRun& run = result_.run;
     const auto ranks = static_cast<double>(nodes_.size() * options_.ranks);
     for (double* sum : {&run.compute_seconds, &run.stall_seconds, &run.barrier_seconds}) {
       *sum /= ranks;
@@ -178,15 +190,17 @@ class EngineJob {
         for (std::size_t i = 0; i < kStallCauses; ++i) result_.stall_ns[i] += lane.stall_ns[i];
       }
       read_bytes += data_.scale * static_cast<double>(node->storage_bytes());
+      tier.seconds += node->tier_seconds();
     }
     storage.samples = used_samples_ - std::min(used_samples_, tier.samples + peer.samples);
     storage.bytes = std::max(0.0, used_bytes_ - tier.bytes - peer.bytes);
     storage.seconds = storage_.seconds();
+    peer.seconds = link_.seconds();
     run.filled_bytes = std::max(0.0, read_bytes - storage.bytes);
     run.samples_used = static_cast<std::uint64_t>(std::ranges::count(used_, true));
   }
 
-  const PublishedJob& job_;
+  const SimulatedJob& job_;
   const EngineJobOptions& options_;
   const JobDataset data_;
   SimLoop loop_;
@@ -195,6 +209,7 @@ class EngineJob {
   const std::vector<BatchField> schema_;
   std::vector<std::unique_ptr<JobNode>> nodes_;
   std::uint64_t steps_per_epoch_ = 0;
+  RunningStep running_;
   std::vector<bool> used_;
   double used_bytes_ = 0;
   std::uint64_t used_samples_ = 0;
@@ -203,7 +218,7 @@ class EngineJob {
 
 }  // namespace
 
-Result<EngineJobResult> RunEngines(const PublishedJob& job, const EngineJobOptions& options,
+Result<EngineJobResult> RunEngines(const SimulatedJob& job, const EngineJobOptions& options,
                                    const std::function<bool()>& keep_going) {
   HEADRACE_RETURN_IF_ERROR(job.Check());
   return EngineJob(job, options).Run(keep_going);

@@ -20,16 +20,17 @@ struct EngineJobOptions {
   std::string order = "exact";
   OrderParameters parameters;             // of the order; bytes are those of the job
   std::string placement = "coordinated";  // of samples in tiers; not used without tiers
-  std::uint32_t ranks = 1;  // of a node, each with a batch of PublishedJob::batch_size
-  // That a node has at storage at a time; 0: where reads share it, as many as a loader; else as its
-  // staging and its tiers have threads.
+  std::uint32_t ranks = 1;         // of a node, each with a batch of SimulatedJob::batch_size
+  std::uint32_t batches_max = 64;  // that a node has ahead, if staging has room
+  // Reads of storage that a node has in flight; 0: where reads share it, as many as a loader; else
+  // as many as its staging and its tiers have threads.
   std::uint32_t reads_in_flight = 0;
-  // Of storage, all nodes together.
+  // Of storage at its best rate, all nodes together. Only where reads share it.
   double reads_per_second = kUnlimited;
 };
 
 struct EngineJobResult {
-  PublishedResult run;
+  SimulatedRun run;
   double least_seconds = 0;  // of this plan without a stall: the slowest node of each step
   StallTimes stall_ns{};     // of all nodes together, by what they waited for
 };
@@ -40,22 +41,24 @@ struct EngineJobResult {
 // - The nodes that read divide the rate of storage among them. The reads of a node divide its part
 //   (Cluster::reads_share), and neighbours of a step are one read, as in a loader; or each has all
 //   of it, and is one sample, as in the papers. Orders that read blocks read them in pieces.
-// - A read takes the time of at least as many bytes as storage's best rate gives between two of
+// - Each read is charged at least as many bytes as storage's best rate gives between two of
 //   `reads_per_second`.
 // - As many tasks as staging has threads preprocess and write, each at Cluster::ToStaging().
-// - The batches that a node has ahead, and what its order keeps resident, fit into staging.
+// - The batches that a node has in use and ahead, and what its order keeps resident, fit into
+//   staging; but one in use and one ahead are allowed in any case.
 // - Reads of a tier, and those of other nodes' samples over a node's link, share its rate or have
 //   all of it likewise. Writing to a tier takes no time.
 //
 // `keep_going` is asked before each step; may be empty.
 //
 // Thread safety: may be called from any thread.
-// Memory: 8 bytes a sample, and the plans of all nodes; no bytes of samples.
+// Memory: 8 bytes a sample, the plans of all nodes, and what orders that read blocks keep resident,
+//   scaled to 512 bytes a sample.
 // Errors: Cancelled           keep_going() returned false
 //         FailedPrecondition  what the order keeps resident does not fit into staging
-//         InvalidArgument     no such order or placement; those of PublishedJob::Check() and of
-//                             ResolvedOrder::Make()
-Result<EngineJobResult> RunEngines(const PublishedJob& job, const EngineJobOptions& options,
+//         InvalidArgument     it takes more than 73 years; no such order or placement; those of
+//                             SimulatedJob::Check() and of ResolvedOrder::Make()
+Result<EngineJobResult> RunEngines(const SimulatedJob& job, const EngineJobOptions& options,
                                    const std::function<bool()>& keep_going = nullptr);
 
 }  // namespace headrace

@@ -13,6 +13,7 @@
 #include "sim/job/job_dataset.h"
 #include "sim/job/job_plan.h"
 #include "sim/job/planned_blocks.h"
+#include "sim/job/simulated_time.h"
 
 namespace headrace {
 namespace {
@@ -22,14 +23,16 @@ using From = SampleFetch::From;
 // That an engine has under way at a time.
 const std::uint32_t kReadsInFlight = EngineOptions().reads_in_flight_max;
 
-// Of block reads, as engines have them.
+// Of reads of samples, and of blocks, as engines have them.
+const auto kNearBytes = static_cast<double>(EngineOptions().coalesce_gap_bytes);
+const auto kReadBytes = static_cast<double>(EngineOptions().coalesce_bytes_max);
 const auto kGapBytes = static_cast<double>(EngineOptions().block_gap_bytes);
 const auto kPieceBytes = static_cast<double>(EngineOptions().block_read_bytes_max);
 
 // What a node reads for a step. Bytes are those of the job.
 struct StepReads {
-  double storage_work = 0;   // bytes whose time the reads take
-  bool own_storage = false;  // some of it is for the node's own step
+  double storage_work = 0;      // bytes whose time the reads take
+  std::uint64_t own_reads = 0;  // of storage, for the node's own step
   std::vector<double> tier_bytes;
   double link_work = 0;        // seconds
   std::set<NodeNumber> asked;  // other nodes that read something for this one first
@@ -46,11 +49,14 @@ struct NodeQueues {
   std::vector<double> tiers;
   double link = 0;
   double cores = 0;
+  double own_seconds = 0;    // that storage takes for the step that runs
+  double admitted = 0;       // since when there is room for the step that runs
+  std::deque<double> taken;  // when the rank took the newest batches, as many as it has ahead
 };
 
 class FastJob {
  public:
-  FastJob(const PublishedJob& job, const EngineJobOptions& options)
+  FastJob(const SimulatedJob& job, const EngineJobOptions& options)
       : job_(job),
         options_(options),
         data_(job),
@@ -62,20 +68,21 @@ class FastJob {
   }
 
   Result<EngineJobResult> Run(const std::function<bool()>& keep_going) {
-    HEADRACE_RETURN_IF_ERROR(MakePlan());
+    HEADRACE_RETURN_IF_ERROR(MakePlan(keep_going));
     const std::uint64_t steps = plan_->steps_per_epoch() * job_.epochs;
     double epoch_begin = 0;
     for (std::uint64_t step = 0; step < steps; ++step) {
       if (keep_going && !keep_going()) {
-        return Status(StatusCode::kCancelled, "simulating: ended before its last step");
+        return SimulationEnded();
       }
+      steps_left_ = steps - 1 - step;
       RunStep();
       if ((step + 1) % plan_->steps_per_epoch() != 0) continue;
       result_.run.epoch_seconds.push_back(result_.run.seconds - epoch_begin);
       epoch_begin = result_.run.seconds;
     }
     const double ranks = job_.cluster.nodes * options_.ranks;
-    PublishedResult& run = result_.run;
+    SimulatedRun& run = result_.run;
     for (double* sum : {&run.compute_seconds, &run.stall_seconds, &run.barrier_seconds}) {
       *sum /= ranks;
     }
@@ -84,11 +91,12 @@ class FastJob {
   }
 
  private:
-  Status MakePlan() {
+  Status MakePlan(const std::function<bool()>& keep_going) {
     HEADRACE_ASSIGN_OR_RETURN(JobPlan plan, JobPlan::Make(job_, options_, data_));
     plan_.emplace(std::move(plan));
     std::shared_ptr<const ResolvedOrder> first;
     for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
+      if (keep_going && !keep_going()) return SimulationEnded();
       HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<const ResolvedOrder> order, plan_->OrderOf(node));
       HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> made, order->MakeOrder({}));
       orders_.push_back(std::move(made));
@@ -108,12 +116,12 @@ class FastJob {
     double slowest = 0;
     double ends = 0;
     if (blocks_ != nullptr) blocks_->Next();
-    // Room for a step is free when the one that had it has ended.
-    const double admitted = ends_.size() == plan_->batches_max() ? ends_.front() : 0;
-    PlanReads(admitted);
-    ReadStorage(admitted);
+    for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) Admit(node);
+    PlanReads();
+    ReadStorage();
     for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
-      const double ready = std::max(begin, Ready(node, admitted));
+      const double ready = std::max(begin, Ready(node));
+      queues_[node].taken.push_back(ready);
       for (const double compute : ComputeOfRanks(node)) {
         result_.run.compute_seconds += compute;
         result_.run.stall_seconds += ready - begin;
@@ -122,22 +130,28 @@ class FastJob {
         ends += ready + compute;
       }
     }
-    ends_.push_back(end);
-    if (ends_.size() > plan_->batches_max()) ends_.pop_front();
     result_.run.barrier_seconds += end * job_.cluster.nodes * options_.ranks - ends;
     result_.run.step_seconds.push_back(end - begin);
     result_.least_seconds += slowest;
     result_.run.seconds = end;
   }
 
+  // Room for a step is free once the batch before those that a node has ahead was taken.
+  void Admit(NodeNumber node) {
+    NodeQueues& queues = queues_[node];
+    if (queues.taken.size() < plan_->batches_max()) return;
+    queues.admitted = queues.taken.front();
+    queues.taken.pop_front();
+  }
+
   // What each node reads for the next step, by its order and the placement.
-  void PlanReads(double admitted) {
+  void PlanReads() {
     for (StepReads& reads : reads_) reads.Clear(job_.cluster.tiers.size());
     for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
       std::optional<Step> step = orders_[node]->Next();
       HEADRACE_CHECK(step.has_value());
       steps_[node] = *std::move(step);
-      ReadAhead(node, admitted);
+      ReadAhead(node, queues_[node].admitted);
       AddReadsOf(node, steps_[node]);
     }
   }
@@ -154,16 +168,16 @@ class FastJob {
   }
 
   // When the batches of the step are there.
-  double Ready(NodeNumber node, double admitted) {
+  double Ready(NodeNumber node) {
     const Step& step = steps_[node];
-    double read = Read(node, admitted);
+    double read = Read(node);
     if (reads_blocks_) read = AwaitBlocks(node, step, read);
     double sum = 0;
     for (const Delivery& delivery : step.deliveries) sum += job_.sizes[Raw(delivery.sample)];
     const double cost = job_.cluster.ToStaging();
     const double last = sum / static_cast<double>(std::max<std::size_t>(1, step.deliveries.size()));
     NodeQueues& queues = queues_[node];
-    const double decoded = std::max(queues.cores, admitted) +
+    const double decoded = std::max(queues.cores, queues.admitted) +
                            sum * cost / static_cast<double>(job_.cluster.staging_threads);
     queues.cores = std::max(decoded, read + last * cost);
     const double waited = std::max(0.0, queues.cores - result_.run.seconds);
@@ -180,14 +194,14 @@ class FastJob {
   }
 
   // The nodes that read storage for this step divide it until each has what it reads.
-  void ReadStorage(double admitted) {
+  void ReadStorage() {
     std::vector<std::pair<double, NodeNumber>> works;
     std::uint32_t others = 0;  // that still read for steps before
     for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
       if (reads_[node].storage_work > 0) {
         works.emplace_back(reads_[node].storage_work, node);
       } else {
-        others += static_cast<std::uint32_t>(queues_[node].storage > admitted);
+        others += static_cast<std::uint32_t>(queues_[node].storage > queues_[node].admitted);
       }
     }
     std::ranges::sort(works);
@@ -197,28 +211,47 @@ class FastJob {
       const auto [work, node] = works[i];
       const auto readers = static_cast<std::uint32_t>(works.size() - i) + others;
       seconds += (work - std::exchange(before, work)) * job_.cluster.NodeFromStorage(readers);
-      double& storage = queues_[node].storage;
-      storage = std::max(storage, admitted) + seconds / AtATime(plan_->reads_in_flight());
-      result_.run.fetched[static_cast<std::size_t>(From::kStorage)].seconds += seconds;
+      NodeQueues& queues = queues_[node];
+      queues.own_seconds = seconds;
+      queues.storage =
+          std::max(queues.storage, queues.admitted) + seconds / AtATime(plan_->reads_in_flight());
+      AddSeconds(From::kStorage, seconds);
     }
   }
 
+  // Reads in flight share storage, so those of this step also wait for some that follow it: of the
+  // steps that are admitted by then, as many as are in flight together.
+  [[nodiscard]] double BehindSeconds(NodeNumber node) const {
+    if (!job_.cluster.reads_share || reads_blocks_) return 0;
+    const NodeQueues& queues = queues_[node];
+    const auto later = static_cast<std::uint64_t>(
+        std::ranges::count_if(queues.taken, [&](double taken) { return taken > queues.storage; }));
+    const std::uint64_t steps = std::min(
+        plan_->batches_max() - 1 - std::min<std::uint64_t>(later, plan_->batches_max() - 1),
+        steps_left_);
+    const std::uint64_t reads =
+        std::min<std::uint64_t>(plan_->reads_in_flight() - 1, steps * reads_[node].own_reads);
+    const auto own = static_cast<double>(reads_[node].own_reads);
+    return static_cast<double>(reads) * queues.own_seconds / own;
+  }
+
   // When the node has read all for the step, from sources that each take one step after the other.
-  double Read(NodeNumber node, double admitted) {
+  double Read(NodeNumber node) {
     NodeQueues& queues = queues_[node];
     const StepReads& reads = reads_[node];
-    double done = admitted;
-    if (reads.own_storage) done = std::max(done, queues.storage);
+    double done = queues.admitted;
+    if (reads.own_reads > 0) done = std::max(done, queues.storage + BehindSeconds(node));
     for (const NodeNumber holder : reads.asked) done = std::max(done, queues_[holder].storage);
     for (std::size_t tier = 0; tier < reads.tier_bytes.size(); ++tier) {
       if (reads.tier_bytes[tier] == 0) continue;
       queues.tiers[tier] =
-          std::max(queues.tiers[tier], admitted) +
+          std::max(queues.tiers[tier], queues.admitted) +
           reads.tier_bytes[tier] * job_.cluster.FromTier(tier) / AtATime(kReadsInFlight);
       done = std::max(done, queues.tiers[tier]);
     }
     if (reads.link_work > 0) {
-      queues.link = std::max(queues.link, admitted) + reads.link_work / AtATime(kReadsInFlight);
+      queues.link =
+          std::max(queues.link, queues.admitted) + reads.link_work / AtATime(kReadsInFlight);
       done = std::max(done, queues.link);
     }
     return done;
@@ -227,16 +260,19 @@ class FastJob {
   // Block reads end in the order of their numbers. A step needs those that it draws from, and those
   // that are due.
   double AwaitBlocks(NodeNumber node, const Step& step, double read) {
-    std::vector<double>& done = block_reads_done_[node];
+    BlockReadsDone& done = block_reads_done_[node];
     for (const BlockRead& each : step.reads) {
-      HEADRACE_CHECK(each.number == done.size());
-      done.push_back(read);
+      HEADRACE_CHECK(each.number == done.first + done.seconds.size());
+      done.seconds.push_back(read);
     }
     std::uint64_t needed = step.reads_due;
     for (const Delivery& delivery : step.deliveries) {
       if (delivery.block_read != kNoBlockRead) needed = std::max(needed, delivery.block_read + 1);
     }
-    return needed == 0 ? 0 : done[needed - 1];
+    if (needed == 0) return 0;
+    // Later steps need at least these: `done.first` stays below what is due.
+    for (; done.first + 1 < step.reads_due; ++done.first) done.seconds.pop_front();
+    return done.seconds[needed - 1 - done.first];
   }
 
   [[nodiscard]] double WorkOf(double bytes) const {
@@ -245,7 +281,7 @@ class FastJob {
 
   // Adds a read of storage for the node's own step.
   void AddRead(NodeNumber node, double bytes) {
-    reads_[node].own_storage = true;
+    ++reads_[node].own_reads;
     reads_[node].storage_work += WorkOf(bytes);
   }
 
@@ -269,11 +305,34 @@ class FastJob {
     if (piece > 0) AddRead(node, piece);
   }
 
+  // Adds reads of single samples; where reads share storage, neighbours are one, as in an engine.
+  void AddSamples(NodeNumber node, std::vector<SampleId> samples) {
+    if (job_.cluster.reads_share) std::ranges::sort(samples);
+    double piece = 0;
+    std::uint64_t end = 0;  // of the piece, in the object
+    for (const SampleId sample : samples) {
+      const double bytes = job_.sizes[Raw(sample)];
+      const ByteRange range = data_.index->extent(0, sample).value().range;
+      const double gap =
+          static_cast<double>(range.offset - std::min(range.offset, end)) * data_.scale;
+      const bool is_near =
+          job_.cluster.reads_share && gap <= kNearBytes && piece + gap + bytes <= kReadBytes;
+      if (piece > 0 && !is_near) AddRead(node, std::exchange(piece, 0));
+      piece += piece > 0 ? gap + bytes : bytes;
+      end = std::max(end, range.end());
+    }
+    if (!samples.empty()) AddRead(node, piece);
+  }
+
   [[nodiscard]] double KeptBytes(const BlockRead& block) const {
     const std::size_t kept = block.kept.empty() ? block.count : block.kept.size();
     double bytes = 0;
     for (std::uint32_t i = 0; i < kept; ++i) bytes += job_.sizes[Raw(KeptSampleId(block, i))];
     return bytes;
+  }
+
+  void AddSeconds(From from, double seconds) {
+    result_.run.fetched[static_cast<std::size_t>(from)].seconds += seconds;
   }
 
   void Count(From from, std::uint64_t samples, double bytes) {
@@ -293,13 +352,15 @@ class FastJob {
       if (from == From::kStorage) AddBlock(node, block);
       Count(from, kept, bytes);
     }
+    std::vector<SampleId> stored;  // to be read from storage
     for (const Delivery& delivery : step.deliveries) {
       if (delivery.block_read != kNoBlockRead) continue;
       const double bytes = job_.sizes[Raw(delivery.sample)];
       const From from = Planned(node, use++, bytes);
-      if (from == From::kStorage) AddRead(node, bytes);
+      if (from == From::kStorage) stored.push_back(delivery.sample);
       Count(from, 1, bytes);
     }
+    AddSamples(node, std::move(stored));
     if (blocks_ != nullptr) blocks_->EndStep(node, /*ahead=*/!reads_blocks_);
   }
 
@@ -311,6 +372,7 @@ class FastJob {
     if (source.kind == Kind::kStorage) return From::kStorage;
     if (source.kind == Kind::kTier) {
       reads_[node].tier_bytes[source.tier] += bytes;
+      AddSeconds(From::kTier, bytes * job_.cluster.FromTier(source.tier));
       return From::kTier;
     }
     if (source.reads_first) {
@@ -318,7 +380,9 @@ class FastJob {
       reads_[node].asked.insert(source.node);
       result_.run.filled_bytes += bytes;
     }
-    reads_[node].link_work += bytes * job_.cluster.FromPeer(source.tier);
+    const double seconds = bytes * job_.cluster.FromPeer(source.tier);
+    reads_[node].link_work += seconds;
+    AddSeconds(From::kPeer, seconds);
     return From::kPeer;
   }
 
@@ -340,7 +404,7 @@ class FastJob {
     }
   }
 
-  const PublishedJob& job_;
+  const SimulatedJob& job_;
   const EngineJobOptions& options_;
   const JobDataset data_;
   std::optional<JobPlan> plan_;
@@ -349,16 +413,21 @@ class FastJob {
   std::vector<StepReads> reads_;                // and what is read for it
   std::unique_ptr<PlannedBlocks> blocks_;       // null: no tiers
   bool reads_blocks_ = false;
+  std::uint64_t steps_left_ = 0;  // after the one that runs
   std::vector<NodeQueues> queues_;
-  std::deque<double> ends_;  // of the newest steps, as many as a node has batches ahead
-  std::vector<std::vector<double>> block_reads_done_;  // by node and number: when
+  // When the block reads of a node end that are numbered `first` and beyond.
+  struct BlockReadsDone {
+    std::uint64_t first = 0;
+    std::deque<double> seconds;
+  };
+  std::vector<BlockReadsDone> block_reads_done_;  // by node
   std::vector<bool> used_;
   EngineJobResult result_;
 };
 
 }  // namespace
 
-Result<EngineJobResult> RunFast(const PublishedJob& job, const EngineJobOptions& options,
+Result<EngineJobResult> RunFast(const SimulatedJob& job, const EngineJobOptions& options,
                                 const std::function<bool()>& keep_going) {
   HEADRACE_RETURN_IF_ERROR(job.Check());
   return FastJob(job, options).Run(keep_going);

@@ -18,9 +18,9 @@ namespace headrace {
 // `keep_going` is asked before each step; may be empty.
 //
 // Thread safety: may be called from any thread.
-// Memory: 8 bytes a sample, and the plans of all nodes.
+// Memory: 8 bytes a sample, the plans of all nodes, and PlannedBlocks.
 // Errors: those of RunEngines()
-Result<EngineJobResult> RunFast(const PublishedJob& job, const EngineJobOptions& options,
+Result<EngineJobResult> RunFast(const SimulatedJob& job, const EngineJobOptions& options,
                                 const std::function<bool()>& keep_going = nullptr);
 
 }  // namespace headrace

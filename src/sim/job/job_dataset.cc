@@ -14,7 +14,7 @@ constexpr double kMeanBytesMax = 512;
 
 }  // namespace
 
-JobDataset::JobDataset(const PublishedJob& job) {
+JobDataset::JobDataset(const SimulatedJob& job) {
   const double sum = std::accumulate(job.sizes.begin(), job.sizes.end(), 0.0);
   const double mean = sum / static_cast<double>(job.sizes.size());
   scale = std::max(1.0, mean / kMeanBytesMax);

@@ -17,7 +17,7 @@ struct JobDataset {
   std::uint64_t largest_bytes = 0;  // of a sample, here
   std::shared_ptr<const Index> index;
 
-  explicit JobDataset(const PublishedJob& job);
+  explicit JobDataset(const SimulatedJob& job);
 
   [[nodiscard]] std::uint64_t Scaled(double bytes) const {
     return static_cast<std::uint64_t>(bytes / scale);

@@ -5,16 +5,16 @@
 
 #include "base/cell_pool.h"
 #include "base/check.h"
-#include "base/units.h"
+#include "sim/job/simulated_time.h"
 
 namespace headrace {
 namespace {
 
-// Nanoseconds of a core for so many bytes of the simulated dataset.
+// What a task of a core takes for so many bytes of the scaled dataset.
 SimExecutor::Cost CostOf(const Cluster& cluster, double scale) {
-  const double ns_a_byte = cluster.ToStaging() * scale * 1e9;
-  return [ns_a_byte](std::uint64_t bytes) {
-    return static_cast<std::int64_t>(ns_a_byte * static_cast<double>(bytes));
+  const double seconds_a_byte = cluster.ToStaging() * scale;
+  return [seconds_a_byte](std::uint64_t bytes) {
+    return SimulatedNanos(seconds_a_byte * static_cast<double>(bytes));
   };
 }
 
@@ -171,7 +171,18 @@ Status JobNode::ended() const {
   return Status();
 }
 
+void JobNode::Stop() {
+  if (engine_ != nullptr) engine_->Stop();
+}
+
+double JobNode::tier_seconds() const {
+  double seconds = 0;
+  for (const std::unique_ptr<SharedRate>& rate : tier_rates_) seconds += rate->seconds();
+  return seconds;
+}
+
 void JobNode::Close() {
+  if (engine_ == nullptr) return;
   HEADRACE_CHECK(engine_->quiescent());
   static_cast<void>(engine_->Close());
 }

@@ -24,7 +24,7 @@ namespace headrace {
 // What the nodes of a simulated job share.
 struct JobWorld {
   SimLoop& loop;
-  const PublishedJob& job;
+  const SimulatedJob& job;
   const JobDataset& data;
   SharedRate& storage;  // its users are the nodes
   SharedRate& link;     // its users are the nodes that get
@@ -86,12 +86,13 @@ class JobNode {
   }
   // HeldSamples::Take().
   void Give(SampleId sample, std::uint64_t deadline, TakenEntry done);
-  void Stop() { engine_->Stop(); }
-  void Close();
+  void Stop();   // Whether it was started or not.
+  void Close();  // Likewise.
 
   // Why the run ended early; OK: it did not.
   [[nodiscard]] Status ended() const;
   [[nodiscard]] EngineStats stats() const { return engine_->stats(); }
+  [[nodiscard]] double tier_seconds() const;  // that reads of its tiers took, all together
   [[nodiscard]] std::uint64_t storage_bytes() const { return store_.stats().bytes; }
 
  private:

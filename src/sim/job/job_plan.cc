@@ -14,7 +14,6 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kBatchesMax = 64;         // that a node has ahead, as a loader by default
 constexpr std::uint64_t kUnitsMax = 0xffff'ffff;  // of a tier
 // Of staging, for what an order keeps resident: the rest is for batches.
 constexpr double kResidentShare = 0.75;
@@ -32,7 +31,7 @@ SampleTable CostsOf(const std::vector<double>& sizes) {
 
 }  // namespace
 
-Result<JobPlan> JobPlan::Make(const PublishedJob& job, const EngineJobOptions& options,
+Result<JobPlan> JobPlan::Make(const SimulatedJob& job, const EngineJobOptions& options,
                               const JobDataset& data) {
   JobPlan plan(job, options, data);
   HEADRACE_RETURN_IF_ERROR(plan.Settle());
@@ -40,10 +39,15 @@ Result<JobPlan> JobPlan::Make(const PublishedJob& job, const EngineJobOptions& o
 }
 
 Status JobPlan::Settle() {
-  if (options_.ranks == 0 || !(options_.reads_per_second > 0)) {
+  if (options_.ranks == 0 || options_.batches_max == 0 || !(options_.reads_per_second > 0)) {
     return InvalidArgument(
-        "simulating: got {} ranks a node and {} reads a second; both must be above 0",
-        options_.ranks, options_.reads_per_second);
+        "simulating: got {} ranks a node, {} batches ahead and {} reads a second; all must be "
+        "above 0",
+        options_.ranks, options_.batches_max, options_.reads_per_second);
+  }
+  if (options_.reads_per_second < kUnlimited && !job_.cluster.reads_share) {
+    return InvalidArgument("simulating: got {} reads a second where reads do not share storage",
+                           options_.reads_per_second);
   }
   HEADRACE_ASSIGN_OR_RETURN(spec_, MakeSpec());
   HEADRACE_ASSIGN_OR_RETURN(steps_per_epoch_, StepsPerEpoch(JobOf(0)));
@@ -86,7 +90,8 @@ OrderOptions JobPlan::JobOf(NodeNumber node) const {
 Result<std::shared_ptr<const ResolvedOrder>> JobPlan::OrderOf(NodeNumber node) const {
   HEADRACE_ASSIGN_OR_RETURN(ResolvedOrder order,
                             ResolvedOrder::Make(data_.index, JobOf(node), spec_));
-  HEADRACE_RETURN_IF_ERROR(order.Settle(data_.Scaled(kResidentShare * job_.cluster.staging_bytes)));
+  HEADRACE_RETURN_IF_ERROR(
+      order.Settle(data_.Scaled(kResidentShare * job_.cluster.staging_bytes / options_.ranks)));
   return std::make_shared<const ResolvedOrder>(std::move(order));
 }
 
@@ -105,9 +110,9 @@ Result<std::uint32_t> JobPlan::BatchesMax(const ResolvedOrder& order) const {
                               DecimalBytes(job_.cluster.staging_bytes));
   }
   const double batch = data_.mean_bytes * static_cast<double>(job_.batch_size) * options_.ranks;
-  // One is in use.
+  // One is in use. One ahead is allowed in any case.
   const double ahead = std::clamp((staging - resident) / std::max(batch, 1.0) - 1, 1.0,
-                                  static_cast<double>(kBatchesMax));
+                                  static_cast<double>(options_.batches_max));
   return static_cast<std::uint32_t>(ahead);
 }
 

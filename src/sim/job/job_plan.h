@@ -22,7 +22,7 @@ namespace headrace {
 class JobPlan {
  public:
   // Errors: those of RunEngines() but Cancelled
-  static Result<JobPlan> Make(const PublishedJob& job, const EngineJobOptions& options,
+  static Result<JobPlan> Make(const SimulatedJob& job, const EngineJobOptions& options,
                               const JobDataset& data);
 
   // Of the ranks of a node.
@@ -40,7 +40,7 @@ class JobPlan {
   [[nodiscard]] double least_read_bytes() const;
 
  private:
-  JobPlan(const PublishedJob& job, const EngineJobOptions& options, const JobDataset& data)
+  JobPlan(const SimulatedJob& job, const EngineJobOptions& options, const JobDataset& data)
       : job_(job), options_(options), data_(data) {}
 
   Status Settle();
@@ -49,7 +49,7 @@ class JobPlan {
   [[nodiscard]] Result<std::uint32_t> BatchesMax(const ResolvedOrder& order) const;
   [[nodiscard]] Result<TierRoom> MakeRoom(const ResolvedOrder& order) const;
 
-  const PublishedJob& job_;
+  const SimulatedJob& job_;
   const EngineJobOptions& options_;
   const JobDataset& data_;
   OrderSpec spec_;

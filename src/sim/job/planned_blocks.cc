@@ -24,25 +24,26 @@ PlannedBlocks::PlannedBlocks(std::unique_ptr<AllNodes> placement, std::uint64_t 
       wanted_(nodes, std::vector<bool>(blocks)),
       held_(wanted_),
       ahead_(nodes),
-      first_holder_(blocks, kNoNode) {}
+      holders_(blocks) {}
 
 void PlannedBlocks::Next() {
   HEADRACE_CHECK(placement_->Next(step_));
   for (NodeNumber node = 0; node < nodes(); ++node) {
     for (const CacheOp& op : step_.OpsOf(node)) {
-      wanted_[node][op.block] = op.to != kNoTier;
-      NodeNumber& first = first_holder_[op.block];
-      if (op.to != kNoTier) first = std::min(first, node);
-      if (op.to != kNoTier || first != node) continue;
-      while (first < nodes() && !wanted_[first][op.block]) ++first;
-      if (first == nodes()) first = kNoNode;
+      const bool wanted = op.to != kNoTier;
+      if (wanted == wanted_[node][op.block]) continue;
+      wanted_[node][op.block] = wanted;
+      wanted ? ++holders_[op.block] : --holders_[op.block];
     }
   }
 }
 
-// The node that reads a block for all that are to have it; kNoNode: none is, or nobody knows.
-NodeNumber PlannedBlocks::FirstHolder(std::uint32_t block) const {
-  return plans_all_ ? first_holder_[block] : kNoNode;
+// As Placement::Reader(); kNoNode: none, or nobody knows.
+NodeNumber PlannedBlocks::ReaderOf(std::uint32_t block) const {
+  if (!plans_all_ || holders_[block] == 0) return kNoNode;
+  NodeNumber node = block % nodes();
+  while (!wanted_[node][block]) node = node + 1 == nodes() ? 0 : node + 1;
+  return node;
 }
 
 PlannedBlocks::Source PlannedBlocks::TakeUse(NodeNumber node, std::size_t number) {
@@ -52,9 +53,9 @@ PlannedBlocks::Source PlannedBlocks::TakeUse(NodeNumber node, std::size_t number
   }
   held_[node][use.block] = wanted_[node][use.block];
   if (use.at_peer && use.tier == kNoTier) return TakeFrom(use.peer, use.peer_tier, use.block);
-  const NodeNumber first = FirstHolder(use.block);
-  if (first == kNoNode || first == node) return {};
-  return TakeFrom(first, /*tier=*/0, use.block);
+  const NodeNumber reader = ReaderOf(use.block);
+  if (reader == kNoNode || reader == node) return {};
+  return TakeFrom(reader, /*tier=*/0, use.block);
 }
 
 PlannedBlocks::Source PlannedBlocks::TakeFrom(NodeNumber node, TierNumber tier,
@@ -78,8 +79,8 @@ std::optional<std::uint32_t> PlannedBlocks::TakeAhead(NodeNumber node) {
     ahead.pop_front();
     if (!wanted_[node][block] || held_[node][block]) continue;
     held_[node][block] = true;
-    const NodeNumber first = FirstHolder(block);
-    if (first != kNoNode && first != node && held_[first][block]) continue;  // It gives it.
+    const NodeNumber reader = ReaderOf(block);
+    if (reader != kNoNode && reader != node && held_[reader][block]) continue;  // It gives it.
     return block;
   }
   return std::nullopt;

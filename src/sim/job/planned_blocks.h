@@ -52,7 +52,7 @@ class PlannedBlocks {
   PlannedBlocks(std::unique_ptr<AllNodes> placement, std::uint64_t blocks, std::size_t nodes);
 
   [[nodiscard]] NodeNumber nodes() const { return static_cast<NodeNumber>(held_.size()); }
-  [[nodiscard]] NodeNumber FirstHolder(std::uint32_t block) const;
+  [[nodiscard]] NodeNumber ReaderOf(std::uint32_t block) const;
   Source TakeFrom(NodeNumber node, TierNumber tier, std::uint32_t block);
 
   const std::unique_ptr<AllNodes> placement_;
@@ -61,7 +61,7 @@ class PlannedBlocks {
   std::vector<std::vector<bool>> wanted_;  // by node and block
   std::vector<std::vector<bool>> held_;
   std::vector<std::deque<std::uint32_t>> ahead_;  // by node: blocks to read for its tiers
-  std::vector<NodeNumber> first_holder_;          // by block, of those that are to have it
+  std::vector<NodeNumber> holders_;               // by block: how many nodes are to have it
 };
 
 }  // namespace headrace

@@ -1,9 +1,9 @@
 #include "sim/job/shared_rate.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
+#include "sim/job/simulated_time.h"
 
 namespace headrace {
 namespace {
@@ -55,8 +55,7 @@ void SharedRate::Schedule() {
   for (const std::uint32_t user : active_) {
     const User& of = users_[user];
     const double left = std::max(0.0, of.heap.front().end - of.served);
-    const double delay_ns = std::ceil(left / of.rate / kNanos);
-    due_ns = std::min(due_ns, loop_.now_ns() + static_cast<std::int64_t>(delay_ns));
+    due_ns = std::min(due_ns, loop_.now_ns() + SimulatedNanos(left / of.rate));
   }
   if (due_ns >= due_ns_) return;
   due_ns_ = due_ns;

@@ -5,7 +5,7 @@
 
 namespace headrace {
 
-NodeCache::NodeCache(const PublishedJob& job, std::span<const std::uint32_t> stream, Evicts evicts)
+NodeCache::NodeCache(const SimulatedJob& job, std::span<const std::uint32_t> stream, Evicts evicts)
     : job_(job), stream_(stream), evicts_(evicts) {
   for (const Cluster::Tier& tier : job.cluster.tiers) {
     tiers_.push_back({.bytes = tier.bytes, .places = PlaceSet(stream.size())});

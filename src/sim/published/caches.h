@@ -26,7 +26,7 @@ class NodeCache {
   enum class Evicts : std::uint8_t { kFirst, kLast };
 
   // The job and the stream outlive it.
-  NodeCache(const PublishedJob& job, std::span<const std::uint32_t> stream, Evicts evicts);
+  NodeCache(const SimulatedJob& job, std::span<const std::uint32_t> stream, Evicts evicts);
 
   // Takes out the sample known by `place`, and returns its tier; std::nullopt: it is not there.
   std::optional<std::size_t> Take(std::uint64_t place);
@@ -44,7 +44,7 @@ class NodeCache {
   void KeepFrom(std::size_t tier, std::uint64_t place);
   void Erase(Tier& tier, std::uint64_t place) const;
 
-  const PublishedJob& job_;
+  const SimulatedJob& job_;
   const std::span<const std::uint32_t> stream_;
   const Evicts evicts_;
   std::vector<Tier> tiers_;

@@ -56,9 +56,9 @@ class CacheCase {
 
  private:
   // An epoch is one step; streams have whole epochs.
-  static PublishedJob JobOf(std::vector<double> sizes, const std::vector<double>& tier_bytes,
+  static SimulatedJob JobOf(std::vector<double> sizes, const std::vector<double>& tier_bytes,
                             const std::vector<Stream>& streams) {
-    PublishedJob job{.sizes = std::move(sizes)};
+    SimulatedJob job{.sizes = std::move(sizes)};
     job.cluster.nodes = static_cast<std::uint32_t>(streams.size());
     job.batch_size = job.sizes.size() / streams.size();
     job.epochs = streams[0].size() / job.batch_size;
@@ -66,7 +66,7 @@ class CacheCase {
     return job;
   }
 
-  PublishedJob job_;
+  SimulatedJob job_;
   Streams streams_;
 };
 
@@ -278,8 +278,8 @@ TEST_P(AnyStreamTest, NoCacheReadsLessThanBeladys) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, AnyStreamTest, ::testing::Range<std::uint64_t>(0, 60));
 
-PublishedJob CacheJob(std::uint32_t nodes, double tier_bytes) {
-  PublishedJob job{.sizes = std::vector<double>(1200, 10), .batch_size = 5, .epochs = 4};
+SimulatedJob CacheJob(std::uint32_t nodes, double tier_bytes) {
+  SimulatedJob job{.sizes = std::vector<double>(1200, 10), .batch_size = 5, .epochs = 4};
   job.cluster = {.nodes = nodes,
                  .compute_rate = 20,
                  .preprocess_rate = 100,
@@ -290,16 +290,16 @@ PublishedJob CacheJob(std::uint32_t nodes, double tier_bytes) {
   return job;
 }
 
-double BytesFrom(const PublishedResult& result, SampleFetch::From from) {
+double BytesFrom(const SimulatedRun& result, SampleFetch::From from) {
   return result.fetched[static_cast<std::size_t>(from)].bytes;
 }
 
 TEST(CachesTest, WithoutTiersCachesTakeAsLongAsStaging) {
-  PublishedJob job = CacheJob(4, 0);
+  SimulatedJob job = CacheJob(4, 0);
   job.cluster.tiers.clear();
-  const PublishedResult staging = RunPublished(*FindPublishedPolicy("staging"), job).value();
+  const SimulatedRun staging = RunPublished(*FindPublishedPolicy("staging"), job).value();
   for (const std::string_view policy : {"lru", "belady", "coordl"}) {
-    const PublishedResult cached = RunPublished(*FindPublishedPolicy(policy), job).value();
+    const SimulatedRun cached = RunPublished(*FindPublishedPolicy(policy), job).value();
     EXPECT_EQ(cached.step_seconds, staging.step_seconds) << policy;
   }
 }
@@ -308,7 +308,7 @@ TEST(CachesTest, WithoutTiersCachesTakeAsLongAsStaging) {
 // share of the data that it holds.
 TEST(CachesTest, OnOneNodeHitsAreTheShareThatIsCached) {
   constexpr double kData = 12'000;
-  const PublishedJob job = CacheJob(1, kData / 4);
+  const SimulatedJob job = CacheJob(1, kData / 4);
   const auto hits = [&](std::string_view policy) {
     return BytesFrom(RunPublished(*FindPublishedPolicy(policy), job).value(),
                      SampleFetch::From::kTier);
@@ -321,8 +321,8 @@ TEST(CachesTest, OnOneNodeHitsAreTheShareThatIsCached) {
 
 TEST(CachesTest, CoordlReadsStorageOnceWhereItsNodesHoldAll) {
   constexpr double kData = 12'000;
-  const PublishedJob job = CacheJob(4, kData / 4);
-  const PublishedResult result = RunPublished(*FindPublishedPolicy("coordl"), job).value();
+  const SimulatedJob job = CacheJob(4, kData / 4);
+  const SimulatedRun result = RunPublished(*FindPublishedPolicy("coordl"), job).value();
   EXPECT_EQ(BytesFrom(result, SampleFetch::From::kStorage), kData);
   EXPECT_EQ(
       BytesFrom(result, SampleFetch::From::kTier) + BytesFrom(result, SampleFetch::From::kPeer),

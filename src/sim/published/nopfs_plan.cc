@@ -5,7 +5,7 @@
 
 namespace headrace {
 
-NopfsPlan::NopfsPlan(const PublishedJob& job, std::span<const std::uint32_t> stream)
+NopfsPlan::NopfsPlan(const SimulatedJob& job, std::span<const std::uint32_t> stream)
     : tier_of(job.sizes.size(), kNoTier), in_use(job.cluster.tiers.size()) {
   std::vector<std::uint32_t> uses(job.sizes.size());
   std::vector<std::uint32_t> used;  // in the order of first use

@@ -18,7 +18,7 @@ struct NopfsPlan {
   std::vector<std::uint8_t> tier_of;               // by sample
   std::vector<std::vector<std::uint32_t>> in_use;  // of each tier, in the order of their first use
 
-  NopfsPlan(const PublishedJob& job, std::span<const std::uint32_t> stream);
+  NopfsPlan(const SimulatedJob& job, std::span<const std::uint32_t> stream);
 };
 
 std::unique_ptr<PublishedPolicy> MakePublishedNopfs(const PolicyRequest& request);

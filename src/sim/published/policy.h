@@ -55,7 +55,7 @@ class StorageReaders {
 // What a policy is made for. The job and the streams outlive it.
 struct PolicyRequest {
   std::string_view policy;  // its name, for errors
-  const PublishedJob& job;
+  const SimulatedJob& job;
   const Streams& streams;
 };
 
@@ -102,12 +102,12 @@ class PublishedPolicy {
 
  protected:
   [[nodiscard]] std::string_view policy() const { return policy_; }
-  [[nodiscard]] const PublishedJob& job() const { return job_; }
+  [[nodiscard]] const SimulatedJob& job() const { return job_; }
   [[nodiscard]] const Cluster& cluster() const { return job_.cluster; }
 
  private:
   const std::string_view policy_;
-  const PublishedJob& job_;
+  const SimulatedJob& job_;
 };
 
 // A row of the table of published policies.

@@ -56,8 +56,8 @@ struct Drawn {
   std::uint64_t seed = 0;
 };
 
-PublishedJob JobOf(Cluster cluster, const Drawn& drawn) {
-  PublishedJob job{.cluster = std::move(cluster),
+SimulatedJob JobOf(Cluster cluster, const Drawn& drawn) {
+  SimulatedJob job{.cluster = std::move(cluster),
                    .sizes = std::vector<double>(drawn.samples),
                    .batch_size = drawn.batch_size,
                    .epochs = drawn.epochs,
@@ -133,7 +133,7 @@ const ThesisScenario kScenarios[] = {
                  {"locality_aware", 19'082.99}}},
 };
 
-PublishedJob ThesisJob(const ThesisScenario& scenario, std::uint64_t seed) {
+SimulatedJob ThesisJob(const ThesisScenario& scenario, std::uint64_t seed) {
   return JobOf(ThesisCluster(), {.samples = scenario.samples,
                                  .mean = scenario.mean_mb * kMb,
                                  .deviation = scenario.deviation_mb * kMb,
@@ -141,8 +141,8 @@ PublishedJob ThesisJob(const ThesisScenario& scenario, std::uint64_t seed) {
                                  .seed = seed});
 }
 
-double SecondsOf(std::string_view policy, const PublishedJob& job) {
-  const Result<PublishedResult> result = RunPublished(*FindPublishedPolicy(policy), job);
+double SecondsOf(std::string_view policy, const SimulatedJob& job) {
+  const Result<SimulatedRun> result = RunPublished(*FindPublishedPolicy(policy), job);
   EXPECT_TRUE(result.ok()) << policy << ": " << result.status().ToString();
   return result.ok() ? result.value().seconds : 0;
 }
@@ -152,7 +152,7 @@ std::map<std::string_view, double> MeanSeconds(const ThesisScenario& scenario,
                                                std::uint64_t seeds) {
   std::map<std::string_view, double> seconds;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    const PublishedJob job = ThesisJob(scenario, seed);
+    const SimulatedJob job = ThesisJob(scenario, seed);
     for (const auto& [policy, printed] : scenario.printed) {
       seconds[policy] += SecondsOf(policy, job) / static_cast<double>(seeds);
     }
@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, ThesisTest,
                          ::testing::Range<std::size_t>(1, kSanitized ? 2 : 4));
 
 TEST(PublishedTest, ADataStoreRefusesWhatMemoryDoesNotHold) {
-  const PublishedJob job = JobOf(ThesisCluster(), {.samples = 3000, .mean = 200 * kMb});
+  const SimulatedJob job = JobOf(ThesisCluster(), {.samples = 3000, .mean = 200 * kMb});
   for (const std::string_view policy : {"lbann_dynamic", "lbann_preloading"}) {
     const Status status = RunPublished(*FindPublishedPolicy(policy), job).status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
@@ -224,7 +224,7 @@ TEST(PublishedTest, BytesAreShownInTheUnitsOfScenarios) {
 }
 
 TEST(PublishedTest, ARunEndsWhenItIsTold) {
-  const PublishedJob job = JobOf(ThesisCluster(), {.samples = 2000, .mean = kMb});
+  const SimulatedJob job = JobOf(ThesisCluster(), {.samples = 2000, .mean = kMb});
   int steps = 0;
   const auto run =
       RunPublished(*FindPublishedPolicy("nopfs"), job, [&steps] { return ++steps <= 3; });
@@ -234,17 +234,17 @@ TEST(PublishedTest, ARunEndsWhenItIsTold) {
 
 // All that a sample needs is read at least once, and what tiers read is no more than the data.
 TEST(PublishedTest, WhatTiersReadIsCounted) {
-  const PublishedJob job = JobOf(ThesisCluster(), {.samples = 10'000, .mean = kMb, .epochs = 3});
+  const SimulatedJob job = JobOf(ThesisCluster(), {.samples = 10'000, .mean = kMb, .epochs = 3});
   const double all = std::accumulate(job.sizes.begin(), job.sizes.end(), 0.0);
   const auto run = [&](std::string_view policy) {
     return RunPublished(*FindPublishedPolicy(policy), job).value();
   };
   EXPECT_NEAR(run("lbann_preloading").filled_bytes, all, 1e-9 * all);
   EXPECT_EQ(run("lbann_dynamic").filled_bytes, 0);
-  const PublishedResult staged = run("parallel_staging");
+  const SimulatedRun staged = run("parallel_staging");
   EXPECT_NEAR(staged.filled_bytes, all, 1e-9 * all);
   EXPECT_NEAR(staged.copied_bytes, 3 * all, 1e-9 * all);
-  const PublishedResult nopfs = run("nopfs");
+  const SimulatedRun nopfs = run("nopfs");
   // Each node's tiers hold all that it uses, in three epochs 1 - 0.75^3 of the data; the run ends
   // before they have read it all.
   EXPECT_LE(nopfs.filled_bytes / all, 4 * (1 - 0.75 * 0.75 * 0.75) + 0.01);
@@ -258,10 +258,10 @@ TEST(PublishedTest, WhatTiersReadIsCounted) {
 }
 
 TEST(PublishedTest, WrongJobsAreNamed) {
-  const auto error = [](const PublishedJob& job) {
+  const auto error = [](const SimulatedJob& job) {
     return std::string(RunPublished(*FindPublishedPolicy("naive"), job).status().message());
   };
-  PublishedJob job = JobOf(ThesisCluster(), {.samples = 200, .mean = kMb});
+  SimulatedJob job = JobOf(ThesisCluster(), {.samples = 200, .mean = kMb});
   job.sizes[7] = -1;
   EXPECT_EQ(error(job), "simulating: sample 7 has -1 bytes, must be a number of at least 0");
   job.sizes[7] = std::nan("");
@@ -292,7 +292,7 @@ class AnyClusterTest : public ::testing::TestWithParam<std::uint64_t> {
     return least + random_.Below(most - least + 1);
   }
 
-  PublishedJob Draw() {
+  SimulatedJob Draw() {
     const auto nodes = static_cast<std::uint32_t>(Whole(1, 6));
     Cluster cluster{.nodes = nodes,
                     .compute_rate = kUnlimited,
@@ -327,16 +327,16 @@ class AnyClusterTest : public ::testing::TestWithParam<std::uint64_t> {
 };
 
 TEST_P(AnyClusterTest, TimesAddUpAndNothingIsFasterThanTheBound) {
-  const PublishedJob job = Draw();
-  const PublishedResult bound = RunPublished(*FindPublishedPolicy("perfect"), job).value();
+  const SimulatedJob job = Draw();
+  const SimulatedRun bound = RunPublished(*FindPublishedPolicy("perfect"), job).value();
   for (const PublishedPolicyRow& row : PublishedPolicies()) {
     SCOPED_TRACE(row.name);
-    const Result<PublishedResult> run = RunPublished(row, job);
+    const Result<SimulatedRun> run = RunPublished(row, job);
     if (!run.ok()) {
       EXPECT_EQ(run.status().code(), StatusCode::kFailedPrecondition);
       continue;
     }
-    const PublishedResult& result = run.value();
+    const SimulatedRun& result = run.value();
     EXPECT_EQ(result.epoch_seconds.size(), job.epochs);
     EXPECT_NEAR(std::accumulate(result.epoch_seconds.begin(), result.epoch_seconds.end(), 0.0),
                 result.seconds, 1e-9 * result.seconds);
@@ -360,12 +360,12 @@ TEST_P(AnyClusterTest, TimesAddUpAndNothingIsFasterThanTheBound) {
 
 // So no order has a lower bound than another.
 TEST_P(AnyClusterTest, WithComputingBySamplesNoNodeWaitsForAnother) {
-  PublishedJob job = Draw();
+  SimulatedJob job = Draw();
   const PublishedPolicyRow& perfect = *FindPublishedPolicy("perfect");
   for (const double rate : {0.5, 20.0}) {
     job.cluster.compute_rate = kUnlimited;
     job.cluster.sample_rate = rate;
-    const PublishedResult run = RunPublished(perfect, job).value();
+    const SimulatedRun run = RunPublished(perfect, job).value();
     const double step = static_cast<double>(job.batch_size) / rate;
     EXPECT_NEAR(run.seconds, step * static_cast<double>(run.step_seconds.size()),
                 1e-9 * run.seconds);
@@ -374,10 +374,10 @@ TEST_P(AnyClusterTest, WithComputingBySamplesNoNodeWaitsForAnother) {
 }
 
 TEST_P(AnyClusterTest, TheSameSeedGivesTheSameRun) {
-  const PublishedJob job = Draw();
+  const SimulatedJob job = Draw();
   for (const PublishedPolicyRow& row : PublishedPolicies()) {
-    const Result<PublishedResult> one = RunPublished(row, job);
-    const Result<PublishedResult> other = RunPublished(row, job);
+    const Result<SimulatedRun> one = RunPublished(row, job);
+    const Result<SimulatedRun> other = RunPublished(row, job);
     ASSERT_EQ(one.ok(), other.ok());
     if (!one.ok()) continue;
     EXPECT_EQ(one.value().step_seconds, other.value().step_seconds) << row.name;

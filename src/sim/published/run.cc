@@ -25,7 +25,7 @@ struct Staging {
 
 class PublishedRun {
  public:
-  PublishedRun(const PublishedJob& job, const Streams& streams, PublishedPolicy& policy,
+  PublishedRun(const SimulatedJob& job, const Streams& streams, PublishedPolicy& policy,
                const Preload& preload)
       : job_(job),
         cluster_(job.cluster),
@@ -42,7 +42,7 @@ class PublishedRun {
     result_.step_seconds.reserve(streams.steps());
   }
 
-  Result<PublishedResult> Run(const std::function<bool()>& keep_going) && {
+  Result<SimulatedRun> Run(const std::function<bool()>& keep_going) && {
     double epoch_begin = 0;
     for (std::uint64_t step = 0; step < streams_.steps(); ++step) {
       if (keep_going && !keep_going()) {
@@ -149,26 +149,26 @@ class PublishedRun {
     totals.seconds += bytes * seconds_a_byte;
   }
 
-  const PublishedJob& job_;
+  const SimulatedJob& job_;
   const Cluster& cluster_;
   const Streams& streams_;
   PublishedPolicy& policy_;
   std::vector<Staging> staging_;
   StorageReaders readers_;
   std::vector<bool> used_;
-  PublishedResult result_;
+  SimulatedRun result_;
 };
 
 }  // namespace
 
-Result<PublishedResult> RunPublished(const PublishedPolicyRow& row, const PublishedJob& job,
-                                     const std::function<bool()>& keep_going) {
+Result<SimulatedRun> RunPublished(const PublishedPolicyRow& row, const SimulatedJob& job,
+                                  const std::function<bool()>& keep_going) {
   return RunPublished(row.name, row.make, job, keep_going);
 }
 
-Result<PublishedResult> RunPublished(std::string_view name, const MakePolicy& make,
-                                     const PublishedJob& job,
-                                     const std::function<bool()>& keep_going) {
+Result<SimulatedRun> RunPublished(std::string_view name, const MakePolicy& make,
+                                  const SimulatedJob& job,
+                                  const std::function<bool()>& keep_going) {
   HEADRACE_ASSIGN_OR_RETURN(Streams streams, Streams::Make(job));
   const std::unique_ptr<PublishedPolicy> policy = make({name, job, streams});
   HEADRACE_ASSIGN_OR_RETURN(const Preload preload, policy->Begin(streams));

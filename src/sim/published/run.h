@@ -19,7 +19,7 @@ struct FetchTotals {
   double seconds = 0;  // of the threads that fetched, without preprocessing and writing
 };
 
-struct PublishedResult {
+struct SimulatedRun {
   double seconds = 0;                 // until the last node has ended
   double setup_seconds = 0;           // of it, before the first step
   std::vector<double> epoch_seconds;  // the first with what comes before it
@@ -44,15 +44,15 @@ struct PublishedResult {
 // Memory: Streams; `nopfs` 9 bytes a sample of the dataset and node, and 8 a thread of a tier;
 // `lru` 8
 //         a sample of the dataset and node; `belady` 8 a sample of a node and epoch.
-// Errors: Cancelled  keep_going() returned false; those of PublishedJob::Check() and
+// Errors: Cancelled  keep_going() returned false; those of SimulatedJob::Check() and
 //         PublishedPolicy::Begin()
-Result<PublishedResult> RunPublished(const PublishedPolicyRow& row, const PublishedJob& job,
-                                     const std::function<bool()>& keep_going = nullptr);
+Result<SimulatedRun> RunPublished(const PublishedPolicyRow& row, const SimulatedJob& job,
+                                  const std::function<bool()>& keep_going = nullptr);
 
 // The same of a policy that has no row. `make` is called once.
 using MakePolicy = std::function<std::unique_ptr<PublishedPolicy>(const PolicyRequest& request)>;
-Result<PublishedResult> RunPublished(std::string_view name, const MakePolicy& make,
-                                     const PublishedJob& job,
-                                     const std::function<bool()>& keep_going = nullptr);
+Result<SimulatedRun> RunPublished(std::string_view name, const MakePolicy& make,
+                                  const SimulatedJob& job,
+                                  const std::function<bool()>& keep_going = nullptr);
 
 }  // namespace headrace

@@ -6,7 +6,7 @@
 
 namespace headrace {
 
-Result<PreloadedShares> PreloadShares(const PublishedJob& job, std::string_view policy,
+Result<PreloadedShares> PreloadShares(const SimulatedJob& job, std::string_view policy,
                                       std::size_t tier) {
   const Cluster& cluster = job.cluster;
   if (tier >= cluster.tiers.size()) {
@@ -33,7 +33,7 @@ Result<PreloadedShares> PreloadShares(const PublishedJob& job, std::string_view 
   return shares;
 }
 
-void PreloadedShares::CopyFromPeers(const PublishedJob& job) {
+void PreloadedShares::CopyFromPeers(const SimulatedJob& job) {
   const Cluster& cluster = job.cluster;
   const double from_peer = cluster.Staged(cluster.FromPeer(tier));
   const std::vector<std::vector<std::uint32_t>> own = samples;

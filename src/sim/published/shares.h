@@ -22,11 +22,11 @@ struct PreloadedShares {
 
   // Also what other nodes have, over the network, from the next node on, until a sample does not
   // fit.
-  void CopyFromPeers(const PublishedJob& job);
+  void CopyFromPeers(const SimulatedJob& job);
 };
 
 // `job` is checked. Errors: FailedPrecondition  nodes have no such tier
-Result<PreloadedShares> PreloadShares(const PublishedJob& job, std::string_view policy,
+Result<PreloadedShares> PreloadShares(const SimulatedJob& job, std::string_view policy,
                                       std::size_t tier);
 
 }  // namespace headrace

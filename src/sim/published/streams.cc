@@ -14,7 +14,7 @@
 namespace headrace {
 namespace {
 
-OrderOptions OrderOf(const PublishedJob& job) {
+OrderOptions OrderOf(const SimulatedJob& job) {
   return {.sample_count = job.sizes.size(),
           .batch_size = job.batch_size,
           .world_size = job.cluster.nodes,
@@ -25,7 +25,7 @@ OrderOptions OrderOf(const PublishedJob& job) {
 
 }  // namespace
 
-Status PublishedJob::Check() const {
+Status SimulatedJob::Check() const {
   HEADRACE_RETURN_IF_ERROR(cluster.Check());
   if (sizes.size() >= 0xffff'ffff) {
     return InvalidArgument("simulating: got {} samples, must be below 2^32 - 1", sizes.size());
@@ -38,7 +38,7 @@ Status PublishedJob::Check() const {
   return StepsPerEpoch(OrderOf(*this)).status();
 }
 
-Result<Streams> Streams::Make(const PublishedJob& job) {
+Result<Streams> Streams::Make(const SimulatedJob& job) {
   HEADRACE_RETURN_IF_ERROR(job.Check());
   const OrderOptions options = OrderOf(job);
   Streams streams;

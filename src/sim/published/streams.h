@@ -10,7 +10,7 @@
 namespace headrace {
 
 // What is trained. Every node has one rank.
-struct PublishedJob {
+struct SimulatedJob {
   Cluster cluster;
   std::vector<double> sizes;     // bytes of each sample
   std::uint64_t batch_size = 1;  // of a node; what is left of an epoch is dropped
@@ -28,8 +28,8 @@ struct PublishedJob {
 // Thread safety: thread-compatible.
 class Streams {
  public:
-  // By the order `exact`. Errors: those of PublishedJob::Check()
-  static Result<Streams> Make(const PublishedJob& job);
+  // By the order `exact`. Errors: those of SimulatedJob::Check()
+  static Result<Streams> Make(const SimulatedJob& job);
 
   [[nodiscard]] std::span<const std::uint32_t> Of(std::uint32_t node) const {
     return samples_[node];

@@ -91,7 +91,9 @@ def test_several_ranks_of_a_node_are_not_for_published_policies() -> None:
     of = {outcome.policy.name: outcome for outcome in simulation.simulate(scenario).outcomes}
     assert of["nopfs"] == Refused(of["nopfs"].policy, "has one rank a node, the scenario 2")
     assert isinstance(of["exact"], Outcome)
-    limited = replace(cluster().storage, reads_per_second=1000.0, reads_in_flight=4)
+    limited = replace(
+        cluster().storage, reads_per_second=1000.0, reads_in_flight=4, shared_by="reads"
+    )
     (refused,) = simulation.simulate(cluster(storage=limited), ["staging"], orders=()).outcomes
     assert isinstance(refused, Refused)
     assert "reads a second" in refused.why
@@ -114,9 +116,26 @@ def test_sizes_may_be_those_of_a_dataset(numbered: Path, tmp_path: Path) -> None
     assert scenario.sizes == IndexSizes(str(numbered))
     assert scenario.sizes.samples == len(list(numbered.rglob("*.*")))
     assert isinstance(simulation.simulate(scenario, ["exact"]).outcomes[0], Outcome)
+    swept = list(simulation.sweep(scenario, {"job.nodes": [2, 4]}, ["batch"], fast=True))
+    assert [point.simulation.scenario.sizes for point in swept] == [scenario.sizes] * 2
     file.write_text(file.read_text().replace(str(numbered), str(tmp_path / "none")))
     with pytest.raises(errors.NotFoundError):
         simulation.load_scenario(file)
+
+
+def test_a_limit_of_reads_where_they_do_not_share_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    text = (simulation.scenario.SCENARIOS / "thesis-s1.toml").read_text()
+    file.write_text(
+        text.replace('shared_by = "nodes"', 'shared_by = "nodes"\nreads_per_second = 9')
+    )
+    with pytest.raises(errors.InvalidArgumentError, match="reads_per_second: got 9 with shared_by"):
+        simulation.load_scenario(file)
+
+
+def test_units_that_were_forgotten_are_an_error_not_a_wrong_time() -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="more than 73 years; check the units"):
+        ran(cluster(compute_rate=1e-4), "exact")
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -151,8 +151,8 @@ def test_what_is_no_sweep(text: str, error: str) -> None:
         ({"tiers.GPU.rate": [4]}, "sweep tiers.GPU.rate: must be the name of one tier, with one"),
         ({"tiers": [4]}, "sweep tiers: is no number"),
         (
-            {"compute.sample_rate": [4]},
-            "sweep compute.sample_rate=4: compute.sample_rate: got",
+            {"compute.sample_rate": [4], "compute.rate": [4]},
+            "compute.rate: got none of them, must be exactly one of rate, sample_rate",
         ),
         ({"ram": [4], "tiers.RAM.capacity": [4]}, "two of them are the same key"),
         ({"ram": []}, "sweep ram: got 0 combinations of values, must be in [1, 1,000]"),

@@ -40,11 +40,16 @@ class ReadersPlacement final : public Placement {
   }
 
  private:
+  [[nodiscard]] std::uint32_t nodes() const {
+    return static_cast<std::uint32_t>(uses_.node_ends.size());
+  }
+
   // The uses that no tier of the nodes that are asked has, before the step.
   void FindMissing() {
     for (std::uint32_t node = 0; node < uses_.node_ends.size(); ++node) {
       for (const std::uint32_t block : uses_.OfNode(node)) {
-        const std::optional<BlockHolder> holder = inner_->Holder(block, asks_ ? 0 : node);
+        const std::optional<BlockHolder> holder =
+            asks_ ? Reader(block, nodes()) : inner_->Holder(block, node);
         const bool has = holder.has_value() && (asks_ || holder->node == node);
         if (!has) missing_.emplace_back(block, node);
       }
@@ -55,7 +60,7 @@ class ReadersPlacement final : public Placement {
     reads_.assign(uses_.node_ends.size(), false);
     for (const auto& [block, node] : missing_) {
       const std::optional<BlockHolder> holder =
-          asks_ ? inner_->Holder(block, 0) : std::optional<BlockHolder>();
+          asks_ ? Reader(block, nodes()) : std::optional<BlockHolder>();
       reads_.at(holder.has_value() ? holder->node : node) = true;
     }
     readers_ = static_cast<std::uint32_t>(std::ranges::count(reads_, true));

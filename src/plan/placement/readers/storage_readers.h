@@ -11,7 +11,7 @@ namespace headrace {
 // the newest step: a model of shared storage needs their number. It plans as it would without.
 //
 // A node reads storage for a block that it uses and that no node has before the step. If nodes ask
-// each other (`asks`) the first one that is to have it after the step reads it for all; otherwise
+// each other (`asks`) the Reader() after the step reads it for all; otherwise
 // each node reads what it does not have itself. A placement that plans one node alone says nothing
 // of the others: there every node that uses a block reads storage.
 //

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "base/format/errors.h"
+#include "headrace/status.h"
+
+namespace headrace {
+
+// Virtual time is whole nanoseconds. A simulated job ends with TakesTooLong() once it has taken so
+// many, 73 years; one event adds at most half of that, so the clock cannot overflow.
+inline constexpr std::int64_t kSimulatedNanosMax = std::int64_t{1} << 61;
+
+// `seconds`, at least 0, in nanoseconds, rounded up.
+inline std::int64_t SimulatedNanos(double seconds) {
+  constexpr auto kMost = static_cast<double>(kSimulatedNanosMax / 2);
+  const double nanos = std::ceil(seconds * 1e9);
+  return nanos < kMost ? static_cast<std::int64_t>(nanos) : kSimulatedNanosMax / 2;
+}
+
+inline Status TakesTooLong() {
+  return InvalidArgument(
+      "simulating: takes more than 73 years; check the units of rates: 80 is 80 bytes a second");
+}
+
+inline Status SimulationEnded() {
+  return {StatusCode::kCancelled, "simulating: ended before its last step"};
+}
+
+}  // namespace headrace
