@@ -215,8 +215,8 @@ def to_scenario(root: TomlTable, where: str) -> Scenario:
     limit = scenario.storage.reads_per_second
     if limit is not None and scenario.storage.shared_by != "reads":
         raise InvalidArgumentError(
-            f"{where}: storage.reads_per_second: got {limit:g} with shared_by 'nodes', which counts "
-            'bytes alone; leave it out, or write shared_by = "reads"'
+            f"{where}: storage.reads_per_second: got {limit:g} with shared_by 'nodes', which "
+            "counts bytes alone; leave it out, or write shared_by = 'reads'"
         )
     ranks = scenario.nodes * scenario.ranks
     if ranks * scenario.batch_size > scenario.sizes.samples:

@@ -165,8 +165,9 @@ def _changed(scenario: Scenario, values: Mapping[str, Value]) -> Scenario:
                 f"sweep {key}: is no number that a simulation depends on, as job.nodes is"
             )
         place[name] = value
-        if key in _RATES_OF_COMPUTING:  # One takes the place of the other.
-            place.pop(_RATES_OF_COMPUTING[key], None)
+        other = _RATES_OF_COMPUTING.get(key)  # One takes the place of the other.
+        if other is not None and f"compute.{other}" not in values:
+            place.pop(other, None)
     changed = to_scenario(TomlTable(where, "", plain), where)
     return replace(changed, printed={})
 

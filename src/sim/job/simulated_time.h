@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/format/errors.h"
 #include "headrace/status.h"
 
 namespace headrace {
@@ -19,13 +18,7 @@ inline std::int64_t SimulatedNanos(double seconds) {
   return nanos < kMost ? static_cast<std::int64_t>(nanos) : kSimulatedNanosMax / 2;
 }
 
-inline Status TakesTooLong() {
-  return InvalidArgument(
-      "simulating: takes more than 73 years; check the units of rates: 80 is 80 bytes a second");
-}
-
-inline Status SimulationEnded() {
-  return {StatusCode::kCancelled, "simulating: ended before its last step"};
-}
+Status TakesTooLong();
+Status SimulationEnded();  // Cancelled
 
 }  // namespace headrace

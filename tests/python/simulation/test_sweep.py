@@ -152,7 +152,7 @@ def test_what_is_no_sweep(text: str, error: str) -> None:
         ({"tiers": [4]}, "sweep tiers: is no number"),
         (
             {"compute.sample_rate": [4], "compute.rate": [4]},
-            "compute.rate: got none of them, must be exactly one of rate, sample_rate",
+            "compute.sample_rate: got rate and sample_rate, must be exactly one of",
         ),
         ({"ram": [4], "tiers.RAM.capacity": [4]}, "two of them are the same key"),
         ({"ram": []}, "sweep ram: got 0 combinations of values, must be in [1, 1,000]"),
