@@ -63,9 +63,10 @@ class Outcome:
     fetched: dict[str, Fetched]
     """By source, see `SOURCES`."""
     filled_bytes: float
-    """That tiers read from storage, before and during training,"""
+    """That tiers read from storage, before and during training; of Headrace's orders also gaps
+    between neighbours that are read as one;"""
     copied_bytes: float
-    """and from other nodes."""
+    """and from other nodes, of published policies."""
     samples_used: int
     """Of the dataset, by any node, at least once."""
     epoch_seconds: npt.NDArray[np.float64]

@@ -42,8 +42,7 @@ struct SimulatedRun {
 // Thread safety: may be called from any thread.
 // Time: each read of storage looks at all nodes. 4 nodes: 0.1 to 0.5 us a sample; 512: 1 to 8.
 // Memory: Streams; `nopfs` 9 bytes a sample of the dataset and node, and 8 a thread of a tier;
-// `lru` 8
-//         a sample of the dataset and node; `belady` 8 a sample of a node and epoch.
+//         `lru` 8 a sample of the dataset and node; `belady` 8 a sample of a node and epoch.
 // Errors: Cancelled  keep_going() returned false; those of SimulatedJob::Check() and
 //         PublishedPolicy::Begin()
 Result<SimulatedRun> RunPublished(const PublishedPolicyRow& row, const SimulatedJob& job,
