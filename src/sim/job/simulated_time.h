@@ -13,9 +13,9 @@ inline constexpr std::int64_t kSimulatedNanosMax = std::int64_t{1} << 61;
 
 // `seconds`, at least 0, in nanoseconds, rounded up.
 inline std::int64_t SimulatedNanos(double seconds) {
-  constexpr auto kMost = static_cast<double>(kSimulatedNanosMax / 2);
+  constexpr std::int64_t kMost = kSimulatedNanosMax / 2;
   const double nanos = std::ceil(seconds * 1e9);
-  return nanos < kMost ? static_cast<std::int64_t>(nanos) : kSimulatedNanosMax / 2;
+  return nanos < static_cast<double>(kMost) ? static_cast<std::int64_t>(nanos) : kMost;
 }
 
 Status TakesTooLong();
