@@ -53,7 +53,7 @@ def verdict(report: Any, result: dict[str, Any]) -> list[tuple[str, bool]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["tiers_read", "predicted"])
+@pytest.mark.parametrize("name", ["tiers_read", "predicted", "papers/real_runs"])
 def test_a_quick_run_ends(name: str, tmp_path: Path) -> None:
     for module in ("torch", "pyarrow"):
         pytest.importorskip(module)
