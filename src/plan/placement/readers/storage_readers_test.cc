@@ -34,9 +34,11 @@ class AllTiers {
   [[nodiscard]] TierNumber Of(std::uint32_t node, std::uint32_t block) const {
     return tier_[node][block];
   }
-  // The first node that has it.
-  [[nodiscard]] std::optional<std::uint32_t> First(std::uint32_t block) const {
-    for (std::uint32_t node = 0; node < tier_.size(); ++node) {
+  // Of the nodes that have it the one that reads it for all.
+  [[nodiscard]] std::optional<std::uint32_t> Reader(std::uint32_t block) const {
+    const auto nodes = static_cast<std::uint32_t>(tier_.size());
+    for (std::uint32_t i = 0; i < nodes; ++i) {
+      const std::uint32_t node = (block + i) % nodes;
       if (tier_[node][block] != kNoTier) return node;
     }
     return std::nullopt;
@@ -66,8 +68,8 @@ std::set<std::uint32_t> Readers(const StepUses& uses, const AllTiers& before, co
     for (const std::uint32_t block : uses.OfNode(node)) {
       if (plans_one || (!asks && before.Of(node, block) == kNoTier)) {
         readers.insert(node);
-      } else if (asks && !before.First(block).has_value()) {
-        readers.insert(after.First(block).value_or(node));
+      } else if (asks && !before.Reader(block).has_value()) {
+        readers.insert(after.Reader(block).value_or(node));
       }
     }
   }
