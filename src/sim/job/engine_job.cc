@@ -27,12 +27,14 @@ class EngineJob {
         options_(options),
         data_(job),
         storage_(loop_, job.cluster.nodes,
-                 [&cluster = job.cluster](std::uint32_t nodes, std::uint64_t reads) {
+                 [this, &cluster = job.cluster](std::uint32_t nodes, std::uint64_t reads) {
+                   if (hurries_) return kUnlimited;
                    const double of_node = 1 / cluster.NodeFromStorage(nodes);
                    return cluster.reads_share ? of_node / static_cast<double>(reads) : of_node;
                  }),
         link_(loop_, job.cluster.nodes,
-              [&cluster = job.cluster](std::uint32_t /*nodes*/, std::uint64_t reads) {
+              [this, &cluster = job.cluster](std::uint32_t /*nodes*/, std::uint64_t reads) {
+                if (hurries_) return kUnlimited;
                 return cluster.reads_share ? cluster.network_rate / static_cast<double>(reads)
                                            : cluster.network_rate;
               }),
@@ -45,6 +47,9 @@ class EngineJob {
       status = (*node)->Start();
     }
     if (status.ok()) status = RunSteps(keep_going);
+    hurries_ = true;
+    storage_.Refresh();
+    link_.Refresh();
     for (const std::unique_ptr<JobNode>& node : nodes_) node->Stop();
     while (loop_.RunOne()) {
     }
@@ -64,6 +69,7 @@ class EngineJob {
                          .storage = storage_,
                          .link = link_,
                          .schema = schema_,
+                         .hurries = hurries_,
                          .ranks = options_.ranks,
                          .reads_in_flight = plan.reads_in_flight(),
                          .least_read_bytes = plan.least_read_bytes()};
@@ -204,6 +210,7 @@ class EngineJob {
   const EngineJobOptions& options_;
   const JobDataset data_;
   SimLoop loop_;
+  bool hurries_ = false;  // the run has ended
   SharedRate storage_;
   SharedRate link_;
   const std::vector<BatchField> schema_;

@@ -299,6 +299,13 @@ TEST(EngineJobTest, AJobThatTakesTooLongEndsWithAnError) {
     job = JobOf(800, 2);
     job.cluster.storage = RateOf(rate);
     EXPECT_THAT(RunEngines(job, {}).status().ToString(), HasSubstr("more than 73 years"));
+    job = JobOf(800, 2);
+    job.epochs = 2;
+    job.cluster.tiers = {{.bytes = BytesOf(job), .rate = 1e-300}};
+    EXPECT_THAT(RunEngines(job, {}).status().ToString(), HasSubstr("more than 73 years"));
+    job.cluster.tiers[0].rate = 1e9;
+    job.cluster.network_rate = 1e-12;
+    EXPECT_THAT(RunEngines(job, {}).status().ToString(), HasSubstr("more than 73 years"));
   }
 }
 

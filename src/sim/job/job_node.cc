@@ -11,10 +11,10 @@ namespace headrace {
 namespace {
 
 // What a task of a core takes for so many bytes of the scaled dataset.
-SimExecutor::Cost CostOf(const Cluster& cluster, double scale) {
-  const double seconds_a_byte = cluster.ToStaging() * scale;
-  return [seconds_a_byte](std::uint64_t bytes) {
-    return SimulatedNanos(seconds_a_byte * static_cast<double>(bytes));
+SimExecutor::Cost CostOf(const JobWorld& world) {
+  const double seconds_a_byte = world.job.cluster.ToStaging() * world.data.scale;
+  return [seconds_a_byte, &hurries = world.hurries](std::uint64_t bytes) {
+    return hurries ? 0 : SimulatedNanos(seconds_a_byte * static_cast<double>(bytes));
   };
 }
 
@@ -59,8 +59,7 @@ JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedN
                               .scale = world_.data.scale,
                               .least_bytes = world_.least_read_bytes}),
       nodes_(world_.link, number, world_.data.scale, std::move(take)),
-      executor_(world_.loop, static_cast<int>(world_.job.cluster.staging_threads),
-                CostOf(world_.job.cluster, world_.data.scale)) {
+      executor_(world_.loop, static_cast<int>(world_.job.cluster.staging_threads), CostOf(world_)) {
   for (std::uint32_t rank = 0; rank < world_.ranks; ++rank) {
     ranks_.push_back(std::make_unique<JobRank>(world_.loop, rank));
   }
@@ -72,12 +71,12 @@ JobNode::~JobNode() = default;
 void JobNode::MakeTiers() {
   const std::vector<Cluster::Tier>& tiers = world_.job.cluster.tiers;
   for (std::size_t i = 0; i < tiers.size(); ++i) {
-    tier_rates_.push_back(
-        std::make_unique<SharedRate>(world_.loop, /*users=*/1,
-                                     [rate = tiers[i].rate, share = world_.job.cluster.reads_share](
-                                         std::uint32_t, std::uint64_t reads) {
-                                       return share ? rate / static_cast<double>(reads) : rate;
-                                     }));
+    const auto each_rate = [rate = tiers[i].rate, share = world_.job.cluster.reads_share,
+                            &hurries = world_.hurries](std::uint32_t, std::uint64_t reads) {
+      if (hurries) return kUnlimited;
+      return share ? rate / static_cast<double>(reads) : rate;
+    };
+    tier_rates_.push_back(std::make_unique<SharedRate>(world_.loop, /*users=*/1, each_rate));
     tiers_.push_back(std::make_unique<TimedTier>(
         *tier_rates_.back(), TimedTier::Options{.name = std::to_string(i),
                                                 .capacity_units = plan_.room->capacity_units[i],
@@ -173,6 +172,7 @@ Status JobNode::ended() const {
 
 void JobNode::Stop() {
   if (engine_ != nullptr) engine_->Stop();
+  for (const std::unique_ptr<SharedRate>& rate : tier_rates_) rate->Refresh();
 }
 
 double JobNode::tier_seconds() const {

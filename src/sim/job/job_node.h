@@ -29,6 +29,8 @@ struct JobWorld {
   SharedRate& storage;  // its users are the nodes
   SharedRate& link;     // its users are the nodes that get
   std::span<const BatchField> schema;
+  // Set when a run has ended: what is under way takes no time from then on.
+  const bool& hurries;
   std::uint32_t ranks = 1;            // of a node
   std::uint32_t reads_in_flight = 0;  // of a node at storage
   double least_read_bytes = 0;        // that a read of storage takes the time of
@@ -86,7 +88,7 @@ class JobNode {
   }
   // HeldSamples::Take().
   void Give(SampleId sample, std::uint64_t deadline, TakenEntry done);
-  void Stop();   // Whether it was started or not.
+  void Stop();   // Whether it was started or not. Call it again once the run hurries.
   void Close();  // Likewise.
 
   // Why the run ended early; OK: it did not.

@@ -35,6 +35,12 @@ void SharedRate::Transfer(std::uint32_t user, double bytes, std::function<void()
   Schedule();
 }
 
+void SharedRate::Refresh() {
+  Advance();
+  SetRates();
+  Schedule();
+}
+
 void SharedRate::Advance() {
   const double seconds = static_cast<double>(loop_.now_ns() - last_ns_) * kNanos;
   last_ns_ = loop_.now_ns();

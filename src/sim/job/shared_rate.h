@@ -30,6 +30,9 @@ class SharedRate {
   // Runs `done` from the loop once `user` has got that many bytes.
   void Transfer(std::uint32_t user, double bytes, std::function<void()> done);
 
+  // Asks for the rates again, which changed for another reason than a transfer.
+  void Refresh();
+
   // Of all that have ended.
   [[nodiscard]] double bytes() const { return bytes_; }
   // From begin to end, summed over transfers that have ended.
