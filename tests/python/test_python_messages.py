@@ -163,7 +163,7 @@ def test_a_list_of_tables_has_nothing_else(tmp_path: Path) -> None:
     text = path.read_text()
     path.write_text("preprocess = [3]\n" + text)
     says = message(lambda: profiles.load(path), errors.InvalidArgumentError)
-    assert says == f"profile {path}: preprocess: got [3], must be tables, [[preprocess]]"
+    assert says == f"{path}:1: preprocess: got [3], must be tables, [[preprocess]]"
     path.write_text(text)
     assert profiles.load(path).preprocess == ()
 

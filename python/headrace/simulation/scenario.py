@@ -20,7 +20,7 @@ from headrace.errors import InvalidArgumentError, NotFoundError
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 """The files that Headrace ships: those of the papers."""
-PLACED = "coordinated"
+PLACED: str = _core.placements()[0]
 """The placement of samples in tiers, where nobody says another."""
 T = TypeVar("T")
 _NODES_MAX = 2**16

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "headrace/loader_options.h"
 #include "headrace/order_options.h"
 #include "headrace/part_stats.h"
 #include "headrace/status.h"
@@ -17,9 +18,9 @@ namespace headrace {
 
 // How the nodes of a job load, beside its cluster.
 struct EngineJobOptions {
-  std::string order = "exact";
-  OrderParameters parameters;             // of the order; bytes are those of the job
-  std::string placement = "coordinated";  // of samples in tiers; not used without tiers
+  std::string order = DefaultOrder();
+  OrderParameters parameters;                  // of the order; bytes are those of the job
+  std::string placement = DefaultPlacement();  // of samples in tiers; not used without tiers
   std::uint32_t ranks = 1;         // of a node, each with a batch of SimulatedJob::batch_size
   std::uint32_t batches_max = 64;  // that a node has ahead, if staging has room
   // Reads of storage that a node has in flight; 0: where reads share it, as many as a loader; else
