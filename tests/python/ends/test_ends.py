@@ -136,15 +136,17 @@ def await_processes(mark: str, until: float) -> list[int]:
     return []
 
 
-def left_behind(pid: int, folder: Path) -> str:
-    """What is left of the processes of a cell that have ended."""
+def left_behind(pid: int, folder: Path, there_before: set[str]) -> str:
+    """What is left of the processes of a cell that have ended. Shared memory that was there before
+    is of other processes, which may have had the same numbers."""
     sockets = [
         line.split()[-1]
         for line in Path("/proc/net/unix").read_text().splitlines()
         if "@headrace-" in line and f"-{pid}-" in line
     ]
     whole_number = re.compile(rf"(?<!\d){pid}(?!\d)")  # Names of others have long random numbers.
-    shared = [name for name in os.listdir("/dev/shm") if whole_number.search(name)]
+    made = set(os.listdir("/dev/shm")) - there_before
+    shared = sorted(name for name in made if whole_number.search(name))
     files = [str(path) for path in folder.rglob("*")]
     return ", ".join(sockets + shared + files)
 
@@ -184,6 +186,7 @@ def run_cell(cell: Cell, sources: dict[str, Path], folder: Path) -> Ended:
     """Runs it, and looks at everything it leaves."""
     mount = folder / "mount"
     source, plan = cell.plan(sources, mount)
+    there_before = set(os.listdir("/dev/shm"))
     with mounted(source, mount) as served:
         program = start(served, ends_program.__file__, json.dumps(plan), folder)
         try:
@@ -202,7 +205,7 @@ def run_cell(cell: Cell, sources: dict[str, Path], folder: Path) -> Ended:
         said = (folder / "out").read_text()
         if not said and select.select([served.control], [], [], 0)[0]:
             said = served.control.recv(64).decode()
-    behind = left_behind(program.pid, folder / "tmp")
+    behind = left_behind(program.pid, folder / "tmp", there_before)
     if served.was_held:
         behind += " open files"
     err = (folder / "err").read_text()
