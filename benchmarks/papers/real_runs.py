@@ -214,10 +214,10 @@ def main() -> None:
         return
     if arguments.quick:
         arguments.size, arguments.rounds = 20, 1
-    raw = _facts(_data.raw_data(arguments.data, arguments.size * 10**6), False, 0)
-    images = _facts(
-        _data.image_data(arguments.data, arguments.size * 10**6), True, 2 if arguments.quick else 20
-    )
+    size = arguments.size * 10**6
+    raw = _facts(_data.raw_data(arguments.data, size), None)
+    profile_seconds = 2.0 if arguments.quick else 20.0
+    images = _facts(_data.image_data(arguments.data, size), profile_seconds)
     found: dict[str, list[dict[str, Any]]] = {}
     for case in CASES:
         if arguments.case not in (None, case.name):
