@@ -127,7 +127,7 @@ def simulate(
     which draws the sizes, give the same result.
 
     Args:
-        names: of the policies, or classes of your own; None: all published ones.
+        names: of the policies, or classes of your own; None: all of `policies()`.
         progress: is called with each policy's or order's name before it runs.
         orders: whose bounds are computed, each as long as its planning takes; () for none.
         fast: whether Headrace's orders are estimated step by step, in place of each read.

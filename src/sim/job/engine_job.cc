@@ -27,17 +27,13 @@ class EngineJob {
         options_(options),
         data_(job),
         storage_(loop_, job.cluster.nodes,
-                 [this, &cluster = job.cluster](std::uint32_t nodes, std::uint64_t reads) {
-                   if (hurries_) return kUnlimited;
-                   const double of_node = 1 / cluster.NodeFromStorage(nodes);
-                   return cluster.reads_share ? of_node / static_cast<double>(reads) : of_node;
-                 }),
+                 EachRead(job.cluster, hurries_,
+                          [&cluster = job.cluster](std::uint32_t nodes) {
+                            return 1 / cluster.NodeFromStorage(nodes);
+                          })),
         link_(loop_, job.cluster.nodes,
-              [this, &cluster = job.cluster](std::uint32_t /*nodes*/, std::uint64_t reads) {
-                if (hurries_) return kUnlimited;
-                return cluster.reads_share ? cluster.network_rate / static_cast<double>(reads)
-                                           : cluster.network_rate;
-              }),
+              EachRead(job.cluster, hurries_,
+                       [rate = job.cluster.network_rate](std::uint32_t) { return rate; })),
         schema_{SizedField()},
         used_(job.sizes.size()) {}
 
@@ -93,9 +89,7 @@ class EngineJob {
   Status RunSteps(const std::function<bool()>& keep_going) {
     double epoch_begin = 0;
     for (std::uint64_t step = 0; step < steps_per_epoch_ * job_.epochs; ++step) {
-      if (keep_going && !keep_going()) {
-        return SimulationEnded();
-      }
+      if (keep_going && !keep_going()) return SimulationEnded();
       HEADRACE_RETURN_IF_ERROR(RunStep(step));
       if ((step + 1) % steps_per_epoch_ != 0) continue;
       result_.run.epoch_seconds.push_back(now() - epoch_begin);
@@ -176,10 +170,7 @@ class EngineJob {
 
   void Summarize() {
     SimulatedRun& run = result_.run;
-    const auto ranks = static_cast<double>(nodes_.size() * options_.ranks);
-    for (double* sum : {&run.compute_seconds, &run.stall_seconds, &run.barrier_seconds}) {
-      *sum /= ranks;
-    }
+    run.DivideBy(static_cast<double>(nodes_.size() * options_.ranks));
     FetchTotals& tier = run.fetched[static_cast<std::size_t>(From::kTier)];
     FetchTotals& peer = run.fetched[static_cast<std::size_t>(From::kPeer)];
     FetchTotals& storage = run.fetched[static_cast<std::size_t>(From::kStorage)];

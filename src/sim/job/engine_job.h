@@ -23,8 +23,8 @@ struct EngineJobOptions {
   std::string placement = DefaultPlacement();  // of samples in tiers; not used without tiers
   std::uint32_t ranks = 1;         // of a node, each with a batch of SimulatedJob::batch_size
   std::uint32_t batches_max = 64;  // that a node has ahead, if staging has room
-  // Reads of storage that a node has in flight; 0: where reads share it, as many as a loader; else
-  // as many as its staging and its tiers have threads.
+  // Reads of storage that each node has in flight. 0: those of a loader, 64, where reads share
+  // storage; otherwise one for each thread of staging and of the tiers.
   std::uint32_t reads_in_flight = 0;
   // Of storage at its best rate, all nodes together. Only where reads share it.
   double reads_per_second = kUnlimited;
@@ -50,7 +50,7 @@ struct EngineJobResult {
 // - Reads of a tier, and those of other nodes' samples over a node's link, share its rate or have
 //   all of it likewise. Writing to a tier takes no time.
 //
-// `keep_going` is asked before each step; may be empty.
+// `keep_going` is asked before each node is planned and before each step; may be empty.
 //
 // Thread safety: may be called from any thread.
 // Memory: 8 bytes a sample, the plans of all nodes, and what orders that read blocks keep resident,

@@ -20,15 +20,6 @@ namespace {
 
 using From = SampleFetch::From;
 
-// That an engine has under way at a time.
-const std::uint32_t kReadsInFlight = EngineOptions().reads_in_flight_max;
-
-// Of reads of samples, and of blocks, as engines have them.
-const auto kNearBytes = static_cast<double>(EngineOptions().coalesce_gap_bytes);
-const auto kReadBytes = static_cast<double>(EngineOptions().coalesce_bytes_max);
-const auto kGapBytes = static_cast<double>(EngineOptions().block_gap_bytes);
-const auto kPieceBytes = static_cast<double>(EngineOptions().block_read_bytes_max);
-
 // What a node reads for a step. Bytes are those of the job.
 struct StepReads {
   double storage_work = 0;      // bytes whose time the reads take
@@ -51,7 +42,7 @@ struct NodeQueues {
   double cores = 0;
   double own_seconds = 0;    // that storage takes for the step that runs
   double admitted = 0;       // since when there is room for the step that runs
-  std::deque<double> taken;  // when the rank took the newest batches, as many as it has ahead
+  std::deque<double> taken;  // when the node took its newest batches; below JobPlan::batches_max()
 };
 
 class FastJob {
@@ -72,20 +63,15 @@ class FastJob {
     const std::uint64_t steps = plan_->steps_per_epoch() * job_.epochs;
     double epoch_begin = 0;
     for (std::uint64_t step = 0; step < steps; ++step) {
-      if (keep_going && !keep_going()) {
-        return SimulationEnded();
-      }
+      if (keep_going && !keep_going()) return SimulationEnded();
       steps_left_ = steps - 1 - step;
       RunStep();
       if ((step + 1) % plan_->steps_per_epoch() != 0) continue;
       result_.run.epoch_seconds.push_back(result_.run.seconds - epoch_begin);
       epoch_begin = result_.run.seconds;
     }
-    const double ranks = job_.cluster.nodes * options_.ranks;
     SimulatedRun& run = result_.run;
-    for (double* sum : {&run.compute_seconds, &run.stall_seconds, &run.barrier_seconds}) {
-      *sum /= ranks;
-    }
+    run.DivideBy(job_.cluster.nodes * options_.ranks);
     run.samples_used = static_cast<std::uint64_t>(std::ranges::count(used_, true));
     return std::move(result_);
   }
@@ -219,16 +205,14 @@ class FastJob {
     }
   }
 
-  // Reads in flight share storage, so those of this step also wait for some that follow it: of the
-  // steps that are admitted by then, as many as are in flight together.
+  // Where reads share storage, a read of this step ends together with those that are in flight
+  // beside it. These are of later steps, if the node has room for them by then.
   [[nodiscard]] double BehindSeconds(NodeNumber node) const {
     if (!job_.cluster.reads_share || reads_blocks_) return 0;
     const NodeQueues& queues = queues_[node];
-    const auto later = static_cast<std::uint64_t>(
+    const auto without_room = static_cast<std::uint64_t>(
         std::ranges::count_if(queues.taken, [&](double taken) { return taken > queues.storage; }));
-    const std::uint64_t steps = std::min(
-        plan_->batches_max() - 1 - std::min<std::uint64_t>(later, plan_->batches_max() - 1),
-        steps_left_);
+    const std::uint64_t steps = std::min(plan_->batches_max() - 1 - without_room, steps_left_);
     const std::uint64_t reads =
         std::min<std::uint64_t>(plan_->reads_in_flight() - 1, steps * reads_[node].own_reads);
     const auto own = static_cast<double>(reads_[node].own_reads);
@@ -244,14 +228,14 @@ class FastJob {
     for (const NodeNumber holder : reads.asked) done = std::max(done, queues_[holder].storage);
     for (std::size_t tier = 0; tier < reads.tier_bytes.size(); ++tier) {
       if (reads.tier_bytes[tier] == 0) continue;
-      queues.tiers[tier] =
-          std::max(queues.tiers[tier], queues.admitted) +
-          reads.tier_bytes[tier] * job_.cluster.FromTier(tier) / AtATime(kReadsInFlight);
+      queues.tiers[tier] = std::max(queues.tiers[tier], queues.admitted) +
+                           reads.tier_bytes[tier] * job_.cluster.FromTier(tier) /
+                               AtATime(engine_.reads_in_flight_max);
       done = std::max(done, queues.tiers[tier]);
     }
     if (reads.link_work > 0) {
-      queues.link =
-          std::max(queues.link, queues.admitted) + reads.link_work / AtATime(kReadsInFlight);
+      queues.link = std::max(queues.link, queues.admitted) +
+                    reads.link_work / AtATime(engine_.reads_in_flight_max);
       done = std::max(done, queues.link);
     }
     return done;
@@ -296,7 +280,8 @@ class FastJob {
       double gap = 0;
       for (; next < place; ++next) gap += job_.sizes[Raw(block.first) + next];
       const double bytes = job_.sizes[Raw(block.first) + next++];
-      if (piece > 0 && (gap > kGapBytes || piece + gap + bytes > kPieceBytes)) {
+      if (piece > 0 && (gap > static_cast<double>(engine_.block_gap_bytes) ||
+                        piece + gap + bytes > static_cast<double>(engine_.block_read_bytes_max))) {
         AddRead(node, piece);
         piece = 0;
       }
@@ -315,8 +300,9 @@ class FastJob {
       const ByteRange range = data_.index->extent(0, sample).value().range;
       const double gap =
           static_cast<double>(range.offset - std::min(range.offset, end)) * data_.scale;
-      const bool is_near =
-          job_.cluster.reads_share && gap <= kNearBytes && piece + gap + bytes <= kReadBytes;
+      const bool is_near = job_.cluster.reads_share &&
+                           gap <= static_cast<double>(engine_.coalesce_gap_bytes) &&
+                           piece + gap + bytes <= static_cast<double>(engine_.coalesce_bytes_max);
       if (piece > 0 && !is_near) AddRead(node, std::exchange(piece, 0));
       piece += piece > 0 ? gap + bytes : bytes;
       end = std::max(end, range.end());
@@ -407,6 +393,7 @@ class FastJob {
   const SimulatedJob& job_;
   const EngineJobOptions& options_;
   const JobDataset data_;
+  const EngineOptions engine_;  // what engines read as one, and have in flight
   std::optional<JobPlan> plan_;
   std::vector<std::unique_ptr<Order>> orders_;  // by node
   std::vector<Step> steps_;                     // by node: the one that runs,

@@ -12,10 +12,10 @@ namespace headrace {
 // which works in the order of the steps. A node begins the reads of a step when it has room for its
 // batches; the nodes that read storage divide its rate as long as their queues last.
 //
-// What tiers fetch ahead, and what nodes read for each other before they need it themselves, takes
-// no time: it is read while storage has nothing else to do.
+// Tiers fetch ahead while storage has nothing else to do. What nodes read for each other is part of
+// what they read for the step.
 //
-// `keep_going` is asked before each step; may be empty.
+// `keep_going` is asked before each node is planned and before each step; may be empty.
 //
 // Thread safety: may be called from any thread.
 // Memory: 8 bytes a sample, the plans of all nodes, and PlannedBlocks.

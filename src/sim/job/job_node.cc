@@ -20,6 +20,15 @@ SimExecutor::Cost CostOf(const JobWorld& world) {
 
 }  // namespace
 
+SharedRate::EachRate EachRead(const Cluster& cluster, const bool& hurries,
+                              std::function<double(std::uint32_t users)> of_user) {
+  return [share = cluster.reads_share, &hurries, of_user = std::move(of_user)](
+             std::uint32_t users, std::uint64_t reads) {
+    if (hurries) return kUnlimited;
+    return share ? of_user(users) / static_cast<double>(reads) : of_user(users);
+  };
+}
+
 void JobRank::Take(Engine& engine, Taken taken) {
   HEADRACE_CHECK(!taken_);
   engine_ = &engine;
@@ -71,12 +80,10 @@ JobNode::~JobNode() = default;
 void JobNode::MakeTiers() {
   const std::vector<Cluster::Tier>& tiers = world_.job.cluster.tiers;
   for (std::size_t i = 0; i < tiers.size(); ++i) {
-    const auto each_rate = [rate = tiers[i].rate, share = world_.job.cluster.reads_share,
-                            &hurries = world_.hurries](std::uint32_t, std::uint64_t reads) {
-      if (hurries) return kUnlimited;
-      return share ? rate / static_cast<double>(reads) : rate;
-    };
-    tier_rates_.push_back(std::make_unique<SharedRate>(world_.loop, /*users=*/1, each_rate));
+    tier_rates_.push_back(std::make_unique<SharedRate>(
+        world_.loop, /*users=*/1,
+        EachRead(world_.job.cluster, world_.hurries,
+                 [rate = tiers[i].rate](std::uint32_t) { return rate; })));
     tiers_.push_back(std::make_unique<TimedTier>(
         *tier_rates_.back(), TimedTier::Options{.name = std::to_string(i),
                                                 .capacity_units = plan_.room->capacity_units[i],

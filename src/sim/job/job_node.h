@@ -21,7 +21,13 @@
 
 namespace headrace {
 
-// What the nodes of a simulated job share.
+// What each read gets of a rate that is `of_user(users)` bytes a second for each of `users`: its
+// part of that, or all (Cluster::reads_share); no limit once `hurries` is set. The arguments
+// outlive the result.
+SharedRate::EachRate EachRead(const Cluster& cluster, const bool& hurries,
+                              std::function<double(std::uint32_t users)> of_user);
+
+// What the nodes of a simulated job share. All of it outlives them.
 struct JobWorld {
   SimLoop& loop;
   const SimulatedJob& job;
@@ -32,8 +38,8 @@ struct JobWorld {
   // Set when a run has ended: what is under way takes no time from then on.
   const bool& hurries;
   std::uint32_t ranks = 1;            // of a node
-  std::uint32_t reads_in_flight = 0;  // of a node at storage
-  double least_read_bytes = 0;        // that a read of storage takes the time of
+  std::uint32_t reads_in_flight = 0;  // of storage, of each node
+  double least_read_bytes = 0;        // charged for each read of storage
 };
 
 // The plan of a node, and the memory that it takes.
@@ -80,7 +86,7 @@ class JobNode {
   JobNode(const JobNode&) = delete;
   JobNode& operator=(const JobNode&) = delete;
 
-  // Errors: those of making the order
+  // Errors: those of making the order; ResourceExhausted  no memory for what it keeps resident
   Status Start();
   // JobRank::Take() of a rank of the node.
   void Take(std::uint32_t rank, JobRank::Taken taken) {
@@ -88,8 +94,9 @@ class JobNode {
   }
   // HeldSamples::Take().
   void Give(SampleId sample, std::uint64_t deadline, TakenEntry done);
-  void Stop();   // Whether it was started or not. Call it again once the run hurries.
-  void Close();  // Likewise.
+  // Both whether the node was started or not. The run hurries by then.
+  void Stop();
+  void Close();
 
   // Why the run ended early; OK: it did not.
   [[nodiscard]] Status ended() const;

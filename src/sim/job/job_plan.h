@@ -34,9 +34,9 @@ class JobPlan {
   [[nodiscard]] const std::optional<TierRoom>& room() const { return room_; }  // nothing: no tiers
   [[nodiscard]] std::uint32_t batches_max() const { return batches_max_; }  // that a node has ahead
   [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
-  // Reads of storage that a node has at a time.
+  // Reads of storage that each node has in flight.
   [[nodiscard]] std::uint32_t reads_in_flight() const;
-  // Bytes of the job that a read of storage takes the time of.
+  // Bytes of the job that each read of storage is charged at least.
   [[nodiscard]] double least_read_bytes() const;
 
  private:

@@ -8,8 +8,4 @@ Status TakesTooLong() {
       "simulating: takes more than 73 years; check the units of rates: 80 is 80 bytes a second"};
 }
 
-Status SimulationEnded() {
-  return {StatusCode::kCancelled, "simulating: ended before its last step"};
-}
-
 }  // namespace headrace

@@ -18,7 +18,6 @@ inline std::int64_t SimulatedNanos(double seconds) {
   return nanos < static_cast<double>(kMost) ? static_cast<std::int64_t>(nanos) : kMost;
 }
 
-Status TakesTooLong();
-Status SimulationEnded();  // Cancelled
+Status TakesTooLong();  // InvalidArgument
 
 }  // namespace headrace

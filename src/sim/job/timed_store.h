@@ -21,7 +21,7 @@ class TimedStore final : public ByteStore {
     std::uint32_t node = 0;  // a user of the rate
     std::uint32_t threads = 1;
     double scale = 1;        // bytes that one byte of an extent stands for
-    double least_bytes = 0;  // that a read takes the time of
+    double least_bytes = 0;  // charged for each read, in bytes of the job
   };
 
   TimedStore(SharedRate& rate, const Options& options) : rate_(rate), options_(options) {

@@ -45,19 +45,13 @@ class PublishedRun {
   Result<SimulatedRun> Run(const std::function<bool()>& keep_going) && {
     double epoch_begin = 0;
     for (std::uint64_t step = 0; step < streams_.steps(); ++step) {
-      if (keep_going && !keep_going()) {
-        return Status(StatusCode::kCancelled, "simulating: ended before its last step");
-      }
+      if (keep_going && !keep_going()) return SimulationEnded();
       RunStep(step);
       if ((step + 1) % streams_.steps_per_epoch() != 0) continue;
       result_.epoch_seconds.push_back(result_.seconds - epoch_begin);
       epoch_begin = result_.seconds;
     }
-    const auto nodes = static_cast<double>(cluster_.nodes);
-    for (double* sum :
-         {&result_.compute_seconds, &result_.stall_seconds, &result_.barrier_seconds}) {
-      *sum /= nodes;
-    }
+    result_.DivideBy(cluster_.nodes);
     result_.samples_used = static_cast<std::uint64_t>(std::ranges::count(used_, true));
     return std::move(result_);
   }
@@ -160,6 +154,14 @@ class PublishedRun {
 };
 
 }  // namespace
+
+void SimulatedRun::DivideBy(double workers) {
+  for (double* sum : {&compute_seconds, &stall_seconds, &barrier_seconds}) *sum /= workers;
+}
+
+Status SimulationEnded() {
+  return {StatusCode::kCancelled, "simulating: ended before its last step"};
+}
 
 Result<SimulatedRun> RunPublished(const PublishedPolicyRow& row, const SimulatedJob& job,
                                   const std::function<bool()>& keep_going) {

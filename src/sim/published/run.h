@@ -31,7 +31,13 @@ struct SimulatedRun {
   double stall_seconds = 0;        // waiting for samples,
   double barrier_seconds = 0;      // and for slower nodes
   std::uint64_t samples_used = 0;  // of the dataset, by any node, at least once
+
+  // Makes means of the sums of computing, waiting for samples, and for slower nodes.
+  void DivideBy(double workers);
 };
+
+// What a run returns whose keep_going() returned false: Cancelled.
+Status SimulationEnded();
 
 // Runs a job, bulk-synchronously: a step begins on all nodes when the slowest has ended the one
 // before. Within a step nodes are simulated one after the other; each sees the reads that those
