@@ -59,7 +59,7 @@ _RIVALS = ("staging", "lbann_dynamic", "nopfs", "belady", "coordl")
 
 
 @cache
-def simulated(name: str, *, by_samples: bool = False) -> Simulation:
+def simulated(name: str, *, by_samples: bool) -> Simulation:
     """By bytes as printed; or by as many samples a second, whatever their bytes."""
     scenario = simulation.load_scenario(name)
     names = None if name != "nopfs-9" and not by_samples else [*_RIVALS, *_ORDERS]

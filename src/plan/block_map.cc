@@ -271,6 +271,14 @@ Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(std::shared_ptr<const In
       std::make_shared<IndexBlocks>(std::move(index), std::move(firsts), unit_bytes));
 }
 
+std::shared_ptr<const BlockMap> MakeBlocksInUnits(std::shared_ptr<const Index> index,
+                                                  std::uint64_t block_samples,
+                                                  std::uint64_t unit_bytes) {
+  HEADRACE_CHECK(block_samples > 0 && std::has_single_bit(unit_bytes));
+  const BlockFirsts firsts(index->sample_count(), block_samples);
+  return std::make_shared<IndexBlocks>(std::move(index), firsts, unit_bytes);
+}
+
 std::optional<BlockFacts> FactsForBlocks(const Index& index) {
   const std::uint64_t samples = index.sample_count();
   if (samples == 0 || index.block_count() != 0) return std::nullopt;

@@ -73,6 +73,12 @@ Result<std::shared_ptr<const BlockMap>> MakeIndexBlocks(
     std::uint64_t unit_bytes_min = kUnitBytesMin,
     std::optional<std::uint64_t> sample_bytes = std::nullopt);
 
+// The same of blocks of `block_samples` samples, counted in units of `unit_bytes`, a power of two,
+// however small: for who counts only. Both are at least 1.
+std::shared_ptr<const BlockMap> MakeBlocksInUnits(std::shared_ptr<const Index> index,
+                                                  std::uint64_t block_samples,
+                                                  std::uint64_t unit_bytes);
+
 // What an order may choose the size of its blocks by, where the dataset has none of its own.
 struct BlockFacts {
   std::uint64_t samples = 0;

@@ -189,6 +189,17 @@ TEST(BlockMapTest, UnevenSamplesAreChargedInWholeUnits) {
   }
 }
 
+TEST(BlockMapTest, UnitsMayBeAsSmallAsAByte) {
+  const auto blocks = MakeBlocksInUnits(Written(Neighbours({100, 0, 64, 7, 9})), 2, 1);
+  EXPECT_EQ(AllCharges(*blocks), (std::vector<std::uint32_t>{100, 1, 64, 7, 9}));
+  EXPECT_EQ(blocks->unit_bytes(), 1U);
+  EXPECT_EQ(blocks->block_count(), 3U);
+  EXPECT_EQ(blocks->block(2).count, 1U);
+  EXPECT_EQ(blocks->largest_block(), 101U);
+  EXPECT_EQ(blocks->largest_sample(), 100U);
+  EXPECT_EQ(blocks->total_units(), 181U);
+}
+
 TEST(BlockMapTest, AnyContentsThatCanBeWrittenKeepTheRules) {
   int with_blocks = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {

@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "base/format/errors.h"
-#include "base/units.h"
 #include "engine/loop/engine_options.h"
-#include "sim/job/sized_dataset.h"
+#include "plan/block_map.h"
 
 namespace headrace {
 namespace {
@@ -128,7 +127,7 @@ Result<TierRoom> JobPlan::MakeRoom(const ResolvedOrder& order) const {
                               order.CacheBlocks(data_.index, kUnitBytesMin));
     block_samples = blocks->block(0).count;
   }
-  TierRoom room{.blocks = MakeSizedBlocks(data_.index, block_samples, unit_bytes)};
+  TierRoom room{.blocks = MakeBlocksInUnits(data_.index, block_samples, unit_bytes)};
   for (const Cluster::Tier& tier : job_.cluster.tiers) {
     room.capacity_units.push_back(data_.Scaled(tier.bytes) / unit_bytes);
   }

@@ -1,10 +1,8 @@
 #include "sim/job/sized_dataset.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
-#include "base/check.h"
 #include "base/format/errors.h"
 #include "codec/codec.h"
 
@@ -78,59 +76,6 @@ class SizedCodec final : public FieldCodec {
   }
 };
 
-class SizedBlocks final : public BlockMap {
- public:
-  SizedBlocks(std::shared_ptr<const Index> index, std::uint64_t block_samples,
-              std::uint64_t unit_bytes)
-      : index_(std::move(index)), block_samples_(block_samples), unit_bytes_(unit_bytes) {
-    HEADRACE_CHECK(block_samples_ > 0 && unit_bytes_ > 0);
-    std::vector<std::uint32_t> units(block_samples_);
-    for (std::uint64_t number = 0; number < block_count(); ++number) {
-      const Block of = block(number);
-      Charges(of.first, std::span(units).first(of.count));
-      std::uint64_t sum = 0;
-      for (const std::uint32_t each : std::span(units).first(of.count)) {
-        sum += each;
-        largest_sample_ = std::max<std::uint64_t>(largest_sample_, each);
-      }
-      largest_block_ = std::max(largest_block_, sum);
-      total_units_ += sum;
-    }
-  }
-
-  [[nodiscard]] std::uint64_t sample_count() const override { return index_->sample_count(); }
-  [[nodiscard]] std::uint64_t block_count() const override {
-    return (sample_count() + block_samples_ - 1) / block_samples_;
-  }
-  [[nodiscard]] Block block(std::uint64_t position) const override {
-    const std::uint64_t first = position * block_samples_;
-    return {.first = SampleId{first},
-            .count = static_cast<std::uint32_t>(std::min(block_samples_, sample_count() - first))};
-  }
-  [[nodiscard]] std::uint64_t Find(SampleId sample) const override {
-    return Raw(sample) / block_samples_;
-  }
-  [[nodiscard]] std::uint64_t unit_bytes() const override { return unit_bytes_; }
-  void Charges(SampleId first, std::span<std::uint32_t> units) const override {
-    for (std::size_t i = 0; i < units.size(); ++i) {
-      std::uint64_t bytes = 0;
-      index_->SampleBytes(SampleId{Raw(first) + i}, std::span(&bytes, 1));
-      units[i] = static_cast<std::uint32_t>(bytes == 0 ? 1 : (bytes - 1) / unit_bytes_ + 1);
-    }
-  }
-  [[nodiscard]] std::uint64_t total_units() const override { return total_units_; }
-  [[nodiscard]] std::uint64_t largest_block() const override { return largest_block_; }
-  [[nodiscard]] std::uint64_t largest_sample() const override { return largest_sample_; }
-
- private:
-  const std::shared_ptr<const Index> index_;
-  const std::uint64_t block_samples_;
-  const std::uint64_t unit_bytes_;
-  std::uint64_t total_units_ = 0;
-  std::uint64_t largest_block_ = 0;
-  std::uint64_t largest_sample_ = 0;
-};
-
 }  // namespace
 
 std::shared_ptr<const Index> MakeSizedIndex(const std::vector<std::uint64_t>& sizes) {
@@ -144,12 +89,6 @@ BatchField SizedField() {
           .dtype = DType::kUInt8,
           .shape = {kRowBytes},
           .row_bytes = kRowBytes};
-}
-
-std::shared_ptr<const BlockMap> MakeSizedBlocks(std::shared_ptr<const Index> index,
-                                                std::uint64_t block_samples,
-                                                std::uint64_t unit_bytes) {
-  return std::make_shared<SizedBlocks>(std::move(index), block_samples, unit_bytes);
 }
 
 }  // namespace headrace

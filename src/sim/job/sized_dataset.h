@@ -6,7 +6,6 @@
 
 #include "headrace/batch.h"
 #include "headrace/index.h"
-#include "plan/block_map.h"
 
 namespace headrace {
 
@@ -18,10 +17,5 @@ std::shared_ptr<const Index> MakeSizedIndex(const std::vector<std::uint64_t>& si
 
 // Its field, whose rows are 8 bytes that nobody writes.
 BatchField SizedField();
-
-// Blocks of `block_samples` samples of it, counted in units of `unit_bytes`.
-std::shared_ptr<const BlockMap> MakeSizedBlocks(std::shared_ptr<const Index> index,
-                                                std::uint64_t block_samples,
-                                                std::uint64_t unit_bytes);
 
 }  // namespace headrace
