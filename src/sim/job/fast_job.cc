@@ -34,6 +34,12 @@ struct StepReads {
   }
 };
 
+// When the block reads of a node end that are numbered `first` and beyond.
+struct BlockReadsDone {
+  std::uint64_t first = 0;
+  std::deque<double> seconds;
+};
+
 // The queues of a node: until when each has work.
 struct NodeQueues {
   double storage = 0;
@@ -43,6 +49,7 @@ struct NodeQueues {
   double own_seconds = 0;    // that storage takes for the step that runs
   double admitted = 0;       // since when there is room for the step that runs
   std::deque<double> taken;  // when the node took its newest batches; below JobPlan::batches_max()
+  BlockReadsDone block_reads;
 };
 
 class FastJob {
@@ -88,7 +95,6 @@ class FastJob {
       orders_.push_back(std::move(made));
       if (node == 0) first = std::move(order);
     }
-    block_reads_done_.resize(job_.cluster.nodes);
     reads_blocks_ = first->reads_blocks();
     if (!plan_->room().has_value()) return Status();
     HEADRACE_ASSIGN_OR_RETURN(blocks_,
@@ -244,7 +250,7 @@ class FastJob {
   // Block reads end in the order of their numbers. A step needs those that it draws from, and those
   // that are due.
   double AwaitBlocks(NodeNumber node, const Step& step, double read) {
-    BlockReadsDone& done = block_reads_done_[node];
+    BlockReadsDone& done = queues_[node].block_reads;
     for (const BlockRead& each : step.reads) {
       HEADRACE_CHECK(each.number == done.first + done.seconds.size());
       done.seconds.push_back(read);
@@ -402,12 +408,6 @@ class FastJob {
   bool reads_blocks_ = false;
   std::uint64_t steps_left_ = 0;  // after the one that runs
   std::vector<NodeQueues> queues_;
-  // When the block reads of a node end that are numbered `first` and beyond.
-  struct BlockReadsDone {
-    std::uint64_t first = 0;
-    std::deque<double> seconds;
-  };
-  std::vector<BlockReadsDone> block_reads_done_;  // by node
   std::vector<bool> used_;
   EngineJobResult result_;
 };
