@@ -186,6 +186,33 @@ TEST_F(EngineNodeTiersTest, AnotherNodeThatIsFarBehindLeavesThisOneOneOfFourRead
   EXPECT_THAT(reads_, ElementsAre(0, 1, 6, 7, 8, 2, 9, 10, 11, 3, 4, 5));
 }
 
+// A step far ahead is to read what the other node needs now: its read goes first, once.
+TEST_F(EngineNodeTiersTest, WhatAnotherNodeNeedsEarlierIsReadOutOfTurnWhereARowReadsIt) {
+  options_.reads_in_flight_max = 1;
+  options_.batches_max = 8;
+  Run({{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7, 9}, {8}}, {{0, {Insert(7), Insert(8), Insert(9)}}},
+      [&](std::size_t batch) {
+        if (batch != 0) return;
+        Bring(9, /*step=*/4);
+        Bring(7, /*step=*/6);
+      });
+  EXPECT_THAT(reads_, ElementsAre(0, 1, 2, 9, 3, 4, 7, 5, 6, 8));
+  EXPECT_THAT(brought_, ElementsAre(9, 7));
+  EXPECT_EQ(stats_.brought, 0U) << "reads of its own";
+}
+
+TEST_F(EngineNodeTiersTest, WhatIsReadOutOfTurnForAnotherNodeMayBeWhatIsNextHere) {
+  options_.reads_in_flight_max = 1;
+  options_.batches_max = 8;
+  Run({{0}, {1}, {2}, {3}, {4}, {5}}, {{0, {Insert(2), Insert(4)}}}, [&](std::size_t batch) {
+    if (batch != 0) return;
+    Bring(2, /*step=*/0);
+    Bring(4, /*step=*/0);
+  });
+  EXPECT_THAT(reads_, ElementsAre(0, 1, 2, 4, 3, 5));
+  EXPECT_THAT(brought_, ElementsAre(2, 4));
+}
+
 // Two nodes that read each for the other: the other one gives nothing before it has been given.
 TEST_F(EngineNodeTiersTest, WhatIsReadForOthersDoesNotWaitForWhatOthersGive) {
   for (const std::uint64_t staging_bytes : {kMiB, std::uint64_t{32} << 10}) {

@@ -148,5 +148,17 @@ TEST_F(EngineTiersTest, APlanThatNamesAnInsertTwiceIsADefect) {
   EXPECT_DEATH(Run({{0}, {1}}, {{0, {Insert(0), Insert(0)}}}), "check failed");
 }
 
+TEST_F(EngineTiersTest, ARowThatWaitedForADiskIsReadBeforeLaterSteps) {
+  AddDisk();
+  options_.reads_in_flight_max = 1;
+  options_.batches_max = 8;
+  std::size_t reads = 0;
+  Run({{0}, {0}, {1}, {2}, {3}, {4}, {5}, {6}}, {{0, {Insert(0, 1)}}}, [&](std::size_t batch) {
+    if (batch == 1) reads = reads_.size();
+  });
+  EXPECT_THAT(sources_[0], ElementsAre(kNoTier, 1));
+  EXPECT_LE(reads, 4U) << "of 7, while it waited for one read, the disk and another read";
+}
+
 }  // namespace
 }  // namespace headrace

@@ -52,12 +52,38 @@ const LaneQueues::Reads* LaneQueues::NextReads() const {
 }
 
 LaneQueues::Reads LaneQueues::TakeReads(const StepWork& work) {
-  Queue& queue = queues_[work.lane];
-  Reads reads = std::move(queue.to_read.front());
-  queue.to_read.pop_front();
+  return Take(queues_[work.lane], 0);
+}
+
+const LaneQueues::Reads* LaneQueues::ReadsWith(const RowRead& read) const {
+  const std::optional<std::size_t> place = PlaceOf(read);
+  return place.has_value() ? &queues_[read.work->lane].to_read[*place] : nullptr;
+}
+
+LaneQueues::Reads LaneQueues::TakeReadsWith(const RowRead& read) {
+  return Take(queues_[read.work->lane], PlaceOf(read).value());
+}
+
+LaneQueues::Reads LaneQueues::Take(Queue& queue, std::size_t place) {
+  const auto at = queue.to_read.begin() + static_cast<std::ptrdiff_t>(place);
+  Reads reads = std::move(*at);
+  queue.to_read.erase(at);
   --waiting_;
   queue.reads_in_flight += static_cast<std::uint32_t>(reads.size());
   return reads;
+}
+
+// Where it waits in its lane; nothing: it does not.
+std::optional<std::size_t> LaneQueues::PlaceOf(const RowRead& read) const {
+  const std::deque<Reads>& queue = queues_[read.work->lane].to_read;
+  const auto of_step = std::partition_point(queue.begin(), queue.end(), [&](const Reads& reads) {
+    return reads.front()->work->deadline < read.work->deadline;
+  });
+  for (auto at = of_step; at != queue.end() && at->front()->work == read.work; ++at) {
+    if (std::find(at->begin(), at->end(), &read) == at->end()) continue;
+    return static_cast<std::size_t>(at - queue.begin());
+  }
+  return std::nullopt;
 }
 
 void LaneQueues::ResumeLanes() {

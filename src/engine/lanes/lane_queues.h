@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,10 @@ class LaneQueues {
   [[nodiscard]] const Reads* NextReads() const;
   // These reads are issued: the caller has them now.
   Reads TakeReads(const StepWork& work);
+  // The reads that wait together with `read`; null: it does not wait. TakeReadsWith() takes them
+  // out of turn, and beyond the lane's share.
+  [[nodiscard]] const Reads* ReadsWith(const RowRead& read) const;
+  Reads TakeReadsWith(const RowRead& read);
   // There is no memory for these reads: other lanes are next, until ResumeLanes().
   void HoldLane(const StepWork& work) { queues_[work.lane].held = true; }
   void ResumeLanes();
@@ -71,7 +76,7 @@ class LaneQueues {
  private:
   struct Queue {
     EngineLane parts;
-    std::deque<Reads> to_read;
+    std::deque<Reads> to_read;  // by the deadlines of their steps
     std::deque<std::unique_ptr<DecodeTask>> to_decode;
     std::uint32_t reads_in_flight = 0;
     std::uint32_t decodes_in_flight = 0;
@@ -83,6 +88,9 @@ class LaneQueues {
     std::uint64_t copied_bytes = 0;
     std::int64_t decode_ns = 0;
   };
+
+  Reads Take(Queue& queue, std::size_t place);
+  [[nodiscard]] std::optional<std::size_t> PlaceOf(const RowRead& read) const;
 
   LanePolicy* const policy_;
   std::vector<Queue> queues_;

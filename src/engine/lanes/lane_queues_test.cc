@@ -78,6 +78,23 @@ TEST_F(LaneQueuesTest, ALaneReadsNoMoreAtOnceThanItsShare) {
   EXPECT_EQ(Issue(), 0);
 }
 
+TEST_F(LaneQueuesTest, ReadsAreTakenOutOfTurnWithThoseOfTheirSample) {
+  StepWork later{.deadline = 200, .lane = 1};
+  RowRead together[2];
+  for (RowRead& read : together) read.work = &later;
+  queues_.AddReads(later, {&together[0], &together[1]});
+  ASSERT_NE(queues_.ReadsWith(together[1]), nullptr);
+  EXPECT_EQ(queues_.TakeReadsWith(together[1]), (LaneQueues::Reads{&together[0], &together[1]}));
+  EXPECT_EQ(queues_.TakeReadsWith(reads_[1][1]), LaneQueues::Reads{&reads_[1][1]});
+  EXPECT_EQ(queues_.ReadsWith(together[0]), nullptr);
+  EXPECT_EQ(queues_.ReadsWith(reads_[1][1]), nullptr);
+  std::vector<LaneStats> stats(2);
+  queues_.AddTo(stats);
+  EXPECT_EQ(stats[1].queued_reads, 2U);
+  EXPECT_EQ(queues_.TakeReads(works_[1]), LaneQueues::Reads{&reads_[1][0]});
+  EXPECT_EQ(queues_.TakeReads(works_[1]), LaneQueues::Reads{&reads_[1][2]});
+}
+
 TEST_F(LaneQueuesTest, ALaneWithoutMemoryLetsOthersGoOn) {
   queues_.HoldLane(works_[0]);
   EXPECT_EQ(Issue(), 1);

@@ -59,7 +59,7 @@ void RowFetcher::Plan(StepWork& work) {
       }
       continue;
     }
-    if (tiers_ != nullptr && PlanFromChain(work, slot, resident)) continue;
+    if (tiers_ != nullptr && PlanFromChain(work, slot, /*early=*/false, resident)) continue;
     if (!may_try.has_value()) may_try = warm_.MayTry();
     if (*may_try && work.samples[slot].insert_into == nullptr && warm_.IsSmall(work, slot)) {
       tried.push_back(slot);
@@ -136,7 +136,7 @@ RowReader::Reads RowFetcher::MakeMissed(StepWork& work, std::span<RowReader::Pie
 // Whether a row's bytes come from its tier or another node, or will be in a tier soon. Adds it to
 // `resident` if they are there. Else they come from storage, and go into a tier on the way where
 // the plan wants that.
-bool RowFetcher::PlanFromChain(StepWork& work, std::uint32_t slot,
+bool RowFetcher::PlanFromChain(StepWork& work, std::uint32_t slot, bool early,
                                std::vector<std::uint32_t>& resident) {
   SampleWork& row = work.samples[slot];
   const SampleId sample = work.batch->samples[slot];
@@ -147,7 +147,7 @@ bool RowFetcher::PlanFromChain(StepWork& work, std::uint32_t slot,
         work.MarkRead(loop_.now_ns);
         resident.push_back(slot);
       } else {
-        queues_.AddReads(work, {reader_.MakeEntryRead(work, slot)});
+        queues_.AddReads(work, {reader_.MakeEntryRead(work, slot)}, early);
       }
       return true;
     }
@@ -155,12 +155,12 @@ bool RowFetcher::PlanFromChain(StepWork& work, std::uint32_t slot,
   }
   if (tiers_->Await(sample, {&work, slot})) return true;
   if (row.chain.first() == SampleSource::kNode) {
-    if (const auto bytes = ReadFromNode(work, slot, /*early=*/false); bytes.has_value()) {
-      row.insert_into = tiers_->TierForMiss(sample, *bytes);
+    if (const auto bytes = ReadFromNode(work, slot, early); bytes.has_value()) {
+      row.insert_into = tiers_->TierForMiss(sample, {&work, slot}, *bytes);
       return true;
     }
   }
-  row.insert_into = tiers_->TierForMiss(sample);
+  row.insert_into = tiers_->TierForMiss(sample, {&work, slot});
   return false;
 }
 
@@ -226,7 +226,7 @@ bool RowFetcher::ReadFromNext(StepWork& work, std::uint32_t slot) {
   }
   if (!is_left || loop_.ended) return false;
   work.batch->sources[slot] = kNoTier;
-  row.insert_into = tiers_->FallBack(sample, failed);  // It is inserted anew.
+  row.insert_into = tiers_->FallBack(sample, {&work, slot}, failed);  // It is inserted anew.
   if (row.chain.first() == SampleSource::kNode) {
     if (const auto bytes = ReadFromNode(work, slot, /*early=*/true); bytes.has_value()) {
       ++work.samples_unread;
@@ -343,7 +343,8 @@ void RowFetcher::OnArrived(RowRef row, Tier& tier) {
   SampleChain& chain = work.samples[slot].chain;
   chain = SampleChain(tier.Find(work.batch->samples[slot]), chain.nodes());
   std::vector<std::uint32_t> resident;
-  if (!PlanFromChain(work, slot, resident)) {
+  // Later steps have lined up meanwhile.
+  if (!PlanFromChain(work, slot, /*early=*/true, resident)) {
     work.MarkRead(loop_.now_ns);
     ReadFromStorage(work, slot);
   } else if (!resident.empty()) {

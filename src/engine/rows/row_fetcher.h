@@ -83,11 +83,15 @@ class RowFetcher final : public RowReaderClient,
   void OnWarm(WarmTask& task) override;
   void OnArrived(RowRef row, Tier& tier) override;
   void OnInserted(RowRef row) override;
+  std::optional<Fetcher::Memory> ReadNow(RowRef row) override {
+    return reader_.IssueNow(*row.step, row.slot);
+  }
   void OnKept(std::span<KeptBytes> kept) override;
 
   void PlanMissed(StepWork& work, const WarmTask& task);
   RowReader::Reads MakeMissed(StepWork& work, std::span<RowReader::Piece> pieces, bool not_held);
-  bool PlanFromChain(StepWork& work, std::uint32_t slot, std::vector<std::uint32_t>& resident);
+  bool PlanFromChain(StepWork& work, std::uint32_t slot, bool early,
+                     std::vector<std::uint32_t>& resident);
   std::optional<std::uint64_t> ReadFromNode(StepWork& work, std::uint32_t slot, bool early);
   void ReadFromStorage(StepWork& work, std::uint32_t slot);
   Result<std::uint64_t> LayOut(StepWork& work, std::uint32_t slot) const;

@@ -108,18 +108,15 @@ void RowReader::Issue() {
       }
     }
     for (RowRead* const read : queues_.TakeReads(work)) {
-      read->issued_ns = loop_.now_ns;
-      work.issued_bytes += read->bytes();
-      if (memory == Fetcher::Memory::kNone) {
-        fetcher.Refuse(*read);
-      } else if (tried) {
-        fetcher.Begin(*read);
-        read->counted = true;
-        ++tried_reads;
-        AddTry(tries, *read);
-      } else {
-        fetcher.Start(*read, /*first=*/!read->counted);
+      if (memory == Fetcher::Memory::kNone || !tried) {
+        Start(*read, memory);
+        continue;
       }
+      CountIssued(*read);
+      fetcher.Begin(*read);
+      read->counted = true;
+      ++tried_reads;
+      AddTry(tries, *read);
     }
   }
   fetcher.Flush();
@@ -134,13 +131,41 @@ void RowReader::Issue() {
   }
 }
 
+void RowReader::CountIssued(RowRead& read) const {
+  read.issued_ns = loop_.now_ns;
+  read.work->issued_bytes += read.bytes();
+}
+
+void RowReader::Start(RowRead& read, Fetcher::Memory memory) const {
+  CountIssued(read);
+  if (memory == Fetcher::Memory::kNone) {
+    loop_.fetcher.Refuse(read);
+  } else {
+    loop_.fetcher.Start(read, /*first=*/!read.counted);
+  }
+}
+
+std::optional<Fetcher::Memory> RowReader::IssueNow(StepWork& work, std::uint32_t slot) {
+  const auto* const read =
+      static_cast<const RowRead*>(work.pieces[slot * loop_.fields.size()].read);
+  if (read == nullptr || !read->in_storage()) return std::nullopt;
+  const Reads* const together = queues_.ReadsWith(*read);
+  if (together == nullptr) return std::nullopt;
+  const std::vector<Fetch*> fetches(together->begin(), together->end());
+  const auto memory = loop_.fetcher.Acquire(fetches, *queues_.parts(work).staging, {.any = true});
+  if (memory == Fetcher::Memory::kWait) return memory;
+  for (RowRead* const taken : queues_.TakeReadsWith(*read)) Start(*taken, memory);
+  return memory;
+}
+
 // The reads that are due next; null: there are none, or none may be in flight now.
 const RowReader::Reads* RowReader::NextReads() const {
   const Reads* const next = queues_.NextReads();
   if (next == nullptr || next->front()->at_node()) return next;
   const StepWork& work = *next->front()->work;
   if (tiers_ != nullptr) tiers_->BringBefore(work.Deadline(work.issued_bytes));
-  return loop_.fetcher.has_room() ? next : nullptr;
+  if (!loop_.fetcher.has_room()) return nullptr;
+  return tiers_ == nullptr ? next : queues_.NextReads();  // What was brought may have been next.
 }
 
 // Only of samples with one stored field: others have to wait for the rest of theirs.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "engine/step/step_work.h"
 #include "engine/tiers/tier_filler.h"
 #include "fetch/fetch.h"
+#include "fetch/fetcher.h"
 #include "headrace/ids.h"
 #include "headrace/status.h"
 
@@ -58,11 +60,17 @@ class RowReader final : public FetchClient {
   // Issues the reads of the lanes, as far as memory and reads in flight allow, and before each read
   // those that other nodes need earlier.
   void Issue();
+  // Issues the queued reads of a row out of turn, if they are of storage: others may wait for
+  // another node, and so never have memory. The caller flushes. Returns whether they have memory;
+  // nothing: there are none.
+  std::optional<Fetcher::Memory> IssueNow(StepWork& work, std::uint32_t slot);
 
   void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
 
  private:
   [[nodiscard]] const Reads* NextReads() const;
+  void CountIssued(RowRead& read) const;
+  void Start(RowRead& read, Fetcher::Memory memory) const;
   [[nodiscard]] bool InPlace(const Piece& piece) const;
   RowRead* MakeRead(StepWork& work, const Extent& extent, std::span<const Piece> pieces);
   RowRead& MakeSampleRead(StepWork& work, std::uint32_t slot, const FetchFrom& from);

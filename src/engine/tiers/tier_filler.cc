@@ -20,6 +20,10 @@ constexpr std::uint32_t kInsertsMax = 256;
 // Samples that wait for other nodes: beyond that these ask storage themselves.
 constexpr std::size_t kBroughtMax = 8192;
 
+// The deadline of a fill's tasks: a row of a step that is due may wait for them, or come to wait,
+// and they copy, where others decode.
+constexpr std::uint64_t kAtOnce = 0;
+
 // Of so many reads one at least is this node's own, and one for others, while both have some.
 constexpr std::uint32_t kTurns = 4;
 
@@ -103,23 +107,24 @@ bool TierFiller::Await(SampleId sample, RowRef row) {
   const auto inserting = inserting_.find(Raw(sample));
   if (inserting == inserting_.end()) return false;
   ++counts_.waits;
-  inserting->second.push_back(row);
+  inserting->second.waiting.push_back(row);
   return true;
 }
 
-Tier* TierFiller::TierForMiss(SampleId sample, std::uint64_t node_bytes) {
+Tier* TierFiller::TierForMiss(SampleId sample, RowRef row, std::uint64_t node_bytes) {
   ++(node_bytes > 0 ? counts_.node_uses : counts_.storage_uses);
   counts_.node_bytes += node_bytes;
   Tier* const tier = TierToFill(sample);
-  if (tier != nullptr) inserting_.try_emplace(Raw(sample));
+  if (tier != nullptr) inserting_.try_emplace(Raw(sample), Inserting{.reader = row});
   return tier;
 }
 
-Tier* TierFiller::FallBack(SampleId sample, SampleSource failed) {
+Tier* TierFiller::FallBack(SampleId sample, RowRef row, SampleSource failed) {
   const bool from_node = failed == SampleSource::kNode;
   ++(from_node ? counts_.node_fallbacks : counts_.fallbacks);
   Tier* const tier = from_node ? TierToFill(sample) : cache_.Wanted(sample);
-  return tier != nullptr && inserting_.try_emplace(Raw(sample)).second ? tier : nullptr;
+  if (tier == nullptr) return nullptr;
+  return inserting_.try_emplace(Raw(sample), Inserting{.reader = row}).second ? tier : nullptr;
 }
 
 std::optional<Status> TierFiller::Insert(Tier& tier, SampleId sample,
@@ -154,7 +159,7 @@ void TierFiller::Finish(SampleId sample, Tier& tier, const Status& status) {
   if (!brought_.empty())
     AnswerBrought(sample, status);  // Before the plan may take the sample out again.
   if (!inserted.empty() && !loop_.ended) {
-    for (const RowRef& row : inserted.mapped()) client_.OnArrived(row, tier);
+    for (const RowRef& row : inserted.mapped().waiting) client_.OnArrived(row, tier);
   }
   if (!status.ok()) return;
   cache_.OnArrived(sample, tier);
@@ -254,8 +259,8 @@ void TierFiller::Bring(SampleId sample, std::uint64_t deadline, TakenEntry done)
                                     brought_.size()));
   }
   brought_.emplace(Raw(sample), std::move(done));
-  if (inserting_.contains(Raw(sample))) return;
-  // The engine issues it, after what is due earlier.
+  // The engine issues it, after what is due earlier; also where a row is to read it, maybe much
+  // later.
   to_bring_.emplace(deadline, sample);
 }
 
@@ -277,35 +282,48 @@ void TierFiller::BringBefore(std::uint64_t deadline) {
   }
 }
 
-// Of the first in to_bring_.
+// Of the first in to_bring_, which it takes out unless there is no memory.
 TierFiller::Issued TierFiller::IssueNextBrought() {
   const auto [deadline, sample] = *to_bring_.begin();
-  Tier* const tier = cache_.Wanted(sample);
   auto issued = Issued::kNoRead;
-  if (tier == nullptr || tier->Find(sample)) {
-    AnswerBrought(sample, Status());
-  } else if (!inserting_.contains(Raw(sample))) {
-    auto made = Make({.sample = sample, .tier = tier}, deadline);
-    if (!made.ok()) {
-      AnswerBrought(sample, made.status());
+  if (brought_.contains(Raw(sample))) {
+    Tier* const tier = cache_.Wanted(sample);
+    if (tier == nullptr || tier->Find(sample)) {
+      AnswerBrought(sample, Status());
     } else {
-      std::unique_ptr<Fill> fill = std::move(made).value();
-      const auto memory = loop_.fetcher.Acquire(Prepare(*fill), loop_.staging, {.any = true});
-      if (memory == Fetcher::Memory::kWait) return Issued::kNoMemory;
-      if (memory == Fetcher::Memory::kNone) {
-        AnswerBrought(
-            sample, ResourceExhausted("bringing sample {}: the system has no memory", Raw(sample)));
-      } else {
-        fill->brought = true;
-        ++bringing_;
-        ++counts_.brought;
-        Issue(std::move(fill));
-        issued = Issued::kRead;
-      }
+      issued = IssueBrought(sample, *tier, deadline);
     }
   }
-  to_bring_.erase(to_bring_.begin());
+  if (issued != Issued::kNoMemory) to_bring_.erase(to_bring_.begin());
   return issued;
+}
+
+TierFiller::Issued TierFiller::IssueBrought(SampleId sample, Tier& tier, std::uint64_t deadline) {
+  if (const auto inserting = inserting_.find(Raw(sample)); inserting != inserting_.end()) {
+    const std::optional<RowRef> row = inserting->second.reader;
+    if (!row.has_value()) return Issued::kNoRead;
+    const auto memory = client_.ReadNow(*row);
+    if (memory == Fetcher::Memory::kWait) return Issued::kNoMemory;
+    return memory == Fetcher::Memory::kTaken ? Issued::kRead : Issued::kNoRead;
+  }
+  auto made = Make({.sample = sample, .tier = &tier}, deadline);
+  if (!made.ok()) {
+    AnswerBrought(sample, made.status());
+    return Issued::kNoRead;
+  }
+  std::unique_ptr<Fill> fill = std::move(made).value();
+  const auto memory = loop_.fetcher.Acquire(Prepare(*fill), loop_.staging, {.any = true});
+  if (memory == Fetcher::Memory::kWait) return Issued::kNoMemory;
+  if (memory == Fetcher::Memory::kNone) {
+    AnswerBrought(sample,
+                  ResourceExhausted("bringing sample {}: the system has no memory", Raw(sample)));
+    return Issued::kNoRead;
+  }
+  fill->brought = true;
+  ++bringing_;
+  ++counts_.brought;
+  Issue(std::move(fill));
+  return Issued::kRead;
 }
 
 void TierFiller::AnswerBrought(SampleId sample, const Status& status) {
@@ -356,7 +374,7 @@ void TierFiller::Issue(std::unique_ptr<Fill> fill) {
   // of memory it is copied and checked inside the call: work for a task.
   if (issued.from && issued.from.tier()->in_memory()) {
     loop_.fetcher.Begin(first);
-    return loop_.Submit(first.deadline, [this, fetch = static_cast<Fetch*>(&first)] {
+    return loop_.Submit(kAtOnce, [this, fetch = static_cast<Fetch*>(&first)] {
       loop_.ReadFromTask({&fetch, 1});
     });
   }
@@ -376,7 +394,7 @@ void TierFiller::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
     fill.error = Status(StatusCode::kCancelled, "the run has ended");
   }
   if (!fill.error.ok()) return OnFilled(fill, fill.error);
-  loop_.Submit(fill.deadline, [this, &fill] { Run(fill); });
+  loop_.Submit(kAtOnce, [this, &fill] { Run(fill); });
 }
 
 // A task: verifies what was read, and gives it to the tier.

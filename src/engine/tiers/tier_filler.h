@@ -32,6 +32,9 @@ class TierFillerClient {
   virtual void OnArrived(RowRef row, Tier& tier) = 0;
   // The insert of `row`'s sample that continued after Insert() has ended: its bytes may be freed.
   virtual void OnInserted(RowRef row) = 0;
+  // Another node needs the sample that `row` is to read: begins its reads if they are queued, and
+  // of storage. The caller flushes. Returns whether they have memory; nothing: there are none.
+  virtual std::optional<Fetcher::Memory> ReadNow(RowRef row) = 0;
 };
 
 // Fills the tiers of a node as its TierCache plans, and counts the uses of their samples.
@@ -75,12 +78,12 @@ class TierFiller final : public FetchClient {
   // Whether the sample is on its way into a tier; then the client is called for `row`.
   bool Await(SampleId sample, RowRef row);
 
-  // A row reads the sample from storage, or its `node_bytes` bytes from another node: counts it.
+  // `row` reads the sample from storage, or its `node_bytes` bytes from another node: counts it.
   // Returns the tier that takes it on the way: Insert(), then Finish(), or Finish() alone where it
   // could not be read. Null: none does, or it has it.
-  Tier* TierForMiss(SampleId sample, std::uint64_t node_bytes = 0);
+  Tier* TierForMiss(SampleId sample, RowRef row, std::uint64_t node_bytes = 0);
   // The same for a sample that `failed` could not return.
-  Tier* FallBack(SampleId sample, SampleSource failed);
+  Tier* FallBack(SampleId sample, RowRef row, SampleSource failed);
   // Gives the stored bytes of a row's sample, which were verified, to `tier`. Returns how that
   // ended; nothing: it goes on, the bytes stay, and the loop calls Finish() and the client.
   std::optional<Status> Insert(Tier& tier, SampleId sample,
@@ -112,9 +115,16 @@ class TierFiller final : public FetchClient {
   struct Fill;
   struct FillRead;
 
+  // A sample on its way into a tier.
+  struct Inserting {
+    std::optional<RowRef> reader;  // nothing: a fill reads it
+    std::vector<RowRef> waiting;
+  };
+
   SampleChain Choose(SampleId sample, Tier::EntryRef entry, bool asks);
   enum class Issued : std::uint8_t { kRead, kNoRead, kNoMemory };
   Issued IssueNextBrought();
+  Issued IssueBrought(SampleId sample, Tier& tier, std::uint64_t deadline);
   void IssueAhead();
   std::unique_ptr<Fill> NextAhead();
   [[nodiscard]] Result<std::unique_ptr<Fill>> Make(const TierCache::Ahead& ahead,
@@ -132,8 +142,7 @@ class TierFiller final : public FetchClient {
   SourceChoice choice_;
   TierFillerClient& client_;
   std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
-  // Samples on their way into a tier, with the rows that wait for them.
-  std::unordered_map<std::uint64_t, std::vector<RowRef>> inserting_;
+  std::unordered_map<std::uint64_t, Inserting> inserting_;
   // Requests of other nodes that wait for a sample in inserting_ or to_bring_.
   std::unordered_multimap<std::uint64_t, TakenEntry> brought_;
   std::multimap<std::uint64_t, SampleId> to_bring_;  // by deadline

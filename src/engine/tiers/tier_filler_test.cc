@@ -37,6 +37,10 @@ class TierFillerTest : public ::testing::Test, public TierFillerClient {
  protected:
   void OnArrived(RowRef row, Tier& tier) override { arrived_.emplace_back(row.slot, &tier); }
   void OnInserted(RowRef row) override { inserted_.push_back(row.slot); }
+  std::optional<Fetcher::Memory> ReadNow(RowRef row) override {
+    hastened_.push_back(row.slot);
+    return memory_;
+  }
 
   // A filler whose placement has said `ops`.
   void Make(std::vector<CacheOp> ops) {
@@ -69,6 +73,8 @@ class TierFillerTest : public ::testing::Test, public TierFillerClient {
   std::unique_ptr<TierFiller> filler_;
   std::vector<std::pair<std::uint32_t, Tier*>> arrived_;
   std::vector<std::uint32_t> inserted_;
+  std::vector<std::uint32_t> hastened_;  // by ReadNow(), which returns `memory_`
+  std::optional<Fetcher::Memory> memory_;
 };
 
 TEST_F(TierFillerTest, FetchesAheadAndTellsTheRowsThatWait) {
@@ -106,6 +112,16 @@ TEST_F(TierFillerTest, RowsGoOnWhereAFillFails) {
   EXPECT_EQ(filler_->counts().not_kept, 2U);
 }
 
+TEST_F(TierFillerTest, WhatWasFetchedGoesIntoItsTierBeforeAnythingIsDecoded) {
+  Make({Insert(3, 0, true)});
+  test_.loop.sequence = 5;
+  bool is_there = false;
+  test_.executor.Submit(/*deadline=*/1, [&] { is_there = bool{ram_->Find(SampleId{3})}; });
+  filler_->IssueReads(/*idle=*/true);
+  test_.Run();
+  EXPECT_TRUE(is_there) << "its row may be of a step before";
+}
+
 TEST_F(TierFillerTest, NobodyIsToldOnceTheRunHasEnded) {
   Make({Insert(3, 0, true)});
   test_.storage.holds = true;
@@ -120,9 +136,9 @@ TEST_F(TierFillerTest, NobodyIsToldOnceTheRunHasEnded) {
 
 TEST_F(TierFillerTest, ARowsBytesAreInATierInMemoryAtOnceAndInOneOnDiskLater) {
   Make({Insert(1, 0), Insert(2, 1)});
-  Tier* const ram = filler_->TierForMiss(SampleId{1});
-  Tier* const disk = filler_->TierForMiss(SampleId{2});
-  EXPECT_EQ(filler_->TierForMiss(SampleId{3}), nullptr) << "nobody wants it";
+  Tier* const ram = filler_->TierForMiss(SampleId{1}, {.slot = 1});
+  Tier* const disk = filler_->TierForMiss(SampleId{2}, {.slot = 2});
+  EXPECT_EQ(filler_->TierForMiss(SampleId{3}, {.slot = 3}), nullptr) << "nobody wants it";
   EXPECT_EQ(ram, ram_.get());
   EXPECT_EQ(disk, &disk_);
   const auto inserted = filler_->Insert(*ram, SampleId{1}, Bytes(1), {.slot = 1});
@@ -152,11 +168,51 @@ TEST_F(TierFillerTest, ADiskThatIsBehindTakesNoMoreRows) {
 
 TEST_F(TierFillerTest, WhatATierCouldNotGiveIsInsertedAnewUnlessItIsOnItsWay) {
   Make({Insert(1, 0)});
-  EXPECT_EQ(filler_->FallBack(SampleId{1}, SampleSource::kMemory), ram_.get());
-  EXPECT_EQ(filler_->FallBack(SampleId{1}, SampleSource::kMemory), nullptr);
+  EXPECT_EQ(filler_->FallBack(SampleId{1}, {.slot = 1}, SampleSource::kMemory), ram_.get());
+  EXPECT_EQ(filler_->FallBack(SampleId{1}, {.slot = 1}, SampleSource::kMemory), nullptr);
   filler_->Finish(SampleId{1}, *ram_, Status(StatusCode::kCancelled, "not read"));
-  EXPECT_EQ(filler_->FallBack(SampleId{1}, SampleSource::kMemory), ram_.get());
+  EXPECT_EQ(filler_->FallBack(SampleId{1}, {.slot = 1}, SampleSource::kMemory), ram_.get());
   EXPECT_EQ(filler_->counts().fallbacks, 3U);
+}
+
+TEST_F(TierFillerTest, ARowThatReadsWhatAnotherNodeNeedsIsHastenedUntilItHasMemory) {
+  Make({Insert(1), Insert(2)});
+  filler_->TierForMiss(SampleId{1}, {.slot = 8});
+  filler_->TierForMiss(SampleId{2}, {.slot = 9});
+  std::vector<bool> said;
+  const auto bring = [&](std::uint64_t sample) {
+    filler_->Bring(SampleId{sample}, sample,
+                   [&](const Result<Tier::EntryRef>& entry) { said.push_back(entry.ok()); });
+  };
+  bring(1);
+  bring(2);
+  memory_ = Fetcher::Memory::kWait;
+  filler_->IssueReads(/*idle=*/false);
+  filler_->IssueReads(/*idle=*/false);
+  EXPECT_THAT(hastened_, ElementsAre(8, 8));
+  memory_ = Fetcher::Memory::kTaken;
+  filler_->IssueReads(/*idle=*/false);
+  filler_->IssueReads(/*idle=*/false);
+  EXPECT_THAT(hastened_, ElementsAre(8, 8, 8, 9));
+  EXPECT_THAT(said, IsEmpty());
+  for (const std::uint64_t sample : {1, 2}) {
+    ASSERT_TRUE(filler_->Insert(*ram_, SampleId{sample}, Bytes(sample), {}).value().ok());
+    filler_->Finish(SampleId{sample}, *ram_, Status());
+  }
+  EXPECT_THAT(said, ElementsAre(true, true));
+  EXPECT_EQ(filler_->counts().brought, 0U) << "no read but the rows'";
+}
+
+TEST_F(TierFillerTest, WhatWasAnsweredMeanwhileIsNotReadForIt) {
+  Make({Insert(1)});
+  Tier* const ram = filler_->TierForMiss(SampleId{1}, {.slot = 8});
+  bool answered = false;
+  filler_->Bring(SampleId{1}, 1, [&](const Result<Tier::EntryRef>& /*entry*/) { answered = true; });
+  filler_->Finish(SampleId{1}, *ram, Status(StatusCode::kCancelled, "not read"));
+  EXPECT_TRUE(answered);
+  filler_->IssueReads(/*idle=*/false);
+  EXPECT_EQ(filler_->counts().brought, 0U);
+  EXPECT_TRUE(test_.inbox.idle());
 }
 
 TEST_F(TierFillerTest, WhatIsNotBroughtIsToldWhy) {
