@@ -23,11 +23,11 @@ LaneQueues::LaneQueues(std::vector<EngineLane> lanes, LanePolicy* policy)
   for (std::size_t i = 0; i < lanes.size(); ++i) queues_[i].parts = std::move(lanes[i]);
 }
 
-void LaneQueues::AddReads(const StepWork& work, Reads reads, bool early) {
-  std::deque<Reads>& queue = queues_[work.lane].to_read;
+void LaneQueues::AddReads(const StepWork& work, RowReads reads, bool early) {
+  std::deque<RowReads>& queue = queues_[work.lane].to_read;
   auto place = queue.end();
   if (early) {
-    place = std::find_if(queue.begin(), queue.end(), [&](const Reads& each) {
+    place = std::find_if(queue.begin(), queue.end(), [&](const RowReads& each) {
       return each.front()->work->deadline >= work.deadline;
     });
   }
@@ -35,9 +35,9 @@ void LaneQueues::AddReads(const StepWork& work, Reads reads, bool early) {
   ++waiting_;
 }
 
-const LaneQueues::Reads* LaneQueues::NextReads() const {
-  const Reads* next = nullptr;
-  const auto deadline = [](const Reads& reads) {
+const RowReads* LaneQueues::NextReads() const {
+  const RowReads* next = nullptr;
+  const auto deadline = [](const RowReads& reads) {
     const StepWork& work = *reads.front()->work;
     return work.Deadline(work.issued_bytes);
   };
@@ -45,38 +45,32 @@ const LaneQueues::Reads* LaneQueues::NextReads() const {
     const Queue& queue = queues_[lane];
     if (queue.to_read.empty() || queue.held) continue;
     if (!shares_.empty() && queue.reads_in_flight >= shares_[lane].reads) continue;
-    const Reads& reads = queue.to_read.front();
+    const RowReads& reads = queue.to_read.front();
     if (next == nullptr || deadline(reads) < deadline(*next)) next = &reads;
   }
   return next;
 }
 
-LaneQueues::Reads LaneQueues::TakeReads(const StepWork& work) {
-  return Take(queues_[work.lane], 0);
-}
-
-const LaneQueues::Reads* LaneQueues::ReadsWith(const RowRead& read) const {
+const RowReads* LaneQueues::ReadsWith(const RowRead& read) const {
   const std::optional<std::size_t> place = PlaceOf(read);
   return place.has_value() ? &queues_[read.work->lane].to_read[*place] : nullptr;
 }
 
-LaneQueues::Reads LaneQueues::TakeReadsWith(const RowRead& read) {
-  return Take(queues_[read.work->lane], PlaceOf(read).value());
-}
-
-LaneQueues::Reads LaneQueues::Take(Queue& queue, std::size_t place) {
+RowReads LaneQueues::TakeReads(const RowReads& reads) {
+  Queue& queue = queues_[reads.front()->work->lane];
+  const std::size_t place = &reads == &queue.to_read.front() ? 0 : PlaceOf(*reads.front()).value();
   const auto at = queue.to_read.begin() + static_cast<std::ptrdiff_t>(place);
-  Reads reads = std::move(*at);
+  RowReads taken = std::move(*at);
   queue.to_read.erase(at);
   --waiting_;
-  queue.reads_in_flight += static_cast<std::uint32_t>(reads.size());
-  return reads;
+  queue.reads_in_flight += static_cast<std::uint32_t>(taken.size());
+  return taken;
 }
 
 // Where it waits in its lane; nothing: it does not.
 std::optional<std::size_t> LaneQueues::PlaceOf(const RowRead& read) const {
-  const std::deque<Reads>& queue = queues_[read.work->lane].to_read;
-  const auto of_step = std::partition_point(queue.begin(), queue.end(), [&](const Reads& reads) {
+  const std::deque<RowReads>& queue = queues_[read.work->lane].to_read;
+  const auto of_step = std::partition_point(queue.begin(), queue.end(), [&](const RowReads& reads) {
     return reads.front()->work->deadline < read.work->deadline;
   });
   for (auto at = of_step; at != queue.end() && at->front()->work == read.work; ++at) {
@@ -115,7 +109,7 @@ Status LaneQueues::Split(Position at, std::vector<LaneWork> loads) {
   if (policy_ == nullptr) return Status();
   for (std::size_t lane = 0; lane < queues_.size(); ++lane) {
     const Queue& queue = queues_[lane];
-    for (const Reads& reads : queue.to_read) {
+    for (const RowReads& reads : queue.to_read) {
       for (const RowRead* const read : reads) loads[lane].queued_bytes += read->bytes();
     }
     loads[lane].read_ns_per_byte = queue.read_ns_per_byte;

@@ -24,8 +24,6 @@ namespace headrace {
 // Ownership: the arguments of the constructor outlive it; reads are their steps'.
 class LaneQueues {
  public:
-  using Reads = std::vector<RowRead*>;  // of one step; their memory is taken together
-
   // `policy` may be null. `lanes` have an executor and staging memory each.
   LaneQueues(std::vector<EngineLane> lanes, LanePolicy* policy);
 
@@ -35,16 +33,15 @@ class LaneQueues {
   }
 
   // `early`: ahead of those of its step and of later ones that are queued already.
-  void AddReads(const StepWork& work, Reads reads, bool early = false);
+  void AddReads(const StepWork& work, RowReads reads, bool early = false);
   [[nodiscard]] bool nothing_to_read() const { return waiting_ == 0; }
   // The reads that are due next, of the lanes that may read; null: there are none.
-  [[nodiscard]] const Reads* NextReads() const;
-  // These reads are issued: the caller has them now.
-  Reads TakeReads(const StepWork& work);
-  // The reads that wait together with `read`; null: it does not wait. TakeReadsWith() takes them
-  // out of turn, and beyond the lane's share.
-  [[nodiscard]] const Reads* ReadsWith(const RowRead& read) const;
-  Reads TakeReadsWith(const RowRead& read);
+  [[nodiscard]] const RowReads* NextReads() const;
+  // The reads that wait together with `read`, whether they are due, and their lane may read, or
+  // not; null: it does not wait.
+  [[nodiscard]] const RowReads* ReadsWith(const RowRead& read) const;
+  // These reads, which one of the two returned, are issued: the caller has them now.
+  RowReads TakeReads(const RowReads& reads);
   // There is no memory for these reads: other lanes are next, until ResumeLanes().
   void HoldLane(const StepWork& work) { queues_[work.lane].held = true; }
   void ResumeLanes();
@@ -76,7 +73,7 @@ class LaneQueues {
  private:
   struct Queue {
     EngineLane parts;
-    std::deque<Reads> to_read;  // by the deadlines of their steps
+    std::deque<RowReads> to_read;  // by the deadlines of their steps
     std::deque<std::unique_ptr<DecodeTask>> to_decode;
     std::uint32_t reads_in_flight = 0;
     std::uint32_t decodes_in_flight = 0;
@@ -89,7 +86,6 @@ class LaneQueues {
     std::int64_t decode_ns = 0;
   };
 
-  Reads Take(Queue& queue, std::size_t place);
   [[nodiscard]] std::optional<std::size_t> PlaceOf(const RowRead& read) const;
 
   LanePolicy* const policy_;

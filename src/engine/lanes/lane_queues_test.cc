@@ -37,10 +37,10 @@ class LaneQueuesTest : public ::testing::Test {
   }
   // The lane whose read is next, which is issued; -1: none.
   int Issue() {
-    const LaneQueues::Reads* const next = queues_.NextReads();
+    const RowReads* const next = queues_.NextReads();
     if (next == nullptr) return -1;
     StepWork& work = *next->front()->work;
-    for (const RowRead* const read : queues_.TakeReads(work)) {
+    for (const RowRead* const read : queues_.TakeReads(*next)) {
       work.issued_bytes += read->bytes();
     }
     return static_cast<int>(work.lane);
@@ -84,15 +84,16 @@ TEST_F(LaneQueuesTest, ReadsAreTakenOutOfTurnWithThoseOfTheirSample) {
   for (RowRead& read : together) read.work = &later;
   queues_.AddReads(later, {&together[0], &together[1]});
   ASSERT_NE(queues_.ReadsWith(together[1]), nullptr);
-  EXPECT_EQ(queues_.TakeReadsWith(together[1]), (LaneQueues::Reads{&together[0], &together[1]}));
-  EXPECT_EQ(queues_.TakeReadsWith(reads_[1][1]), LaneQueues::Reads{&reads_[1][1]});
+  EXPECT_EQ(queues_.TakeReads(*queues_.ReadsWith(together[1])),
+            (RowReads{&together[0], &together[1]}));
+  EXPECT_EQ(queues_.TakeReads(*queues_.ReadsWith(reads_[1][1])), RowReads{&reads_[1][1]});
   EXPECT_EQ(queues_.ReadsWith(together[0]), nullptr);
   EXPECT_EQ(queues_.ReadsWith(reads_[1][1]), nullptr);
   std::vector<LaneStats> stats(2);
   queues_.AddTo(stats);
   EXPECT_EQ(stats[1].queued_reads, 2U);
-  EXPECT_EQ(queues_.TakeReads(works_[1]), LaneQueues::Reads{&reads_[1][0]});
-  EXPECT_EQ(queues_.TakeReads(works_[1]), LaneQueues::Reads{&reads_[1][2]});
+  EXPECT_EQ(queues_.TakeReads(*queues_.ReadsWith(reads_[1][0])), RowReads{&reads_[1][0]});
+  EXPECT_EQ(queues_.TakeReads(*queues_.ReadsWith(reads_[1][2])), RowReads{&reads_[1][2]});
 }
 
 TEST_F(LaneQueuesTest, ALaneWithoutMemoryLetsOthersGoOn) {

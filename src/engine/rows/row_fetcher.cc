@@ -123,9 +123,8 @@ void RowFetcher::PlanMissed(StepWork& work, const WarmTask& task) {
   }
 }
 
-RowReader::Reads RowFetcher::MakeMissed(StepWork& work, std::span<RowReader::Piece> pieces,
-                                        bool not_held) {
-  RowReader::Reads reads = reader_.MakeReads(work, pieces);
+RowReads RowFetcher::MakeMissed(StepWork& work, std::span<RowReader::Piece> pieces, bool not_held) {
+  RowReads reads = reader_.MakeReads(work, pieces);
   for (RowRead* const read : reads) {
     read->tried = true;
     read->not_held = not_held;

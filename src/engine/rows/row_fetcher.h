@@ -89,7 +89,7 @@ class RowFetcher final : public RowReaderClient,
   void OnKept(std::span<KeptBytes> kept) override;
 
   void PlanMissed(StepWork& work, const WarmTask& task);
-  RowReader::Reads MakeMissed(StepWork& work, std::span<RowReader::Piece> pieces, bool not_held);
+  RowReads MakeMissed(StepWork& work, std::span<RowReader::Piece> pieces, bool not_held);
   bool PlanFromChain(StepWork& work, std::uint32_t slot, bool early,
                      std::vector<std::uint32_t>& resident);
   std::optional<std::uint64_t> ReadFromNode(StepWork& work, std::uint32_t slot, bool early);

@@ -15,13 +15,13 @@ constexpr std::uint32_t kTriesMax = 16;
 
 }  // namespace
 
-RowReader::Reads RowReader::MakeReads(StepWork& work, std::span<Piece> pieces) {
+RowReads RowReader::MakeReads(StepWork& work, std::span<Piece> pieces) {
   const auto extent_of = [](const Piece& piece) -> const Extent& { return piece.first; };
   std::sort(pieces.begin(), pieces.end(),
             [&](const Piece& a, const Piece& b) { return LiesBefore(extent_of(a), extent_of(b)); });
   const CoalesceLimits limits{.gap_bytes = loop_.options.coalesce_gap_bytes,
                               .bytes_max = loop_.options.coalesce_bytes_max};
-  Reads reads;
+  RowReads reads;
   Coalesce(
       pieces, limits, extent_of, [this](const Piece& piece) { return InPlace(piece); },
       [&](const Extent& extent, std::span<const Piece> together) {
@@ -91,7 +91,7 @@ void RowReader::Issue() {
   std::uint64_t tried_reads = 0;
   std::vector<Fetch*> fetches;
   queues_.ResumeLanes();
-  while (const Reads* const next = NextReads()) {
+  while (const RowReads* const next = NextReads()) {
     RowRead& first = *next->front();
     StepWork& work = *first.work;
     const bool tried = MayBeTried(first);
@@ -107,7 +107,7 @@ void RowReader::Issue() {
         continue;
       }
     }
-    for (RowRead* const read : queues_.TakeReads(work)) {
+    for (RowRead* const read : queues_.TakeReads(*next)) {
       if (memory == Fetcher::Memory::kNone || !tried) {
         Start(*read, memory);
         continue;
@@ -149,18 +149,18 @@ std::optional<Fetcher::Memory> RowReader::IssueNow(StepWork& work, std::uint32_t
   const auto* const read =
       static_cast<const RowRead*>(work.pieces[slot * loop_.fields.size()].read);
   if (read == nullptr || !read->in_storage()) return std::nullopt;
-  const Reads* const together = queues_.ReadsWith(*read);
+  const RowReads* const together = queues_.ReadsWith(*read);
   if (together == nullptr) return std::nullopt;
   const std::vector<Fetch*> fetches(together->begin(), together->end());
   const auto memory = loop_.fetcher.Acquire(fetches, *queues_.parts(work).staging, {.any = true});
   if (memory == Fetcher::Memory::kWait) return memory;
-  for (RowRead* const taken : queues_.TakeReadsWith(*read)) Start(*taken, memory);
+  for (RowRead* const taken : queues_.TakeReads(*together)) Start(*taken, memory);
   return memory;
 }
 
 // The reads that are due next; null: there are none, or none may be in flight now.
-const RowReader::Reads* RowReader::NextReads() const {
-  const Reads* const next = queues_.NextReads();
+const RowReads* RowReader::NextReads() const {
+  const RowReads* const next = queues_.NextReads();
   if (next == nullptr || next->front()->at_node()) return next;
   const StepWork& work = *next->front()->work;
   if (tiers_ != nullptr) tiers_->BringBefore(work.Deadline(work.issued_bytes));

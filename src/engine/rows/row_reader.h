@@ -42,7 +42,6 @@ class RowReader final : public FetchClient {
  public:
   // One stored field of one row, and where it lies.
   using Piece = std::pair<Extent, PieceRef>;
-  using Reads = LaneQueues::Reads;
 
   RowReader(LoopContext& loop, LaneQueues& queues, RowReaderClient& client)
       : loop_(loop), queues_(queues), client_(client) {}
@@ -51,7 +50,7 @@ class RowReader final : public FetchClient {
   void Connect(TierFiller* tiers) { tiers_ = tiers; }
 
   // The reads of `pieces`, which it sorts by place: pieces near each other become one.
-  Reads MakeReads(StepWork& work, std::span<Piece> pieces);
+  RowReads MakeReads(StepWork& work, std::span<Piece> pieces);
   // The read of the entry of a row's sample, whose pieces are its parts; or of the sample, of
   // `bytes` bytes, from the row's node.
   RowRead* MakeEntryRead(StepWork& work, std::uint32_t slot);
@@ -68,7 +67,7 @@ class RowReader final : public FetchClient {
   void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
 
  private:
-  [[nodiscard]] const Reads* NextReads() const;
+  [[nodiscard]] const RowReads* NextReads() const;
   void CountIssued(RowRead& read) const;
   void Start(RowRead& read, Fetcher::Memory memory) const;
   [[nodiscard]] bool InPlace(const Piece& piece) const;

@@ -44,6 +44,9 @@ struct RowRead : Fetch {
   bool outlasts = false;  // the read lives longer than its task: it needs staging memory
 };
 
+// Reads of one step whose memory is taken together.
+using RowReads = std::vector<RowRead*>;
+
 // One row of a step, from planned to done.
 struct SampleWork {
   std::uint32_t pieces_left = 0;  // not read
