@@ -38,6 +38,7 @@ from headrace import _core
 
 _GOAL = 0.15
 _READS_IN_FLIGHT = 64
+_PORT = 29520  # of the first node
 _PREFETCH = 8
 _HARDLY = 0.05  # of the time of a run, of all ranks together: waiting that does not count
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "simulate.md"
@@ -58,7 +59,7 @@ class Case:
     ranks: int = 1  # of a node
     batch: int = 32
     epochs: int = 2
-    tier: float = 0  # share of the data that a tier in memory has room for
+    tier: float = 0  # share of the data that a node's tier in memory has room for
     images: bool = False  # decoded, by a thread and by the rank, which helps while it waits
 
 
@@ -74,6 +75,8 @@ CASES = [
     Case("four ranks", "exact", 60e6, ranks=4, batch=16, compute=120e6),
     Case("two nodes, unequal batches", "exact", 200e6, nodes=2, batch=8, compute=30e6),
     Case("two nodes, levelled", "batch", 200e6, nodes=2, batch=8, compute=30e6),
+    Case("two nodes, tiers of 25 %", "exact", 40e6, nodes=2, batch=16, tier=0.25, epochs=3),
+    Case("two nodes, tiers, levelled", "batch", 40e6, nodes=2, batch=16, tier=0.25, epochs=3),
 ]
 
 
@@ -132,7 +135,9 @@ def _loader(facts: Facts, case: Case, rank: int) -> hr.Loader:
     if order == "epoch":
         order = hr.orders.Epoch(pool=_pool_bytes(facts))
     node: Any = False
-    if case.ranks > 1:
+    if case.nodes > 1 and case.tier:  # They ask each other.
+        node = hr.Node(addresses=[f"127.0.0.1:{_PORT + number}" for number in range(case.nodes)])
+    elif case.ranks > 1:
         node = hr.Node(local_rank=rank % case.ranks, local_world_size=case.ranks)
     tier = int(case.tier * facts.sizes.sum())
     return hr.Loader(
@@ -177,6 +182,7 @@ def run(facts: Facts, case: Case) -> dict[str, Any]:
     ranks = case.nodes * case.ranks
     barrier, results = context.Barrier(ranks), context.Queue()
     os.environ["MASTER_PORT"] = "29511"
+    os.environ["HEADRACE_TOKEN"] = "of nobody else's loaders"
     throttle = _harness.Throttle(int(case.device), case.reads)
     with _harness.DeviceGroup(facts.pack, throttle) as device:
         processes = [
