@@ -188,6 +188,7 @@ void TierFiller::IssueMoves() {
 }
 
 void TierFiller::IssueReads(bool idle) {
+  BringWhatHasCome();
   while (!to_bring_.empty() && loop_.fetcher.has_room()) {
     if (IssueNextBrought() == Issued::kNoMemory) break;
   }
@@ -250,10 +251,13 @@ void TierFiller::Bring(SampleId sample, std::uint64_t deadline, TakenEntry done)
                                   loop_.fields.index().sample_count()));
   }
   Tier* const tier = cache_.Wanted(sample);
-  if (tier == nullptr) {
+  const bool comes = tier == nullptr && IsOfNextSteps(deadline);
+  if (tier == nullptr && !comes) {
     return refuse(NotFound("bringing sample {}: the plan does not keep it now", Raw(sample)));
   }
-  if (Tier::EntryRef entry = tier->Find(sample)) return done(std::move(entry));
+  if (tier != nullptr) {
+    if (Tier::EntryRef entry = tier->Find(sample)) return done(std::move(entry));
+  }
   if (brought_.size() >= kBroughtMax) {
     return refuse(ResourceExhausted("bringing sample {}: {} others wait to be brought", Raw(sample),
                                     brought_.size()));
@@ -261,10 +265,24 @@ void TierFiller::Bring(SampleId sample, std::uint64_t deadline, TakenEntry done)
   brought_.emplace(Raw(sample), std::move(done));
   // The engine issues it, after what is due earlier; also where a row is to read it, maybe much
   // later.
-  to_bring_.emplace(deadline, sample);
+  (comes ? to_come_ : to_bring_).emplace(deadline, sample);
+}
+
+// Whether the other node has admitted a step that this one is about to.
+bool TierFiller::IsOfNextSteps(std::uint64_t deadline) const {
+  const std::uint64_t next = loop_.FirstDeadline() + kDeadlinesOfStep;
+  return deadline >= next &&
+         deadline < next + std::uint64_t{loop_.options.batches_max} * kDeadlinesOfStep;
+}
+
+void TierFiller::BringWhatHasCome() {
+  while (!to_come_.empty() && to_come_.begin()->first <= loop_.LastDeadline()) {
+    to_bring_.insert(to_come_.extract(to_come_.begin()));
+  }
 }
 
 void TierFiller::BringBefore(std::uint64_t deadline) {
+  BringWhatHasCome();
   while (!to_bring_.empty() && loop_.fetcher.has_room()) {
     const bool due = to_bring_.begin()->first <= deadline;
     if (due ? brought_in_row_ + 1 >= kTurns : own_in_row_ + 1 < kTurns) break;
@@ -343,6 +361,7 @@ void TierFiller::AnswerBrought(SampleId sample, const Status& status) {
 
 std::vector<TakenEntry> TierFiller::DropBrought() {
   to_bring_.clear();
+  to_come_.clear();
   std::vector<TakenEntry> waiting;
   for (auto& [sample, done] : std::exchange(brought_, {})) waiting.push_back(std::move(done));
   return waiting;

@@ -203,6 +203,42 @@ TEST_F(TierFillerTest, ARowThatReadsWhatAnotherNodeNeedsIsHastenedUntilItHasMemo
   EXPECT_EQ(filler_->counts().brought, 0U) << "no read but the rows'";
 }
 
+TEST_F(TierFillerTest, ARequestOfAStepToComeWaitsForIt) {
+  Make({});
+  std::vector<std::string> said;
+  const auto bring = [&](std::uint64_t sample, std::uint64_t step) {
+    filler_->Bring(SampleId{sample}, step * kDeadlinesOfStep,
+                   [&, sample](const Result<Tier::EntryRef>& entry) {
+                     said.push_back(std::to_string(sample) + (entry.ok() ? "" : ": no"));
+                   });
+  };
+  const std::uint64_t ahead = test_.options.batches_max;
+  test_.loop.sequence = 5;
+  bring(3, 6);
+  bring(4, 5 + ahead);
+  bring(5, 5);
+  bring(6, 6 + ahead);
+  EXPECT_THAT(said, ElementsAre("5: no", "6: no")) << "one is over, one too far ahead";
+  filler_->IssueReads(/*idle=*/false);
+  EXPECT_TRUE(test_.storage.read.empty());
+  Advance({Insert(3), Insert(4)});
+  test_.loop.sequence = 6;
+  filler_->IssueReads(/*idle=*/false);
+  test_.Run();
+  EXPECT_THAT(said, ElementsAre("5: no", "6: no", "3"));
+  Advance({{.block = 4, .from = 0, .to = kNoTier}});
+  test_.loop.sequence = 5 + ahead;
+  filler_->BringBefore(0);
+  filler_->IssueReads(/*idle=*/false);
+  EXPECT_EQ(said.back(), "4: no") << "the plan has gone on";
+}
+
+TEST_F(TierFillerTest, RequestsOfStepsToComeAreAnsweredWhenTheRunEnds) {
+  Make({});
+  filler_->Bring(SampleId{3}, kDeadlinesOfStep, [](const Result<Tier::EntryRef>&) {});
+  EXPECT_EQ(filler_->DropBrought().size(), 1U);
+}
+
 TEST_F(TierFillerTest, WhatWasAnsweredMeanwhileIsNotReadForIt) {
   Make({Insert(1)});
   Tier* const ram = filler_->TierForMiss(SampleId{1}, {.slot = 8});
