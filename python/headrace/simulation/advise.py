@@ -235,12 +235,13 @@ class _Search:
         """All orders with all tiers, with all threads."""
         ranks = self._work.nodes * self._work.ranks
         for tiers, order in itertools.product(tier_sets, BOUNDED):
-            if order == "batch" and ranks == 1:
-                continue  # It reads what `exact` reads.
+            row = _core.find_order(order)
+            if row.takes_costs and ranks == 1:
+                continue  # It levels what ranks get.
             setup = Setup(order=order, tiers=tiers, threads=self.machine.threads)
             room = (self._work.memory - setup.ram_bytes) / self._work.step_bytes
             setup = replace(setup, prefetch=max(1, min(PREFETCH, int(room) - 1)))
-            if not _core.find_order(order).reads_blocks:
+            if not row.reads_blocks:
                 yield setup
                 continue
             for block_bytes in _block_sizes(self.machine, self._work):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace import _charts
+from headrace._units import counted
 from headrace.cli._parts.advised import grids, headline, remarks
 from headrace.cli._plots import simulation_page
 from headrace.simulation import Advice, Candidate
@@ -40,7 +41,7 @@ def write(path: Path, advice: Advice) -> None:
 def _names(advice: Advice, shown: Sequence[Candidate]) -> list[str]:
     """Each different: bars of one name would lie on each other."""
     return [
-        f"{setup_text(one.setup)}, {one.setup.threads} threads, {one.setup.prefetch} ahead"
+        f"{setup_text(one.setup)}, {counted(one.setup.threads, 'thread')}, {one.setup.prefetch} ahead"
         + (" (chosen)" if one is advice.chosen else "")
         for one in shown
     ]
