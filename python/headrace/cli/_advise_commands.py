@@ -132,8 +132,9 @@ def _workload(
     """`counts`: nodes, ranks, batch_size, epochs; of a scenario, what it has is the default."""
     nodes, ranks, batch_size, epochs = counts
     if isinstance(machine, Scenario):
-        nodes, ranks = nodes or machine.nodes, ranks or machine.ranks
-        batch_size = batch_size or machine.batch_size
+        nodes = machine.nodes if nodes is None else nodes
+        ranks = machine.ranks if ranks is None else ranks
+        batch_size = machine.batch_size if batch_size is None else batch_size
         in_memory = [tier.capacity for tier in machine.tiers if tier.name.lower() == RAM]
         whole = usual = machine.staging.capacity + sum(in_memory)
         demand = demand or Demand(machine.sample_rate, machine.compute_rate)

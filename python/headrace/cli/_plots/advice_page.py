@@ -41,8 +41,8 @@ def write(path: Path, advice: Advice) -> None:
 def _names(advice: Advice, shown: Sequence[Candidate]) -> list[str]:
     """Each different: bars of one name would lie on each other."""
     return [
-        f"{setup_text(one.setup)}, {counted(one.setup.threads, 'thread')}, {one.setup.prefetch} ahead"
-        + (" (chosen)" if one is advice.chosen else "")
+        f"{setup_text(one.setup)}, {counted(one.setup.threads, 'thread')}, "
+        f"{one.setup.prefetch} ahead{' (chosen)' if one is advice.chosen else ''}"
         for one in shown
     ]
 
