@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +29,7 @@ from headrace.simulation import advise as run_search
 from headrace.simulation.machine import RAM
 
 _MEMORY_SHARE = 4  # of a machine's memory a loader takes this part at most, if nobody says
+_TIER_OF_DATA = 1.05  # a larger tier has room that samples do not need
 _COUNT_MAX = 2**16
 
 
@@ -69,7 +71,7 @@ def advise(
         typer.Option(
             metavar="NAME=CAPACITY",
             help="A tier of a node that may be used: ram=32GB, or a folder; may be repeated, also "
-            "with several capacities. Default: half of the memory.",
+            "with several capacities. Default: half of the memory, or what the dataset needs.",
         ),
     ] = None,
     full: Annotated[
@@ -163,14 +165,15 @@ def _tier(text: str) -> TierChoice:
 
 
 def _default_tiers(machine: MachineProfile | Scenario, work: Workload) -> Sequence[TierChoice]:
-    """Those of the scenario; of a profile half of the memory, if nodes can send each other what
-    they have there."""
+    """Those of the scenario; of a profile half of the memory, or what the dataset needs, if nodes
+    can send each other what they have there."""
     if isinstance(machine, Scenario):
         return [TierChoice(name=tier.name, capacity=tier.capacity) for tier in machine.tiers]
     linked = machine.link is not None or machine.peer_bytes_per_second is not None
     if work.epochs == 1 or (work.nodes > 1 and not linked):
         return []
-    return [TierChoice(name=RAM, capacity=work.memory // 2)]
+    whole = math.ceil(_TIER_OF_DATA * work.sizes.sum())
+    return [TierChoice(name=RAM, capacity=min(work.memory // 2, whole))]
 
 
 def _label_inflation(

@@ -102,7 +102,8 @@ def test_exact_is_chosen_where_training_decides() -> None:
     assert advice.chosen.setup.threads == 1
     assert advice.chosen.setup.prefetch == 8
     assert loader_text(advice) == (
-        "hr.Loader('none', 20, order=\"exact\", threads=1, engine=hr.EngineOptions(prefetch=8))"
+        "hr.Loader('none', 20, order=\"exact\", memory=1073741824, threads=1, "
+        "engine=hr.EngineOptions(prefetch=8))"
     )
 
 
@@ -148,6 +149,18 @@ def test_within_the_range_of_error_less_memory_is_chosen() -> None:
     assert "takes less memory" in advice.why
     assert advice.candidates[0].setup.tiers == (tiers[2],)
     assert advice.chosen.memory == tiers[1].capacity + 9 * BATCH * SIZE
+
+
+def test_the_call_is_of_a_rank() -> None:
+    tiers = [
+        TierChoice(name="ram", capacity=BYTES // 2),
+        TierChoice(name="/nvme/cache", capacity=4),
+    ]
+    advice = simulation.advise(machine(decode=400 * MB, cpus=4), work(ranks=2, epochs=2), tiers)
+    exact = of(advice, "exact", tiers=tuple(tiers))
+    text = loader_text(replace(advice, chosen=exact))
+    assert f"memory={2**29}, tiers=[hr.tiers.Ram({BYTES // 4}), " in text
+    assert "hr.tiers.Ssd('/nvme/cache', 2)], threads=2, engine" in text
 
 
 def test_a_tier_saves_reads_and_is_on_the_bill() -> None:
@@ -384,6 +397,8 @@ def test_the_command_prints_json_and_a_page(source_pack: Path, tmp_path: Path) -
         one["seconds"] for one in found["candidates"]
     )
     assert found["loader"].startswith(f"hr.Loader('{source_pack}', 4, order=\"exact\"")
+    with eval(found["loader"], {"hr": hr}) as loader:
+        assert len(loader) == 15
     text = page.read_text()
     for caption in ("Seconds of an epoch, with the range", "The bill", "twice as fast"):
         assert caption in text
@@ -395,7 +410,10 @@ def test_the_command_prints_json_and_a_page(source_pack: Path, tmp_path: Path) -
     assert shown.count("chosen") == 1
     rates = run_json("advise", source_pack, *options[:-2], "--full", "--demand", "1MB/s")
     assert rates["job"]["compute_rate"] == 1_000_000
-    assert any(one["tiers"] for one in rates["candidates"])  # half of the memory
+    stored = sum(path.stat().st_size for path in source_pack.rglob("*") if path.is_file())
+    kept = {tier["capacity"] for one in rates["candidates"] for tier in one["tiers"]}
+    assert all(0.8 * stored < capacity < 1.05 * stored for capacity in kept)
+    assert len(kept) == 1  # for all of the data
     described = run_json("advise", source_pack, "--scenario", "thesis-s1", "--nodes", 1)
     assert described["job"]["batch_size"] == 25
 

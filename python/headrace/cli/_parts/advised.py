@@ -118,18 +118,19 @@ def remarks(advice: Advice) -> Iterator[str]:
 
 
 def loader_text(advice: Advice) -> str:
-    """As written in a script. What a loader does by default is left out."""
+    """As written in a script, where each rank has its part of a node's memory, tiers, threads."""
     setup, work = advice.chosen.setup, advice.work
     order = f'"{setup.order}"'
     if advice.chosen.block_samples is not None:
         order = f"hr.orders.Epoch(block_samples={advice.chosen.block_samples})"
     tiers = [
-        f"hr.tiers.Ram({tier.capacity})"
+        f"hr.tiers.Ram({tier.capacity // work.ranks})"
         if tier.in_memory
         else f"hr.tiers.Ssd({tier.name!r}, {tier.capacity // work.ranks})"
         for tier in setup.tiers
     ]
     words = [repr(work.dataset), str(work.batch_size), f"order={order}"]
+    words += [f"memory={work.memory // work.ranks}"]
     words += [f"tiers=[{', '.join(tiers)}]"] if tiers else []
     words += [f"threads={max(1, setup.threads // work.ranks)}"]
     words += [f"engine=hr.EngineOptions(prefetch={setup.prefetch})"]
