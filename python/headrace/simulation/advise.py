@@ -3,6 +3,7 @@ fast enough on a machine; each candidate is simulated."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import shlex
@@ -193,7 +194,7 @@ class _Search:
         self.machine = machine
         self.refused: list[tuple[str, str]] = []
         self._work = work
-        self._label_inflation = label_inflation
+        self._label_inflation = functools.cache(label_inflation)  # It plans an epoch.
         self._progress = progress
         self._fast = not full
         self._candidates: dict[Setup, Candidate] = {}
