@@ -1,4 +1,4 @@
-"""What a Loader, `order`, `plan` and `profile` take and advise for a dataset is the same."""
+"""What a Loader, `order`, `plan` and `advise` take and advise for a dataset is the same."""
 
 from __future__ import annotations
 
@@ -200,11 +200,15 @@ def test_blocks_that_were_stored_shuffled_are_mixed_and_those_of_the_source_are_
     assert run_json("order", sorts["shuffled pack"].path, *unshuffled)["verdict"] == "poor"
 
 
-def test_profile_expects_of_the_labels_what_the_loader_does(sorts: dict[str, Sort]) -> None:
-    options = ("--seconds", "0.2", "--raw", "--demand", "1")  # Any order is fast enough.
+def test_advise_expects_of_the_labels_what_the_loader_does(
+    sorts: dict[str, Sort], tmp_path: Path
+) -> None:
+    profile = tmp_path / "machine.toml"
     for sort in SORTS:
         path = sorts[sort].path
-        for each in run_json("profile", path, *options)["advice"]["candidates"]:
+        run("profile", path, "--seconds", "0.2", "--raw", "--output", profile)
+        options = ("--profile", profile, "--batch-size", BATCH, "--epochs", 1)
+        for each in run_json("advise", path, *options)["candidates"]:
             if each["order"] != "epoch":
                 assert each["label_inflation"] is None
                 continue

@@ -17,7 +17,7 @@ from forks import shared_server
 import headrace as hr
 from headrace._process.command import is_command
 
-COMMANDS = ("index", "pack", "inspect", "verify", "order", "profile")
+COMMANDS = ("index", "pack", "inspect", "verify", "order", "profile", "advise")
 
 
 def run(*arguments: object, code: int = 0, fork: bool = True) -> subprocess.CompletedProcess[str]:

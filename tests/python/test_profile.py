@@ -1,4 +1,4 @@
-"""Machine profiles: their file, what is predicted from them, what they advise."""
+"""Machine profiles: their file, and what is predicted from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from headrace.profile import (
     TierWork,
     predict_epoch,
 )
-from headrace.profile._advice import advise, parse_demand
 from headrace.profile._toml import to_toml
 
 MB = 1e6
@@ -355,79 +354,3 @@ def test_sources_are_ranked_and_streams_predicted() -> None:
         model.predict_stream(sizes, which, sources[:1], 1e8)
     with pytest.raises(errors.InvalidArgumentError, match="compute_rate must be above 0"):
         model.predict_stream(sizes, which, sources, 0)
-
-
-def test_the_strictest_order_that_is_fast_enough_is_advised() -> None:
-    # Decoding takes 2,000 samples/s, single samples come at 1,000, blocks of 1 MB at 4,000.
-    for demand in (10, 900, 1050):
-        assert advise(machine(), demand).chosen.order == "exact"
-    for demand in (1100, 1900, None):
-        found = advise(machine(), demand)
-        assert (found.chosen.order, found.chosen.block_bytes) == ("epoch", 1_000_000)
-        assert found.chosen.block_samples == 10
-        assert found.chosen.feeds
-    assert "blocks of 976.6 KiB at 381.5 MiB/s" in found.why
-    assert found.demand == found.decode == pytest.approx(2000, rel=1e-4)
-    orders = [(each.order, each.block_bytes) for each in found.candidates]
-    assert orders == [
-        ("exact", None),
-        ("batch", None),
-        ("epoch", 1_000_000),
-        ("epoch", 4_000_000),
-    ]
-
-
-def test_blocks_of_alike_labels_are_advised_only_where_nothing_else_is_fast_enough() -> None:
-    inflation = {10: 2.25, 40: 1.0}  # by samples a block
-    found = advise(machine(), 1900, lambda order, block: inflation[block] if block else None)
-    assert (found.chosen.block_samples, found.chosen.label_inflation) == (40, 1.0)
-    assert "labels" not in found.why
-    found = advise(machine(), 1900, lambda order, block: inflation[10] if block else None)
-    assert (found.chosen.block_samples, found.chosen.mixes) == (10, False)
-    assert (
-        "labels inside its blocks are alike: their mix varies 2.25 times as much from batch to "
-        "batch as a perfect shuffle's: shuffle the dataset once: `headrace pack`"
-    ) in found.why
-    # Slow enough for single samples: no block is needed.
-    assert advise(machine(), 900, lambda order, block: 9.0 if block else None).chosen.mixes
-
-
-def test_the_dataset_s_own_blocks_need_no_parameter() -> None:
-    own = replace(machine(), dataset=replace(machine().dataset, block_bytes=500_000.4))
-    found = advise(own, 1900)
-    assert (found.chosen.block_bytes, found.chosen.block_samples) == (500_000, None)
-
-
-def test_what_no_order_can_feed_is_said() -> None:
-    found = advise(machine(), 5000)
-    assert not found.chosen.feeds
-    assert found.chosen.bound == "decode"
-    assert found.chosen.order == "epoch"
-    assert "2 threads copy 2,000 samples/s" in found.why  # nothing is decoded
-    assert "copying is too slow for that, whatever the order" in found.why
-    images = replace(machine(), decode=replace(machine().decode, what="image.train(224)"))
-    found = advise(images, 5000)
-    assert "2 threads decode (image.train(224)) 2,000 samples/s" in found.why
-    assert "decoding is too slow for that, whatever the order" in found.why
-    fast = replace(machine(), decode=replace(machine().decode, rates=rates(9e9)))
-    found = advise(fast, 6000)
-    assert (found.chosen.block_bytes, found.chosen.feeds) == (4_000_000, False)
-    assert "no order is fast enough" in found.why
-    files = replace(machine().storage, reads="files", rates=machine().storage.rates[:1])
-    found = advise(replace(machine(), storage=files), 1900)
-    assert [each.order for each in found.candidates] == ["exact", "batch"]
-    assert "`headrace pack`" in found.why
-
-
-@pytest.mark.parametrize(
-    ("text", "rate"),
-    [("1200", 1200), (" 12.5 samples/s", 12.5), ("500MB/s", 5000), ("1 MiB/s", 10.48576)],
-)
-def test_a_demand_is_samples_or_bytes(text: str, rate: float) -> None:
-    assert parse_demand(text, 100_000) == pytest.approx(rate)
-
-
-@pytest.mark.parametrize("text", ["fast", "500MB", "0", "-5", "0MB/s", "5 lumps/s"])
-def test_a_demand_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match="--demand"):
-        parse_demand(text, 100_000)

@@ -24,12 +24,12 @@ from headrace._options.groups import Cache, EngineOptions, Job
 from headrace._units import counted, format_bytes
 from headrace.cli._commands import find_dataset, format_row
 from headrace.cli._parts import orders as _orders
+from headrace.cli._parts.demand import parse_demand
 from headrace.cli._parts.job import JobOptions, of_loader, with_options
 from headrace.cli._parts.options import Json
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.outside import check_outside
 from headrace.profile import MachineProfile, Prediction, load, predict_epoch
-from headrace.profile._advice import parse_demand
 
 _WIDEST = 2000  # characters of a line
 
@@ -131,7 +131,7 @@ def plan(
         raise InvalidArgumentError("--local-ranks and --step-seconds: are for --schedule, give it")
     planner = _core.EpochPlanner(source.index, options)
     planned = list(islice(planned_epochs(planner), epochs))
-    rate = None if demand is None else parse_demand(demand, _mean_bytes(planned))
+    rate = None if demand is None else parse_demand(demand).samples_of(_mean_bytes(planned))
     predicted = [
         None if machine is None else _predict(machine, epoch, rate, ranks) for epoch in planned
     ]

@@ -1,11 +1,10 @@
-"""`headrace profile`: measures this machine with a dataset, and recommends an order."""
+"""`headrace profile`: measures this machine with a dataset."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace import _core, _dataset
+from headrace import _dataset
 from headrace._arguments import given_path
 from headrace._measure.links import LinkProcess, links_launch
 from headrace._measure.machine import SECONDS_DEFAULT, measure
@@ -22,8 +21,6 @@ from headrace._nodes.launch import Launch
 from headrace._options.groups import Node
 from headrace._units import counted, format_bytes
 from headrace.cli._commands import _open
-from headrace.cli._parts import orders as _orders
-from headrace.cli._parts.job import OrderOptions
 from headrace.cli._parts.options import DatasetPath, FormatName, FormatOptions, Json, SplitName
 from headrace.cli._parts.progress import bar
 from headrace.cli._plots import profile_plot
@@ -31,7 +28,6 @@ from headrace.errors import InvalidArgumentError
 from headrace.formats._base.outside import check_outside
 from headrace.formats._files.objects import is_decoded
 from headrace.profile import MachineProfile, Rates, SizedRates
-from headrace.profile._advice import Advice, Candidate, advise, parse_demand
 from headrace.profile._machine import check_target
 
 _COLD_ENOUGH = 0.9
@@ -46,12 +42,6 @@ def profile(
         list[str] | None,
         typer.Option(
             metavar="FOLDER", help="A folder for copies, to measure, too; may be repeated."
-        ),
-    ] = None,
-    demand: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATE", help="The rate of the training: 1200 (samples a second) or 500MB/s."
         ),
     ] = None,
     raw: Annotated[
@@ -81,13 +71,13 @@ def profile(
     split: SplitName = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine with a dataset's storage, and recommend an order.
+    """Measure this machine with a dataset's storage.
 
     Reads at random past the page cache, copies memory, decodes; with --tier it writes, too.
     Run it on an idle machine. With --links it runs on all nodes of a job: the first one measures
-    and prints, the others give it samples.
+    and prints, the others give it samples. headrace advise says from it how to load the dataset.
 
-    Example: [bold]headrace profile /data/images.pack --output machine.toml --demand 1200[/bold]
+    Example: [bold]headrace profile /data/images.pack --output machine.toml[/bold]
     """
     node = Node(open_network=open_network, certificate=certificate, key=key, authority=authority)
     launch = links_launch() if links else None
@@ -105,7 +95,7 @@ def profile(
     if plot is not None:
         check_outside("--plot", plot, images)
         profile_plot.check(plot)
-    wanted = None if demand is None else parse_demand(demand, _sample_bytes(dataset))
+    _dataset.check_has_samples("profiling dataset", dataset)
     tiers = [Path(given_path("tier", folder)) for folder in tier or []]
     for folder in tiers:
         check_outside("--tier", folder, images, is_folder=True)
@@ -119,15 +109,14 @@ def profile(
         )
         if others is not None:
             others.meet()
-    advice = advise(machine, wanted, functools.partial(_label_inflation, dataset))
     if output is not None:
         machine.save(output)
     if plot is not None:
         profile_plot.draw(plot, machine)
     if as_json:
-        print(json.dumps(_plain(machine, advice, output)))
+        print(json.dumps(_plain(machine, output)))
     else:
-        _print(machine, advice, output, _notes(machine, dataset))
+        _print(machine, output, _notes(machine, dataset))
 
 
 def _measures(launch: Launch, node: Node, seconds: float) -> bool:
@@ -141,38 +130,14 @@ def _measures(launch: Launch, node: Node, seconds: float) -> bool:
     return False
 
 
-def _label_inflation(
-    dataset: _dataset.Dataset, order: str, block_samples: int | None
-) -> float | None:
-    """The expected inflation of a Loader with this order on this machine."""
-    if not _core.find_order(order).reads_blocks:
-        return None
-    source = _orders.make_source(dataset, None, block_samples)
-    try:
-        planned = _orders.make_planned(source, OrderOptions(order=order))
-    except InvalidArgumentError:  # this machine has no memory for a pool of such blocks
-        return None
-    expected = planned.expected_inflation()
-    return None if expected is None else expected["of_labels"]
-
-
-def _sample_bytes(dataset: _dataset.Dataset) -> float:
-    if len(dataset) == 0:
-        raise InvalidArgumentError(f"profiling {dataset.path}: it has no samples")
-    return max(float(_core.stored_bytes(dataset.index).mean()), 1.0)
-
-
-def _plain(machine: MachineProfile, advice: Advice, output: Path | None) -> dict[str, Any]:
+def _plain(machine: MachineProfile, output: Path | None) -> dict[str, Any]:
     plain = machine.to_plain()
     plain["date"] = machine.date.isoformat()
     plain["output"] = None if output is None else str(output)
-    plain["advice"] = dataclasses.asdict(advice)
     return plain
 
 
-def _print(
-    machine: MachineProfile, advice: Advice, output: Path | None, notes: Sequence[str]
-) -> None:
+def _print(machine: MachineProfile, output: Path | None, notes: Sequence[str]) -> None:
     console = Console(highlight=False, markup=False)  # a path may contain brackets
     facts, storage = machine.dataset, machine.storage
     console.print(
@@ -202,9 +167,13 @@ def _print(
     console.print("\nmedians; ± is half of (largest - smallest slice)")
     for note in notes:
         console.print(f"note: {note}", soft_wrap=True)
-    _print_advice(console, machine, advice)
-    if output is not None:
-        console.print(f"written: {output}", soft_wrap=True)
+    written = "machine.toml" if output is None else str(output)
+    if output is None:
+        console.print("\n--output machine.toml keeps these rates", soft_wrap=True)
+    else:
+        console.print(f"\nwritten: {output}", soft_wrap=True)
+    words = ["headrace", "advise", facts.path, "--profile", written]
+    console.print(f"how to load the dataset here: {shlex.join(words)}", soft_wrap=True)
 
 
 def _notes(machine: MachineProfile, dataset: _dataset.Dataset) -> list[str]:
@@ -246,33 +215,3 @@ def _cell(rates: Rates, count: int) -> str:
         return "-"
     at = rates.users.index(count)
     return f"{format_bytes(rates.bytes_per_second[at])}/s ±{rates.spread[at] / 2:.0%}"
-
-
-def _print_advice(console: Console, machine: MachineProfile, advice: Advice) -> None:
-    console.print("\npredicted, by order")
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in (
-        *("order", "reads of", "storage gives", "samples/s", "bound by", "fast enough"),
-        "mixes labels",
-    ):
-        table.add_column(name, justify="left" if name == "order" else "right")
-    for candidate in advice.candidates:
-        block_bytes = candidate.block_bytes
-        table.add_row(
-            candidate.order,
-            format_bytes(machine.dataset.sample_bytes if block_bytes is None else block_bytes),
-            f"{format_bytes(candidate.storage_rate)}/s",
-            f"{candidate.samples_per_second:,.0f}",
-            candidate.bound,
-            "yes" if candidate.feeds else "no",
-            "yes" if candidate.mixes else "no",
-        )
-    console.print(table)
-    console.print(f"\nadvice: {order_text(advice.chosen)}: {advice.why}", soft_wrap=True)
-
-
-def order_text(candidate: Candidate) -> str:
-    """The order as written in a script."""
-    if candidate.block_samples is None:  # the dataset's own blocks, or none
-        return f'order="{candidate.order}"'
-    return f"order=hr.orders.Epoch(block_samples={candidate.block_samples})"

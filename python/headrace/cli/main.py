@@ -17,6 +17,7 @@ from headrace import _core, errors
 from headrace._process.command import EXIT_INTERRUPTED, raise_interrupts
 from headrace._text import one_line, os_reason, print_any_text, printable
 from headrace.cli import (
+    _advise_commands,
     _commands,
     _docs_commands,
     _node_commands,
@@ -156,6 +157,7 @@ class _OrderCommand(TyperCommand):
 
 app.command("order", cls=_OrderCommand)(_guarded(_order_commands.order))
 app.command("profile")(_guarded(_profile_commands.profile))
+app.command("advise")(_guarded(_advise_commands.advise))
 app.command("plan", cls=_OrderCommand)(_guarded(_plan_commands.plan))
 app.command("simulate")(_guarded(_simulate_commands.simulate))
 app.command("node")(_guarded(_node_commands.node))

@@ -1,8 +1,11 @@
-"""Simulates jobs of published policies on a cluster that a scenario describes."""
+"""Simulates jobs of published policies and of Headrace's orders on a cluster that a scenario
+describes, or on a machine that was measured, and advises how to load a dataset there."""
 
 from __future__ import annotations
 
 from headrace._core import PolicyRates, PolicyReaders
+from headrace.simulation.advise import Advice, Bill, Candidate, advise
+from headrace.simulation.machine import Setup, TierChoice, Workload, machine_scenario
 from headrace.simulation.own import Fetch, Job, OwnPolicy, Start
 from headrace.simulation.scenario import (
     IndexSizes,
@@ -26,6 +29,9 @@ from headrace.simulation.simulate import (
 from headrace.simulation.sweep import SweepPoint, parse_sweep, sweep
 
 __all__ = [
+    "Advice",
+    "Bill",
+    "Candidate",
     "Fetch",
     "Fetched",
     "IndexSizes",
@@ -37,14 +43,19 @@ __all__ = [
     "PolicyReaders",
     "Refused",
     "Scenario",
+    "Setup",
     "Simulation",
     "Sizes",
     "Staging",
     "Start",
     "StorageRates",
     "SweepPoint",
+    "TierChoice",
     "TierRates",
+    "Workload",
+    "advise",
     "load_scenario",
+    "machine_scenario",
     "parse_sweep",
     "policies",
     "shipped_scenarios",

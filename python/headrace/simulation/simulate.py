@@ -76,6 +76,8 @@ class Outcome:
     """Of the same plan without a stall; None: of a published policy."""
     stalls: dict[str, float] = field(default_factory=dict)
     """Seconds that nodes waited, all together, by what for; of Headrace's orders."""
+    storage_reads: int | None = None
+    """Requests to storage, of all nodes together; None: of a published policy."""
 
     @property
     def utilisation(self) -> float:
@@ -195,13 +197,37 @@ def run_policies(
         if policy.own is not None:
             run = partial(_core.run_own_policy, preparing(policy.own, scenario, sizes))
         elif policy.name in BOUNDED:
-            keys = _keys_of_orders(scenario) | {"fast": fast}
-            run = partial(_core.run_order, policy.name, **keys)
+            outcomes.append(run_order(scenario, sizes, policy.name, fast=fast))
+            continue
         else:
             run = partial(_core.run_published, policy.name)
-        why = "" if policy.name in BOUNDED else _why_not_published(scenario)
+        why = _why_not_published(scenario)
         outcomes.append(Refused(policy, why) if why else _run(policy, scenario, sizes, run))
     return tuple(outcomes)
+
+
+def run_order(
+    scenario: Scenario,
+    sizes: npt.NDArray[np.float64],
+    order: str,
+    *,
+    fast: bool,
+    block_samples: int | None = None,
+    prefetch: int | None = None,
+) -> Outcome | Refused:
+    """An order of Headrace on samples of these sizes.
+
+    Args:
+        block_samples: neighbours that an order of blocks reads together; None: 1 MiB of them.
+        prefetch: batches that a node has ahead, at most; None: as a loader.
+    """
+    keys = _keys_of_orders(scenario) | {"fast": fast}
+    if block_samples is not None:
+        keys["parameters"] = {"block_samples": block_samples}
+    if prefetch is not None:
+        keys["batches_max"] = prefetch
+    (policy,) = (policy for policy in policies() if policy.name == order)
+    return _run(policy, scenario, sizes, partial(_core.run_order, order, **keys))
 
 
 def _why_not_published(scenario: Scenario) -> str:

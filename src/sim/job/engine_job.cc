@@ -186,7 +186,9 @@ class EngineJob {
       for (const LaneStats& lane : stats.lanes) {
         for (std::size_t i = 0; i < kStallCauses; ++i) result_.stall_ns[i] += lane.stall_ns[i];
       }
-      read_bytes += data_.scale * static_cast<double>(node->storage_bytes());
+      const StoreStats from_storage = node->storage();
+      read_bytes += data_.scale * static_cast<double>(from_storage.bytes);
+      result_.storage_reads += from_storage.reads;
       tier.seconds += node->tier_seconds();
     }
     storage.samples = used_samples_ - std::min(used_samples_, tier.samples + peer.samples);

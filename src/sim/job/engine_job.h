@@ -32,8 +32,9 @@ struct EngineJobOptions {
 
 struct EngineJobResult {
   SimulatedRun run;
-  double least_seconds = 0;  // of this plan without a stall: the slowest node of each step
-  StallTimes stall_ns{};     // of all nodes together, by what they waited for
+  double least_seconds = 0;         // of this plan without a stall: the slowest node of each step
+  StallTimes stall_ns{};            // of all nodes together, by what they waited for
+  std::uint64_t storage_reads = 0;  // of all nodes together: requests
 };
 
 // Runs the job. A step begins on all ranks when the slowest has ended the one before, and a rank

@@ -76,6 +76,10 @@ TEST(EngineJobTest, RequestsLimitStorageThatHasBytesToSpare) {
   job.cluster.reads_share = true;
   const EngineJobResult result = RunJob(job, {.reads_in_flight = 16, .reads_per_second = 100});
   EXPECT_NEAR(result.run.seconds, 8, 0.2);
+  EXPECT_NEAR(static_cast<double>(result.storage_reads), 800, 16);  // Few are neighbours.
+  const Result<EngineJobResult> fast = RunFast(job, {.reads_in_flight = 16});
+  ASSERT_TRUE(fast.ok()) << fast.status().ToString();
+  EXPECT_EQ(fast.value().storage_reads, result.storage_reads);
 }
 
 TEST(EngineJobTest, PreprocessingIsDividedAmongTheThreadsOfStaging) {

@@ -272,6 +272,7 @@ class FastJob {
   // Adds a read of storage for the node's own step.
   void AddRead(NodeNumber node, double bytes) {
     ++reads_[node].own_reads;
+    ++result_.storage_reads;
     reads_[node].storage_work += WorkOf(bytes);
   }
 
@@ -371,6 +372,7 @@ class FastJob {
       reads_[source.node].storage_work += WorkOf(bytes);
       reads_[node].asked.insert(source.node);
       result_.run.filled_bytes += bytes;
+      ++result_.storage_reads;
     }
     const double seconds = bytes * job_.cluster.FromPeer(source.tier);
     reads_[node].link_work += seconds;
@@ -393,6 +395,7 @@ class FastJob {
       storage +=
           WorkOf(bytes) * job_.cluster.NodeFromStorage(readers) / AtATime(plan_->reads_in_flight());
       result_.run.filled_bytes += bytes;
+      ++result_.storage_reads;
     }
   }
 

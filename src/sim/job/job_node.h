@@ -102,7 +102,7 @@ class JobNode {
   [[nodiscard]] Status ended() const;
   [[nodiscard]] EngineStats stats() const { return engine_->stats(); }
   [[nodiscard]] double tier_seconds() const;  // that reads of its tiers took, all together
-  [[nodiscard]] std::uint64_t storage_bytes() const { return store_.stats().bytes; }
+  [[nodiscard]] StoreStats storage() const { return store_.stats(); }
 
  private:
   void MakeTiers();

@@ -18,7 +18,7 @@ from headrace.simulation.bounds import BOUNDED
 from headrace.simulation.simulate import SOURCES
 
 _WHAT = "headrace simulate --html"
-_TIMES = {
+TIMES = {
     "compute": "compute_seconds",
     "stall": "stall_seconds",
     "barrier": "barrier_seconds",
@@ -29,9 +29,9 @@ _POINTS = 500  # of a distribution
 _OUTLIERS = 0.001  # of the slowest steps, that a distribution leaves out
 
 
-def check(path: Path) -> None:
-    """Checks that a page can be written there, before long work."""
-    _charts.matplotlib(_WHAT)
+def check(path: Path, what: str = _WHAT) -> None:
+    """Checks that a page can be written there, before long work. `what`: of which command."""
+    _charts.matplotlib(what)
     if path.suffix.lower() != ".html":
         raise InvalidArgumentError(f"--html {path}: must be a file of suffix .html")
     _charts.check_place(path, "page")
@@ -48,17 +48,17 @@ def write(path: Path, simulation: Simulation, beside: str = "") -> None:
             f"Time of a step, without the slowest {_OUTLIERS:.1%}; lines: p50, p99": _steps(ran),
         }
     name, source = headline(simulation) + beside, simulation.scenario.source
-    _write(path, name, source, charts, [*grids(simulation)], [*remarks(simulation)])
+    write_page(path, name, source, charts, [*grids(simulation)], [*remarks(simulation)])
 
 
 def write_sweep(path: Path, name: str, source: str, swept: Swept) -> None:
     """Of a sweep: seconds by one key, or heat maps by two; and the tables."""
     figure = _heat_maps(swept) if len(swept.axes) == 2 else _lines(swept)
     charts = {f"Seconds by {' and '.join(swept.axes)}": figure}
-    _write(path, name, source, charts, [*swept.grids()], [*swept.remarks()])
+    write_page(path, name, source, charts, [*swept.grids()], [*swept.remarks()])
 
 
-def _write(
+def write_page(
     path: Path,
     name: str,
     source: str,
@@ -66,7 +66,7 @@ def _write(
     tables: Sequence[Grid],
     notes: Sequence[str],
 ) -> None:
-    """`charts`: figures by their captions."""
+    """A page of any name. `charts`: figures by their captions."""
     parts = [html.title(name), html.paragraph(source)]
     parts += [html.chart(_charts.svg_address(one), caption) for caption, one in charts.items()]
     for grid in tables:
@@ -78,7 +78,7 @@ def _write(
         raise OSError(f"writing the page {path}: {os_reason(error)}") from error
 
 
-def _figure(rows: float, columns: int = 1, lines: int = 1) -> tuple[Any, Any]:
+def figure_of(rows: float, columns: int = 1, lines: int = 1) -> tuple[Any, Any]:
     """A figure with axes; `rows`: inches of the height."""
     rc_context, figure_class = _charts.matplotlib(_WHAT)
     with rc_context(_charts.STYLE):
@@ -97,21 +97,21 @@ def _stacked(axis: Any, ran: Sequence[Outcome], parts: Mapping[str, Sequence[flo
 
 
 def _times(ran: Sequence[Outcome], bounds: dict[str, float]) -> Any:
-    figure, axes = _figure(1.2 + 0.32 * len(ran))
+    figure, axes = figure_of(1.2 + 0.32 * len(ran))
     axis = axes[0, 0]
     for order, seconds in bounds.items():
         style = _STYLES[order]
         axis.axvline(
             seconds, color="black", linewidth=1, linestyle=style, label=f"bound of {order}"
         )
-    parts = {name: [getattr(run, field) for run in ran] for name, field in _TIMES.items()}
+    parts = {name: [getattr(run, field) for run in ran] for name, field in TIMES.items()}
     _stacked(axis, ran, parts)
     axis.set(xlabel="s")
     return figure
 
 
 def _bytes(ran: Sequence[Outcome]) -> Any:
-    figure, axes = _figure(1 + 0.32 * len(ran))
+    figure, axes = figure_of(1 + 0.32 * len(ran))
     parts = {source: [run.fetched[source].bytes / 1e9 for run in ran] for source in SOURCES}
     _stacked(axes[0, 0], ran, parts)
     axes[0, 0].set(xlabel="GB that nodes used")
@@ -119,7 +119,7 @@ def _bytes(ran: Sequence[Outcome]) -> Any:
 
 
 def _steps(ran: Sequence[Outcome]) -> Any:
-    figure, axes = _figure(4)
+    figure, axes = figure_of(4)
     axis = axes[0, 0]
     shares = np.linspace(0, 1 - _OUTLIERS, _POINTS)
     steps = [_varied(np.quantile(run.step_seconds, shares)) for run in ran]
@@ -138,7 +138,7 @@ def _varied(values: Any) -> Any:
 
 
 def _lines(swept: Swept) -> Any:
-    figure, axes = _figure(4.5)
+    figure, axes = figure_of(4.5)
     axis = axes[0, 0]
     ((key, values),) = swept.axes.items()
     for number, (name, line) in enumerate(swept.lines().items()):
@@ -155,7 +155,7 @@ def _heat_maps(swept: Swept) -> Any:
     (down, names), (across, head) = swept.axes.items()
     columns = min(len(lines), 2)
     rows = -(-len(lines) // columns)
-    figure, axes = _figure(rows * (1.2 + 0.35 * len(names)), columns, rows)
+    figure, axes = figure_of(rows * (1.2 + 0.35 * len(names)), columns, rows)
     for axis in axes.flat[len(lines) :]:
         axis.axis("off")
     for axis, (name, line) in zip(axes.flat, lines.items(), strict=False):

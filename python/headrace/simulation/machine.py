@@ -1,0 +1,310 @@
+"""A machine that loads a dataset for training, as a scenario: by its profile, or by a scenario that
+describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace import _core, tiers
+from headrace._dataset import Dataset
+from headrace._units import counted
+from headrace.errors import InvalidArgumentError
+from headrace.profile import EpochWork, MachineProfile, TierWork, predict_epoch
+from headrace.profile._predict import BLOCK_READS_IN_FLIGHT, sample_reads_in_flight
+from headrace.simulation.scenario import (
+    IndexSizes,
+    Scenario,
+    Staging,
+    StorageRates,
+    TierRates,
+)
+
+PREFETCH = 64
+"""Batches that a loader has ahead if nobody says how many, as memory allows."""
+RAM = "ram"
+"""The name of a tier in memory."""
+_NO_LIMIT = 1e15  # a rate that nothing reaches
+_BLOCK_READ_MAX = 4 * 2**20  # bytes: larger blocks are read in pieces
+_LARGE_READ = 2**20  # bytes: of neighbours that are read together
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Workload:
+    """A job that a machine is to load a dataset for. `Workload.of` makes one."""
+
+    dataset: str
+    """Its path."""
+    fingerprint: str
+    sizes: npt.NDArray[np.float64]
+    """Stored bytes of each sample."""
+    block_bytes: float | None
+    """Mean bytes of the dataset's own blocks; None: it has none."""
+    batch_size: int
+    """Of a rank."""
+    memory: int
+    """Bytes of a node, with its tiers in memory."""
+    nodes: int = 1
+    ranks: int = 1
+    """Of a node."""
+    epochs: int = 3
+    seed: int = 0
+    sample_rate: float | None = None
+    """Samples a second that a node trains on, or"""
+    compute_rate: float | None = None
+    """bytes of samples; None: training takes no time."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, **job: Any) -> Workload:
+        """Of a dataset that was opened. `job`: from `batch_size` on.
+
+        Raises: InvalidArgumentError: the dataset has fewer samples than a step takes.
+        """
+        blocks = dataset.index.blocks()[4] if dataset.index.block_count else None
+        work = cls(
+            dataset=dataset.path,
+            fingerprint=dataset.fingerprint,
+            sizes=np.asarray(_core.stored_bytes(dataset.index), np.float64),
+            block_bytes=None if blocks is None else max(float(blocks.mean()), 1.0),
+            **job,
+        )
+        step = work.batch_size * work.ranks * work.nodes
+        if step > len(work.sizes):
+            raise InvalidArgumentError(
+                f"advising for {work.dataset}: a step of {counted(work.nodes * work.ranks, 'rank')}"
+                f" with a batch_size of {work.batch_size} takes more than its "
+                f"{counted(len(work.sizes), 'sample')}; lower one of them"
+            )
+        return work
+
+    @property
+    def sample_bytes(self) -> float:
+        """Mean stored bytes of a sample."""
+        return max(1.0, float(self.sizes.mean()))
+
+    @property
+    def step_bytes(self) -> float:
+        """Stored bytes of the batches of a step, of a node."""
+        return self.sample_bytes * self.batch_size * self.ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierChoice:
+    """A tier that a node may have."""
+
+    name: str
+    """"ram", a folder, or a tier's name in a scenario."""
+    capacity: int
+    """Bytes of a node."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it takes of the job's memory."""
+        return self.name.lower() == RAM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How the loaders of a node are set up."""
+
+    order: str
+    block_bytes: int | None = None
+    """Neighbours that the order reads together; None: it reads single samples."""
+    tiers: tuple[TierChoice, ...] = ()
+    """Fastest first."""
+    threads: int = 1
+    """Of a node, that decode."""
+    prefetch: int = PREFETCH
+
+    def block_samples(self, work: Workload) -> int | None:
+        """Of a block; None: single samples."""
+        if self.block_bytes is None:
+            return None
+        return max(1, round(self.block_bytes / work.sample_bytes))
+
+    @property
+    def ram_bytes(self) -> int:
+        """Of tiers in memory."""
+        return sum(tier.capacity for tier in self.tiers if tier.in_memory)
+
+
+class Machine(Protocol):
+    """What a job runs on."""
+
+    @property
+    def threads(self) -> int:
+        """That decode, at most."""
+
+    @property
+    def block_bytes(self) -> Sequence[int] | None:
+        """Sizes of reads to try; None: each sample is a file, so that no read holds several."""
+
+    def scenario(self, work: Workload, setup: Setup) -> Scenario:
+        """The job on it.
+
+        Raises: InvalidArgumentError: it does not know a rate that the setup needs.
+        """
+
+
+class ProfiledMachine:
+    """By rates that `headrace profile` measured."""
+
+    def __init__(self, profile: MachineProfile) -> None:
+        self.profile = profile
+        self.threads = profile.host.cpus
+
+    @property
+    def block_bytes(self) -> Sequence[int] | None:
+        """The measured sizes."""
+        storage = self.profile.storage
+        return [rate.read_bytes for rate in storage.rates] if storage.reads == "ranges" else None
+
+    def scenario(self, work: Workload, setup: Setup) -> Scenario:
+        return machine_scenario(self.profile, work, setup)
+
+
+class DescribedMachine:
+    """By a scenario's storage, network, compute, staging and tiers."""
+
+    def __init__(self, described: Scenario) -> None:
+        self.described = described
+        self.threads = described.staging.threads
+        self.block_bytes: Sequence[int] | None = [2**18, 2**20, 2**22]
+
+    def scenario(self, work: Workload, setup: Setup) -> Scenario:
+        given = self.described
+        by_name = {tier.name.lower(): tier for tier in given.tiers}
+        for tier in setup.tiers:
+            if tier.name.lower() not in by_name:
+                there = ", ".join(tier.name for tier in given.tiers) or "none"
+                raise InvalidArgumentError(
+                    f"tier {tier.name}: the scenario has no rate of it; its tiers are: {there}"
+                )
+        # Threads that are left out do not write into staging.
+        rate = given.staging.rate * setup.threads / given.staging.threads
+        return replace(
+            given,
+            sizes=IndexSizes(work.dataset),
+            nodes=work.nodes,
+            ranks=work.ranks,
+            batch_size=work.batch_size,
+            epochs=work.epochs,
+            seed=work.seed,
+            sample_rate=work.sample_rate,
+            compute_rate=_compute_rate(work),
+            staging=Staging(work.memory - setup.ram_bytes, setup.threads, rate),
+            tiers=tuple(
+                replace(by_name[tier.name.lower()], capacity=tier.capacity) for tier in setup.tiers
+            ),
+            printed={},
+        )
+
+
+def machine_scenario(profile: MachineProfile, work: Workload, setup: Setup) -> Scenario:
+    """The job on nodes that are as the profile says.
+
+    Storage gives its rate for the order's reads; where single samples come slower than that, it
+    serves so many reads a second.
+
+    Raises: InvalidArgumentError: the profile has no tier on the disk of a folder, or no rate
+        between nodes.
+    """
+    rates = _Rates(profile, work)
+    threads = setup.threads
+    seconds = threads / rates.decode(threads)
+    if setup.block_bytes is not None:  # Blocks are copied once more.
+        seconds += threads / rates.copy(threads)
+    return Scenario(
+        title=f"{work.dataset} on the machine of its profile",
+        sizes=IndexSizes(work.dataset),
+        nodes=work.nodes,
+        ranks=work.ranks,
+        batch_size=work.batch_size,
+        epochs=work.epochs,
+        seed=work.seed,
+        sample_rate=work.sample_rate,
+        compute_rate=_compute_rate(work),
+        preprocess_rate=1 / seconds,
+        storage=rates.storage(setup.block_bytes),
+        network_rate=rates.network() if work.nodes > 1 and setup.tiers else _NO_LIMIT,
+        staging=Staging(work.memory - setup.ram_bytes, threads, _NO_LIMIT),
+        tiers=tuple(rates.tier(tier) for tier in setup.tiers),
+    )
+
+
+def _compute_rate(work: Workload) -> float | None:
+    return work.compute_rate or (_NO_LIMIT if work.sample_rate is None else None)
+
+
+class _Rates:
+    """Bytes a second, by the model of `headrace.profile`."""
+
+    def __init__(self, profile: MachineProfile, work: Workload) -> None:
+        self._profile = profile
+        self._size = work.sample_bytes
+        self._nodes = work.nodes
+
+    def _need(self, name: str, work: EpochWork, profile: MachineProfile | None = None) -> float:
+        return predict_epoch(profile or self._profile, work).needs[name]
+
+    def decode(self, threads: int) -> float:
+        """Of so many threads together."""
+        amount = self._size * 1e6
+        work = EpochWork(samples=1, decode_bytes=amount, threads=threads)
+        return amount / self._need("decode", work)
+
+    def copy(self, threads: int) -> float:
+        amount = self._size * 1e6
+        work = EpochWork(samples=1, copy_bytes=amount, threads=threads)
+        return amount / self._need("copy", work)
+
+    def _read(self, read_bytes: float, in_flight: int, nodes: int) -> float:
+        """Of storage, all nodes together."""
+        shared = self._profile.storage_is_shared
+        work = EpochWork(
+            samples=1,
+            storage_reads=[(read_bytes, 1)],
+            reads_in_flight=in_flight,
+            storage_sharers=nodes if shared else 1,
+        )
+        return nodes * read_bytes / self._need("storage", work)
+
+    def storage(self, block_bytes: int | None) -> StorageRates:
+        readers = sorted({*(2**k for k in range(17) if 2**k < self._nodes), self._nodes})
+        in_flight = sample_reads_in_flight(self._size)
+        single = [self._read(self._size, in_flight, nodes) for nodes in readers]
+        if block_bytes is None:
+            large = max(self._size, _LARGE_READ)
+            rates = [self._read(large, in_flight, nodes) for nodes in readers]
+        else:
+            large = min(block_bytes, _BLOCK_READ_MAX)
+            rates = [self._read(large, BLOCK_READS_IN_FLIGHT, nodes) for nodes in readers]
+        if self._profile.storage.reads == "files":  # A sample is a read, whatever its neighbours.
+            rates = single
+        of_reads = max(single) < max(rates)
+        return StorageRates(
+            readers=tuple(map(float, readers)),
+            rates=tuple(rates),
+            reads_per_second=max(single) / self._size if of_reads else None,
+            reads_in_flight=in_flight if block_bytes is None else None,
+        )
+
+    def tier(self, tier: TierChoice) -> TierRates:
+        path = "" if tier.in_memory else tier.name
+        core = tiers.CoreTier(path, tier.capacity, threads=1)
+        with_tier = tiers.profile_with_tiers(self._profile, [core])
+        work = EpochWork(samples=1, tiers=[TierWork(reads=[(self._size, 1)])])
+        rate = self._size / self._need("tier 0", work, with_tier)
+        return TierRates(tier.name, tier.capacity, threads=1, rate=rate)
+
+    def network(self) -> float:
+        if self._profile.link is None and self._profile.peer_bytes_per_second is None:
+            raise InvalidArgumentError(
+                f"tiers of {self._nodes} nodes: the profile has no rate between nodes; measure it "
+                "with headrace profile --links, or give [peers] to its file"
+            )
+        return self._size / self._need("peers", EpochWork(samples=1, peer_reads=[(self._size, 1)]))
