@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace import _core
-from headrace._units import format_bytes, parse_bytes
+from headrace._units import format_bytes, parse_rate
 from headrace.errors import InvalidArgumentError
 from headrace.profile._machine import MachineProfile
 from headrace.profile._predict import (
@@ -63,7 +63,7 @@ def parse_demand(text: str, sample_bytes: float) -> float:
     if match is not None:
         rate = float(match[1])
     elif text.strip().lower().endswith("/s"):
-        rate = parse_bytes(text.strip()[:-2], "--demand") / sample_bytes
+        rate = parse_rate(text, "--demand") / sample_bytes
     else:
         raise InvalidArgumentError(
             f'--demand: got "{text}", must be samples a second, as 1200, or bytes, as 500MB/s'
