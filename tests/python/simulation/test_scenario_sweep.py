@@ -292,10 +292,11 @@ def test_a_page_of_policies_that_all_refuse(tmp_path: Path, sweeps: list[str]) -
 def test_a_page_whose_folder_is_gone_meanwhile(tmp_path: Path) -> None:
     ran = simulation.simulate(drawn(0), ["perfect"])
     path = tmp_path / "gone" / "page.html"
-    with pytest.raises(
-        OSError, match=r"writing the page .*page\.html: No such file.*; give --html"
-    ):
+    with pytest.raises(OSError, match="writing the page") as raised:
         simulation_page.write(path, ran)
+    assert str(raised.value).endswith(
+        "page.html: No such file or directory; give --html another path"
+    )
 
 
 @pytest.mark.parametrize(
