@@ -209,11 +209,9 @@ def test_other_fields_find_nothing(source_pack: Path, tmp_path: Path) -> None:
     dataset = hr.open(source_pack)
     with hr.Loader(dataset, batch_size=5, tiers=[tier]) as loader:
         wanted = [as_bytes(batch) for batch in loader]
-    labels = hr.Output(fields=["label"])
     with pytest.warns(RuntimeWarning, match="tiers= has no effect: 'label' of .* in the index"):
-        loader = hr.Loader(dataset, batch_size=5, tiers=[tier], output=labels)
-    with loader:
-        assert sum(1 for _ in loader) == len(wanted)
+        loader = hr.Loader(dataset, 5, tiers=[tier], output=hr.Output(fields=["label"]))
+    assert sum(1 for _ in loader) == len(wanted)
 
 
 def flip_bits(folder: Path, step: int) -> None:
@@ -437,8 +435,7 @@ def test_explain_tells_what_was_planned_and_what_happened(numbered: Path) -> Non
         ({"engine": hr.EngineOptions(profile=3)}, "profile: got 3, must be what headrace.profile"),
         (
             {"engine": hr.EngineOptions(profile=".")},
-            r"profile \.: cannot be read: Is a directory; give the path of a file; "
-            "`headrace profile` makes one",
+            r"profile \.: cannot be read: Is a directory; give .*; `headrace profile` makes one",
         ),
     ],
 )
