@@ -16,7 +16,7 @@ import typer
 from commands import run
 
 from headrace._observe.monitor import Address
-from headrace._process.former import COMMANDS
+from headrace._process.former import COMMANDS, OPTIONS
 from headrace.cli._jobs import machines
 from headrace.cli._jobs.nodes import OtherNodes
 from headrace.cli._parts.naming import OptionNames
@@ -120,6 +120,19 @@ def test_a_command_of_before_says_which_it_is_now(name: str) -> None:
     words = re.findall(r"[a-z]+|--[a-z]+", COMMANDS[name])
     usage = run(words[1], "--help").stdout
     assert all(option in usage for option in words[2:])
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [(command, option) for command in OPTIONS for option in OPTIONS[command]]
+)
+def test_an_option_of_before_says_which_it_is_now(command: str, option: str) -> None:
+    now = OPTIONS[command][option]
+    for words in ((option, "3"), (f"{option}=3",)):
+        said = run(command, "DATA", *words, code=2).stderr
+        assert said == f"headrace: option {option}: no such option; it is {now} now\n"
+    usage = run(command, "--help").stdout
+    assert all(word in usage for word in re.findall(r"--\w+", now))
+    assert option not in usage
 
 
 HERE = Address(pid=os.getpid(), ordinal=7)

@@ -36,6 +36,13 @@ COMMANDS = {
     "watchdog": "headrace top --watch",
 }
 
+OPTIONS = {
+    "order": {"--limit": "--print"},
+    "pack": {"--workers": "--threads (with --on ray: --jobs)"},
+    "verify": {"--workers": "--threads"},
+}
+"""By command."""
+
 
 def no_attribute(module: str, name: str) -> AttributeError:
     """The error for a name that a module does not have."""

@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from headrace import _core, errors
+from headrace._process import former
 from headrace._process.command import EXIT_INTERRUPTED, raise_interrupts
-from headrace._process.former import COMMANDS
 from headrace._text import one_line, os_reason, print_any_text, printable
 from headrace.cli import (
     _commands,
@@ -130,11 +130,14 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        now = COMMANDS.get(args[0])
+        name, *words = args
+        now = former.COMMANDS.get(name)
+        what = f"command {name!r}: no such command; write `{now}`"
+        for option, other in former.OPTIONS.get(name, {}).items():
+            if now is None and option in (word.partition("=")[0] for word in words):
+                now, what = other, f"option {option}: no such option; it is {other} now"
         if now is not None and not ctx.resilient_parsing:
-            error = errors.InvalidArgumentError(
-                f"command {args[0]!r}: no such command; write `{now}`"
-            )
+            error = errors.InvalidArgumentError(what)
             _fail(str(error), EXIT_USAGE, error)
         return super().resolve_command(ctx, args)
 
