@@ -129,7 +129,7 @@ def test_an_option_of_before_says_which_it_is_now(command: str, option: str) -> 
     now = OPTIONS[command][option]
     for words in ((option, "3"), (f"{option}=3",)):
         said = run(command, "DATA", *words, code=2).stderr
-        assert said == f"headrace: option {option}: no such option; it is {now} now\n"
+        assert said == f"headrace: option {option}: no such option; write {now}\n"
     usage = run(command, "--help").stdout
     assert all(word in usage for word in re.findall(r"--\w+", now))
     assert option not in usage

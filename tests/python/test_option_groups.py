@@ -113,7 +113,7 @@ def test_a_name_of_before_says_which_it_is_now(module: str, name: str) -> None:
     now = former.NAMES[module][name]
     with pytest.raises(AttributeError) as raised:
         getattr(importlib.import_module(module), name)
-    assert str(raised.value) == f"module {module!r} has no attribute {name!r}; it is {now} now"
+    assert str(raised.value) == f"module {module!r} has no attribute {name!r}; write {now}"
     written = re.findall(r"\b(?:hr|headrace)(?:\.\w+)+", now)
     assert written
     for path in written:

@@ -47,5 +47,5 @@ OPTIONS = {
 def no_attribute(module: str, name: str) -> AttributeError:
     """The error for a name that a module does not have."""
     now = NAMES.get(module, {}).get(name)
-    hint = "" if now is None else f"; it is {now} now"
+    hint = "" if now is None else f"; write {now}"
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)

@@ -135,7 +135,7 @@ class _Commands(TyperGroup):
         what = f"command {name!r}: no such command; write `{now}`"
         for option, other in former.OPTIONS.get(name, {}).items():
             if now is None and option in (word.partition("=")[0] for word in words):
-                now, what = other, f"option {option}: no such option; it is {other} now"
+                now, what = other, f"option {option}: no such option; write {other}"
         if now is not None and not ctx.resilient_parsing:
             error = errors.InvalidArgumentError(what)
             _fail(str(error), EXIT_USAGE, error)
