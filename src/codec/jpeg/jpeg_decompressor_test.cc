@@ -31,6 +31,7 @@ extern "C" char* getenv(const char* name) noexcept {
   return real(name);
 }
 
+// NOLINTNEXTLINE(readability-identifier-naming): libjpeg has named it
 extern "C" void* jpeg_get_small(j_common_ptr info, std::size_t bytes) {
   static const auto real =
       reinterpret_cast<decltype(&jpeg_get_small)>(dlsym(RTLD_NEXT, "jpeg_get_small"));
