@@ -93,15 +93,29 @@ def test_arguments_that_do_not_go_together_are_named(
             ("plan", "DATA", "--ram", "1MB", "--placement", "any"),
             "--placement: got 'any', must be ",
         ),
+        (("plan", "DATA", "--ram", "x"), '--ram capacity: "x" is not a number of bytes; write it'),
+        (("plan", "DATA", "--tier", "/tmp=0"), "--tier /tmp=0 capacity: got 0, must be in ["),
+        (
+            ("plan", "DATA", "--ram", "1MB", "--tier", "/tmp=1MB", "--tier", "/var=x"),
+            '--tier /var=x capacity: "x" is not a number of bytes; write it',
+        ),
+        (("pack", "DATA", "TARGET", "--threads", "99"), "--threads: got 99, must be in [1, 64]"),
+        (("pack", "DATA", "TARGET", "--shard-size", "0"), "--shard-size: got "),
         (("order", "DATA", "--order", "any"), "--order: got 'any', must be one of 'exact', "),
         (("order", "DATA", "--seed", "-1"), "--seed: got -1, must be in [0, "),
     ],
 )
 def test_an_argument_of_a_loader_is_named_as_the_option_that_gives_it(
-    labels: Path, arguments: tuple[str, ...], says: str
+    labels: Path, tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
-    words = [word.replace("DATA", str(labels)) for word in arguments]
+    paths = {"DATA": str(labels), "TARGET": str(tmp_path / "pack")}
+    words = [paths.get(word, word) for word in arguments]
     assert run(*words, code=2).stderr.startswith(f"headrace: {says}")
+
+
+def test_no_threads_are_refused(labels: Path, tmp_path: Path) -> None:
+    for words in (("verify", labels), ("pack", labels, tmp_path / "pack")):
+        assert "'--threads'" in run(*words, "--threads", "0", code=2).stderr
 
 
 def test_other_beginnings_of_messages_stay() -> None:

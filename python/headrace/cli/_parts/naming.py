@@ -13,9 +13,15 @@ from typer.models import OptionInfo
 from headrace._loading.options import LoaderArguments
 from headrace._options.groups import group_forms
 
-_ARGUMENT = re.compile(r"(?:\w+\.)?(\w+)(?=: )")
-_OTHERS = {"batch_size": "batch", "world_size": "ranks"}
-"""Options of commands that have other names than the arguments."""
+_ARGUMENT = re.compile(r"(?:\w+\.|pack )?(\w+)(?=: )")
+_OTHERS = {
+    "batch_size": "batch",
+    "Job.world_size": "ranks",
+    "pack block_bytes": "block_size",
+    "pack shard_bytes": "shard_size",
+    "pack workers": "threads",
+}
+"""Options of commands that have other names than the arguments, as messages have these."""
 
 
 class OptionNames:
@@ -25,13 +31,12 @@ class OptionNames:
         self._options = dict(_options_of(command))
 
     def in_place_of_arguments(self, message: str) -> str:
-        """`message`; if it begins with an argument of a loader, as "Job.world_size: got 0", then
-        with the option that gives this argument."""
+        """`message`; if it begins with an argument of a loader or of a pack, as "Job.world_size:
+        got 0", "pack workers: got 0", then with the option that gives this argument."""
         match = _ARGUMENT.match(message)
-        if match is None or match[0] not in _ARGUMENTS:
+        if match is None or not (match[0] in _ARGUMENTS or match[0].startswith("pack ")):
             return message
-        name = match[1]
-        option = self._options.get(name) or self._options.get(_OTHERS.get(name, ""))
+        option = self._options.get(_OTHERS.get(match[0], match[1]))
         return message if option is None else option + message[match.end() :]
 
 
