@@ -391,7 +391,9 @@ class PyReaderPool {
     StopAtExit();
     Using now = Used();
     if (now.pool == nullptr) {
-      ThrowStatus(Status(StatusCode::kFailedPrecondition, "the workers have ended"));
+      ThrowStatus(Status(StatusCode::kFailedPrecondition,
+                         "reading batches: the workers have ended; iterate the "
+                         "DataLoader again"));
     }
     return now;
   }

@@ -238,6 +238,8 @@ def test_text_of_tests_counts_where_nothing_is_recorded(project: Path) -> None:
         ("reading {}: cut short; copy it again", None, True, True),
         ("not possible", "not possible", False, False),
         ("no plan; leave epochs= out", "no plan; leave epochs= out", True, True),
+        ("{}: no such key; there are {}", "a.b: no such key; there are nodes", True, True),
+        ("{}: there are no nodes", "a.b: there are no nodes", True, False),
         ("{}: {}", None, True, True),
     ],
 )

@@ -115,7 +115,12 @@ nb::dict ToDict(SimulatedRun result) {
 nb::dict RunPolicy(const Text& policy, const InArray<double>& sizes, const nb::kwargs& given) {
   const PublishedPolicyRow* const row = FindPublishedPolicy(policy.bytes());
   if (row == nullptr) {
-    ThrowStatus(NotFound("simulating: there is no published policy '{}'", policy.bytes()));
+    std::string names;
+    for (const PublishedPolicyRow& known : PublishedPolicies()) {
+      names.append(names.empty() ? "" : ", ").append(known.name);
+    }
+    ThrowStatus(NotFound("simulating: there is no published policy '{}'; there are {}",
+                         policy.bytes(), names));
   }
   Keywords keywords(given);
   const SimulatedJob job = ToJob(sizes, keywords);

@@ -136,7 +136,8 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         super().__init__(feed, data_facts(dataset, resolved), engine.profile)
         self._nesting = Nesting([name for name, *_ in delivers.schema])
         try:
-            warn_of_data(dataset, feed.core, options, python, resolved.output.fields)
+            wanted = resolved.output.fields
+            warn_of_data(dataset, feed.core, options, python, wanted, resolved.kinds)
             self._monitor = watch(self, engine.monitor, session.job)
         except BaseException:  # Whoever keeps it keeps this frame.
             feed.close()

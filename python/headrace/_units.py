@@ -21,7 +21,11 @@ _UNITS = {
     "t": 2**40,
     "tib": 2**40,
     "tb": 10**12,
+    "p": 2**50,
+    "pib": 2**50,
+    "pb": 10**15,
 }
+_BITS = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtTpP]i?)b(?:its?)?\s*(?:/s|ps)?\s*")
 
 
 def parse_bytes(text: str | int, what: str) -> int:
@@ -34,6 +38,18 @@ def parse_bytes(text: str | int, what: str) -> int:
             f'{what}: "{text}" is not a number of bytes; write it as 1048576, 1MiB or 1.5GB'
         )
     return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def parse_rate(text: str, what: str) -> int:
+    """The bytes a second that `text` means, as "2GB/s" or "2GB"."""
+    bits = _BITS.fullmatch(text)
+    if bits is not None:
+        number, prefix = float(bits[1]), bits[2][0].upper() + bits[2][1:]
+        raise InvalidArgumentError(
+            f'{what}: "{text}" may be bits a second; write bytes: "{number / 8:g}{prefix}B/s" if '
+            f'it is bits, else "{number:g}{prefix}B/s"'
+        )
+    return parse_bytes(text.strip().removesuffix("/s"), what)
 
 
 def parse_share_or_bytes(text: str | int, what: str, whole: int) -> int:

@@ -58,6 +58,7 @@ class FieldCodec {
   // Errors: DataLoss         not a format of this codec, truncated or damaged; `row` is then
   //                          unspecified
   //         InvalidArgument  decodable, but not permitted: an image beyond the pixel limit
+  //         ResourceExhausted  the system has no memory for a decoder: no error of the sample
   // A message describes what is wrong with the bytes; the caller adds the sample.
   Status Decode(std::span<const std::byte> encoded, const SampleKey& key,
                 std::span<std::byte> row) const {

@@ -443,6 +443,7 @@ def main(arguments: list[str]) -> None:
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "headrace: order=.* mix of labels")
     # Nodes that need not meet have no addresses in these jobs.
+    warnings.filterwarnings("ignore", "headrace: tiers= has no effect")
     warnings.filterwarnings("ignore", "headrace: tiers on . nodes: other nodes are not asked")
     if arguments[:1] == ["--serve"]:
         serve(Data(Path(arguments[1])))

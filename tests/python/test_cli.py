@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from forks import shared_server
 
@@ -37,6 +38,40 @@ def run_json(*arguments: object, code: int = 0, fork: bool = True) -> dict[str, 
     loaded = json.loads(run(*arguments, "--json", code=code, fork=fork).stdout)
     assert isinstance(loaded, dict)
     return loaded
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",),
+        ("order", "--help"),
+        ("docs",),
+        ("docs", "cli"),
+        ("simulate", "--list"),
+        ("order", "DATA"),
+        ("order", "DATA", "--print", "20000"),
+        ("order", "DATA", "--hash", "--json"),
+        ("inspect", "DATA"),
+        ("plan", "DATA", "--memory", "64MiB"),
+        ("verify", "DATA"),
+    ],
+)
+def test_a_reader_that_goes_away_ends_a_command_quietly(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    data = tmp_path / "data.npy"
+    np.save(data, np.arange(20_000))
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "headrace"]
+            + [str(data) if word == "DATA" else word for word in words],
+            stdout=writer, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_help_of_the_node_service_teaches_with_an_example() -> None:

@@ -4,9 +4,11 @@ out that each message names."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -14,8 +16,10 @@ import typer
 from commands import run
 
 from headrace._observe.monitor import Address
+from headrace._process.former import COMMANDS, OPTIONS
 from headrace.cli._jobs import machines
 from headrace.cli._jobs.nodes import OtherNodes
+from headrace.cli._parts.naming import OptionNames
 from headrace.cli.main import _guarded
 
 LABELS = np.arange(12, dtype=np.int64)
@@ -73,6 +77,76 @@ def test_arguments_that_do_not_go_together_are_named(
     words = [word.replace("DATA", str(labels)) for word in arguments]
     done = run(*words, code=2)
     assert done.stderr == f"headrace: {says.replace('DATA', str(labels))}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ("plan", "DATA", "--memory", "much"),
+            '--memory: "much" is not a number of bytes; write it',
+        ),
+        (("plan", "DATA", "--seed", "-1"), "--seed: got -1, must be in [0, "),
+        (("plan", "DATA", "--ranks", "0"), "--ranks: got 0, must be in [1, "),
+        (("plan", "DATA", "--batch", "0"), "--batch: got 0, must be in [1, "),
+        (
+            ("plan", "DATA", "--ram", "1MB", "--placement", "any"),
+            "--placement: got 'any', must be ",
+        ),
+        (("plan", "DATA", "--ram", "x"), '--ram capacity: "x" is not a number of bytes; write it'),
+        (("plan", "DATA", "--tier", "/tmp=0"), "--tier /tmp=0 capacity: got 0, must be in ["),
+        (
+            ("plan", "DATA", "--ram", "1MB", "--tier", "/tmp=1MB", "--tier", "/var=x"),
+            '--tier /var=x capacity: "x" is not a number of bytes; write it',
+        ),
+        (("pack", "DATA", "TARGET", "--threads", "99"), "--threads: got 99, must be in [1, 64]"),
+        (("pack", "DATA", "TARGET", "--shard-size", "0"), "--shard-size: got "),
+        (("order", "DATA", "--order", "any"), "--order: got 'any', must be one of 'exact', "),
+        (("order", "DATA", "--seed", "-1"), "--seed: got -1, must be in [0, "),
+    ],
+)
+def test_an_argument_of_a_loader_is_named_as_the_option_that_gives_it(
+    labels: Path, tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    paths = {"DATA": str(labels), "TARGET": str(tmp_path / "pack")}
+    words = [paths.get(word, word) for word in arguments]
+    assert run(*words, code=2).stderr.startswith(f"headrace: {says}")
+
+
+def test_no_threads_are_refused(labels: Path, tmp_path: Path) -> None:
+    for words in (("verify", labels), ("pack", labels, tmp_path / "pack")):
+        assert "'--threads'" in run(*words, "--threads", "0", code=2).stderr
+
+
+def test_other_beginnings_of_messages_stay() -> None:
+    def command(seed: Annotated[int, typer.Option("--seed", "-s")], ram: str = "") -> None: ...
+
+    names = OptionNames(command)
+    for message in ("a file seed: got 1", "seed is 1", "io: got 3", "EngineOptions.io: got 3", ""):
+        assert names.in_place_of_arguments(message) == message
+    assert names.in_place_of_arguments("seed: got 1") == "--seed: got 1"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_of_before_says_which_it_is_now(name: str) -> None:
+    said = run(name, "DATA", code=2).stderr
+    assert said == f"headrace: command {name!r}: no such command; write `{COMMANDS[name]}`\n"
+    words = re.findall(r"[a-z]+|--[a-z]+", COMMANDS[name])
+    usage = run(words[1], "--help").stdout
+    assert all(option in usage for option in words[2:])
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [(command, option) for command in OPTIONS for option in OPTIONS[command]]
+)
+def test_an_option_of_before_says_which_it_is_now(command: str, option: str) -> None:
+    now = OPTIONS[command][option]
+    for words in ((option, "3"), (f"{option}=3",)):
+        said = run(command, "DATA", *words, code=2).stderr
+        assert said == f"headrace: option {option}: no such option; write {now}\n"
+    usage = run(command, "--help").stdout
+    assert all(word in usage for word in re.findall(r"--\w+", now))
+    assert option not in usage
 
 
 HERE = Address(pid=os.getpid(), ordinal=7)

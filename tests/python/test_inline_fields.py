@@ -99,6 +99,7 @@ def test_labels_alone_go_on_from_a_state(dataset: Path, order: str) -> None:
     assert sorted(flat([*first, *rest])) == list(range(COUNT))
 
 
+@pytest.mark.filterwarnings("ignore:headrace. tiers= has no effect")
 @pytest.mark.parametrize("order", ORDERS)
 def test_labels_alone_leave_tiers_empty(dataset: Path, order: str, tmp_path: Path) -> None:
     tiers: Sequence[Any] = [Ram("1MiB"), Ssd(tmp_path / "tier", "1MiB")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 import warnings
 import weakref
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from loader_data import COUNT, FLAT, LABELS, as_bytes, payload_ids, run_python, write_tiny
 
 import headrace as hr
+from headrace import errors
 from headrace.formats import Builder
 
 AUGMENT = hr.image.train(16)
@@ -102,6 +104,7 @@ class NoTorch:
 sys.meta_path.insert(0, NoTorch())
 import numpy as np
 import headrace as hr
+from headrace import errors
 
 for output in ("auto", "numpy"):
     with hr.Loader(sys.argv[1], batch_size=8, output=output, transform=hr.image.train(8)) as loader:
@@ -116,6 +119,14 @@ except hr.errors.InvalidArgumentError as error:
     print(error)
 assert "torch" not in sys.modules
 """
+
+
+def test_what_is_not_installed_is_named(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(
+        errors.InvalidArgumentError, match="output='torch': torch is not installed; pip install"
+    ):
+        hr.Loader(numbered, output="torch")
 
 
 def test_without_torch_batches_are_numpy_arrays(numbered: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import pickle
 import pydoc
+import re
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +20,7 @@ import headrace as hr
 from headrace import errors
 from headrace._loading.options import LoaderArguments
 from headrace._options import groups
+from headrace._process import former
 from headrace.tiers import Ram
 
 HELP_LINES_MAX = 110
@@ -101,6 +104,27 @@ def test_how_each_option_is_written_makes_its_group() -> None:
         if form.count("...") == 1 and form.endswith(f"{name}=...{')' * form.count('(')}"):
             argument, _, call = form.replace("...", "None").partition("=")
             assert type(eval(call)) is groups.GROUPS[argument]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(module, name) for module in former.NAMES for name in former.NAMES[module]]
+)
+def test_a_name_of_before_says_which_it_is_now(module: str, name: str) -> None:
+    now = former.NAMES[module][name]
+    with pytest.raises(AttributeError) as raised:
+        getattr(importlib.import_module(module), name)
+    assert str(raised.value) == f"module {module!r} has no attribute {name!r}; write {now}"
+    written = re.findall(r"\b(?:hr|headrace)(?:\.\w+)+", now)
+    assert written
+    for path in written:
+        place, _, last = path.replace("hr.", "headrace.").rpartition(".")
+        assert getattr(importlib.import_module(place), last)
+
+
+def test_other_names_are_not_guessed() -> None:
+    for module in former.NAMES:
+        with pytest.raises(AttributeError, match=rf"^module '{module}' has no attribute 'Any'$"):
+            _ = importlib.import_module(module).Any
 
 
 def test_a_loader_has_few_arguments() -> None:

@@ -127,7 +127,7 @@ def test_a_file_that_is_no_profile_is_named(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match=r"machine\.toml: not TOML: "):
         hr.profile.load(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(errors.InvalidArgumentError, match="not TOML"):
+    with pytest.raises(errors.InvalidArgumentError, match="byte 0: no UTF-8; save the file as"):
         hr.profile.load(path)
     path.write_text("schema = 2\n[storage]\n")
     with pytest.raises(

@@ -22,7 +22,7 @@ VERBS = (
 )
 
 _WAY_OUT = re.compile(
-    r"\b(?:must|may be|may have|needs?|expected|there (?:are|is)(?! no)|it has|has only|have only"
+    r"\b(?:must|may be|may have|needs?|expected|there (?:are|is)(?! no\b)|it has|has only|have only"
     r"|did you mean|one of|at most|at least|only .{1,40} (?:is|are) (?:read|decoded|known)"
     r"|limit(?:ed)?|can be|(?:the|a|this) \w+ has|wanted are|this headrace reads|give either)\b"
     r"|(?:[;:,.(]|\band|\bor|\bthen)\s*[`'\"(]*(?:first |please |either |only |do not |never )?"

@@ -36,8 +36,11 @@ def warn_of_data(
     options: _core.LoaderOptions,
     python: WorkerOptions | None,
     fields: Iterable[str] | None,
+    kinds: Iterable[str],
 ) -> None:
-    """Warns of faults of the dataset that are known before it is read."""
+    """Warns of faults of the dataset that are known before it is read. `kinds`: the fields of
+    batches."""
+    _warn_of_unused_tiers(dataset, options, kinds)
     order = None if fields is not None else swapped_fields(dataset)
     if order is not None:
         warnings.warn(f"headrace: {order}", RuntimeWarning, stacklevel=callers_level())
@@ -45,6 +48,20 @@ def warn_of_data(
     if alike is not None:
         warnings.warn(f"headrace: {alike}", RuntimeWarning, stacklevel=callers_level())
     _warn_of_failing_files(dataset, core, options.on_error, python)
+
+
+def _warn_of_unused_tiers(
+    dataset: Dataset, options: _core.LoaderOptions, kinds: Iterable[str]
+) -> None:
+    stored = {field.name for field in dataset.index.fields if not field.is_inline}
+    if options.tier_count and stored.isdisjoint(kinds):
+        names = ", ".join(map(repr, kinds))
+        warnings.warn(
+            f"headrace: tiers= has no effect: {names} of {dataset.path} lie in the index, which is "
+            "in memory, so nothing is read that tiers could keep; leave tiers= out",
+            RuntimeWarning,
+            stacklevel=callers_level(),
+        )
 
 
 def swapped_fields(dataset: Dataset) -> str | None:

@@ -23,7 +23,7 @@ from headrace._nodes.meeting import Meeting, Met, Store
 from headrace._nodes.process import NodePlace, Shared, tell_once
 from headrace._nodes.ranks import Ranks
 from headrace._options.groups import Ask, Node
-from headrace._units import counted, parse_bytes
+from headrace._units import counted, parse_rate
 from headrace.errors import InvalidArgumentError
 
 _log = logging.getLogger("headrace.loader")
@@ -71,7 +71,8 @@ def what_nodes_share(options: _core.LoaderOptions) -> Shared | None:
 def node_plan(
     wanted: Node | None, ranks: Ranks, place: NodePlace | None, shared: Shared | None
 ) -> NodePlan | None:
-    """How the job's nodes ask each other; None: they do not.
+    """How the job's nodes ask each other; None: they do not. What `wanted` has is checked, also
+    where it has no effect.
 
     They do with a node process, several nodes, and something that these share. If no option of
     `wanted` says how, then only if torch's store can be reached and all nodes are on this machine;
@@ -83,8 +84,7 @@ def node_plan(
     """
     if wanted is None or place is None:
         return None
-    choice("Node.ask", wanted.ask, get_args(Ask))
-    rate = rate_bytes(wanted.rate)
+    rate = _check_values(wanted)
     default = Node()
     chosen = [name for name in _OF_OTHERS if getattr(wanted, name) != getattr(default, name)]
     if shared is None or len(place.seats.group) < 2:
@@ -117,6 +117,35 @@ def node_plan(
         f"{way.missing}"
     )
     return None
+
+
+def _check_values(wanted: Node) -> int:
+    """Checks the options of a node that concern others, whatever the job. Returns the rate."""
+    choice("Node.ask", wanted.ask, get_args(Ask))
+    integer("Node.answer_timeout", wanted.answer_timeout, 1, 3600)
+    flag("Node.open_network", wanted.open_network)
+    _secured(wanted)
+    for name in ("listen", "certificate_name"):
+        value = getattr(wanted, name)
+        if value is not None and (not isinstance(value, str) or not value):
+            raise InvalidArgumentError(f"Node.{name}: got {shown(value)}, must be a text")
+    if wanted.addresses is not None:
+        _check_addresses("Node.addresses", wanted.addresses, None)
+    return rate_bytes(wanted.rate)
+
+
+def _secured(wanted: Node) -> dict[str, str]:
+    """The paths of the three files that nodes authenticate each other by, all or none."""
+    files = ("authority", "certificate", "key")
+    paths = [getattr(wanted, name) for name in files]
+    if any(paths) and not all(paths):
+        raise InvalidArgumentError(
+            "Node.certificate, key and authority: give all three files, or none"
+        )
+    return {
+        name: given_path(f"Node.{name}", file) if file else ""
+        for name, file in zip(files, paths, strict=True)
+    }
 
 
 @dataclass(frozen=True)
@@ -203,12 +232,24 @@ def _addresses(wanted: Node, count: int) -> list[str]:
         addresses, name = find_addresses(), f"environment {NODES}"
         if addresses is None:
             return []
-    texts = isinstance(addresses, (list, tuple)) and all(
-        isinstance(address, str) for address in addresses
-    )
-    if not texts or len(addresses) != count or not all(":" in address for address in addresses):
+    _check_addresses(name, addresses, count)
+    if not os.environ.get(TOKEN):
         raise InvalidArgumentError(
-            f"{name}: got {shown(addresses)}, must be a list of {count} texts 'host:port', "
+            f"{name}: the environment variable {TOKEN} must hold a secret that all ranks "
+            "of the job share, and nobody else knows"
+        )
+    return list(addresses)
+
+
+def _check_addresses(name: str, addresses: Any, count: int | None) -> None:
+    """Checks addresses of `count` nodes; None: of any number."""
+    texts = isinstance(addresses, (list, tuple)) and all(
+        isinstance(address, str) and ":" in address for address in addresses
+    )
+    if not texts or len(addresses) != (count or len(addresses)):
+        of_all = "" if count is None else f"{count} "
+        raise InvalidArgumentError(
+            f"{name}: got {shown(addresses)}, must be a list of {of_all}texts 'host:port', "
             "one for each node, in the order of their ranks"
         )
     for address in addresses:
@@ -222,12 +263,6 @@ def _addresses(wanted: Node, count: int) -> list[str]:
         raise InvalidArgumentError(
             f"{name}: got {shown(addresses)}, must be different: each node listens on its own"
         )
-    if not os.environ.get(TOKEN):
-        raise InvalidArgumentError(
-            f"{name}: the environment variable {TOKEN} must hold a secret that all ranks "
-            "of the job share, and nobody else knows"
-        )
-    return list(addresses)
 
 
 def options_for_nodes(plan: NodePlan | None) -> dict[str, Any]:
@@ -235,22 +270,12 @@ def options_for_nodes(plan: NodePlan | None) -> dict[str, Any]:
     if plan is None:
         return {}
     wanted = plan.wanted
-    files = ("authority", "certificate", "key")
-    paths = [getattr(wanted, name) for name in files]
-    if any(paths) and not all(paths):
-        raise InvalidArgumentError(
-            "Node.certificate, key and authority: give all three files, or none"
-        )
-    secured = {
-        name: given_path(f"Node.{name}", file) if file else ""
-        for name, file in zip(files, paths, strict=True)
-    }
     nodes = {
         "address": plan.listen,
-        "open_network": flag("Node.open_network", wanted.open_network),
+        "open_network": bool(wanted.open_network),
         "name": wanted.certificate_name or "",
     }
-    return {"nodes": nodes | secured, "tiers": {"ask": wanted.ask}}
+    return {"nodes": nodes | _secured(wanted), "tiers": {"ask": wanted.ask}}
 
 
 def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> list[str]:
@@ -263,12 +288,12 @@ def connect_nodes(core: Any, plan: NodePlan | None, place: NodePlace | None) -> 
     """
     if plan is None or place is None or place.local_rank != 0:
         return []
-    answer = integer("Node.answer_timeout", plan.wanted.answer_timeout, 1, 3600)
     if plan.store is None:
         addresses, token = list(plan.addresses), os.environ[TOKEN]
     else:
         addresses, token = meet(plan, plan.store, core.peer_address, place.start_timeout)
-    core.connect_nodes(plan.node, addresses, token, (answer, place.start_timeout), plan.rate)
+    timeouts = int(plan.wanted.answer_timeout), place.start_timeout
+    core.connect_nodes(plan.node, addresses, token, timeouts, plan.rate)
     return addresses
 
 
@@ -289,7 +314,7 @@ def rate_bytes(value: int | str | None) -> int:
     if value is None:
         return 0
     if isinstance(value, str):
-        value = parse_bytes(value.strip().removesuffix("/s"), "Node.rate")
+        value = parse_rate(value, "Node.rate")
     return integer("Node.rate", value, _RATE_MIN, 2**62)
 
 

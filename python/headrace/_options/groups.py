@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from headrace._arguments import shown
 from headrace._names import Io, Placement
+from headrace._process.former import ARGUMENTS
 from headrace._signature import Arrays, Ragged, WorkerStart, named_fields
 from headrace.errors import InvalidArgumentError
 from headrace.tiers import Tier
@@ -258,22 +259,10 @@ def _forms(form: str, kind: type[Group]) -> Iterator[tuple[str, type[Group]]]:
             yield from _forms(form.format(f"{option.name}=hr.{inner.__name__}({{}})"), inner)
 
 
-_RENAMED = {
-    "budget": "memory=budget.part(name, share)",
-    "cache": "tiers=hr.Cache(tiers, placement=...)",
-    "isolation": "job=hr.Job(node=False), or job=hr.Job(node=hr.Node())",
-    "node_process": "job=hr.Job(node=hr.Node(...)), or job=hr.Job(node=False)",
-    "nodes": "job=hr.Job(node=hr.Node(...))",
-    "sharding": "job=hr.Job(rank=..., world_size=...)",
-    "worker_init_fn": "workers=hr.Workers(init_fn=...)",
-    "worker_start": "workers=hr.Workers(start=...)",
-}
-
-
 def spellings() -> dict[str, str]:
     """How a loader takes each option of a group, by the option's name; and options that had other
     names."""
-    return _RENAMED | {
+    return ARGUMENTS | {
         option.name: form.format(f"{option.name}=...")
         for form, kind in group_forms()
         for option in dataclasses.fields(cast(Any, kind))

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headrace._process.former import no_attribute
+
 
 def lazy_names(
     package: str, places: Mapping[str, str]
@@ -16,7 +18,7 @@ def lazy_names(
 
     def get(name: str) -> Any:
         if name not in places:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise no_attribute(package, name)
         if not places[name]:
             return importlib.import_module(f"{package}.{name}")
         module, _, other = places[name].partition(":")

@@ -26,9 +26,17 @@ def read_toml(path: Path, what: str) -> TomlTable:
     except FileNotFoundError as error:
         raise NotFoundError(f"{what} {path}: no such file") from error
     except OSError as error:
-        raise InvalidArgumentError(f"{what} {path}: cannot be read: {os_reason(error)}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidArgumentError(f"{what} {path}: not TOML: {error}") from error
+        raise InvalidArgumentError(
+            f"{what} {path}: cannot be read: {os_reason(error)}; give the path of a file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(
+            f"{what} {path}: byte {error.start}: no UTF-8; save the file as UTF-8"
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgumentError(
+            f"{what} {path}: not TOML: {error}; correct the file there"
+        ) from error
     return TomlTable(str(path), "", values, _lines_of(text))
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from headrace._units import parse_bytes
+from headrace._units import parse_bytes, parse_rate
 from headrace.errors import InvalidArgumentError
 
 
@@ -211,14 +211,14 @@ class TomlTable:
         return f"{self._file}: {whole}" if line is None else f"{self._file}:{line}: {whole}"
 
 
-_RATE = "a rate above 0, as 64e6 or '64 MB/s'"
+_RATE = "a rate of bytes above 0, as 64e6 or '64 MB/s'"
 
 
 def _quantity(value: Any, suffix: str, *, zero: bool) -> float | None:
     """None: it is none, or below what it must be."""
     if isinstance(value, str) and value.rstrip().endswith(suffix):
         try:
-            value = parse_bytes(value.rstrip().removesuffix(suffix), "")
+            value = parse_rate(value, "") if suffix else parse_bytes(value, "")
         except InvalidArgumentError:
             return None
     if not _is_number(value) or value < 0 or (value == 0 and not zero):

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +33,7 @@ from headrace.formats._base.outside import check_outside
 from headrace.profile import MachineProfile, Prediction, load, predict_epoch
 
 _WIDEST = 2000  # characters of a line
+_TIER = re.compile(r"tiers\[(\d+)\]")
 
 
 @with_options
@@ -170,12 +172,21 @@ def _write_schedule(
 def _tiers(ram: str | None, folders: list[str] | None, images: str | None) -> list[tiers.CoreTier]:
     """As for a loader, but makes no folder."""
     chosen: list[tiers.Tier] = [] if ram is None else [tiers.Ram(ram)]
+    options = ["--ram"] * len(chosen)
     for text in folders or []:
         path, equals, capacity = text.rpartition("=")
         if not equals or not path:
             raise InvalidArgumentError(f'--tier: got "{text}", must be FOLDER=CAPACITY')
         chosen.append(tiers.Ssd(path, capacity))
-    return tiers.core_tiers(chosen, make=False, images=images)
+        options.append(f"--tier {text}")
+    try:
+        return tiers.core_tiers(chosen, make=False, images=images)
+    except InvalidArgumentError as error:
+        tier = _TIER.match(str(error))
+        if tier is None:
+            raise
+        of_option = options[int(tier[1])] + str(error)[tier.end() :]
+        raise InvalidArgumentError(of_option) from error
 
 
 def _mean_bytes(planned: list[PlannedEpoch]) -> float:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from headrace import _core, errors
+from headrace._process import former
 from headrace._process.command import EXIT_INTERRUPTED, raise_interrupts
 from headrace._text import one_line, os_reason, print_any_text, printable
 from headrace.cli import (
@@ -27,6 +29,7 @@ from headrace.cli import (
     _profile_commands,
     _simulate_commands,
 )
+from headrace.cli._parts.naming import OptionNames
 from headrace.formats import table
 
 EXIT_DATA = 1
@@ -67,6 +70,7 @@ def _message(error: Exception) -> str:
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     """The command, whose errors end in one message and an exit code."""
+    names = OptionNames(command)
 
     @functools.wraps(command)
     def guarded(*args: object, **kwargs: object) -> None:
@@ -78,14 +82,12 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as error:
             _fail("stopped by Ctrl-C", EXIT_INTERRUPTED, error)
         except BrokenPipeError:
-            # The reader closed the pipe: not an error. Do not flush into it at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(EXIT_PIPE) from None
+            raise  # `_Commands` ends.
         except MemoryError as error:
             _fail("the system has no memory for that", EXIT_ENVIRONMENT, error)
         except (errors.HeadraceError, OSError, ImportError) as error:
             code = next((c for kind, c in _EXIT_CODES if isinstance(error, kind)), EXIT_DEFECT)
-            _fail(_message(error), code, error)
+            _fail(names.in_place_of_arguments(_message(error)), code, error)
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
@@ -99,8 +101,51 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
+@contextlib.contextmanager
+def _output_taken() -> Iterator[None]:
+    """If nobody reads the output any more, as of `headrace order ... | head`, the command ends
+    without a message, as one does that SIGPIPE ends."""
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise  # Rich makes this one of the other.
+        # Do not flush into it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_PIPE) from None
+
+
+class _Commands(TyperGroup):
+    """All commands: what is the same for each."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _output_taken():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _output_taken():
+            return super().invoke(ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, *words = args
+        now = former.COMMANDS.get(name)
+        what = f"command {name!r}: no such command; write `{now}`"
+        for option, other in former.OPTIONS.get(name, {}).items():
+            if now is None and option in (word.partition("=")[0] for word in words):
+                now, what = other, f"option {option}: no such option; write {other}"
+        if now is not None and not ctx.resilient_parsing:
+            error = errors.InvalidArgumentError(what)
+            _fail(str(error), EXIT_USAGE, error)
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="headrace",
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -174,7 +174,8 @@ def load_scenario(path: str | os.PathLike[str]) -> Scenario:
         names = ", ".join(shipped_scenarios())
         what = "is no file" if file.exists() else "no such file"
         raise NotFoundError(
-            f"scenario {name}: {what}, and none of those that Headrace ships: {names}"
+            f"scenario {name}: {what}, and none of those that Headrace ships; give the path of a "
+            f"scenario's file or one of {names}"
         )
     return to_scenario(read_toml(file, "scenario"), str(file))
 
@@ -218,6 +219,7 @@ def to_scenario(root: TomlTable, where: str) -> Scenario:
             f"{where}: storage.reads_per_second: got {limit:g} with shared_by 'nodes', which "
             "counts bytes alone; leave it out, or write shared_by = 'reads'"
         )
+    _check_tier_names([tier.name for tier in scenario.tiers], where)
     ranks = scenario.nodes * scenario.ranks
     if ranks * scenario.batch_size > scenario.sizes.samples:
         raise InvalidArgumentError(
@@ -266,7 +268,7 @@ def to_plain(scenario: Scenario) -> dict[str, Any]:
 def _sizes(table: TomlTable) -> Sizes | IndexSizes:
     if table.has("index"):
         of_index = IndexSizes(table.text("index"))
-        table.finish()
+        table.finish(one_of=("index", "samples"))
         return of_index
     sizes = Sizes(
         samples=table.integer("samples", 1, _SAMPLES_MAX),
@@ -323,6 +325,16 @@ def _tier(table: TomlTable) -> TierRates:
     )
     table.finish()
     return tier
+
+
+def _check_tier_names(names: Sequence[str], where: str) -> None:
+    """By its name, in letters of either case, a sweep finds a tier."""
+    for position, name in enumerate(names):
+        if name.lower() in map(str.lower, names[:position]):
+            raise InvalidArgumentError(
+                f"{where}: tiers[{position}].name: got {name!r}, which another tier has; give each "
+                "tier a name of its own"
+            )
 
 
 def _printed(table: TomlTable) -> dict[str, float]:

@@ -66,10 +66,18 @@ def sweep(
     Raises: InvalidArgumentError: a value is not what a file may have there, no such key, more than
         1,000 combinations.
     """
+    for key in keys:
+        if not isinstance(key, str):
+            raise InvalidArgumentError(f"sweep key: got {key!r}, must be a text, as 'job.nodes'")
     whole = {_whole_name(scenario, key): key for key in keys}
     if len(whole) < len(keys):
-        raise InvalidArgumentError(f"sweep {', '.join(keys)}: two of them are the same key")
-    values = [items(f"sweep {key}", of_key, "values") for key, of_key in keys.items()]
+        raise InvalidArgumentError(
+            f"sweep {', '.join(keys)}: two of them are the same key; give one of them all values"
+        )
+    values = [
+        [_plain(value) for value in items(f"sweep {key}", of_key, "values")]
+        for key, of_key in keys.items()
+    ]
     count = math.prod(map(len, values))
     if not 1 <= count <= COMBINATIONS_MAX:
         raise InvalidArgumentError(
@@ -129,6 +137,11 @@ def _of_range(key: str, text: str) -> Iterator[Value]:
         yield _value(f"{value:.12g}{unit}")
 
 
+def _plain(value: Any) -> Any:
+    """A number of NumPy as Python's, as which a file's are read."""
+    return value.item() if isinstance(value, np.number) else value
+
+
 def _value(text: str) -> Value:
     for kind in (int, float):
         try:
@@ -162,7 +175,7 @@ def _changed(scenario: Scenario, values: Mapping[str, Value]) -> Scenario:
         place, name = _place(plain, key)
         if key.startswith("printed.") or not isinstance(place.get(name, 0), int | float):
             raise InvalidArgumentError(
-                f"sweep {key}: is no number that a simulation depends on, as job.nodes is"
+                f"sweep {key}: is no number that a simulation depends on; choose one, as job.nodes"
             )
         place[name] = value
         other = _RATES_OF_COMPUTING.get(key)  # One takes the place of the other.

@@ -76,6 +76,7 @@ inline constexpr std::uint32_t kImageSideMax = 65500;
 //
 // Errors: DataLoss         of no format that is decoded, or its header is damaged or not supported
 //         InvalidArgument  more than `pixels_max` pixels, a side above kImageSideMax
+//         ResourceExhausted  the system has no memory for a decoder
 Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encoded,
                                                 std::uint64_t pixels_max);
 
@@ -88,7 +89,7 @@ bool IsRefusedImage(std::span<const std::byte> encoded);
 // the call.
 //
 // Thread safety: any thread may call it.
-// Errors: InvalidArgument  no memory
+// Errors: ResourceExhausted  no memory
 Status PrepareImageDecoders(std::size_t threads);
 
 // Whether this build decodes TIFF: HEADRACE_TIFF of CMake.

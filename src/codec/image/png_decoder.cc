@@ -10,6 +10,7 @@
 #include <spng.h>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "codec/image/png_stream.h"
 #include "codec/image/resample.h"
 #include "codec/scratch_memory.h"
@@ -100,7 +101,9 @@ Status PngDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixels
                        .calloc_fn = AllocateZeroed,
                        .free_fn = FreeScratch};
   context_.reset(spng_ctx_new2(&allocator, 0));
-  if (context_ == nullptr) return Check(SPNG_EMEM);
+  if (context_ == nullptr) {
+    return ResourceExhausted("making a PNG decoder: the system has no memory");
+  }
   HEADRACE_RETURN_IF_ERROR(
       Check(spng_set_chunk_limits(context_.get(), kChunkBytesMax, kChunkBytesMax)));
   stream_ = PngStream(encoded);

@@ -13,6 +13,7 @@
 #include <tiffio.h>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "codec/image/resample.h"
 #include "codec/tiff/tiff_deflate.h"
@@ -188,7 +189,9 @@ Status TiffDecoder::Open(std::span<const std::byte> encoded, std::uint64_t pixel
 
 Status TiffDecoder::OpenFile() {
   const std::unique_ptr<TIFFOpenOptions, FreeOptions> options(TIFFOpenOptionsAlloc());
-  if (options == nullptr) return Error("no memory");
+  if (options == nullptr) {
+    return ResourceExhausted("making a TIFF decoder: the system has no memory");
+  }
   TIFFOpenOptionsSetMaxSingleMemAlloc(
       options.get(), static_cast<tmsize_t>(kAllocationBytesMax + 8 * source_.bytes.size()));
   TIFFOpenOptionsSetErrorHandlerExtR(options.get(), OnError, &messages_);

@@ -9,6 +9,8 @@
 // jerror.h must follow jpeglib.h.
 #include <jerror.h>
 
+#include "base/format/errors.h"
+
 namespace headrace {
 namespace {
 
@@ -104,8 +106,8 @@ JpegDecompressor::~JpegDecompressor() {
 Result<std::unique_ptr<JpegDecompressor>> JpegDecompressor::Make() {
   std::unique_ptr<JpegDecompressor> made(new JpegDecompressor);
   if (!made->Runs([&] { jpeg_create_decompress(&made->info_); })) {
-    return Status(StatusCode::kInvalidArgument,
-                  std::string("making a JPEG decoder: ") + made->error_text());
+    return ResourceExhausted("making a JPEG decoder: the system has no memory: {}",
+                             made->error_text());
   }
   made->created_ = true;
   made->memory_.Attach(&made->info_);

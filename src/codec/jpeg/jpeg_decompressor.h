@@ -34,13 +34,13 @@ class JpegDecompressor {
   // A free one, or a new one if all are in use, whose source is `encoded`: the caller keeps these
   // bytes until the decompressor is given back.
   //
-  // Errors: InvalidArgument  no memory for a new one
+  // Errors: ResourceExhausted  no memory for a new one
   static Result<Taken> Take(std::span<const std::byte> encoded);
 
   // Makes decompressors until `count` were made, at most kKept. Call it while no other thread
   // changes the environment; up to `count` threads may then decode whatever others do to it.
   //
-  // Errors: InvalidArgument  no memory
+  // Errors: ResourceExhausted  no memory
   static Status Prepare(std::size_t count);
 
   static constexpr std::size_t kKept = 512;  // More may be in use; they are not kept.

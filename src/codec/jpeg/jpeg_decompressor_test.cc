@@ -19,6 +19,8 @@ namespace {
 
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): getenv() has no object
 std::atomic<int> environment_reads = 0;  // by libjpeg
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): nor has libjpeg's allocator
+std::atomic<bool> has_memory = true;
 
 }  // namespace
 
@@ -27,6 +29,13 @@ extern "C" char* getenv(const char* name) noexcept {
   if (std::strcmp(name, "JPEGMEM") == 0) ++environment_reads;
   static const auto real = reinterpret_cast<char* (*)(const char*)>(dlsym(RTLD_NEXT, "getenv"));
   return real(name);
+}
+
+// NOLINTNEXTLINE(readability-identifier-naming): libjpeg has named it
+extern "C" void* jpeg_get_small(j_common_ptr info, std::size_t bytes) {
+  static const auto real =
+      reinterpret_cast<decltype(&jpeg_get_small)>(dlsym(RTLD_NEXT, "jpeg_get_small"));
+  return has_memory ? real(info, bytes) : nullptr;
 }
 
 namespace headrace {
@@ -63,15 +72,21 @@ DecodedJpeg DecodeJpeg(std::span<const std::byte> encoded) {
   return decoded;
 }
 
-// In a thread that has a new decompressor: all others are in use meanwhile.
-DecodedJpeg DecodeWithNewOne(std::span<const std::byte> encoded) {
-  std::vector<JpegDecompressor::Taken> others;
+// All that are free, and a new one: the next is a new one, too.
+std::vector<JpegDecompressor::Taken> TakeAll() {
+  std::vector<JpegDecompressor::Taken> taken;
   const int before = environment_reads;
   while (environment_reads == before) {
-    Result<JpegDecompressor::Taken> taken = JpegDecompressor::Take({});
-    EXPECT_TRUE(taken.ok());
-    others.push_back(std::move(taken).value());
+    Result<JpegDecompressor::Taken> one = JpegDecompressor::Take({});
+    EXPECT_TRUE(one.ok());
+    taken.push_back(std::move(one).value());
   }
+  return taken;
+}
+
+// With a new decompressor: all others are in use meanwhile.
+DecodedJpeg DecodeWithNewOne(std::span<const std::byte> encoded) {
+  const std::vector<JpegDecompressor::Taken> others = TakeAll();
   const int made = environment_reads;
   DecodedJpeg decoded = DecodeJpeg(encoded);
   EXPECT_EQ(environment_reads, made + 1);
@@ -111,6 +126,16 @@ TEST(JpegDecompressorTest, ThreadsReadNoEnvironmentAfterPrepare) {
   }
   threads.clear();
   EXPECT_EQ(environment_reads, before);
+}
+
+TEST(JpegDecompressorTest, NoMemoryForADecompressorIsNoErrorOfTheImage) {
+  const std::vector<JpegDecompressor::Taken> others = TakeAll();
+  has_memory = false;
+  const Result<JpegDecompressor::Taken> refused = JpegDecompressor::Take({});
+  has_memory = true;
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.status().message(),
+            "making a JPEG decoder: the system has no memory: Insufficient memory (case 0)");
 }
 
 TEST(JpegDecompressorTest, PrepareMakesUpToACountAndNoMore) {

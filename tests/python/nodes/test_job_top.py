@@ -23,6 +23,7 @@ from headrace.cli import _observe_commands as commands
 from headrace.cli._jobs import nodes as job_nodes
 from headrace.cli._jobs.nodes import OtherNodes, nodes_of_job
 from headrace.cli._jobs.watch import Watch
+from headrace.cli._parts import top
 from headrace.cli._parts.top import Board
 from headrace.errors import InvalidArgumentError
 
@@ -103,6 +104,23 @@ def test_a_watch_prints_what_changes() -> None:
     assert watch.look(200.0, None, []) == []
     assert watch.look(201.0, 15, ["rank 0 waits"]) == ["rank 0 waits"]
     assert watch.look(202.0, 16, ["rank 5 waits"]) == ["rank 5 waits"]
+    silent = ["12.0: it gives no answer"]
+    assert watch.look(203.0, None, silent) == silent
+    assert watch.look(204.0, None, silent) == []
+    assert watch.look(205.0, None, ["13.0: it gives no answer"]) == ["13.0: it gives no answer"]
+
+
+def test_a_loader_that_has_not_answered_yet_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    board, stopped = Board(), Address(4, 1)
+    monkeypatch.setattr(top, "ask_all", lambda addresses: {})
+    board.look([stopped], {}, {"b": "ssh: no route"})
+    assert board.unanswered() == [
+        "4.1: it gives no answer: it is stopped, busy, or just being closed",
+        "b: no answer: ssh: no route",
+    ]
+    assert board.late() == []
+    board.look([], {}, {})  # Its process is gone, and was never seen.
+    assert board.unanswered() == []
 
 
 def trace(path: Path, **clock: Any) -> Path:
@@ -124,6 +142,10 @@ def test_traces_of_machines_get_one_clock_and_processes_of_their_own(tmp_path: P
     events = merge_traces([here, beside, far])["traceEvents"]
     names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert names == {1: "a, process 7", 2: "a, process 8", 3: "b, process 7"}
+    again = merge_traces([here, far, here])["traceEvents"]  # Of two loaders of one process.
+    names = {e["pid"]: e["args"]["name"] for e in again if e["name"] == "process_name"}
+    assert names == {1: f"a, process 7, {here}", 2: "b, process 7", 3: f"a, process 7, {here}"}
+    assert len({e["id"] for e in again if e["ph"] == "b"}) == 3
     at = {e["pid"]: e["ts"] for e in events if e["ph"] == "X"}
     assert at == {1: 100.0, 2: 100.0, 3: 2_000_100.0}
     assert len({e["id"] for e in events if e["ph"] == "b"}) == 3

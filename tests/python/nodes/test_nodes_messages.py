@@ -15,7 +15,7 @@ from headrace._measure import links
 from headrace._measure.links import LinkProcess
 from headrace._nodes.launch import NODES, Launch
 from headrace._nodes.meeting import Met
-from headrace._nodes.plan import TOKEN, _check_reachable
+from headrace._nodes.plan import TOKEN, _check_reachable, rate_bytes
 
 LAUNCH = Launch("a test", rank=0, world_size=2, local_rank=0, local_world_size=1, node=0, nodes=2)
 HERE = "127.0.0.1:7071,127.0.0.1:7072"
@@ -113,3 +113,47 @@ def test_a_certificate_without_its_key_is_refused(
     assert str(raised.value) == (
         "Node.certificate, key and authority: give all three files, or none"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"rate": "2Gb/s"},
+            'Node.rate: "2Gb/s" may be bits a second; write bytes: "0.25GB/s" if it is bits, else '
+            '"2GB/s"',
+        ),
+        ({"rate": "100 Mib"}, 'write bytes: "12.5MiB/s" if it is bits, else "100MiB/s"'),
+        ({"rate": "800mbit/s"}, 'write bytes: "100MB/s" if it is bits, else "800MB/s"'),
+        ({"rate": "10Gbps"}, 'write bytes: "1.25GB/s" if it is bits'),
+        ({"rate": "fast"}, 'Node.rate: "fast" is not a number of bytes; write it as'),
+        ({"rate": 5}, "Node.rate: got 5, must be in [1000000, "),
+        ({"answer_timeout": "x"}, "Node.answer_timeout: got 'x', must be an integer"),
+        ({"answer_timeout": 0}, "Node.answer_timeout: got 0, must be in [1, 3600]"),
+        ({"open_network": "yes"}, "Node.open_network: got 'yes', must be True or False"),
+        ({"ask": "any"}, "Node.ask: got 'any', must be one of 'plan', 'progress'"),
+        ({"listen": 5}, "Node.listen: got 5, must be a text"),
+        ({"certificate_name": ""}, "Node.certificate_name: got '', must be a text"),
+        ({"key": "a.pem"}, "Node.certificate, key and authority: give all three files, or none"),
+        (
+            {"addresses": "a:1"},
+            "Node.addresses: got 'a:1', must be a list of texts 'host:port', on",
+        ),
+        ({"addresses": ["a"]}, "must be a list of texts 'host:port', one for each node"),
+        ({"addresses": ["a:b"]}, "Node.addresses: 'a:b' has the port 'b', must be a number from"),
+        ({"addresses": ["a:1", "a:1"]}, "must be different: each node listens on its own"),
+    ],
+)
+@pytest.mark.parametrize("tiers", [None, [hr.tiers.Ram("1MiB")]])
+def test_options_of_a_node_are_checked_where_there_is_one_rank(
+    numbered: Path, options: dict[str, Any], says: str, tiers: Any
+) -> None:
+    node = hr.Node(local_rank=0, local_world_size=1, **options)
+    with pytest.raises(errors.InvalidArgumentError) as raised:
+        hr.Loader(numbered, 4, transform=FLAT, job=hr.Job(node=node), tiers=tiers)
+    assert says in str(raised.value)
+
+
+def test_rates_in_bytes_are_read() -> None:
+    rates = {"2GB/s": 2e9, " 1.5 GiB/s ": 1.5 * 2**30, "8MB": 8e6, "64m": 64 * 2**20, "1 PB": 1e15}
+    assert {text: rate_bytes(text) for text in rates} == rates

@@ -480,7 +480,7 @@ def test_a_demand_is_samples_or_bytes(text: str, rate: float) -> None:
     assert parse_demand(text).samples_of(100_000) == pytest.approx(rate)
 
 
-@pytest.mark.parametrize("text", ["fast", "500MB", "0", "-5", "0MB/s", "5 lumps/s"])
+@pytest.mark.parametrize("text", ["fast", "500MB", "0", "-5", "0MB/s", "5 lumps/s", "500Mb/s"])
 def test_a_demand_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="--demand"):
         parse_demand(text)

@@ -144,8 +144,10 @@ def test_what_is_no_sweep(text: str, error: str) -> None:
         ),
         ({"jobs": [4]}, "sweep jobs=4: jobs: no such key; there are job, compute, title, "),
         ({"job.a.b": [4]}, "sweep job.a.b=4: job.a.b: no such key; there are nodes"),
-        ({"title.b": [4]}, "sweep title.b: is no number that a simulation depends on, as job.node"),
+        ({"title.b": [4]}, "sweep title.b: is no number that a simulation depends on; choose one"),
         ({"title": [4]}, "sweep title: is no number"),
+        ({4: [4]}, "sweep key: got 4, must be a text, as 'job.nodes'"),
+        ({"job.nodes": np.array([1.5])}, "job.nodes: got 1.5, must be a whole number in [1"),
         ({"storage.rates": [4]}, "sweep storage.rates: is no number"),
         ({"printed.nopfs": [4]}, "sweep printed.nopfs: is no number"),
         ({"tiers.GPU.rate": [4]}, "sweep tiers.GPU.rate: must be the name of one tier, with one"),
@@ -154,7 +156,7 @@ def test_what_is_no_sweep(text: str, error: str) -> None:
             {"compute.sample_rate": [4], "compute.rate": [4]},
             "compute.sample_rate: got rate and sample_rate, must be exactly one of",
         ),
-        ({"ram": [4], "tiers.RAM.capacity": [4]}, "two of them are the same key"),
+        ({"ram": [4], "tiers.RAM.capacity": [4]}, "two of them are the same key; give one of"),
         ({"ram": []}, "sweep ram: got 0 combinations of values, must be in [1, 1,000]"),
         ({"seed": range(1001)}, "got 1,001 combinations of values, must be in [1, 1,000]"),
         ({"ram": "4GB"}, "sweep ram: got '4GB', must be an iterable of values"),
@@ -199,6 +201,18 @@ def test_the_commands_table_of_one_key_and_of_two() -> None:
     assert "have several values; a table can show two such keys" in many.output
     again = RUNNER.invoke(app, [*command, "--sweep", "job.nodes=3"])
     assert "--sweep: the same key twice; write its values in one" in again.output
+
+
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    scenario = simulation.load_scenario("thesis-s1")
+    numbers = {"job.nodes": np.array([2, 4], np.int32), "ram": np.array([1e8, 2e8], np.float32)}
+    plain = {key: of_key.tolist() for key, of_key in numbers.items()}
+    points = [
+        [(point.values, point.simulation.outcomes[0].seconds) for point in ran]
+        for ran in (simulation.sweep(scenario, keys, ["staging"]) for keys in (numbers, plain))
+    ]
+    assert points[0] == points[1]
+    assert json.dumps(points[0])
 
 
 def test_one_value_replaces_the_files_and_the_table_is_that_of_a_scenario() -> None:
@@ -273,6 +287,16 @@ def test_a_page_of_policies_that_all_refuse(tmp_path: Path, sweeps: list[str]) -
     ran = RUNNER.invoke(app, [*command, "--html", str(tmp_path / "page.html")])
     assert ran.exit_code == 0, ran.output
     assert "keeps all samples in memory, 270.8 MB" in (tmp_path / "page.html").read_text()
+
+
+def test_a_page_whose_folder_is_gone_meanwhile(tmp_path: Path) -> None:
+    ran = simulation.simulate(drawn(0), ["perfect"])
+    path = tmp_path / "gone" / "page.html"
+    with pytest.raises(OSError, match="writing the page") as raised:
+        simulation_page.write(path, ran)
+    assert str(raised.value).endswith(
+        "page.html: No such file or directory; give --html another path"
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from drawn_scenarios import drawn
 from published_model import Model
 from typer.testing import CliRunner
 
-from headrace import errors, simulation
+from headrace import _core, errors, simulation
 from headrace.cli.main import app
 from headrace.simulation import Outcome, Refused
 from headrace.simulation.bounds import bound_seconds
@@ -112,7 +112,7 @@ def test_shipped_scenarios_are_read() -> None:
 
 WHOLE = "must be a whole number"
 SIZE = "as 4096 or '64 MB'"
-RATE = "must be a rate above 0, as 64e6 or '64 MB/s'"
+RATE = "must be a rate of bytes above 0, as 64e6 or '64 MB/s'"
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,17 @@ RATE = "must be a rate above 0, as 64e6 or '64 MB/s'"
             f":7: dataset.mean: got -1, must be a size above 0, {SIZE}",
         ),
         ("epochs = 10", "epoch = 10", ":3: epoch: no such key; there are job, compute, title, "),
+        (
+            '"66 MB/s", "86',
+            '"86',
+            ":20: storage.rates: got ['86 MB/s', '129 MB/s', '146 MB/s'], must be a list of 4 "
+            "rates, as many as the table's first list",
+        ),
+        (
+            "[printed] ",
+            '[[tiers]]\nname = "T"\n' * 7 + "[printed] ",
+            ": tiers: got '9 of them', must be tables, [[tiers]], at most 8",
+        ),
         ('capacity = "51', 'room = "51', ":32: tiers[0].capacity: is missing, must be a size of"),
         ('title = "', 'title = "', ""),
     ],
@@ -197,6 +208,17 @@ def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
             ":12: job.placement: got 'near', must be one of 'coordinated'",
         ),
         ("perfect = 7.3", "best = 7.3", "printed: got 'best', must be one of 'perfect'"),
+        (
+            'name = "SSD"',
+            'name = "ram"',
+            "own.toml: tiers[1].name: got 'ram', which another tier has; give each tier a name",
+        ),
+        (
+            "samples = 10_000",
+            'samples = 10_000\nindex = "x.hri"',
+            "dataset.samples: got index and samples, must be exactly one of index, samples",
+        ),
+        ('rate = "100 MB/s"', 'rate = "800 Mb/s"', "got '800 Mb/s', must be a rate of bytes above"),
         ('"10 kB"', '"1 TB"\nleast = -1', "dataset.least: got -1, must be a size of at least 0"),
     ],
 )
@@ -221,11 +243,11 @@ def _all_negative(seed: int) -> bool:
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(errors.NotFoundError, match="no such file, and none of those that Headrace"):
+    with pytest.raises(errors.NotFoundError, match=r"no such file, and none of .*; give the path"):
         simulation.load_scenario(tmp_path / "none.toml")
     broken = tmp_path / "broken.toml"
     broken.write_text("title = ")
-    with pytest.raises(errors.InvalidArgumentError, match="not TOML: Invalid value"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"not TOML: Invalid .*; correct the"):
         simulation.load_scenario(broken)
     with pytest.raises(errors.NotFoundError, match="is no file"):
         simulation.load_scenario(tmp_path)
@@ -233,6 +255,10 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         simulation.simulate(drawn(0), "nopfs")
     with pytest.raises(errors.InvalidArgumentError, match="policy: got 'best', must be one of"):
         simulation.simulate(drawn(0), ["best"])
+    with pytest.raises(
+        errors.NotFoundError, match="no published policy 'best'; there are perfect, "
+    ):
+        _core.run_published("best", np.ones(4))
 
 
 def test_the_command() -> None:

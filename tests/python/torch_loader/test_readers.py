@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections import deque
 from typing import Any
@@ -10,6 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from headrace import _core
+from headrace.errors import FailedPreconditionError
 from headrace.torch._dataloader.epochs.drawing import Drawn
 from headrace.torch._dataloader.iterations.batch_reader import (
     BatchReader,
@@ -43,6 +47,19 @@ class Given(BatchReader):
 
     def close(self) -> None:
         self._closed.set()
+
+
+def test_a_pool_that_was_closed_says_what_to_do() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        pool = _core.ReaderPool([os.dup(ours.fileno())], False, True, 4, 1)
+        pool.begin()
+        pool.close()
+        for call in (pool.begin, pool.stats, lambda: pool.next(-1)):
+            with pytest.raises(
+                FailedPreconditionError, match="the workers have ended; iterate the DataLoader"
+            ):
+                call()
 
 
 def in_thread(call: Any) -> tuple[threading.Thread, list[Any]]:

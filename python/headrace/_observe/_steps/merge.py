@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,16 +30,16 @@ def merge_traces(paths: Sequence[Path]) -> dict[str, Any]:
     traces = [(path, _read(path)) for path in paths]
     first = traces[0][1]["clock"]
     events: list[dict[str, Any]] = []
-    pids: dict[tuple[str, int], int] = {}
-    for path, trace in traces:
+    processes = Counter((trace["clock"]["boot"], trace["clock"]["pid"]) for _, trace in traces)
+    for pid, (path, trace) in enumerate(traces, start=1):
         clock = trace["clock"]
         # What the first machine's monotonic clock showed when the other's showed zero.
         moved_us = 0.0
         if clock["boot"] != first["boot"]:
             moved_us = (_zero_ns(clock) - _zero_ns(first)) / 1e3
-        own = (clock["boot"], clock["pid"])
-        pid = pids.setdefault(own, len(pids) + 1)
         name = f"{clock['host']}, process {clock['pid']}"
+        if processes[clock["boot"], clock["pid"]] > 1:  # Of several loaders.
+            name += f", {path}"
         events.append({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}})
         for event in trace["traceEvents"]:
             try:

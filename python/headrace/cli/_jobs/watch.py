@@ -26,7 +26,7 @@ class Watch:
         """Lines to print now.
 
         `batches`: that all training loops took so far, None if none runs; `late`: lines of
-        `late_rank`.
+        `late_rank` and `Board.unanswered()`.
         """
         if batches is None or batches != self._taken or self._moved_s is None:
             self._taken, self._moved_s = batches, now_s
@@ -40,8 +40,8 @@ class Watch:
 
 
 def _words(line: str) -> tuple[str, str]:
-    """The rank that a line names, and its text without numbers."""
-    rank = re.match(r"rank \d+", line)
+    """The rank or loader that a line names, and its text without numbers."""
+    rank = re.match(r"rank \d+|\S+:", line)
     return rank[0] if rank else "", re.sub(r"[\d,.]", "", line)
 
 
@@ -54,7 +54,7 @@ def watch_ranks(
     while True:
         time.sleep(interval_s)
         board.look(*machines.ask(again=True))
-        lines = watch.look(time.monotonic(), board.batches(), board.late())
+        lines = watch.look(time.monotonic(), board.batches(), board.late() + board.unanswered())
         for line in lines:
             _print(line, as_json)
         if once:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from headrace._units import parse_bytes
+from headrace._units import parse_rate
 from headrace.errors import InvalidArgumentError
 
 
@@ -30,7 +30,7 @@ def parse_demand(text: str) -> Demand:
     if match is not None:
         demand = Demand(float(match[1]), None)
     elif text.strip().lower().endswith("/s"):
-        demand = Demand(None, parse_bytes(text.strip()[:-2], "--demand"))
+        demand = Demand(None, parse_rate(text, "--demand"))
     else:
         raise InvalidArgumentError(
             f'--demand: got "{text}", must be samples a second, as 1200, or bytes, as 500MB/s'

@@ -17,7 +17,7 @@ DatasetPath = Annotated[
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(help="Threads; default: two for each core, at most 8.")
+    int | None, typer.Option(min=1, help="Threads; default: two for each core, at most 8.")
 ]
 Skip = Annotated[
     list[str] | None,

@@ -187,6 +187,16 @@ class Board:
     def _unheard_lines(self) -> list[str]:
         return [f"{name}: no answer: {reason}" for name, reason in self._unheard.items()]
 
+    def unanswered(self) -> list[str]:
+        """Lines for loaders that have given no answer yet, whose ranks are not known, and for
+        machines that give none."""
+        lines = [
+            f"{_named(address)}: {_MEANING[state]}"
+            for address, state in self._silent.items()
+            if address not in self._now
+        ]
+        return lines + self._unheard_lines()
+
     def batches(self) -> int | None:
         """That the training loops shown took, all together; None if none of them runs."""
         if all(self._silent.get(address) == "ended" for address in self._now):

@@ -75,7 +75,9 @@ def write_page(
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise OSError(f"writing the page {path}: {os_reason(error)}") from error
+        raise OSError(
+            f"writing the page {path}: {os_reason(error)}; give --html another path"
+        ) from error
 
 
 def figure_of(rows: float, columns: int = 1, lines: int = 1) -> tuple[Any, Any]:

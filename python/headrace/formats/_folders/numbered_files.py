@@ -18,7 +18,7 @@ from headrace.formats._files.patterns import expand, is_pattern
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.files_by_format import path_of_files
 
-_NUMBERED = re.compile(r"(|.*[-._])(\d+)-of-(\d+)(-[0-9a-f]{8,})?([._].*)?")
+_NUMBERED = re.compile(r"(|.*[-._])(\d+)(([-_])of\4(\d+))(-[0-9a-f]{8,})?([._].*)?")
 _SHOWN = 3
 _FILES_SHOWN = 4
 INCOMPLETE = "incomplete"
@@ -32,13 +32,18 @@ class FileSet:
     names: tuple[str, ...]
     begin: str
     end: str
-    total: str
-    """As the names have it, with zeros."""
+    of_total: str
+    """As the names have it: "-of-00002"."""
+
+    @property
+    def total(self) -> int:
+        """Files of a complete set."""
+        return int(self.of_total[len("-of-") :])
 
     @property
     def missing(self) -> str:
         """The numbers of files that are not there: "00001, 00003 to 00007"; empty: none is."""
-        count = int(self.total)
+        count = self.total
         numbers = sorted(self._by_number)
         first = int(0 not in numbers and count in numbers)  # Some count from 1.
         runs: list[tuple[int, int]] = []
@@ -54,7 +59,7 @@ class FileSet:
     @property
     def what(self) -> str:
         """What is wrong with it; empty: nothing."""
-        there, name = len(self._by_number), f"{self.begin}*-of-{self.total}{self.end}"
+        there, name = len(self._by_number), f"{self.begin}*{self.of_total}{self.end}"
         twice = self._twice
         if twice:
             files = [name for names in twice for name in names]
@@ -66,7 +71,7 @@ class FileSet:
             )
         if not self.missing:
             return ""
-        return f"{name} has {there:,} of {int(self.total):,} files, without {self.missing}"
+        return f"{name} has {there:,} of {self.total:,} files, without {self.missing}"
 
     @property
     def remedy(self) -> str:
@@ -76,14 +81,14 @@ class FileSet:
     @property
     def key(self) -> tuple[str, str, str]:
         """What the names of its files have in common."""
-        return self.begin, self.end, self.total
+        return self.begin, self.end, self.of_total
 
     @property
     def one_of_each(self) -> tuple[str, ...]:
         """A file of each number: of one hash, if there are all of it; else the first."""
         by_hash: dict[str, list[str]] = {}
         for name in self.names:
-            by_hash.setdefault(_parts_of(name)[4] or "", []).append(name)
+            by_hash.setdefault(_parts_of(name)[6] or "", []).append(name)
         for names in by_hash.values():
             if len(names) == len(self._by_number):
                 return tuple(names)
@@ -112,8 +117,8 @@ def sets_of(names: Iterable[str]) -> list[FileSet]:
     by_key: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
         parts = _NUMBERED.fullmatch(name)
-        if parts is not None and int(parts[2]) <= int(parts[3]):
-            key = (parts[1], parts[5] or "", parts[3])
+        if parts is not None and int(parts[2]) <= int(parts[5]):
+            key = (parts[1], parts[7] or "", parts[3])
             by_key.setdefault(key, []).append(name)
     return [FileSet(tuple(sorted(files)), *key) for key, files in by_key.items()]
 
@@ -137,7 +142,7 @@ def refuse_incomplete(folder: str, names: Sequence[str], row: Format | None) -> 
     if several is not None:
         first = path_of_files(folder, several[0].names)
         call = "one by a pattern" if first is None else open_call(first, row)
-        what = " and ".join(f"{x.begin}*-of-{x.total}{x.end}" for x in several)
+        what = " and ".join(f"{x.begin}*{x.of_total}{x.end}" for x in several)
         raise InvalidArgumentError(
             f"opening dataset {folder}: it holds several sets of one name: {what}; open one: {call}"
         )

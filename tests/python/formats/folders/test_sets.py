@@ -23,6 +23,8 @@ NAMES = {
     "bin": "x_{:05}-of-00004.bin",
     "npz": "x-{:05}-of-00004.npz",
     "npy": "{:03}-of-004.npy",
+    "parquet with underscores": "train_{:05}_of_00004.parquet",
+    "tar with underscores": "x_{:05}_of_00004.tar",
 }
 
 
