@@ -76,6 +76,10 @@ class Outcome:
     """Of the same plan without a stall; None: of a published policy."""
     stalls: dict[str, float] = field(default_factory=dict)
     """Seconds that nodes waited, all together, by what for; of Headrace's orders."""
+    spread_seconds: npt.NDArray[np.float64] | None = None
+    """Of each step: by how much the slowest rank's loading and preprocessing of its batch, or
+    computing where that takes longer, exceeds the fastest's; None: of a published policy; empty:
+    estimated."""
 
     @property
     def utilisation(self) -> float:
@@ -209,6 +213,8 @@ def _why_not_published(scenario: Scenario) -> str:
         return f"has one rank a node, the scenario {scenario.ranks}"
     if scenario.storage.reads_per_second is not None:
         return "counts bytes of storage alone, and the scenario limits its reads a second"
+    if scenario.storage.latency:
+        return "counts bytes of storage alone, and the scenario has a latency of its reads"
     return ""
 
 
@@ -217,10 +223,12 @@ def _keys_of_orders(scenario: Scenario) -> dict[str, Any]:
     given = {
         "reads_per_second": scenario.storage.reads_per_second,
         "reads_in_flight": scenario.storage.reads_in_flight,
+        "storage_latency": scenario.storage.latency,
+        "ranks": scenario.ranks,
+        "placement": scenario.placement,
+        "schedule": scenario.schedule,
     }
-    return {"ranks": scenario.ranks, "placement": scenario.placement} | {
-        name: value for name, value in given.items() if value is not None
-    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _run(

@@ -26,27 +26,6 @@ constexpr std::uint64_t kSeeds = 2;  // Slow builds look for other mistakes.
 #endif
 constexpr bool kManySeeds = kSeeds >= 8;
 
-// In proportion to what waits, anew every step: where Lobster begins.
-class ProportionalLanePolicy final : public LanePolicy {
- public:
-  Status Split(Position /*at*/, std::span<const LaneWork> work,
-               std::span<LaneShare> shares) override {
-    std::vector<std::uint64_t> samples;
-    std::vector<std::uint64_t> bytes;
-    for (const LaneWork& lane : work) {
-      samples.push_back(lane.queued_samples);
-      bytes.push_back(lane.step_bytes);
-    }
-    const LaneShares reads = Proportional(samples, kBudget.reads);
-    const LaneShares decodes = Proportional(bytes, kBudget.decodes);
-    for (std::size_t i = 0; i < work.size(); ++i) {
-      shares[i] = {.reads = static_cast<std::uint32_t>(reads[i]),
-                   .decodes = static_cast<std::uint32_t>(decodes[i])};
-    }
-    return Status();
-  }
-};
-
 // Keeps what another policy said.
 class Recording final : public LanePolicy {
  public:
@@ -74,7 +53,7 @@ TEST_P(LobsterTest, NeverTakesLongerThanSharesInProportion) {
   for (const auto search :
        {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-      ProportionalLanePolicy proportional;
+      ProportionalLanePolicy proportional(kBudget);
       LobsterLanePolicy lobster({.budget = kBudget, .search = search});
       const std::int64_t without = Total(TrainSkewed(seed, GetParam(), &proportional));
       const std::int64_t with = Total(TrainSkewed(seed, GetParam(), &lobster));

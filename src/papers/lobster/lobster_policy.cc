@@ -56,6 +56,10 @@ LanePolicyFactory::MakePolicy OpenLobsterSearch(const LanePolicyRequest& request
   return OpenPolicies(request, LobsterOptions::Search::kBinarySearch);
 }
 
+LanePolicyFactory::MakePolicy OpenProportional(const LanePolicyRequest& request) {
+  return [budget = request.budget] { return std::make_unique<ProportionalLanePolicy>(budget); };
+}
+
 }  // namespace
 
 const LanePolicyFactory& LobsterPolicyFactory() {
@@ -66,6 +70,28 @@ const LanePolicyFactory& LobsterPolicyFactory() {
 const LanePolicyFactory& LobsterSearchPolicyFactory() {
   static const LanePolicyFactory factory("lobster_search", &OpenLobsterSearch);
   return factory;
+}
+
+const LanePolicyFactory& ProportionalPolicyFactory() {
+  static const LanePolicyFactory factory("proportional", &OpenProportional);
+  return factory;
+}
+
+Status ProportionalLanePolicy::Split(Position /*at*/, std::span<const LaneWork> work,
+                                     std::span<LaneShare> shares) {
+  std::vector<std::uint64_t> samples;
+  std::vector<std::uint64_t> bytes;
+  for (const LaneWork& lane : work) {
+    samples.push_back(lane.queued_samples);
+    bytes.push_back(lane.step_bytes);
+  }
+  const LaneShares reads = Proportional(samples, static_cast<int>(budget_.reads));
+  const LaneShares decodes = Proportional(bytes, static_cast<int>(budget_.decodes));
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    shares[i] = {.reads = static_cast<std::uint32_t>(std::max(1, reads[i])),
+                 .decodes = static_cast<std::uint32_t>(std::max(1, decodes[i]))};
+  }
+  return Status();
 }
 
 LoadModel ModelOfReads(std::uint32_t reads) {

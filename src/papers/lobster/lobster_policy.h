@@ -33,6 +33,17 @@ LoadModel ModelOfReads(std::uint32_t reads);
 void FillShares(std::span<const LaneLoad> loads, const LoadModel& model, int budget,
                 LaneShares& shares);
 
+// In proportion to the lanes' queues, anew at each step: decode threads by the bytes of the step,
+// reads by the samples that wait. What Lobster's policy does while it predicts no lane to be late.
+class ProportionalLanePolicy final : public LanePolicy {
+ public:
+  explicit ProportionalLanePolicy(LaneBudget budget) : budget_(budget) {}
+  Status Split(Position at, std::span<const LaneWork> work, std::span<LaneShare> shares) override;
+
+ private:
+  const LaneBudget budget_;
+};
+
 // Lobster's policy (Liu et al. 2022, section 4.4). It shares reads in proportion to the queues
 // while no lane is predicted to be late; otherwise so that the last lane finishes as early as
 // possible. It shares decode threads in proportion to the waiting decodes. It measures the times of
@@ -76,8 +87,9 @@ class LobsterLanePolicy final : public LanePolicy {
 };
 
 // Rows of LanePolicies(). The first is the paper's policy: after a schedule's end its runs continue
-// with it. The second uses the paper's own search.
+// with it. The second uses the paper's own search, the third none.
 const LanePolicyFactory& LobsterPolicyFactory();
 const LanePolicyFactory& LobsterSearchPolicyFactory();
+const LanePolicyFactory& ProportionalPolicyFactory();
 
 }  // namespace headrace
