@@ -65,7 +65,7 @@ OUTSIDE = tuple(
 
 
 def scenario_of(cell: Cell, policy: str, seed: int) -> Scenario:
-    """The second of its two epochs is the cell: in the first the tier fills."""
+    """The last of its three epochs is the cell: in the first the tier fills."""
     samples = RANKS * BATCH * STEPS
     batch_bytes = BATCH * SAMPLE_BYTES
     missed_s = BATCH * (1 - cell.hits) * (LATENCY_S + SAMPLE_BYTES / READ_RATE) / READS
@@ -80,7 +80,7 @@ def scenario_of(cell: Cell, policy: str, seed: int) -> Scenario:
         nodes=1,
         ranks=RANKS,
         batch_size=BATCH,
-        epochs=2,
+        epochs=3,
         seed=seed,
         compute_rate=None,
         sample_rate=RANKS * BATCH / (load_s / cell.loading),
@@ -96,7 +96,7 @@ def scenario_of(cell: Cell, policy: str, seed: int) -> Scenario:
 
 @dataclass(frozen=True)
 class Ran:
-    """The second epoch of a run."""
+    """The last epoch of a run."""
 
     seconds: float
     imbalanced: float
@@ -111,10 +111,10 @@ def run(cell: Cell, policy: str, seed: int) -> Ran:
     assert outcome.spread_seconds is not None
     assert scenario.sample_rate is not None
     step = RANKS * BATCH / scenario.sample_rate
-    seconds = float(outcome.step_seconds[STEPS:].sum())
+    seconds = float(outcome.step_seconds[-STEPS:].sum())
     return Ran(
         seconds=seconds,
-        imbalanced=float((outcome.spread_seconds[STEPS:] > THETA * step).mean()),
+        imbalanced=float((outcome.spread_seconds[-STEPS:] > THETA * step).mean()),
         stalled=1 - STEPS * step / seconds,
     )
 

@@ -59,6 +59,12 @@ void JobRank::OnEnd(Status status) {
   if (taken_) loop_.After(0, [this] { Answer(); });
 }
 
+// A policy may let threads that decode nothing read.
+std::uint32_t StoreThreads(const JobWorld& world) {
+  const bool policy = world.ranks > 1 && world.lane_policies->has_policy();
+  return world.reads_in_flight + (policy ? world.job.cluster.staging_threads : 0);
+}
+
 // It has ended: the others run still.
 void TimedDecodes::OnDecoded(const Decoded& decoded) {
   Decoded timed = decoded;
@@ -72,7 +78,7 @@ JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedN
       plan_(std::move(plan)),
       store_(world_.loop, world_.storage,
              {.node = number,
-              .threads = world_.reads_in_flight,
+              .threads = StoreThreads(world_),
               .latency_ns = world_.storage_latency_ns,
               .scale = world_.data.scale,
               .least_bytes = world_.least_read_bytes}),
@@ -114,7 +120,7 @@ void JobNode::MakeTiers() {
 EngineOptions JobNode::Options() const {
   EngineOptions options;
   options.batches_max = plan_.batches_max;
-  options.reads_in_flight_max = std::max(options.reads_in_flight_max, world_.reads_in_flight);
+  options.reads_in_flight_max = std::max(options.reads_in_flight_max, StoreThreads(world_));
   const JobDataset& data = world_.data;
   const auto scaled = [&data](std::uint64_t bytes) {
     return std::max<std::uint64_t>(1, data.Scaled(static_cast<double>(bytes)));
