@@ -54,6 +54,8 @@ class Cell:
     """Batches of a rank."""
     bandwidth: bool = False
     """Storage is short of bytes a second in place of slow to answer."""
+    batch: int = BATCH
+    """Of a rank; reads take as much less as there are more of them."""
 
 
 REGIME = tuple(Cell(hits, loading) for hits in HITS for loading in LOADING)
@@ -62,16 +64,18 @@ OUTSIDE = tuple(
     for hits in (0.4, 0.75)
     for ahead, bandwidth in ((8, False), (1, True), (8, True))
 )
+FINER = tuple(Cell(hits, 1.1, batch=4 * BATCH) for hits in (0.1, 0.4, 0.75))
 
 
 def scenario_of(cell: Cell, policy: str, seed: int) -> Scenario:
     """The last of its three epochs is the cell: in the first the tier fills."""
-    samples = RANKS * BATCH * STEPS
-    batch_bytes = BATCH * SAMPLE_BYTES
-    missed_s = BATCH * (1 - cell.hits) * (LATENCY_S + SAMPLE_BYTES / READ_RATE) / READS
-    load_s = missed_s + BATCH * cell.hits * SAMPLE_BYTES / READ_RATE / READS
+    samples = RANKS * cell.batch * STEPS
+    batch_bytes = cell.batch * SAMPLE_BYTES
+    latency_s = LATENCY_S * BATCH / cell.batch
+    missed_s = cell.batch * (1 - cell.hits) * (latency_s + SAMPLE_BYTES / READ_RATE) / READS
+    load_s = missed_s + cell.batch * cell.hits * SAMPLE_BYTES / READ_RATE / READS
     all_missed = RANKS * batch_bytes * (1 - cell.hits)
-    storage = StorageRates((1,), (READ_RATE,), None, "nodes", latency=LATENCY_S)
+    storage = StorageRates((1,), (READ_RATE,), None, "nodes", latency=latency_s)
     if cell.bandwidth:
         storage = StorageRates((1,), (all_missed / missed_s,))
     return Scenario(
@@ -79,12 +83,12 @@ def scenario_of(cell: Cell, policy: str, seed: int) -> Scenario:
         sizes=Sizes(samples, SAMPLE_BYTES),
         nodes=1,
         ranks=RANKS,
-        batch_size=BATCH,
+        batch_size=cell.batch,
         epochs=3,
         seed=seed,
         compute_rate=None,
-        sample_rate=RANKS * BATCH / (load_s / cell.loading),
-        preprocess_rate=SAMPLE_BYTES / DECODE_S,
+        sample_rate=RANKS * cell.batch / (load_s / cell.loading),
+        preprocess_rate=SAMPLE_BYTES / DECODE_S * cell.batch / BATCH,
         storage=replace(storage, reads_in_flight=RANKS * READS),
         network_rate=1e9,
         staging=Staging(RANKS * batch_bytes * (1 + cell.ahead), RANKS * DECODES, 1e12),
@@ -110,7 +114,7 @@ def run(cell: Cell, policy: str, seed: int) -> Ran:
     assert isinstance(outcome, Outcome), outcome
     assert outcome.spread_seconds is not None
     assert scenario.sample_rate is not None
-    step = RANKS * BATCH / scenario.sample_rate
+    step = RANKS * cell.batch / scenario.sample_rate
     seconds = float(outcome.step_seconds[-STEPS:].sum())
     return Ran(
         seconds=seconds,
@@ -136,7 +140,7 @@ def rows(cells: Sequence[Cell], seeds: int) -> Iterator[str]:
         + " | ".join(f"`{name}`, gain" for name in others)
         + " |"
     )
-    yield "|---:|---:|---|" + "---:|" * (2 * len(POLICIES) - 1)
+    yield "|---:|---:|---:|---|" + "---:|" * (2 * len(POLICIES) - 1)
     for cell in cells:
         print(f"simulating {cell}", file=sys.stderr, flush=True)
         imbalanced = [
@@ -146,14 +150,14 @@ def rows(cells: Sequence[Cell], seeds: int) -> Iterator[str]:
         gain = ["{:.3f} ± {:.3f}".format(*gains(cell, name, seeds)) for name in others]
         kind = f"{'bytes' if cell.bandwidth else 'latency'}, {cell.ahead}"
         yield (
-            f"| {cell.hits:.2f} | {cell.loading:.2f} | {kind} | "
+            f"| {cell.hits:.2f} | {cell.loading:.2f} | {cell.batch} | {kind} | "
             + " | ".join(imbalanced + gain)
             + " |"
         )
 
 
 def tables(seeds: int) -> str:
-    regime, outside = "\n".join(rows(REGIME, seeds)), "\n".join(rows(OUTSIDE, seeds))
+    regime, finer, outside = ("\n".join(rows(cells, seeds)) for cells in (REGIME, FINER, OUTSIDE))
     counts = []
     for name in POLICIES[1:]:
         lower = [mean - half for mean, half in (gains(cell, name, seeds) for cell in REGIME)]
@@ -161,7 +165,8 @@ def tables(seeds: int) -> str:
         counts.append(f"`{name}` {above}")
     return (
         f"{regime}\n\nOf these {len(REGIME)} cells the lower end of the gain's interval exceeds "
-        f"{GAIN}: {', '.join(counts)}.\n\nOutside of the regime:\n\n{outside}"
+        f"{GAIN}: {', '.join(counts)}.\n\nFour times as many reads a batch, "
+        f"each a fourth as long:\n\n{finer}\n\nOutside of the regime:\n\n{outside}"
     )
 
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/units.h"
 #include "model/thread_split.h"
 #include "papers/lobster/lobster_policy.h"
 

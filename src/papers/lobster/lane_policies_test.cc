@@ -73,11 +73,10 @@ TEST(LobsterLanePolicyTest, ALaneThatHasShownNothingYetIsNotTakenForFast) {
                                  .step_bytes = 1'600'000,
                                  .read_ns_per_byte = {.storage = 1000},
                                  .decode_ns_per_byte = 1000});
-  work[1] = {
-      .queued_bytes = {.storage = 6'400'000},
-      .queued_samples = 16,
-      .step_samples = 16,
-      .step_bytes = 6'400'000};
+  work[1] = {.queued_bytes = {.storage = 6'400'000},
+             .queued_samples = 16,
+             .step_samples = 16,
+             .step_bytes = 6'400'000};
   for (const auto search :
        {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
     LobsterLanePolicy lobster({.budget = kBudget, .search = search});
@@ -169,7 +168,7 @@ TEST(LobsterLanePolicyTest, ThreadsThatDecodeNothingRead) {
     ASSERT_TRUE(lobster.Split({}, WithHits({0.2, 0.6, 0.6, 0.6}), shares).ok());
     EXPECT_EQ(sums().first + sums().second, kBudget.reads + kBudget.decodes);
   }
-  EXPECT_EQ(sums().second, 4U);  // A lane has one.
+  EXPECT_EQ(sums().second, 4U);    // A lane has one.
   for (int i = 0; i < 200; ++i) {  // Decoding takes much longer now.
     times.OnDecoded({.bytes = 100'000, .threads = 4, .nanoseconds = 100'000'000});
   }

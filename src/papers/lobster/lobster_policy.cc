@@ -35,7 +35,8 @@ std::vector<double> NsPerByte(std::span<const LaneWork> work,
 
 // Seconds to decode each lane's step on one thread.
 std::vector<double> DecodeNs(std::span<const LaneWork> work) {
-  std::vector<double> ns = NsPerByte(work, [](const LaneWork& lane) { return lane.decode_ns_per_byte; });
+  std::vector<double> ns =
+      NsPerByte(work, [](const LaneWork& lane) { return lane.decode_ns_per_byte; });
   for (std::size_t i = 0; i < work.size(); ++i) ns[i] *= static_cast<double>(work[i].step_bytes);
   return ns;
 }
@@ -111,7 +112,8 @@ std::vector<LaneLoad> LoadsOf(std::span<const LaneWork> work,
   std::vector<LaneLoad> loads(work.size());
   using Rates = BySource<double>;
   const auto times = [&](double Rates::*source) {
-    return NsPerByte(work, [source](const LaneWork& lane) { return lane.read_ns_per_byte.*source; });
+    return NsPerByte(work,
+                     [source](const LaneWork& lane) { return lane.read_ns_per_byte.*source; });
   };
   const std::vector<double> tier = times(&Rates::tier);
   const std::vector<double> node = times(&Rates::node);
@@ -142,10 +144,8 @@ double TrainSeconds(std::span<const LaneWork> work) {
 bool RatesKnown(std::span<const LaneWork> work) {
   const auto known = [&](std::uint64_t BySource<std::uint64_t>::*bytes,
                          double BySource<double>::*rate) {
-    return std::ranges::all_of(work,
-                               [&](const LaneWork& lane) {
-                                 return lane.queued_bytes.*bytes == 0;
-                               }) ||
+    return std::ranges::all_of(
+               work, [&](const LaneWork& lane) { return lane.queued_bytes.*bytes == 0; }) ||
            std::ranges::any_of(
                work, [&](const LaneWork& lane) { return lane.read_ns_per_byte.*rate > 0; });
   };
@@ -221,10 +221,9 @@ void LobsterLanePolicy::SplitReads(std::span<const LaneWork> work) {
     return;
   }
   const std::vector<LaneLoad> loads = LoadsOf(work, &LaneWork::queued_bytes, decodes_);
-  LobsterDecision decision = LobsterShares(loads, model_, budget,
-                                           {.train_seconds = TrainSeconds(work),
-                                            .theta = options_.theta,
-                                            .search = options_.search});
+  LobsterDecision decision = LobsterShares(
+      loads, model_, budget,
+      {.train_seconds = TrainSeconds(work), .theta = options_.theta, .search = options_.search});
   if (decision.straggler) stragglers_.fetch_add(1, std::memory_order_relaxed);
   Take(loads, budget, std::move(decision.shares));
 }
@@ -233,8 +232,8 @@ void LobsterLanePolicy::SplitReads(std::span<const LaneWork> work) {
 void LobsterLanePolicy::Take(std::span<const LaneLoad> loads, int budget, LaneShares shares) {
   FillShares(loads, model_, budget, shares);
   const int given = std::accumulate(reads_.begin(), reads_.end(), 0);
-  if (given == budget && Makespan(loads, model_, shares) >
-                             Makespan(loads, model_, reads_) * (1 - options_.gain_min)) {
+  if (given == budget &&
+      Makespan(loads, model_, shares) > Makespan(loads, model_, reads_) * (1 - options_.gain_min)) {
     return;
   }
   if (!reads_.empty() && reads_ != shares) corrections_.fetch_add(1, std::memory_order_relaxed);

@@ -50,11 +50,11 @@ class ProportionalLanePolicy final : public LanePolicy {
   const LaneBudget budget_;
 };
 
-// Lobster's policy (Liu et al. 2022, section 4.4), anew at each step, from what the plan says of its
-// reads: by source, with the times that reads of that source took during the run. It shares reads in
-// proportion to the queues while no lane is predicted to be late; otherwise so that the last lane
-// finishes as early as possible. It shares decode threads in proportion to the waiting decodes; those
-// that a DecodeLimit leaves idle read (section 4.1).
+// Lobster's policy (Liu et al. 2022, section 4.4), anew at each step, from what the plan says of
+// its reads: by source, with the times that reads of that source took during the run. It shares
+// reads in proportion to the queues while no lane is predicted to be late; otherwise so that the
+// last lane finishes as early as possible. It shares decode threads in proportion to the waiting
+// decodes; those that a DecodeLimit leaves idle read (section 4.1).
 //
 // Before the rates are known nothing can be predicted, and reads are shared in proportion to the
 // waiting bytes. Shares stay while others promise less than `gain_min`.
@@ -65,7 +65,7 @@ class LobsterLanePolicy final : public LanePolicy {
     // kBinarySearch: the paper's own search.
     LobsterOptions::Search search = LobsterOptions::Search::kMakespan;
     double theta = 0.1;
-    double gain_min = 0.05;  // of the makespan, in [0, 1)
+    double gain_min = 0.05;               // of the makespan, in [0, 1)
     DecodeLimit* decode_limit = nullptr;  // outlives the policy; null: all of the budget, always
   };
 
