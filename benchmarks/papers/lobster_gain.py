@@ -40,8 +40,8 @@ READ_RATE = 2e9  # bytes a second of each read, from storage and from the tier
 THETA = 0.1
 GAIN = 1.05  # what the lower end of the interval should exceed
 POLICIES = ("fixed", "proportional", "lobster", "shared_deadline")
-SEEDS, QUICK_SEEDS = 10, 2
-_T_975 = {2: 12.706, 10: 2.262}  # Student's, by number of seeds
+SEEDS, QUICK_SEEDS = 4, 2
+_T_975 = {2: 12.706, 4: 3.182}  # Student's, by number of seeds
 
 
 @dataclass(frozen=True)

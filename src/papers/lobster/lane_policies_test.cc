@@ -117,7 +117,8 @@ TEST(LobsterLanePolicyTest, ALanesMissesInThisStepDecideItsReads) {
       hits[slow] = 0.2;
       ASSERT_TRUE(lobster.Split({}, WithHits(hits), shares).ok());
       for (std::size_t lane = 0; lane < 4; ++lane) {
-        if (lane != slow) EXPECT_GT(shares[slow].reads, 4 * shares[lane].reads);
+        if (lane == slow) continue;
+        EXPECT_GT(shares[slow].reads, 4 * shares[lane].reads);
       }
     }
     EXPECT_EQ(lobster.counts().stragglers, 3U);
@@ -161,22 +162,24 @@ TEST(LobsterLanePolicyTest, ThreadsThatDecodeNothingRead) {
   const auto sums = [&] {
     std::uint32_t reads = 0;
     std::uint32_t decodes = 0;
-    for (const LaneShare& share : shares) reads += share.reads, decodes += share.decodes;
+    for (const LaneShare& share : shares) {
+      reads += share.reads;
+      decodes += share.decodes;
+    }
     return std::pair(reads, decodes);
   };
   for (int step = 0; step < 2 * kCores; ++step) {
     ASSERT_TRUE(lobster.Split({}, WithHits({0.2, 0.6, 0.6, 0.6}), shares).ok());
     EXPECT_EQ(sums().first + sums().second, kBudget.reads + kBudget.decodes);
   }
-  EXPECT_EQ(sums().second, 4U);    // A lane has one.
-  for (int i = 0; i < 200; ++i) {  // Decoding takes much longer now.
-    times.OnDecoded({.bytes = 100'000, .threads = 4, .nanoseconds = 100'000'000});
-  }
+  EXPECT_EQ(sums().second, 4U);                             // A lane has one.
+  std::vector<LaneWork> decoding = WithHits({1, 1, 1, 1});  // Little is to be read now.
+  for (LaneWork& lane : decoding) lane.step_ns = kMs / 10;
   for (int step = 0; step < 2 * kCores; ++step) {
-    ASSERT_TRUE(lobster.Split({}, WithHits({0.2, 0.6, 0.6, 0.6}), shares).ok());
+    ASSERT_TRUE(lobster.Split({}, decoding, shares).ok());
     EXPECT_EQ(sums().first + sums().second, kBudget.reads + kBudget.decodes);
   }
-  EXPECT_GT(sums().second, 16U);
+  EXPECT_GT(sums().second, 8U);
 }
 
 TEST_P(LobsterTest, SharesMoveSeldomAndAreTheSameInEveryRun) {

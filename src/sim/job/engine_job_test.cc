@@ -389,7 +389,7 @@ TEST(EngineJobTest, WhatCannotBeSimulatedIsRefused) {
   EXPECT_THAT(error({.reads_per_second = 0}), HasSubstr("0 reads a second"));
   EXPECT_THAT(error({.reads_per_second = 9}), HasSubstr("reads do not share storage"));
   EXPECT_THAT(error({.schedule = "best"}),
-              HasSubstr("schedule: got 'best', must be one of shared"));
+              HasSubstr("schedule: got 'best', must be one of 'shared"));
   EXPECT_THAT(error({.storage_latency_seconds = -1}), HasSubstr("latency of storage of -1 s"));
   for (const EngineJobOptions& options : {EngineJobOptions{.schedule = "fixed", .ranks = 2},
                                           EngineJobOptions{.storage_latency_seconds = 0.01}}) {

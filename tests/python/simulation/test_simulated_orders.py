@@ -158,6 +158,15 @@ def test_a_lane_policy_shares_a_node_among_its_ranks(tmp_path: Path) -> None:
     assert np.mean(fixed.spread_seconds > 0.001) > 0.4  # The first epoch misses everything.
 
 
+def test_lobsters_threads_and_evictions_run_together_and_alone() -> None:
+    whole = ran(lanes(schedule="lobster", placement="reuse"), "exact")
+    threads = ran(lanes(schedule="lobster"), "exact")
+    evict = ran(lanes(placement="reuse"), "exact")
+    for outcome in (whole, threads, evict):
+        assert outcome.samples_used == 31 * 64  # What is left of an epoch is dropped.
+        assert outcome.fetched["tier"].samples > 500
+
+
 def test_what_decides_single_reads_is_not_estimated() -> None:
     scenario = lanes()
     for unfit in (scenario, lanes(storage=cluster().storage, schedule="fixed")):
