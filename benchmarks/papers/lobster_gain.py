@@ -76,8 +76,10 @@ def scenario_of(cell: Cell, policy: str, seed: int) -> Scenario:
     load_s = missed_s + cell.batch * cell.hits * SAMPLE_BYTES / READ_RATE / READS
     all_missed = RANKS * batch_bytes * (1 - cell.hits)
     storage = StorageRates((1,), (READ_RATE,), None, "nodes", latency=latency_s)
-    if cell.bandwidth:
+    tier_rate = READ_RATE
+    if cell.bandwidth:  # Reads share both rates.
         storage = StorageRates((1,), (all_missed / missed_s,))
+        tier_rate = READ_RATE * RANKS * READS
     return Scenario(
         title="eight ranks that train in step",
         sizes=Sizes(samples, SAMPLE_BYTES),
@@ -92,7 +94,7 @@ def scenario_of(cell: Cell, policy: str, seed: int) -> Scenario:
         storage=replace(storage, reads_in_flight=RANKS * READS),
         network_rate=1e9,
         staging=Staging(RANKS * batch_bytes * (1 + cell.ahead), RANKS * DECODES, 1e12),
-        tiers=(TierRates("RAM", round(cell.hits * samples * SAMPLE_BYTES), 8, READ_RATE),),
+        tiers=(TierRates("RAM", round(cell.hits * samples * SAMPLE_BYTES), 8, tier_rate),),
         placement="pinned",
         schedule=policy,
     )
@@ -136,7 +138,7 @@ def rows(cells: Sequence[Cell], seeds: int) -> Iterator[str]:
     others = POLICIES[1:]
     names = " | ".join(f"`{name}`" for name in POLICIES)
     yield (
-        f"| hits | T_L / T_train | storage, batches ahead | {names} | "
+        f"| hits | T_L / T_train | batch | storage, batches ahead | {names} | "
         + " | ".join(f"`{name}`, gain" for name in others)
         + " |"
     )
