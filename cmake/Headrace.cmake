@@ -26,7 +26,7 @@ set(HEADRACE_MAY_USE_sim_job base index plan model store tier codec fetch engine
 set(HEADRACE_MAY_USE_engine_testing engine sim papers)
 set(HEADRACE_MAY_USE_plan_testing papers)
 set(HEADRACE_MAY_USE_loader_testing papers)
-set(HEADRACE_MAY_USE_papers_testing sim codec store)
+set(HEADRACE_MAY_USE_papers_testing sim sim_job sim_published codec store)
 set(HEADRACE_MAY_USE_peer base store tier fetch)
 set(HEADRACE_MAY_USE_peer_grpc base store tier fetch peer)
 set(HEADRACE_MAY_USE_peer_testing tier)

@@ -155,11 +155,16 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   if (const auto placement = keywords.Take("placement", std::optional<Text>())) {
     options.placement = placement->bytes();
   }
+  if (const auto schedule = keywords.Take("schedule", std::optional<Text>())) {
+    options.schedule = schedule->bytes();
+  }
   options.parameters = ToOrderParameters(keywords.Take("parameters", nb::dict()));
   options.ranks = keywords.Take("ranks", options.ranks);
   options.batches_max = keywords.Take("batches_max", options.batches_max);
   options.reads_in_flight = keywords.Take("reads_in_flight", options.reads_in_flight);
   options.reads_per_second = keywords.Take("reads_per_second", options.reads_per_second);
+  options.storage_latency_seconds =
+      keywords.Take("storage_latency", options.storage_latency_seconds);
   const bool fast = keywords.Take("fast", false);
   keywords.Finish();
   EngineJobResult result = RunSimulation([&](const auto& keep_going) {
@@ -173,6 +178,7 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
     stalls[ToName(kStallCauseNames[cause])] = static_cast<double>(result.stall_ns[cause]) * 1e-9;
   }
   dict["stalls"] = stalls;
+  dict["spread_seconds"] = ToArray(std::move(result.spread_seconds));
   return dict;
 }
 
@@ -204,14 +210,15 @@ void BindSimulation(nb::module_& module) {
              nb::sig("def run_own_policy(prepare: Callable[..., Any], "
                      "sizes: NDArray[numpy.float64], *, " HEADRACE_SIMULATED_JOB),
              "The same by a policy of Python's: headrace.simulation.own.");
-  module.def("run_order", &RunOrder, nb::arg("order"), nb::arg("sizes"), nb::arg("kwargs"),
-             nb::sig("def run_order(order: str, sizes: NDArray[numpy.float64], *, "
-                     "parameters: dict[str, int | str] = ..., placement: str = ..., "
-                     "fast: bool = False, ranks: int = 1, batches_max: int = 64, "
-                     "reads_in_flight: int = 0, "
-                     "reads_per_second: float = ..., " HEADRACE_SIMULATED_JOB),
-             "A job by an order of Headrace, its engines in virtual time; otherwise as "
-             "run_published().");
+  module.def(
+      "run_order", &RunOrder, nb::arg("order"), nb::arg("sizes"), nb::arg("kwargs"),
+      nb::sig("def run_order(order: str, sizes: NDArray[numpy.float64], *, "
+              "parameters: dict[str, int | str] = ..., placement: str = ..., "
+              "schedule: str = ..., fast: bool = False, ranks: int = 1, batches_max: int = 64, "
+              "reads_in_flight: int = 0, "
+              "reads_per_second: float = ..., storage_latency: float = 0, " HEADRACE_SIMULATED_JOB),
+      "A job by an order of Headrace, its engines in virtual time; otherwise as "
+      "run_published().");
 }
 
 }  // namespace headrace::bindings

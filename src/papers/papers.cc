@@ -17,6 +17,7 @@ void RegisterPapers() {
   HEADRACE_CHECK(AskPolicies().Add(ByProgress()).ok());
   HEADRACE_CHECK(LanePolicies().Add(LobsterPolicyFactory()).ok());
   HEADRACE_CHECK(LanePolicies().Add(LobsterSearchPolicyFactory()).ok());
+  HEADRACE_CHECK(LanePolicies().Add(ProportionalPolicyFactory()).ok());
   HEADRACE_CHECK(ScheduleFormats().Add(LobsterScheduleFormat()).ok());
 }
 

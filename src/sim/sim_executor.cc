@@ -26,9 +26,10 @@ void SimExecutor::StartTasks() {
   while (busy_ < cores_ && !waiting_.empty()) {
     ++busy_;
     Waiting first = std::move(waiting_.extract(waiting_.begin()).mapped());
-    loop_.After(cost_ns_(first.bytes), [this, task = std::move(first.task)] {
+    const std::int64_t ns = cost_ns_(first.bytes);
+    loop_.After(ns, [this, ns, task = std::move(first.task)] {
       --busy_;
-      task();
+      loop_.RunTask(ns, task);
       StartTasks();
     });
   }

@@ -27,6 +27,7 @@ class SimExecutor final : public Executor {
   void Submit(std::uint64_t deadline, Task task) override;
   void SubmitSized(std::uint64_t deadline, std::uint64_t bytes, Task task) override;
   [[nodiscard]] int concurrency() const override { return cores_; }
+  [[nodiscard]] int busy() const { return busy_; }  // cores that have a task
 
  private:
   void StartTasks();

@@ -18,6 +18,13 @@ void SimLoop::After(std::int64_t delay_ns, std::function<void()> event) {
   events_.push({clock_.now_ns + delay_ns, next_number_++, slot});
 }
 
+void SimLoop::RunTask(std::int64_t taken_ns, const std::function<void()>& task) {
+  HEADRACE_CHECK(taken_ns >= 0 && taken_ns <= clock_.now_ns);
+  clock_.task_ns = taken_ns;
+  task();
+  clock_.task_ns = 0;
+}
+
 bool SimLoop::RunOne() {
   if (events_.empty()) return false;
   const Event event = events_.top();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -21,6 +22,10 @@ class SimLoop {
   [[nodiscard]] const Clock& clock() const { return clock_; }
   [[nodiscard]] std::int64_t now_ns() const { return clock_.now_ns; }
 
+  // Runs `task`, which began `taken_ns` ago: its first look at the clock shows that time, later
+  // ones the time now. So a task measures how long it took.
+  void RunTask(std::int64_t taken_ns, const std::function<void()>& task);
+
   // Runs `event` once, `delay_ns` (not negative) from now.
   void After(std::int64_t delay_ns, std::function<void()> event);
 
@@ -32,8 +37,11 @@ class SimLoop {
 
  private:
   struct SimClock final : Clock {
-    [[nodiscard]] std::int64_t NowNanos() const override { return now_ns; }
+    [[nodiscard]] std::int64_t NowNanos() const override {
+      return now_ns - std::exchange(task_ns, 0);
+    }
     std::int64_t now_ns = 0;
+    mutable std::int64_t task_ns = 0;  // since the task that runs began; 0: it looked already
   };
   struct Event {
     std::int64_t time_ns;

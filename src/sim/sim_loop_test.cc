@@ -42,5 +42,25 @@ TEST(SimExecutorTest, RunsTheEarliestDeadlineFirstOnAsManyCoresAsThereAre) {
   EXPECT_EQ(ran, (std::vector<std::pair<int, std::int64_t>>{{1, 10}, {2, 20}, {3, 30}}));
 }
 
+TEST(SimExecutorTest, ATaskSeesThatItTookItsTime) {
+  SimLoop loop;
+  SimExecutor executor(loop, /*cores=*/2,
+                       [](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); });
+  std::vector<std::int64_t> looks;
+  for (const std::uint64_t bytes : {10U, 25U}) {
+    executor.SubmitSized(bytes, bytes, [&] {
+      for (int i = 0; i < 3; ++i) looks.push_back(loop.clock().NowNanos());
+      EXPECT_EQ(loop.now_ns(), loop.clock().NowNanos());
+    });
+  }
+  loop.After(12, [&] {
+    looks.push_back(loop.clock().NowNanos());
+    EXPECT_EQ(executor.busy(), 1);
+  });
+  EXPECT_TRUE(loop.RunUntilIdle(100));
+  EXPECT_EQ(looks, (std::vector<std::int64_t>{0, 10, 10, 12, 0, 25, 25}));
+  EXPECT_EQ(executor.busy(), 0);
+}
+
 }  // namespace
 }  // namespace headrace

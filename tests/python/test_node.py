@@ -106,7 +106,7 @@ def test_eight_ranks_get_the_rows_of_one_with_the_same_global_batch(tmp_path: Pa
                     assert set(whole[-1]) <= set(together[-1]) <= set(flat(whole))
 
 
-@pytest.mark.parametrize("schedule", ["lobster", "lobster_search", "fixed"])
+@pytest.mark.parametrize("schedule", ["lobster", "lobster_search", "proportional", "fixed"])
 def test_how_ranks_share_a_node_changes_nothing(source: str, schedule: str) -> None:
     with Ranks(2) as ranks:
         ranks.ask("open_", source, batch_size=3, seed=6, engine={"schedule": schedule})

@@ -17,7 +17,7 @@ from headrace import _core, errors
 from headrace.cli.main import app
 from headrace.profile import Preprocess
 
-POLICIES = ("shared_deadline", "fixed", "lobster", "lobster_search")
+POLICIES = ("shared_deadline", "fixed", "lobster", "lobster_search", "proportional")
 BATCH = 8
 EPOCHS = 3
 

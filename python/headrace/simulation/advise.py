@@ -347,6 +347,7 @@ def _doubled(scenario: Scenario) -> dict[str, Scenario]:
         rates=tuple(2 * rate for rate in storage.rates),
         link_rate=twice(storage.link_rate),
         reads_per_second=twice(storage.reads_per_second),
+        latency=storage.latency / 2,
     )
     staging = replace(scenario.staging, rate=2 * scenario.staging.rate)
     doubled = {

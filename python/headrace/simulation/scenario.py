@@ -22,6 +22,8 @@ SCENARIOS = Path(__file__).parent / "scenarios"
 """The files that Headrace ships: those of the papers."""
 PLACED: str = _core.placements()[0]
 """The placement of samples in tiers, where nobody says another."""
+SHARED: str = _core.lane_policies()[0]
+"""What shares a node among its ranks, where nobody says another."""
 T = TypeVar("T")
 _NODES_MAX = 2**16
 _RANKS_MAX = 1024
@@ -103,6 +105,8 @@ class StorageRates:
     None: no limit. Only with `shared_by` "reads"."""
     reads_in_flight: int | None = None
     """Of a node; None: 64 as a loader, or one a thread where nodes share."""
+    latency: float = 0
+    """Seconds of each read before its bytes come."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,8 @@ class Scenario:
     """Of a node; they share its rate of computing."""
     placement: str = PLACED
     """By which Headrace's orders keep samples in tiers."""
+    schedule: str = SHARED
+    """By which Headrace's orders share a node's reads and decode threads among its ranks."""
     epochs: int = 1
     seed: int = 0
     printed: Mapping[str, float] = field(default_factory=dict)
@@ -200,6 +206,7 @@ def to_scenario(root: TomlTable, where: str) -> Scenario:
         nodes=job.integer("nodes", 1, _NODES_MAX),
         ranks=job.integer("ranks", 1, _RANKS_MAX) if job.has("ranks") else 1,
         placement=job.choice("placement", _core.placements()) if job.has("placement") else PLACED,
+        schedule=job.choice("schedule", _core.lane_policies()) if job.has("schedule") else SHARED,
         batch_size=job.integer("batch_size", 1, _SAMPLES_MAX),
         compute_rate=compute.rate("rate") if compute.has("rate") else None,
         sample_rate=compute.positive("sample_rate") if compute.has("sample_rate") else None,
@@ -251,12 +258,14 @@ def to_plain(scenario: Scenario) -> dict[str, Any]:
             "ranks": scenario.ranks,
             "batch_size": scenario.batch_size,
             "placement": scenario.placement,
+            "schedule": scenario.schedule,
         },
         "compute": compute,
         "storage": {
             "readers": [int(count) if count == int(count) else count for count in storage.readers],
             "rates": list(storage.rates),
             "shared_by": storage.shared_by,
+            "latency": storage.latency,
             **{key: limit for key, limit in limits.items() if limit is not None},
         },
         "network": {"rate": scenario.network_rate},
@@ -291,6 +300,7 @@ def _storage(table: TomlTable) -> StorageRates:
         reads_in_flight=_optional(
             table, "reads_in_flight", lambda key: table.integer(key, 1, _THREADS_MAX)
         ),
+        latency=table.at_least("latency", 0) if table.has("latency") else 0,
     )
     table.finish()
     return storage

@@ -78,6 +78,10 @@ class Outcome:
     """Seconds that nodes waited, all together, by what for; of Headrace's orders."""
     storage_reads: int | None = None
     """Requests to storage, of all nodes together; None: of a published policy."""
+    spread_seconds: npt.NDArray[np.float64] | None = None
+    """Of each step: by how much the slowest rank's loading and preprocessing of its batch, or
+    computing where that takes longer, exceeds the fastest's; None: of a published policy; empty:
+    estimated."""
 
     @property
     def utilisation(self) -> float:
@@ -235,6 +239,8 @@ def _why_not_published(scenario: Scenario) -> str:
         return f"has one rank a node, the scenario {scenario.ranks}"
     if scenario.storage.reads_per_second is not None:
         return "counts bytes of storage alone, and the scenario limits its reads a second"
+    if scenario.storage.latency:
+        return "counts bytes of storage alone, and the scenario has a latency of its reads"
     return ""
 
 
@@ -243,10 +249,12 @@ def _keys_of_orders(scenario: Scenario) -> dict[str, Any]:
     given = {
         "reads_per_second": scenario.storage.reads_per_second,
         "reads_in_flight": scenario.storage.reads_in_flight,
+        "storage_latency": scenario.storage.latency,
+        "ranks": scenario.ranks,
+        "placement": scenario.placement,
+        "schedule": scenario.schedule,
     }
-    return {"ranks": scenario.ranks, "placement": scenario.placement} | {
-        name: value for name, value in given.items() if value is not None
-    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _run(

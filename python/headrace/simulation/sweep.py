@@ -27,6 +27,8 @@ _RANGE = re.compile(
 )
 
 _RATES_OF_COMPUTING = {"compute.rate": "sample_rate", "compute.sample_rate": "rate"}
+_NAMES = ("job.placement", "job.schedule")
+"""Keys whose values are names."""
 
 Value = float | str
 """As a scenario's file has it: 4, 64e6, "64 MB/s"."""
@@ -59,8 +61,9 @@ def sweep(
     ...     print(point.values, point.simulation.outcomes[0])
 
     Args:
-        keys: numeric ones of a scenario's file, as "job.nodes", with their values. A tier is found
-            by its name: "tiers.RAM.capacity"; "ram" alone is its capacity, too.
+        keys: numeric ones of a scenario's file, as "job.nodes", "job.placement" and
+            "job.schedule", with their values. A tier is found by its name: "tiers.RAM.capacity";
+            "ram" alone is its capacity, too.
         names, progress, orders, fast: as those of `simulate`; by default no bounds.
 
     Raises: InvalidArgumentError: a value is not what a file may have there, no such key, more than
@@ -173,9 +176,11 @@ def _changed(scenario: Scenario, values: Mapping[str, Value]) -> Scenario:
     plain = to_plain(scenario)
     for key, value in values.items():
         place, name = _place(plain, key)
-        if key.startswith("printed.") or not isinstance(place.get(name, 0), int | float):
+        number = isinstance(place.get(name, 0), int | float)
+        if key.startswith("printed.") or not (number or key in _NAMES):
             raise InvalidArgumentError(
-                f"sweep {key}: is no number that a simulation depends on; choose one, as job.nodes"
+                f"sweep {key}: is no number that a simulation depends on, as job.nodes is, and "
+                f"none of {', '.join(_NAMES)}"
             )
         place[name] = value
         other = _RATES_OF_COMPUTING.get(key)  # One takes the place of the other.

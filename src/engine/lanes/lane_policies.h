@@ -28,6 +28,7 @@ class LanePolicyFactory {
   LanePolicyFactory(std::string_view name, OpenPolicies open) : name_(name), open_(open) {}
 
   [[nodiscard]] std::string_view name() const { return name_; }
+  [[nodiscard]] bool has_policy() const { return open_ != nullptr; }
   // For a session of several lanes. Null: every lane has everything.
   [[nodiscard]] MakePolicy Open(const LanePolicyRequest& request) const {
     return open_ == nullptr ? nullptr : open_(request);

@@ -3,21 +3,35 @@
 #include <cstdint>
 #include <span>
 
+#include "fetch/fetch.h"
 #include "headrace/order_options.h"
 #include "headrace/status.h"
 #include "plan/order.h"
 
 namespace headrace {
 
+// A figure of a lane's reads for each place that they read from.
+template <typename T>
+struct BySource {
+  T tier{};  // on a disk of this node; what is in memory is not read
+  T node{};  // another node
+  T storage{};
+
+  [[nodiscard]] T& Of(const Fetch& read) {
+    return read.in_storage() ? storage : read.at_node() ? node : tier;
+  }
+};
+
 // What a lane has before it when a step has been admitted, and what it took so far.
 struct LaneWork {
-  std::uint64_t queued_bytes = 0;    // of its reads that are not issued
-  std::uint64_t queued_samples = 0;  // not decoded, of all its steps in work
-  std::uint64_t step_samples = 0;    // of the step just admitted ...
-  std::uint64_t step_bytes = 0;      // ... as stored
-  double read_ns_per_byte = 0;       // of one read at a time, as it went lately; 0: unknown
-  double decode_ns_per_byte = 0;     // of one thread, as it went lately; 0: unknown
-  std::int64_t step_ns = 0;          // the consumer's own time a step lately; 0: unknown
+  BySource<std::uint64_t> queued_bytes;  // of its reads that are not issued
+  std::uint64_t queued_samples = 0;      // not decoded, of all its steps in work
+  std::uint64_t step_samples = 0;        // of the step just admitted ...
+  std::uint64_t step_bytes = 0;          // ... as stored
+  BySource<std::uint64_t> step_reads;    // ... and what of it is read, in bytes
+  BySource<double> read_ns_per_byte;     // of one read at a time, as it went lately; 0: unknown
+  double decode_ns_per_byte = 0;         // of one thread, as it went lately; 0: unknown
+  std::int64_t step_ns = 0;              // the consumer's own time a step lately; 0: unknown
 };
 
 // What a lane may have at once. Never 0.

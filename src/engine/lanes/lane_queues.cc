@@ -84,8 +84,8 @@ void LaneQueues::ResumeLanes() {
   for (Queue& queue : queues_) queue.held = false;
 }
 
-void LaneQueues::LearnRead(const StepWork& work, std::int64_t ns, std::uint64_t bytes) {
-  Learn(ns, bytes, queues_[work.lane].read_ns_per_byte);
+void LaneQueues::LearnRead(const RowRead& read, std::int64_t ns) {
+  Learn(ns, read.bytes(), queues_[read.work->lane].read_ns_per_byte.Of(read));
 }
 
 void LaneQueues::AddDecode(std::unique_ptr<DecodeTask> task, bool first) {
@@ -110,7 +110,7 @@ Status LaneQueues::Split(Position at, std::vector<LaneWork> loads) {
   for (std::size_t lane = 0; lane < queues_.size(); ++lane) {
     const Queue& queue = queues_[lane];
     for (const RowReads& reads : queue.to_read) {
-      for (const RowRead* const read : reads) loads[lane].queued_bytes += read->bytes();
+      for (const RowRead* const read : reads) loads[lane].queued_bytes.Of(*read) += read->bytes();
     }
     loads[lane].read_ns_per_byte = queue.read_ns_per_byte;
     loads[lane].decode_ns_per_byte = queue.decode_ns_per_byte;

@@ -49,8 +49,8 @@ class LaneQueues {
   void EndReads(const StepWork& work, std::uint32_t count = 1) {
     queues_[work.lane].reads_in_flight -= count;
   }
-  // Records the time of a read of `bytes`.
-  void LearnRead(const StepWork& work, std::int64_t ns, std::uint64_t bytes);
+  // Records the time that a read took.
+  void LearnRead(const RowRead& read, std::int64_t ns);
 
   void AddDecode(std::unique_ptr<DecodeTask> task, bool first = false);
   // The lane's next task, if its share allows one more; null: not now.
@@ -79,7 +79,7 @@ class LaneQueues {
     std::uint32_t decodes_in_flight = 0;
     bool held = false;  // no memory for its next reads, where it has staging memory of its own
     // As it went lately; 0: unknown.
-    double read_ns_per_byte = 0;
+    BySource<double> read_ns_per_byte;
     double decode_ns_per_byte = 0;
     std::uint64_t sample_bytes = 0;  // LaneStats' ...
     std::uint64_t copied_bytes = 0;

@@ -60,7 +60,7 @@ class LaneQueuesTest : public ::testing::Test {
 TEST_F(LaneQueuesTest, LanesAreReadInTurnByTheShareOfTheirStepThatIsIssued) {
   policy_.says = {{.reads = 9}, {.reads = 9}};
   EXPECT_TRUE(queues_.Split({}, std::vector<LaneWork>(2)).ok());
-  EXPECT_EQ(policy_.seen[1].queued_bytes, 900U);
+  EXPECT_EQ(policy_.seen[1].queued_bytes.storage, 900U);
   works_[1].stored_bytes = 2000;  // A read is half as much of it.
   std::vector<int> lanes;
   for (int i = 0; i < 6; ++i) lanes.push_back(Issue());
@@ -118,15 +118,21 @@ TEST_F(LaneQueuesTest, ALaneDecodesNoMoreAtOnceThanItsShare) {
 }
 
 TEST_F(LaneQueuesTest, LearnsWhatReadsAndDecodesTake) {
-  queues_.LearnRead(works_[1], 600, 300);
+  queues_.LearnRead(reads_[1][0], 600);
+  reads_[1][1].from = SampleAtNode{.bytes = 100};
+  queues_.LearnRead(reads_[1][1], 900);
   DecodeTask task;
   task.work = &works_[1];
   task.stored_bytes = 100;
   task.decode_ns = 500;
   queues_.CountDecode(task);
   EXPECT_TRUE(queues_.Split({}, std::vector<LaneWork>(2)).ok());
-  EXPECT_EQ(policy_.seen[0].read_ns_per_byte, 0.0);
-  EXPECT_EQ(policy_.seen[1].read_ns_per_byte, 2.0);
+  EXPECT_EQ(policy_.seen[0].read_ns_per_byte.storage, 0.0);
+  EXPECT_EQ(policy_.seen[1].read_ns_per_byte.storage, 2.0);
+  EXPECT_EQ(policy_.seen[1].read_ns_per_byte.node, 9.0);
+  EXPECT_EQ(policy_.seen[1].read_ns_per_byte.tier, 0.0);
+  EXPECT_EQ(policy_.seen[1].queued_bytes.storage, 600U);
+  EXPECT_EQ(policy_.seen[1].queued_bytes.node, 100U);
   EXPECT_EQ(policy_.seen[1].decode_ns_per_byte, 5.0);
   std::vector<LaneStats> stats(2);
   queues_.AddTo(stats);

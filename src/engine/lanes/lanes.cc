@@ -161,6 +161,29 @@ void Lanes::Weigh(StepWork& work) const {
   }
 }
 
+// By the first source of each sample: of those that a tier in memory has nothing is read.
+BySource<std::uint64_t> Lanes::ReadsOf(const StepWork& work) const {
+  BySource<std::uint64_t> reads;
+  for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
+    std::uint64_t bytes = 0;
+    loop_.fields.index().SampleBytes(work.plan.deliveries[slot].sample, {&bytes, 1});
+    switch (work.samples[slot].chain.first()) {
+      case SampleSource::kMemory:
+        break;
+      case SampleSource::kDisk:
+        reads.tier += bytes;
+        break;
+      case SampleSource::kNode:
+        reads.node += bytes;
+        break;
+      case SampleSource::kStorage:
+        reads.storage += bytes;
+        break;
+    }
+  }
+  return reads;
+}
+
 std::vector<LaneWork> Lanes::Loads(std::span<StepWork* const> works) const {
   std::vector<LaneWork> loads(lanes_.size());
   for (const std::unique_ptr<Lane>& lane : lanes_) {
@@ -174,7 +197,8 @@ std::vector<LaneWork> Lanes::Loads(std::span<StepWork* const> works) const {
     LaneWork& load = loads[work->lane];
     load.step_samples = work->samples.size();
     load.step_bytes = work->stored_bytes;
-    load.queued_bytes += work->stored_bytes;
+    load.step_reads = ReadsOf(*work);
+    load.queued_bytes = load.step_reads;
   }
   return loads;
 }

@@ -100,6 +100,7 @@ class Lanes {
   Result<std::shared_ptr<Batch>> MakeBatch(const Lane& lane) const;
   StepWork* AdmitTo(Lane& lane);
   void Weigh(StepWork& work) const;
+  [[nodiscard]] BySource<std::uint64_t> ReadsOf(const StepWork& work) const;
   const Status* HandOver(Lane& lane);
   [[nodiscard]] bool Check(StepWork& work) const;
   void HandOver(Lane& lane, StepWork& work);

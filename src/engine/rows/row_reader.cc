@@ -257,7 +257,7 @@ void RowReader::OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) {
   StepWork& work = *read.work;
   queues_.EndReads(work);
   if (data.ok()) {
-    queues_.LearnRead(work, loop_.now_ns - read.issued_ns, read.bytes());
+    queues_.LearnRead(read, loop_.now_ns - read.issued_ns);
     SetData(read, data.value());
   } else {
     read.buffer.Reset();

@@ -258,6 +258,12 @@ EngineOptions LoaderConfig::engine_options() const {
   EngineOptions engine;
   engine.batches_max = budget.batches_max;
   engine.reads_in_flight_max = std::max(engine.reads_in_flight_max, reads_in_flight);
+  if (options.job.ranks > 1 && options.schedule != DefaultLanePolicy()) {
+    // A policy may let threads that decode nothing read.
+    engine.reads_in_flight_max =
+        std::max(engine.reads_in_flight_max,
+                 EngineOptions().reads_in_flight_max + static_cast<std::uint32_t>(options.threads));
+  }
   engine.coalesce_bytes_max = std::min(engine.coalesce_bytes_max, budget.staging_bytes / 4);
   engine.block_read_bytes_max =
       std::min(engine.block_read_bytes_max, BlockReadBytes(budget.staging_bytes));

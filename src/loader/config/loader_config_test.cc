@@ -123,5 +123,21 @@ TEST(LoaderConfigTest, MoreReadsAreInFlightTheSmallerTheyAre) {
   EXPECT_EQ(reads(1'048'576), 64U);
 }
 
+TEST(LoaderConfigTest, ThreadsThatAPolicyLeavesIdleMayRead) {
+  LoaderOptions options = Options();
+  options.memory_bytes = 0;
+  options.job.world_size = 2;
+  options.job.ranks = 2;
+  options.threads = 4;
+  const auto reads = [&options] {
+    const auto config = ResolveConfig(MakeIndex(1'048'576), options);
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+    return config.value().engine_options().reads_in_flight_max;
+  };
+  EXPECT_EQ(reads(), 64U);
+  options.schedule = "fixed";
+  EXPECT_EQ(reads(), 72U);
+}
+
 }  // namespace
 }  // namespace headrace

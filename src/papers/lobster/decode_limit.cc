@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/units.h"
 #include "model/thread_split.h"
 #include "papers/lobster/lobster_policy.h"
 
@@ -43,19 +42,16 @@ std::uint32_t DecodeLimit::Threads(std::span<const LaneWork> work) {
 
 int DecodeLimit::Wanted(std::span<const LaneWork> work) {
   const auto most = static_cast<int>(options_.budget.decodes);
-  std::vector<LaneLoad> lanes(work.size());
+  // Only this step's work: waiting work of other steps belongs to those steps.
+  const std::vector<LaneLoad> lanes = LoadsOf(work, &LaneWork::step_reads);
   std::vector<std::uint64_t> samples(work.size());
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
-  double train_seconds = 0;
+  const double train_seconds = TrainSeconds(work);
   for (std::size_t i = 0; i < work.size(); ++i) {
-    // Only this step's work: waiting work of other steps belongs to those steps.
-    lanes[i].storage_bytes =
-        static_cast<double>(work[i].step_bytes) * std::max(work[i].read_ns_per_byte, 0.0);
     samples[i] = work[i].step_samples;
     count += work[i].step_samples;
     bytes += work[i].step_bytes;
-    train_seconds = std::max(train_seconds, static_cast<double>(work[i].step_ns) / kNsPerSecond);
   }
   if (count == 0 || bytes == 0 || train_seconds <= 0 ||
       most + static_cast<int>(options_.budget.reads) <= static_cast<int>(work.size())) {

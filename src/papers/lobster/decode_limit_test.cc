@@ -28,7 +28,8 @@ class World {
     for (LaneWork& lane : work_) {
       lane.step_samples = kStepSamples;
       lane.step_bytes = kStepSamples * kBytes;
-      lane.read_ns_per_byte = 1;
+      lane.step_reads.storage = lane.step_bytes;
+      lane.read_ns_per_byte.storage = 1;
       lane.step_ns = 100'000'000;
     }
   }

@@ -2,12 +2,14 @@
 // that is followed, and ranks' work levelled by the order itself.
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
 
 #include "base/prng.h"
 #include "engine/testing/lane_training.h"
 #include "gtest/gtest.h"
+#include "papers/lobster/decode_limit.h"
 #include "papers/lobster/lobster_policy.h"
 #include "papers/lobster/make_schedule.h"
 #include "papers/lobster/schedule_policy.h"
@@ -25,27 +27,6 @@ constexpr std::uint64_t kSeeds = 8;
 constexpr std::uint64_t kSeeds = 2;  // Slow builds look for other mistakes.
 #endif
 constexpr bool kManySeeds = kSeeds >= 8;
-
-// In proportion to what waits, anew every step: where Lobster begins.
-class ProportionalLanePolicy final : public LanePolicy {
- public:
-  Status Split(Position /*at*/, std::span<const LaneWork> work,
-               std::span<LaneShare> shares) override {
-    std::vector<std::uint64_t> samples;
-    std::vector<std::uint64_t> bytes;
-    for (const LaneWork& lane : work) {
-      samples.push_back(lane.queued_samples);
-      bytes.push_back(lane.step_bytes);
-    }
-    const LaneShares reads = Proportional(samples, kBudget.reads);
-    const LaneShares decodes = Proportional(bytes, kBudget.decodes);
-    for (std::size_t i = 0; i < work.size(); ++i) {
-      shares[i] = {.reads = static_cast<std::uint32_t>(reads[i]),
-                   .decodes = static_cast<std::uint32_t>(decodes[i])};
-    }
-    return Status();
-  }
-};
 
 // Keeps what another policy said.
 class Recording final : public LanePolicy {
@@ -74,7 +55,7 @@ TEST_P(LobsterTest, NeverTakesLongerThanSharesInProportion) {
   for (const auto search :
        {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-      ProportionalLanePolicy proportional;
+      ProportionalLanePolicy proportional(kBudget);
       LobsterLanePolicy lobster({.budget = kBudget, .search = search});
       const std::int64_t without = Total(TrainSkewed(seed, GetParam(), &proportional));
       const std::int64_t with = Total(TrainSkewed(seed, GetParam(), &lobster));
@@ -86,14 +67,16 @@ TEST_P(LobsterTest, NeverTakesLongerThanSharesInProportion) {
 
 // Its first read takes the longest: until then it is not known how long.
 TEST(LobsterLanePolicyTest, ALaneThatHasShownNothingYetIsNotTakenForFast) {
-  std::vector<LaneWork> work(4, {.queued_bytes = 1'600'000,
+  std::vector<LaneWork> work(4, {.queued_bytes = {.storage = 1'600'000},
                                  .queued_samples = 16,
                                  .step_samples = 16,
                                  .step_bytes = 1'600'000,
-                                 .read_ns_per_byte = 1000,
+                                 .read_ns_per_byte = {.storage = 1000},
                                  .decode_ns_per_byte = 1000});
-  work[1] = {
-      .queued_bytes = 6'400'000, .queued_samples = 16, .step_samples = 16, .step_bytes = 6'400'000};
+  work[1] = {.queued_bytes = {.storage = 6'400'000},
+             .queued_samples = 16,
+             .step_samples = 16,
+             .step_bytes = 6'400'000};
   for (const auto search :
        {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
     LobsterLanePolicy lobster({.budget = kBudget, .search = search});
@@ -104,6 +87,99 @@ TEST(LobsterLanePolicyTest, ALaneThatHasShownNothingYetIsNotTakenForFast) {
       EXPECT_GT(shares[1].decodes, 2 * shares[lane].decodes);
     }
   }
+}
+
+// Four lanes with steps of equal bytes, of which a tier has these shares.
+std::vector<LaneWork> WithHits(const std::array<double, 4>& hits) {
+  std::vector<LaneWork> work;
+  for (const double share : hits) {
+    LaneWork lane{.queued_samples = 64,
+                  .step_samples = 64,
+                  .step_bytes = 6'400'000,
+                  .read_ns_per_byte = {.tier = 1, .storage = 100},
+                  .decode_ns_per_byte = 1,
+                  .step_ns = 10 * kMs};
+    lane.step_reads.tier = static_cast<std::uint64_t>(share * 6'400'000);
+    lane.step_reads.storage = lane.step_bytes - lane.step_reads.tier;
+    lane.queued_bytes = lane.step_reads;
+    work.push_back(lane);
+  }
+  return work;
+}
+
+TEST(LobsterLanePolicyTest, ALanesMissesInThisStepDecideItsReads) {
+  for (const auto search :
+       {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
+    LobsterLanePolicy lobster({.budget = kBudget, .search = search});
+    std::vector<LaneShare> shares(4);
+    for (const std::size_t slow : {0U, 3U, 1U}) {  // Each step another lane.
+      std::array<double, 4> hits = {0.9, 0.9, 0.9, 0.9};
+      hits[slow] = 0.2;
+      ASSERT_TRUE(lobster.Split({}, WithHits(hits), shares).ok());
+      for (std::size_t lane = 0; lane < 4; ++lane) {
+        if (lane == slow) continue;
+        EXPECT_GT(shares[slow].reads, 4 * shares[lane].reads);
+      }
+    }
+    EXPECT_EQ(lobster.counts().stragglers, 3U);
+  }
+}
+
+TEST(LobsterLanePolicyTest, SharesStayWhileOthersPromiseLittle) {
+  LobsterLanePolicy lobster({.budget = kBudget});
+  std::vector<LaneShare> shares(4);
+  ASSERT_TRUE(lobster.Split({}, WithHits({0.2, 0.6, 0.6, 0.6}), shares).ok());
+  const std::uint32_t reads = shares[0].reads;
+  ASSERT_TRUE(lobster.Split({}, WithHits({0.21, 0.6, 0.61, 0.6}), shares).ok());
+  EXPECT_EQ(shares[0].reads, reads);
+  EXPECT_EQ(lobster.counts().corrections, 0U);
+}
+
+// Nothing is known of another node's rate: reads are shared by bytes until something is, and not
+// for ever.
+TEST(LobsterLanePolicyTest, WithoutTheRateOfASourceReadsAreSharedByBytes) {
+  LobsterLanePolicy lobster({.budget = kBudget});
+  std::vector<LaneShare> shares(4);
+  std::vector<LaneWork> work = WithHits({0.2, 0.2, 0.2, 0.2});
+  for (std::size_t lane = 1; lane < 4; ++lane) {
+    work[lane].queued_bytes = {.node = work[lane].queued_bytes.storage};
+  }
+  ASSERT_TRUE(lobster.Split({}, work, shares).ok());
+  EXPECT_LE(shares[0].reads, kBudget.reads / 4 + 4);
+  work[2].read_ns_per_byte.node = 10;
+  ASSERT_TRUE(lobster.Split({}, work, shares).ok());
+  EXPECT_GT(shares[0].reads, 4 * shares[1].reads);
+}
+
+TEST(LobsterLanePolicyTest, ThreadsThatDecodeNothingRead) {
+  DecodeTimes times(/*transform=*/0, PreprocessModel());
+  for (int threads = 1; threads <= kCores; ++threads) {
+    times.OnDecoded({.bytes = 100'000, .threads = threads, .nanoseconds = 10'000});
+  }
+  DecodeLimit limit({.budget = kBudget, .period = 1, .begin = 0}, times);
+  LobsterLanePolicy lobster({.budget = kBudget, .decode_limit = &limit});
+  std::vector<LaneShare> shares(4);
+  const auto sums = [&] {
+    std::uint32_t reads = 0;
+    std::uint32_t decodes = 0;
+    for (const LaneShare& share : shares) {
+      reads += share.reads;
+      decodes += share.decodes;
+    }
+    return std::pair(reads, decodes);
+  };
+  for (int step = 0; step < 2 * kCores; ++step) {
+    ASSERT_TRUE(lobster.Split({}, WithHits({0.2, 0.6, 0.6, 0.6}), shares).ok());
+    EXPECT_EQ(sums().first + sums().second, kBudget.reads + kBudget.decodes);
+  }
+  EXPECT_EQ(sums().second, 4U);                             // A lane has one.
+  std::vector<LaneWork> decoding = WithHits({1, 1, 1, 1});  // Little is to be read now.
+  for (LaneWork& lane : decoding) lane.step_ns = kMs / 10;
+  for (int step = 0; step < 2 * kCores; ++step) {
+    ASSERT_TRUE(lobster.Split({}, decoding, shares).ok());
+    EXPECT_EQ(sums().first + sums().second, kBudget.reads + kBudget.decodes);
+  }
+  EXPECT_GT(sums().second, 8U);
 }
 
 TEST_P(LobsterTest, SharesMoveSeldomAndAreTheSameInEveryRun) {

@@ -1,6 +1,7 @@
 #include "papers/lobster/lobster_policy.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -14,25 +15,28 @@ namespace {
 
 // Time of a byte for each lane. A lane without a measurement gets the average of the others, so
 // that a slow lane is not mistaken for a fast one; without any measurement, all are equal.
-std::vector<double> NsPerByte(std::span<const LaneWork> work, double LaneWork::*shown) {
+std::vector<double> NsPerByte(std::span<const LaneWork> work,
+                              const std::function<double(const LaneWork&)>& shown) {
   double sum = 0;
   int known = 0;
   for (const LaneWork& lane : work) {
-    if (lane.*shown <= 0) continue;
-    sum += lane.*shown;
+    if (shown(lane) <= 0) continue;
+    sum += shown(lane);
     ++known;
   }
   std::vector<double> ns_per_byte;
   ns_per_byte.reserve(work.size());
   for (const LaneWork& lane : work) {
-    ns_per_byte.push_back(lane.*shown > 0 ? lane.*shown : known > 0 ? sum / known : 1);
+    const double of_lane = shown(lane);
+    ns_per_byte.push_back(of_lane > 0 ? of_lane : known > 0 ? sum / known : 1);
   }
   return ns_per_byte;
 }
 
 // Seconds to decode each lane's step on one thread.
 std::vector<double> DecodeNs(std::span<const LaneWork> work) {
-  std::vector<double> ns = NsPerByte(work, &LaneWork::decode_ns_per_byte);
+  std::vector<double> ns =
+      NsPerByte(work, [](const LaneWork& lane) { return lane.decode_ns_per_byte; });
   for (std::size_t i = 0; i < work.size(); ++i) ns[i] *= static_cast<double>(work[i].step_bytes);
   return ns;
 }
@@ -56,6 +60,10 @@ LanePolicyFactory::MakePolicy OpenLobsterSearch(const LanePolicyRequest& request
   return OpenPolicies(request, LobsterOptions::Search::kBinarySearch);
 }
 
+LanePolicyFactory::MakePolicy OpenProportional(const LanePolicyRequest& request) {
+  return [budget = request.budget] { return std::make_unique<ProportionalLanePolicy>(budget); };
+}
+
 }  // namespace
 
 const LanePolicyFactory& LobsterPolicyFactory() {
@@ -68,6 +76,28 @@ const LanePolicyFactory& LobsterSearchPolicyFactory() {
   return factory;
 }
 
+const LanePolicyFactory& ProportionalPolicyFactory() {
+  static const LanePolicyFactory factory("proportional", &OpenProportional);
+  return factory;
+}
+
+Status ProportionalLanePolicy::Split(Position /*at*/, std::span<const LaneWork> work,
+                                     std::span<LaneShare> shares) {
+  std::vector<std::uint64_t> samples;
+  std::vector<std::uint64_t> bytes;
+  for (const LaneWork& lane : work) {
+    samples.push_back(lane.queued_samples);
+    bytes.push_back(lane.step_bytes);
+  }
+  const LaneShares reads = Proportional(samples, static_cast<int>(budget_.reads));
+  const LaneShares decodes = Proportional(bytes, static_cast<int>(budget_.decodes));
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    shares[i] = {.reads = static_cast<std::uint32_t>(std::max(1, reads[i])),
+                 .decodes = static_cast<std::uint32_t>(std::max(1, decodes[i]))};
+  }
+  return Status();
+}
+
 LoadModel ModelOfReads(std::uint32_t reads) {
   constexpr double kRate = kNsPerSecond;  // "bytes" are nanoseconds of reading
   std::vector<Curve::Point> points = {{.users = 1, .rate = kRate}};
@@ -76,16 +106,53 @@ LoadModel ModelOfReads(std::uint32_t reads) {
   return {{.local = curve, .remote = curve, .storage = curve}, static_cast<int>(reads)};
 }
 
-std::vector<LaneLoad> LoadsOf(std::span<const LaneWork> work, std::span<const int> decodes) {
+std::vector<LaneLoad> LoadsOf(std::span<const LaneWork> work,
+                              BySource<std::uint64_t> LaneWork::*bytes,
+                              std::span<const int> decodes) {
   std::vector<LaneLoad> loads(work.size());
-  const std::vector<double> read_ns_per_byte = NsPerByte(work, &LaneWork::read_ns_per_byte);
+  using Rates = BySource<double>;
+  const auto times = [&](double Rates::*source) {
+    return NsPerByte(work,
+                     [source](const LaneWork& lane) { return lane.read_ns_per_byte.*source; });
+  };
+  const std::vector<double> tier = times(&Rates::tier);
+  const std::vector<double> node = times(&Rates::node);
+  const std::vector<double> storage = times(&Rates::storage);
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    const BySource<std::uint64_t>& of = work[i].*bytes;
+    loads[i].requests = work[i].queued_samples;
+    loads[i].local_bytes = static_cast<double>(of.tier) * tier[i];
+    loads[i].remote_bytes = static_cast<double>(of.node) * node[i];
+    loads[i].storage_bytes = static_cast<double>(of.storage) * storage[i];
+  }
+  if (decodes.empty()) return loads;
   const std::vector<double> decode_ns = DecodeNs(work);
   for (std::size_t i = 0; i < work.size(); ++i) {
-    loads[i].requests = work[i].queued_samples;
-    loads[i].storage_bytes = static_cast<double>(work[i].queued_bytes) * read_ns_per_byte[i];
     loads[i].preprocess_seconds = decode_ns[i] / kNsPerSecond / std::max(decodes[i], 1);
   }
   return loads;
+}
+
+double TrainSeconds(std::span<const LaneWork> work) {
+  std::int64_t least_ns = 0;
+  for (const LaneWork& lane : work) {
+    if (lane.step_ns > 0 && (least_ns == 0 || lane.step_ns < least_ns)) least_ns = lane.step_ns;
+  }
+  return static_cast<double>(least_ns) / kNsPerSecond;
+}
+
+bool RatesKnown(std::span<const LaneWork> work) {
+  const auto known = [&](std::uint64_t BySource<std::uint64_t>::*bytes,
+                         double BySource<double>::*rate) {
+    return std::ranges::all_of(
+               work, [&](const LaneWork& lane) { return lane.queued_bytes.*bytes == 0; }) ||
+           std::ranges::any_of(
+               work, [&](const LaneWork& lane) { return lane.read_ns_per_byte.*rate > 0; });
+  };
+  using Bytes = BySource<std::uint64_t>;
+  using Rates = BySource<double>;
+  return known(&Bytes::tier, &Rates::tier) && known(&Bytes::node, &Rates::node) &&
+         known(&Bytes::storage, &Rates::storage);
 }
 
 void FillShares(std::span<const LaneLoad> loads, const LoadModel& model, int budget,
@@ -96,13 +163,13 @@ void FillShares(std::span<const LaneLoad> loads, const LoadModel& model, int bud
 }
 
 LobsterLanePolicy::LobsterLanePolicy(const Options& options)
-    : options_(options), model_(ModelOfReads(std::max(options.budget.reads, 1U))) {}
+    : options_(options),
+      model_(ModelOfReads(std::max(options.budget.reads, 1U) + options.budget.decodes)) {}
 
 Status LobsterLanePolicy::Split(Position /*at*/, std::span<const LaneWork> work,
                                 std::span<LaneShare> shares) {
   SplitDecodes(work);
   SplitReads(work);
-  ++steps_;
   for (std::size_t i = 0; i < work.size(); ++i) {
     shares[i] = {.reads = static_cast<std::uint32_t>(std::max(1, reads_[i])),
                  .decodes = static_cast<std::uint32_t>(std::max(1, decodes_[i]))};
@@ -130,7 +197,7 @@ void LobsterLanePolicy::SplitDecodes(std::span<const LaneWork> work) {
     return most;
   };
   if (decodes_given_ == budget && decodes_.size() == wanted.size() &&
-      slowest(wanted) > slowest(decodes_) * (1 - options_.corrector.gain_min)) {
+      slowest(wanted) > slowest(decodes_) * (1 - options_.gain_min)) {
     return;
   }
   decodes_ = std::move(wanted);
@@ -138,52 +205,35 @@ void LobsterLanePolicy::SplitDecodes(std::span<const LaneWork> work) {
 }
 
 void LobsterLanePolicy::SplitReads(std::span<const LaneWork> work) {
-  const int budget = model_.threads_max();
+  const auto idle = static_cast<int>(options_.budget.decodes) - decodes_given_;
+  const int budget = static_cast<int>(options_.budget.reads) + std::max(idle, 0);
   if (budget < static_cast<int>(work.size())) {  // Fewer reads than lanes: one each.
     reads_.assign(work.size(), 1);
     return;
   }
-  double train_ns = 0;
-  bool known = true;
-  for (const LaneWork& lane : work) {
-    train_ns = std::max(train_ns, static_cast<double>(lane.step_ns));
-    known = known && (lane.queued_bytes == 0 || lane.read_ns_per_byte > 0);
-  }
-  if (!known && !rates_known_) {
+  if (!RatesKnown(work)) {
     std::vector<std::uint64_t> bytes;
-    for (const LaneWork& lane : work) bytes.push_back(lane.queued_bytes);
+    for (const LaneWork& lane : work) {
+      const BySource<std::uint64_t>& of = lane.queued_bytes;
+      bytes.push_back(of.tier + of.node + of.storage);
+    }
     reads_ = Proportional(bytes, budget);
     return;
   }
-  const bool begins = !std::exchange(rates_known_, true);
-  const std::vector<LaneLoad> loads = LoadsOf(work, decodes_);
-  const LobsterDecision decision = LobsterShares(loads, model_, budget,
-                                                 {.train_seconds = train_ns / kNsPerSecond,
-                                                  .theta = options_.theta,
-                                                  .search = options_.search});
+  const std::vector<LaneLoad> loads = LoadsOf(work, &LaneWork::queued_bytes, decodes_);
+  LobsterDecision decision = LobsterShares(
+      loads, model_, budget,
+      {.train_seconds = TrainSeconds(work), .theta = options_.theta, .search = options_.search});
   if (decision.straggler) stragglers_.fetch_add(1, std::memory_order_relaxed);
-  const bool search = options_.search == LobsterOptions::Search::kBinarySearch;
-  const auto period = static_cast<std::uint64_t>(options_.corrector.period);
-  if (begins || (search && steps_ % period == 0)) Jump(loads, decision);
-  if (search) return;
-  if (begins) {
-    corrector_.emplace(options_.corrector, model_, reads_);
-    return;
-  }
-  // Loads are measurements already: the corrector needs no measured times to scale them.
-  const std::vector<double> not_known(loads.size());
-  if (corrector_->Observe(loads, not_known)) {
-    reads_ = corrector_->shares();
-    corrections_.fetch_add(1, std::memory_order_relaxed);
-  }
+  Take(loads, budget, std::move(decision.shares));
 }
 
-// Changes the shares if others are better by enough.
-void LobsterLanePolicy::Jump(std::span<const LaneLoad> loads, const LobsterDecision& decision) {
-  LaneShares shares = decision.shares;
-  FillShares(loads, model_, model_.threads_max(), shares);
-  if (!reads_.empty() && Makespan(loads, model_, shares) >
-                             Makespan(loads, model_, reads_) * (1 - options_.corrector.gain_min)) {
+// Changes the shares if others are better by enough, or if there are more or fewer to give.
+void LobsterLanePolicy::Take(std::span<const LaneLoad> loads, int budget, LaneShares shares) {
+  FillShares(loads, model_, budget, shares);
+  const int given = std::accumulate(reads_.begin(), reads_.end(), 0);
+  if (given == budget &&
+      Makespan(loads, model_, shares) > Makespan(loads, model_, reads_) * (1 - options_.gain_min)) {
     return;
   }
   if (!reads_.empty() && reads_ != shares) corrections_.fetch_add(1, std::memory_order_relaxed);

@@ -71,16 +71,16 @@ Status SchedulePolicy::Split(Position at, std::span<const LaneWork> work,
   return Status();
 }
 
-// Of steps in which the rate of every lane that reads was measured.
+// Of steps in which the rates of their reads are known.
 void SchedulePolicy::Correct(std::span<const LaneWork> work, std::span<const LaneShare> shares) {
+  if (!RatesKnown(work)) return;
   Seen seen;
   std::vector<int> decodes;
   for (std::size_t lane = 0; lane < work.size(); ++lane) {
-    if (work[lane].queued_bytes > 0 && work[lane].read_ns_per_byte <= 0) return;
     decodes.push_back(static_cast<int>(shares[lane].decodes));
     seen.shares.push_back(static_cast<int>(shares[lane].reads));
   }
-  seen.loads = LoadsOf(work, decodes);
+  seen.loads = LoadsOf(work, &LaneWork::queued_bytes, decodes);
   seen_.push_back(std::move(seen));
   if (seen_.size() < static_cast<std::size_t>(options_.corrector.period)) return;
   LookBack();

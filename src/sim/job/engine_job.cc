@@ -67,7 +67,9 @@ class EngineJob {
                          .schema = schema_,
                          .hurries = hurries_,
                          .ranks = options_.ranks,
+                         .lane_policies = plan.lane_policies(),
                          .reads_in_flight = plan.reads_in_flight(),
+                         .storage_latency_ns = SimulatedNanos(options_.storage_latency_seconds),
                          .least_read_bytes = plan.least_read_bytes()};
     for (NodeNumber number = 0; number < job_.cluster.nodes; ++number) {
       if (keep_going && !keep_going()) return SimulationEnded();
@@ -106,6 +108,8 @@ class EngineJob {
     std::size_t left = 0;  // ranks that have not ended it
     double ends = 0;       // sum of the seconds at which ranks have
     double slowest = 0;
+    double ready_first = kUnlimited;  // of EngineJobResult::spread_seconds
+    double ready_last = 0;
     std::vector<std::shared_ptr<Batch>> in_use;
   };
 
@@ -126,6 +130,7 @@ class EngineJob {
     result_.run.barrier_seconds += end * ranks - running_.ends;
     result_.run.step_seconds.push_back(end - begin);
     result_.least_seconds += running_.slowest;
+    result_.spread_seconds.push_back(running_.ready_last - running_.ready_first);
     result_.run.seconds = end;
     running_.in_use.clear();
     return Status();
@@ -135,6 +140,9 @@ class EngineJob {
   void OnTaken(std::shared_ptr<Batch> batch) {
     if (batch == nullptr) return;
     const double compute = ComputeSeconds(*batch);
+    const double ready = std::max(compute, static_cast<double>(batch->times.busy_ns) * 1e-9);
+    running_.ready_first = std::min(running_.ready_first, ready);
+    running_.ready_last = std::max(running_.ready_last, ready);
     running_.in_use.push_back(std::move(batch));
     result_.run.stall_seconds += static_cast<double>(loop_.now_ns() - running_.begin_ns) * 1e-9;
     result_.run.compute_seconds += compute;
@@ -190,10 +198,11 @@ class EngineJob {
       read_bytes += data_.scale * static_cast<double>(from_storage.bytes);
       result_.storage_reads += from_storage.reads;
       tier.seconds += node->tier_seconds();
+      storage.seconds += node->latency_seconds();
     }
     storage.samples = used_samples_ - std::min(used_samples_, tier.samples + peer.samples);
     storage.bytes = std::max(0.0, used_bytes_ - tier.bytes - peer.bytes);
-    storage.seconds = storage_.seconds();
+    storage.seconds += storage_.seconds();
     peer.seconds = link_.seconds();
     run.filled_bytes = std::max(0.0, read_bytes - storage.bytes);
     run.samples_used = static_cast<std::uint64_t>(std::ranges::count(used_, true));

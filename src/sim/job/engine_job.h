@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "headrace/loader_options.h"
 #include "headrace/order_options.h"
@@ -21,6 +22,7 @@ struct EngineJobOptions {
   std::string order = DefaultOrder();
   OrderParameters parameters;                  // of the order; bytes are those of the job
   std::string placement = DefaultPlacement();  // of samples in tiers; not used without tiers
+  std::string schedule = DefaultLanePolicy();  // shares a node among its ranks: LanePolicies()
   std::uint32_t ranks = 1;         // of a node, each with a batch of SimulatedJob::batch_size
   std::uint32_t batches_max = 64;  // that a node has ahead, if staging has room
   // Reads of storage that each node has in flight. 0: those of a loader, 64, where reads share
@@ -28,6 +30,8 @@ struct EngineJobOptions {
   std::uint32_t reads_in_flight = 0;
   // Of storage at its best rate, all nodes together. Only where reads share it.
   double reads_per_second = kUnlimited;
+  // Of each read, before its bytes come, however many there are.
+  double storage_latency_seconds = 0;
 };
 
 struct EngineJobResult {
@@ -35,6 +39,9 @@ struct EngineJobResult {
   double least_seconds = 0;         // of this plan without a stall: the slowest node of each step
   StallTimes stall_ns{};            // of all nodes together, by what they waited for
   std::uint64_t storage_reads = 0;  // of all nodes together: requests
+  // Of each step, between the slowest and the fastest rank: loading and preprocessing its batch
+  // from when the engine admitted it, or computing where that takes longer. Only by RunEngines().
+  std::vector<double> spread_seconds;
 };
 
 // Runs the job. A step begins on all ranks when the slowest has ended the one before, and a rank
@@ -45,7 +52,8 @@ struct EngineJobResult {
 //   of it, and is one sample, as in the papers. Orders that read blocks read them in pieces.
 // - Each read is charged at least as many bytes as storage's best rate gives between two of
 //   `reads_per_second`.
-// - As many tasks as staging has threads preprocess and write, each at Cluster::ToStaging().
+// - As many tasks as staging has threads preprocess and write, each at Cluster::ToStaging(). They
+//   and reads in flight are what `schedule` shares among the ranks of a node.
 // - The batches that a node has in use and ahead, and what its order keeps resident, fit into
 //   staging; but one in use and one ahead are allowed in any case.
 // - Reads of a tier, and those of other nodes' samples over a node's link, share its rate or have
@@ -58,8 +66,8 @@ struct EngineJobResult {
 //   scaled to 512 bytes a sample.
 // Errors: Cancelled           keep_going() returned false
 //         FailedPrecondition  what the order keeps resident does not fit into staging
-//         InvalidArgument     it takes more than 73 years; no such order or placement; those of
-//                             SimulatedJob::Check() and of ResolvedOrder::Make()
+//         InvalidArgument     it takes more than 73 years; no such order, placement or lane policy;
+//                             those of SimulatedJob::Check() and of ResolvedOrder::Make()
 Result<EngineJobResult> RunEngines(const SimulatedJob& job, const EngineJobOptions& options,
                                    const std::function<bool()>& keep_going = nullptr);
 

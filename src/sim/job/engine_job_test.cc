@@ -82,6 +82,63 @@ TEST(EngineJobTest, RequestsLimitStorageThatHasBytesToSpare) {
   EXPECT_EQ(fast.value().storage_reads, result.storage_reads);
 }
 
+TEST(EngineJobTest, EachReadOfStorageWaitsForItsLatency) {
+  SimulatedJob job = JobOf(800, 1);
+  job.cluster.storage = RateOf(1e12);
+  const EngineJobOptions options{.reads_in_flight = 16, .storage_latency_seconds = 0.01};
+  const EngineJobResult result = RunJob(job, options);
+  EXPECT_NEAR(result.run.seconds, 800 * 0.01 / 16, 0.05);
+  EXPECT_NEAR(Fetched(result, From::kStorage).seconds, 800 * 0.01, 1e-3);
+}
+
+// A lane that has a third of a node's reads in flight takes so long; ranks differ by what they
+// read.
+TEST(EngineJobTest, SharesOfRanksAreThoseOfTheirLanePolicy) {
+  SimulatedJob job = JobOf(960, 1);
+  job.cluster.storage = RateOf(1e12);
+  job.cluster.staging_bytes = 1;  // a batch in use and one ahead
+  EngineJobOptions options{.ranks = 4, .reads_in_flight = 8, .storage_latency_seconds = 0.01};
+  const EngineJobResult shared = RunJob(job, options);
+  options.schedule = "fixed";  // two reads each
+  const EngineJobResult fixed = RunJob(job, options);
+  EXPECT_NEAR(fixed.run.seconds, 960 * 0.01 / 8, 0.1);
+  EXPECT_EQ(fixed.spread_seconds.size(), fixed.run.step_seconds.size());
+  EXPECT_LT(*std::ranges::max_element(fixed.spread_seconds), 1e-3);
+  EXPECT_NE(fixed.run.step_seconds, shared.run.step_seconds);
+  options.ranks = 1;  // It has everything, by whatever policy.
+  EXPECT_TRUE(RunFast(SimulatedJob(JobOf(960, 1)), {.schedule = "fixed"}).ok());
+}
+
+// By hand: of two ranks' two samples each a tier has all of the first's, none of the other's.
+TEST(EngineJobTest, TheSpreadOfAStepIsBetweenTheSlowestAndTheFastestRank) {
+  SimulatedJob job;
+  job.sizes.assign(64, 100'000);
+  job.batch_size = 4;
+  job.epochs = 2;
+  job.cluster.staging_bytes = 1;
+  job.cluster.storage = RateOf(1e12);
+  job.cluster.sample_rate = 1e5;
+  job.cluster.tiers = {{.bytes = 32 * 100'000, .rate = 1e12}};
+  const EngineJobResult result = RunJob(job, {.placement = "pinned",
+                                              .schedule = "fixed",
+                                              .ranks = 2,
+                                              .reads_in_flight = 2,
+                                              .storage_latency_seconds = 0.01});
+  ASSERT_EQ(result.spread_seconds.size(), 16U);
+  double spread = 0;
+  for (std::size_t step = 0; step < 16; ++step) {
+    // One read of each rank at a time: whole latencies.
+    const double latencies = result.spread_seconds[step] / 0.01;
+    EXPECT_NEAR(latencies, std::round(latencies), 0.02) << step;
+    if (step < 8) {
+      EXPECT_NEAR(latencies, 0, 0.02) << step;
+    } else {
+      spread += latencies;
+    }
+  }
+  EXPECT_GT(spread, 3);
+}
+
 TEST(EngineJobTest, PreprocessingIsDividedAmongTheThreadsOfStaging) {
   SimulatedJob job = JobOf(800, 1);
   job.cluster.preprocess_rate = 5e6;
@@ -335,6 +392,13 @@ TEST(EngineJobTest, WhatCannotBeSimulatedIsRefused) {
   EXPECT_THAT(error({.ranks = 0}), HasSubstr("0 ranks a node"));
   EXPECT_THAT(error({.reads_per_second = 0}), HasSubstr("0 reads a second"));
   EXPECT_THAT(error({.reads_per_second = 9}), HasSubstr("reads do not share storage"));
+  EXPECT_THAT(error({.schedule = "best"}),
+              HasSubstr("schedule: got 'best', must be one of 'shared"));
+  EXPECT_THAT(error({.storage_latency_seconds = -1}), HasSubstr("latency of storage of -1 s"));
+  for (const EngineJobOptions& options : {EngineJobOptions{.schedule = "fixed", .ranks = 2},
+                                          EngineJobOptions{.storage_latency_seconds = 0.01}}) {
+    EXPECT_THAT(RunFast(job, options).status().ToString(), HasSubstr("simulate without fast"));
+  }
   job.cluster.staging_bytes = 1e6;
   EXPECT_THAT(error({.order = "epoch", .parameters = {{"pool_bytes", std::int64_t{40'000'000}}}}),
               HasSubstr("resident, and staging has 1 MB"));

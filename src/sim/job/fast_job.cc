@@ -420,6 +420,13 @@ class FastJob {
 Result<EngineJobResult> RunFast(const SimulatedJob& job, const EngineJobOptions& options,
                                 const std::function<bool()>& keep_going) {
   HEADRACE_RETURN_IF_ERROR(job.Check());
+  if (options.storage_latency_seconds > 0 ||
+      (options.ranks > 1 && options.schedule != DefaultLanePolicy())) {
+    return FailedPrecondition(
+        "estimating step by step: got schedule '{}' and a latency of storage of {} s, which decide "
+        "single reads; simulate without fast, or leave both out",
+        options.schedule, options.storage_latency_seconds);
+  }
   return FastJob(job, options).Run(keep_going);
 }
 

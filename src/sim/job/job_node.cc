@@ -59,16 +59,33 @@ void JobRank::OnEnd(Status status) {
   if (taken_) loop_.After(0, [this] { Answer(); });
 }
 
+// A policy may let threads that decode nothing read.
+std::uint32_t StoreThreads(const JobWorld& world) {
+  const bool policy = world.ranks > 1 && world.lane_policies->has_policy();
+  return world.reads_in_flight + (policy ? world.job.cluster.staging_threads : 0);
+}
+
+// It has ended: the others run still.
+void TimedDecodes::OnDecoded(const Decoded& decoded) {
+  Decoded timed = decoded;
+  timed.threads = std::min(executor_.busy() + 1, executor_.concurrency());
+  times_.OnDecoded(timed);
+}
+
 JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedNodes::Take take)
     : world_(world),
       number_(number),
       plan_(std::move(plan)),
-      store_(world_.storage, {.node = number,
-                              .threads = world_.reads_in_flight,
-                              .scale = world_.data.scale,
-                              .least_bytes = world_.least_read_bytes}),
+      store_(world_.loop, world_.storage,
+             {.node = number,
+              .threads = StoreThreads(world_),
+              .latency_ns = world_.storage_latency_ns,
+              .scale = world_.data.scale,
+              .least_bytes = world_.least_read_bytes}),
       nodes_(world_.link, number, world_.data.scale, std::move(take)),
-      executor_(world_.loop, static_cast<int>(world_.job.cluster.staging_threads), CostOf(world_)) {
+      executor_(world_.loop, static_cast<int>(world_.job.cluster.staging_threads), CostOf(world_)),
+      decodes_(executor_) {
+  if (world_.ranks > 1) MakePolicy();
   for (std::uint32_t rank = 0; rank < world_.ranks; ++rank) {
     ranks_.push_back(std::make_unique<JobRank>(world_.loop, rank));
   }
@@ -76,6 +93,14 @@ JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedN
 }
 
 JobNode::~JobNode() = default;
+
+void JobNode::MakePolicy() {
+  make_policy_ = world_.lane_policies->Open(
+      {.budget = {.reads = std::max(world_.reads_in_flight, world_.ranks),
+                  .decodes = static_cast<std::uint32_t>(executor_.concurrency())},
+       .decode_times = &decodes_.times()});
+  if (make_policy_) policy_ = make_policy_();
+}
 
 void JobNode::MakeTiers() {
   const std::vector<Cluster::Tier>& tiers = world_.job.cluster.tiers;
@@ -95,7 +120,7 @@ void JobNode::MakeTiers() {
 EngineOptions JobNode::Options() const {
   EngineOptions options;
   options.batches_max = plan_.batches_max;
-  options.reads_in_flight_max = std::max(options.reads_in_flight_max, world_.reads_in_flight);
+  options.reads_in_flight_max = std::max(options.reads_in_flight_max, StoreThreads(world_));
   const JobDataset& data = world_.data;
   const auto scaled = [&data](std::uint64_t bytes) {
     return std::max<std::uint64_t>(1, data.Scaled(static_cast<double>(bytes)));
@@ -132,7 +157,9 @@ EngineParts JobNode::Parts() {
       .clock = &world_.loop.clock(),
       .staging = BufferPool::Make(2 * in_work + 2 * std::uint64_t{options.reads_in_flight_max} *
                                                     BufferPool::ChargedBytes(largest)),
-      .first_rank = number_ * world_.ranks};
+      .first_rank = number_ * world_.ranks,
+      .policy = policy_.get(),
+      .observer = &decodes_};
   for (const std::unique_ptr<JobRank>& rank : ranks_) {
     parts.lanes.push_back(
         {.sink = rank.get(),

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/lanes/decode_times.h"
+#include "engine/lanes/lane_policies.h"
 #include "headrace/batch.h"
 #include "loader/config/resolved_order.h"
 #include "loader/planning/tier_room.h"
@@ -37,9 +39,12 @@ struct JobWorld {
   std::span<const BatchField> schema;
   // Set when a run has ended: what is under way takes no time from then on.
   const bool& hurries;
-  std::uint32_t ranks = 1;            // of a node
+  std::uint32_t ranks = 1;  // of a node
+  const LanePolicyFactory* lane_policies = nullptr;
   std::uint32_t reads_in_flight = 0;  // of storage, of each node
-  double least_read_bytes = 0;        // charged for each read of storage
+  // Of each read of storage: until its bytes come, and the bytes charged at least.
+  std::int64_t storage_latency_ns = 0;
+  double least_read_bytes = 0;
 };
 
 // The plan of a node, and the memory that it takes.
@@ -75,6 +80,19 @@ class JobRank final : public BatchSink {
   Taken taken_;  // empty: it does not wait
 };
 
+// What a simulated node's tasks take, and how many of its cores were busy meanwhile.
+class TimedDecodes final : public DecodeObserver {
+ public:
+  explicit TimedDecodes(const SimExecutor& executor) : executor_(executor) {}
+
+  void OnDecoded(const Decoded& decoded) override;
+  [[nodiscard]] DecodeTimes& times() { return times_; }
+
+ private:
+  const SimExecutor& executor_;
+  DecodeTimes times_{/*transform=*/0, PreprocessModel()};
+};
+
 // A node of a simulated job: its engine and its ranks.
 //
 // Thread safety: none; a simulation is one thread.
@@ -103,8 +121,14 @@ class JobNode {
   [[nodiscard]] EngineStats stats() const { return engine_->stats(); }
   [[nodiscard]] double tier_seconds() const;  // that reads of its tiers took, all together
   [[nodiscard]] StoreStats storage() const { return store_.stats(); }
+  // Of all reads of storage, before their bytes came.
+  [[nodiscard]] double latency_seconds() const {
+    return static_cast<double>(store_.stats().reads) *
+           static_cast<double>(world_.storage_latency_ns) * 1e-9;
+  }
 
  private:
+  void MakePolicy();
   void MakeTiers();
   [[nodiscard]] EngineParts Parts();
   [[nodiscard]] EngineOptions Options() const;
@@ -115,6 +139,9 @@ class JobNode {
   TimedStore store_;
   TimedNodes nodes_;
   SimExecutor executor_;
+  TimedDecodes decodes_;
+  LanePolicyFactory::MakePolicy make_policy_;            // outlives policy_
+  std::unique_ptr<LanePolicy> policy_;                   // null: ranks share everything
   std::vector<std::unique_ptr<SharedRate>> tier_rates_;  // outlive the tiers
   std::vector<std::unique_ptr<TimedTier>> tiers_;
   std::vector<std::unique_ptr<JobRank>> ranks_;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/lanes/lane_policies.h"
 #include "headrace/loader_options.h"
 #include "headrace/status.h"
 #include "loader/config/resolved_order.h"
@@ -32,6 +33,7 @@ class JobPlan {
 
   [[nodiscard]] const PlacementFactory* placements() const { return placements_; }
   [[nodiscard]] const std::optional<TierRoom>& room() const { return room_; }  // nothing: no tiers
+  [[nodiscard]] const LanePolicyFactory* lane_policies() const { return lane_policies_; }
   [[nodiscard]] std::uint32_t batches_max() const { return batches_max_; }  // that a node has ahead
   [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
   // Reads of storage that each node has in flight.
@@ -54,6 +56,7 @@ class JobPlan {
   const JobDataset& data_;
   OrderSpec spec_;
   const PlacementFactory* placements_ = nullptr;  // null: no tiers
+  const LanePolicyFactory* lane_policies_ = nullptr;
   std::optional<TierRoom> room_;
   std::uint32_t batches_max_ = 1;
   std::uint64_t steps_per_epoch_ = 0;

@@ -18,10 +18,15 @@ void TimedStore::Read(std::vector<ReadRequest> requests, std::stop_token /*stop*
 }
 
 void TimedStore::Begin(ReadRequest request) {
-  const std::uint64_t bytes = request.extent.range.size;
   auto shared = std::make_shared<ReadRequest>(std::move(request));
+  if (options_.latency_ns == 0) return Transfer(shared);
+  loop_.After(options_.latency_ns, [this, shared] { Transfer(shared); });
+}
+
+void TimedStore::Transfer(const std::shared_ptr<ReadRequest>& request) {
+  const std::uint64_t bytes = request->extent.range.size;
   const double work = std::max(options_.least_bytes, options_.scale * static_cast<double>(bytes));
-  rate_.Transfer(options_.node, work, [this, shared, bytes] {
+  rate_.Transfer(options_.node, work, [this, request, bytes] {
     ++stats_.reads;
     stats_.bytes += bytes;
     if (waiting_.empty()) {
@@ -31,7 +36,7 @@ void TimedStore::Begin(ReadRequest request) {
       waiting_.pop_front();
       Begin(std::move(next));
     }
-    shared->done(shared->buffer.first(bytes));
+    request->done(request->buffer.first(bytes));
   });
 }
 

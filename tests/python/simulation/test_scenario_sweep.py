@@ -156,6 +156,10 @@ def test_what_is_no_sweep(text: str, error: str) -> None:
             {"compute.sample_rate": [4], "compute.rate": [4]},
             "compute.sample_rate: got rate and sample_rate, must be exactly one of",
         ),
+        (
+            {"job.schedule": ["best"]},
+            "sweep job.schedule=best: job.schedule: got 'best', must be one of 'shared_deadline'",
+        ),
         ({"ram": [4], "tiers.RAM.capacity": [4]}, "two of them are the same key; give one of"),
         ({"ram": []}, "sweep ram: got 0 combinations of values, must be in [1, 1,000]"),
         ({"seed": range(1001)}, "got 1,001 combinations of values, must be in [1, 1,000]"),

@@ -11,6 +11,7 @@ import pytest
 from drawn_scenarios import drawn
 from typer.testing import CliRunner
 
+import headrace
 from headrace import errors, simulation
 from headrace.cli.main import app
 from headrace.simulation import IndexSizes, Outcome, Refused, Scenario, Sizes
@@ -131,6 +132,50 @@ def test_a_limit_of_reads_where_they_do_not_share_is_refused(tmp_path: Path) -> 
     )
     with pytest.raises(errors.InvalidArgumentError, match="reads_per_second: got 9 with shared_by"):
         simulation.load_scenario(file)
+
+
+def lanes(**changes: object) -> Scenario:
+    """Four ranks of a node whose storage takes 10 ms a read; a tier has half of the samples."""
+    scenario = cluster(nodes=1, ranks=4, batch_size=16, epochs=2, placement="pinned")
+    storage = replace(scenario.storage, latency=0.01, reads_in_flight=16)
+    staging = replace(scenario.staging, capacity=2 * 64 * 100_000, threads=8)
+    tier = replace(scenario.tiers[0], capacity=100_000_000)
+    changes = {"storage": storage, "staging": staging, "tiers": (tier,), **changes}
+    return replace(scenario, **changes)  # type: ignore[arg-type]
+
+
+def test_a_lane_policy_shares_a_node_among_its_ranks(tmp_path: Path) -> None:
+    names = headrace._core.lane_policies()
+    swept = simulation.sweep(lanes(), {"job.schedule": names}, ["exact"])
+    of = {str(point.values["job.schedule"]): point.simulation.outcomes[0] for point in swept}
+    seconds = {name: ran.seconds for name, ran in of.items() if isinstance(ran, Outcome)}
+    assert list(seconds) == names
+    assert seconds["shared_deadline"] < seconds["fixed"]
+    fixed = of["fixed"]
+    assert isinstance(fixed, Outcome)
+    assert fixed.spread_seconds is not None
+    assert len(fixed.spread_seconds) == len(fixed.step_seconds)
+    assert np.mean(fixed.spread_seconds > 0.001) > 0.4  # The first epoch misses everything.
+
+
+def test_lobsters_threads_and_evictions_run_together_and_alone() -> None:
+    whole = ran(lanes(schedule="lobster", placement="reuse"), "exact")
+    threads = ran(lanes(schedule="lobster"), "exact")
+    evict = ran(lanes(placement="reuse"), "exact")
+    for outcome in (whole, threads, evict):
+        assert outcome.samples_used == 2_000
+        assert outcome.fetched["tier"].samples > 500
+
+
+def test_what_decides_single_reads_is_not_estimated() -> None:
+    scenario = lanes()
+    for unfit in (scenario, lanes(storage=cluster().storage, schedule="fixed")):
+        (refused,) = simulation.simulate(unfit, ["exact"], orders=(), fast=True).outcomes
+        assert isinstance(refused, Refused)
+        assert "simulate without fast, or leave both out" in refused.why
+    (published,) = simulation.simulate(replace(scenario, ranks=1), ["staging"], orders=()).outcomes
+    assert isinstance(published, Refused)
+    assert "a latency of its reads" in published.why
 
 
 def test_units_that_were_forgotten_are_an_error_not_a_wrong_time() -> None:

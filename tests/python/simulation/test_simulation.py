@@ -207,6 +207,16 @@ def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
             'nodes = 4\nplacement = "near"',
             ":12: job.placement: got 'near', must be one of 'coordinated'",
         ),
+        (
+            "nodes = 4",
+            'nodes = 4\nschedule = "best"',
+            ":12: job.schedule: got 'best', must be one of 'shared_deadline', 'fixed', 'lobster'",
+        ),
+        (
+            'shared_by = "nodes"',
+            'shared_by = "nodes"\nlatency = -1',
+            "storage.latency: got -1, must be a number of at least 0",
+        ),
         ("perfect = 7.3", "best = 7.3", "printed: got 'best', must be one of 'perfect'"),
         (
             'name = "SSD"',

@@ -65,7 +65,7 @@ def plain_point(point: SweepPoint) -> dict[str, Any]:
 
 def _plain_outcome(outcome: Outcome) -> dict[str, Any]:
     values = dataclasses.asdict(outcome)
-    del values["policy"], values["step_seconds"]
+    del values["policy"], values["step_seconds"], values["spread_seconds"]
     values["epoch_seconds"] = outcome.epoch_seconds.tolist()
     values["utilisation"] = outcome.utilisation
     values["imbalance"] = outcome.imbalance
