@@ -14,7 +14,8 @@ TEST(PapersTest, AreRowsOfTheTablesOnceHoweverOftenTheyAreRegistered) {
   RegisterPapers();
   EXPECT_EQ(Orders().Names(), "'exact', 'batch', 'epoch', 'redox'");
   EXPECT_EQ(AskPolicies().Names(), "'plan', 'progress'");
-  EXPECT_EQ(LanePolicies().Names(), "'shared_deadline', 'fixed', 'lobster', 'lobster_search'");
+  EXPECT_EQ(LanePolicies().Names(),
+            "'shared_deadline', 'fixed', 'lobster', 'lobster_search', 'proportional'");
   EXPECT_EQ(ScheduleFormats().Names(), "'lobster'");
 }
 

@@ -193,8 +193,8 @@ TEST_F(LaneScheduleTest, ANameThatIsNoneListsThoseThereAre) {
   EXPECT_EQ(
       Refusal(Options(), "lobsters"),
       "schedule: got 'lobsters', must be one of 'shared_deadline', 'fixed', "
-      "'lobster', 'lobster_search', or a file that `headrace plan --schedule` wrote; there is "
-      "none of that name");
+      "'lobster', 'lobster_search', 'proportional', or a file that `headrace plan --schedule` "
+      "wrote; there is none of that name");
   EXPECT_THAT(Refusal(Options(), folder_), HasSubstr("must be a file"));
   EXPECT_THAT(Refusal(Options(), folder_ + "/all"),
               HasSubstr("/all, byte 0: not a schedule; give"));

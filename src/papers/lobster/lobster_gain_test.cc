@@ -13,12 +13,12 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint32_t kRanks = 8;
-constexpr std::uint64_t kBatch = 64;
-constexpr std::uint64_t kStepsOfEpoch = 40;
-constexpr double kSampleBytes = 100'000;
-constexpr double kLatency = 0.01;
-constexpr std::uint32_t kReads = 6;  // of a rank, beside 2 threads that preprocess
+constexpr std::uint32_t kNodeRanks = 8;
+constexpr std::uint64_t kRankBatch = 64;
+constexpr std::uint64_t kEpochSteps = 40;
+constexpr double kBytesOfSample = 100'000;
+constexpr double kReadLatency = 0.01;
+constexpr std::uint32_t kRankReads = 6;  // of a rank, beside 2 threads that preprocess
 
 // The last of three epochs: in the first one the tier fills.
 struct Epoch {
@@ -29,33 +29,34 @@ struct Epoch {
 // Loading by equal shares takes 1.1 times as long as training, in the mean.
 Epoch Train(const std::string& schedule, double hits, std::uint64_t seed) {
   SimulatedJob job;
-  job.sizes.assign(kRanks * kBatch * kStepsOfEpoch, kSampleBytes);
-  job.batch_size = kBatch;
+  job.sizes.assign(kNodeRanks * kRankBatch * kEpochSteps, kBytesOfSample);
+  job.batch_size = kRankBatch;
   job.epochs = 3;
   job.seed = seed;
-  const double missed = kBatch * (1 - hits);
-  const double train = missed * kLatency / kReads / 1.1;
-  job.cluster.sample_rate = kRanks * kBatch / train;
-  job.cluster.preprocess_rate = kSampleBytes / 0.00025;
-  job.cluster.staging_bytes = 2 * kRanks * kBatch * kSampleBytes;  // a batch in use, one ahead
-  job.cluster.staging_threads = 2 * kRanks;
+  const double missed = kRankBatch * (1 - hits);
+  const double train = missed * kReadLatency / kRankReads / 1.1;
+  job.cluster.sample_rate = kNodeRanks * kRankBatch / train;
+  job.cluster.preprocess_rate = kBytesOfSample / 0.00025;
+  job.cluster.staging_bytes =
+      kBytesOfSample * 2 * kNodeRanks * kRankBatch;  // a batch in use, one ahead
+  job.cluster.staging_threads = 2 * kNodeRanks;
   job.cluster.tiers = {
-      {.bytes = hits * static_cast<double>(job.sizes.size()) * kSampleBytes, .rate = 2e9}};
+      {.bytes = hits * static_cast<double>(job.sizes.size()) * kBytesOfSample, .rate = 2e9}};
   job.cluster.storage = Curve::Make({{.users = 1, .rate = 2e9}}).value();
   const EngineJobOptions options{.placement = "pinned",
                                  .schedule = schedule,
-                                 .ranks = kRanks,
-                                 .reads_in_flight = kRanks * kReads,
-                                 .storage_latency_seconds = kLatency};
+                                 .ranks = kNodeRanks,
+                                 .reads_in_flight = kNodeRanks * kRankReads,
+                                 .storage_latency_seconds = kReadLatency};
   const Result<EngineJobResult> result = RunEngines(job, options);
   EXPECT_TRUE(result.ok()) << result.status().ToString();
   if (!result.ok()) return {};
   const std::vector<double>& spread = result.value().spread_seconds;
-  const auto last = spread.end() - kStepsOfEpoch;
+  const auto last = spread.end() - kEpochSteps;
   return {.seconds = result.value().run.epoch_seconds[2],
           .imbalanced = static_cast<double>(std::count_if(
                             last, spread.end(), [&](double s) { return s > 0.1 * train; })) /
-                        kStepsOfEpoch};
+                        kEpochSteps};
 }
 
 class LobsterGainTest : public ::testing::Test {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/format/errors.h"
 #include "engine/loop/engine_options.h"
 #include "sim/job/job_dataset.h"
 #include "sim/job/job_plan.h"
