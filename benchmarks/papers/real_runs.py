@@ -135,7 +135,7 @@ def simulated(facts: Facts, case: Case, *, fast: bool = False) -> dict[str, Any]
     """What the simulation says."""
     parameters = {"pool_bytes": _pool_bytes(facts)} if case.order == "epoch" else {}
     memory = 2 * float(facts.sizes.sum())  # batches_max is the limit
-    tiers = [(case.tier * facts.sizes.sum(), 1, 1e10)] if case.tier else []
+    tiers = [(case.tier * facts.sizes.sum(), 1, 1e10, False)] if case.tier else []
     return _core.run_order(
         case.order, facts.sizes, nodes=case.nodes, ranks=case.ranks, batch_size=case.batch,
         epochs=case.epochs, seed=0, compute_rate=case.compute, preprocess_rate=facts.decode_rate,

@@ -31,7 +31,8 @@ namespace {
 
 namespace nb = nanobind;
 
-using PlainCache = std::tuple<double, std::uint32_t, double>;  // bytes, threads, rate
+using PlainCache = std::tuple<double, std::uint32_t, double>;       // bytes, threads, rate
+using PlainPart = std::tuple<double, std::uint32_t, double, bool>;  // and whether it is shared
 
 Cluster ToCluster(Keywords& keywords) {
   Cluster cluster;
@@ -39,6 +40,8 @@ Cluster ToCluster(Keywords& keywords) {
   cluster.compute_rate = keywords.Take("compute_rate", cluster.compute_rate);
   cluster.sample_rate = keywords.Take("sample_rate", cluster.sample_rate);
   cluster.preprocess_rate = keywords.Take("preprocess_rate", cluster.preprocess_rate);
+  cluster.allreduce_seconds = keywords.Take("allreduce_seconds", cluster.allreduce_seconds);
+  cluster.allreduce_noise = keywords.Take("allreduce_noise", cluster.allreduce_noise);
   cluster.storage = ToCurve(keywords.Take("storage", PlainPoints()));
   cluster.storage_link_rate = keywords.Take("storage_link_rate", cluster.storage_link_rate);
   cluster.reads_share = keywords.Take("reads_share", cluster.reads_share);
@@ -48,9 +51,10 @@ Cluster ToCluster(Keywords& keywords) {
   cluster.staging_bytes = bytes;
   cluster.staging_threads = threads;
   cluster.staging_rate = rate;
-  for (const auto& [tier_bytes, tier_threads, tier_rate] :
-       keywords.Take("tiers", std::vector<PlainCache>())) {
-    cluster.tiers.push_back({.bytes = tier_bytes, .threads = tier_threads, .rate = tier_rate});
+  for (const auto& [tier_bytes, tier_threads, tier_rate, is_shared] :
+       keywords.Take("tiers", std::vector<PlainPart>())) {
+    cluster.tiers.push_back(
+        {.bytes = tier_bytes, .threads = tier_threads, .rate = tier_rate, .shared = is_shared});
   }
   return cluster;
 }
@@ -103,6 +107,7 @@ nb::dict ToDict(SimulatedRun result) {
   dict["compute_seconds"] = result.compute_seconds;
   dict["stall_seconds"] = result.stall_seconds;
   dict["barrier_seconds"] = result.barrier_seconds;
+  dict["allreduce_seconds"] = result.allreduce_seconds;
   dict["samples_used"] = result.samples_used;
   dict["fetched"] = fetched;
   dict["filled_bytes"] = result.filled_bytes;
@@ -182,13 +187,14 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   return dict;
 }
 
-#define HEADRACE_SIMULATED_JOB                                                                \
-  "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "                     \
-  "compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., "       \
-  "storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., "             \
-  "reads_share: bool = False, network_rate: float = ..., "                                    \
-  "staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float]] = ()) " \
-  "-> dict[str, Any]"
+#define HEADRACE_SIMULATED_JOB                                                          \
+  "nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, "               \
+  "compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., " \
+  "allreduce_seconds: float = 0, allreduce_noise: float = 0, "                          \
+  "storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., "       \
+  "reads_share: bool = False, network_rate: float = ..., "                              \
+  "staging: tuple[float, int, float] = ..., "                                           \
+  "tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]"
 
 }  // namespace
 

@@ -38,11 +38,12 @@ def bound_seconds(scenario: Scenario, sizes: npt.NDArray[np.float64], order: str
         epochs=scenario.epochs,
         costs=costs,
     )
-    slowest = 0.0
+    slowest, steps = 0.0, 0
     while len(ids := stream.ids(_STEPS)):
         of_ranks = seconds[ids].reshape(-1, ranks, scenario.batch_size).sum(2)
         slowest += float(of_ranks.max(1).sum())
-    return slowest * scenario.ranks
+        steps += len(of_ranks)
+    return slowest * scenario.ranks + steps * scenario.allreduce
 
 
 def compute_seconds(scenario: Scenario, sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -122,14 +122,23 @@ class Staging:
 
 @dataclass(frozen=True)
 class TierRates:
-    """A cache of a node."""
+    """A cache of a node, or one that all nodes share."""
 
     name: str
     capacity: int
     """Bytes."""
     threads: int
+    """Of a node."""
     rate: float
     """Bytes a second that the threads together read."""
+    shared: bool = False
+    """A burst buffer: `capacity` and `rate` are those of all nodes together. Each has its even
+    part of the capacity, and gets what is in another's part over the network."""
+
+    def of_node(self, nodes: int) -> tuple[float, int, float, bool]:
+        """Capacity, threads and rate of a node's part; whether it is shared."""
+        parts = nodes if self.shared else 1
+        return self.capacity / parts, self.threads, self.rate / parts, self.shared
 
 
 @dataclass(frozen=True)
@@ -158,6 +167,11 @@ class Scenario:
     """Of a node; they share its rate of computing."""
     placement: str = PLACED
     """By which Headrace's orders keep samples in tiers."""
+    allreduce: float = 0
+    """Seconds that follow the computing of each step, on all nodes together."""
+    allreduce_noise: float = 0
+    """By how much of them an allreduce is longer if samples keep the network busy during the step,
+    in proportion."""
     schedule: str = SHARED
     """By which Headrace's orders share a node's reads and decode threads among its ranks."""
     epochs: int = 1
@@ -211,6 +225,10 @@ def to_scenario(root: TomlTable, where: str) -> Scenario:
         compute_rate=compute.rate("rate") if compute.has("rate") else None,
         sample_rate=compute.positive("sample_rate") if compute.has("sample_rate") else None,
         preprocess_rate=compute.rate("preprocess_rate"),
+        allreduce=compute.at_least("allreduce", 0) if compute.has("allreduce") else 0,
+        allreduce_noise=(
+            compute.at_least("allreduce_noise", 0) if compute.has("allreduce_noise") else 0
+        ),
         storage=_storage(root.table("storage")),
         network_rate=_network(root.table("network")),
         staging=_staging(root.table("staging")),
@@ -239,7 +257,12 @@ def to_scenario(root: TomlTable, where: str) -> Scenario:
 
 def to_plain(scenario: Scenario) -> dict[str, Any]:
     """The values of a scenario's file. Without what a paper prints."""
-    storage, compute = scenario.storage, {"preprocess_rate": scenario.preprocess_rate}
+    storage = scenario.storage
+    compute = {
+        "preprocess_rate": scenario.preprocess_rate,
+        "allreduce": scenario.allreduce,
+        "allreduce_noise": scenario.allreduce_noise,
+    }
     rates = {"rate": scenario.compute_rate, "sample_rate": scenario.sample_rate}
     compute |= {key: rate for key, rate in rates.items() if rate is not None}
     limits = {
@@ -332,6 +355,7 @@ def _tier(table: TomlTable) -> TierRates:
         capacity=round(table.amount("capacity", _BYTES_MAX, zero=True)),
         threads=table.integer("threads", 1, _THREADS_MAX),
         rate=table.rate("rate"),
+        shared=table.has("shared") and table.flag("shared"),
     )
     table.finish()
     return tier

@@ -60,6 +60,8 @@ class Outcome:
     """waiting for samples,"""
     barrier_seconds: float
     """and for slower nodes."""
+    allreduce_seconds: float
+    """After the computing of steps, all nodes together."""
     fetched: dict[str, Fetched]
     """By source, see `SOURCES`."""
     filled_bytes: float
@@ -277,11 +279,13 @@ def _run(
             epochs=scenario.epochs,
             seed=scenario.seed,
             preprocess_rate=scenario.preprocess_rate,
+            allreduce_seconds=scenario.allreduce,
+            allreduce_noise=scenario.allreduce_noise,
             storage=list(zip(storage.readers, storage.rates, strict=True)),
             reads_share=storage.shared_by == "reads",
             network_rate=scenario.network_rate,
             staging=(staging.capacity, staging.threads, staging.rate),
-            tiers=[(tier.capacity, tier.threads, tier.rate) for tier in scenario.tiers],
+            tiers=[tier.of_node(scenario.nodes) for tier in scenario.tiers],
             **{name: rate for name, rate in given.items() if rate is not None},
         )
     except FailedPreconditionError as error:

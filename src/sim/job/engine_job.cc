@@ -35,7 +35,11 @@ class EngineJob {
               EachRead(job.cluster, hurries_,
                        [rate = job.cluster.network_rate](std::uint32_t) { return rate; })),
         schema_{SizedField()},
-        used_(job.sizes.size()) {}
+        used_(job.sizes.size()) {
+    for (const Cluster::Tier& tier : job.cluster.tiers) {
+      shared_tiers_.push_back(tier.shared ? MakeShared(tier) : nullptr);
+    }
+  }
 
   Result<EngineJobResult> Run(const std::function<bool()>& keep_going) {
     Status status = MakeNodes(keep_going);
@@ -46,6 +50,9 @@ class EngineJob {
     hurries_ = true;
     storage_.Refresh();
     link_.Refresh();
+    for (const std::unique_ptr<SharedRate>& tier : shared_tiers_) {
+      if (tier != nullptr) tier->Refresh();
+    }
     for (const std::unique_ptr<JobNode>& node : nodes_) node->Stop();
     while (loop_.RunOne()) {
     }
@@ -56,6 +63,15 @@ class EngineJob {
   }
 
  private:
+  // The nodes that read divide the rate of all of its parts.
+  std::unique_ptr<SharedRate> MakeShared(const Cluster::Tier& tier) {
+    return std::make_unique<SharedRate>(
+        loop_, job_.cluster.nodes,
+        EachRead(
+            job_.cluster, hurries_,
+            [rate = tier.rate * job_.cluster.nodes](std::uint32_t nodes) { return rate / nodes; }));
+  }
+
   Status MakeNodes(const std::function<bool()>& keep_going) {
     HEADRACE_ASSIGN_OR_RETURN(const JobPlan plan, JobPlan::Make(job_, options_, data_));
     steps_per_epoch_ = plan.steps_per_epoch();
@@ -64,6 +80,7 @@ class EngineJob {
                          .data = data_,
                          .storage = storage_,
                          .link = link_,
+                         .shared_tiers = shared_tiers_,
                          .schema = schema_,
                          .hurries = hurries_,
                          .ranks = options_.ranks,
@@ -124,15 +141,30 @@ class EngineJob {
       if (!loop_.RunOne()) return Stuck(step);
       if (loop_.now_ns() > kSimulatedNanosMax) return TakesTooLong();
     }
-    const double end = now();
-    const double begin = static_cast<double>(running_.begin_ns) * 1e-9;
     const auto ranks = static_cast<double>(running_.in_use.size());
-    result_.run.barrier_seconds += end * ranks - running_.ends;
+    result_.run.barrier_seconds += now() * ranks - running_.ends;
+    const double begin = static_cast<double>(running_.begin_ns) * 1e-9;
+    HEADRACE_RETURN_IF_ERROR(Allreduce(step, now() - begin));
+    const double end = now();
     result_.run.step_seconds.push_back(end - begin);
-    result_.least_seconds += running_.slowest;
+    result_.least_seconds += running_.slowest + job_.cluster.allreduce_seconds;
     result_.spread_seconds.push_back(running_.ready_last - running_.ready_first);
     result_.run.seconds = end;
     running_.in_use.clear();
+    return Status();
+  }
+
+  // After a step that took `seconds`.
+  Status Allreduce(std::uint64_t step, double seconds) {
+    if (job_.cluster.allreduce_seconds == 0) return Status();
+    const double got = storage_.bytes() + link_.bytes();
+    const double allreduce = job_.cluster.Allreduce(got - std::exchange(got_bytes_, got), seconds);
+    result_.run.allreduce_seconds += allreduce;
+    bool ended = false;
+    loop_.After(SimulatedNanos(allreduce), [&ended] { ended = true; });
+    while (!ended) {
+      if (!loop_.RunOne()) return Stuck(step);
+    }
     return Status();
   }
 
@@ -200,6 +232,9 @@ class EngineJob {
       tier.seconds += node->tier_seconds();
       storage.seconds += node->latency_seconds();
     }
+    for (const std::unique_ptr<SharedRate>& shared : shared_tiers_) {
+      if (shared != nullptr) tier.seconds += shared->seconds();
+    }
     storage.samples = used_samples_ - std::min(used_samples_, tier.samples + peer.samples);
     storage.bytes = std::max(0.0, used_bytes_ - tier.bytes - peer.bytes);
     storage.seconds += storage_.seconds();
@@ -215,12 +250,14 @@ class EngineJob {
   bool hurries_ = false;  // the run has ended
   SharedRate storage_;
   SharedRate link_;
+  std::vector<std::unique_ptr<SharedRate>> shared_tiers_;  // by tier; null: each node's own
   const std::vector<BatchField> schema_;
   std::vector<std::unique_ptr<JobNode>> nodes_;
   std::uint64_t steps_per_epoch_ = 0;
   RunningStep running_;
   std::vector<bool> used_;
   double used_bytes_ = 0;
+  double got_bytes_ = 0;  // by the end of the step before
   std::uint64_t used_samples_ = 0;
   EngineJobResult result_;
 };

@@ -124,9 +124,21 @@ class FastJob {
       }
     }
     result_.run.barrier_seconds += end * job_.cluster.nodes * options_.ranks - ends;
+    const double allreduce = Allreduce(end - begin);
+    result_.run.allreduce_seconds += allreduce;
+    end += allreduce;
     result_.run.step_seconds.push_back(end - begin);
-    result_.least_seconds += slowest;
+    result_.least_seconds += slowest + job_.cluster.allreduce_seconds;
     result_.run.seconds = end;
+  }
+
+  // After a step that took `seconds`.
+  double Allreduce(double seconds) {
+    double got = result_.run.filled_bytes;
+    for (const From from : {From::kStorage, From::kPeer}) {
+      got += result_.run.fetched[static_cast<std::size_t>(from)].bytes;
+    }
+    return job_.cluster.Allreduce(got - std::exchange(got_bytes_, got), seconds);
   }
 
   // Room for a step is free once the batch before those that a node has ahead was taken.
@@ -413,6 +425,7 @@ class FastJob {
   std::uint64_t steps_left_ = 0;  // after the one that runs
   std::vector<NodeQueues> queues_;
   std::vector<bool> used_;
+  double got_bytes_ = 0;  // by the end of the step before
   EngineJobResult result_;
 };
 

@@ -105,15 +105,20 @@ void JobNode::MakePolicy() {
 void JobNode::MakeTiers() {
   const std::vector<Cluster::Tier>& tiers = world_.job.cluster.tiers;
   for (std::size_t i = 0; i < tiers.size(); ++i) {
-    tier_rates_.push_back(std::make_unique<SharedRate>(
-        world_.loop, /*users=*/1,
-        EachRead(world_.job.cluster, world_.hurries,
-                 [rate = tiers[i].rate](std::uint32_t) { return rate; })));
+    SharedRate* rate = world_.shared_tiers[i].get();
+    if (rate == nullptr) {
+      tier_rates_.push_back(std::make_unique<SharedRate>(
+          world_.loop, /*users=*/1,
+          EachRead(world_.job.cluster, world_.hurries,
+                   [own = tiers[i].rate](std::uint32_t) { return own; })));
+      rate = tier_rates_.back().get();
+    }
     tiers_.push_back(std::make_unique<TimedTier>(
-        *tier_rates_.back(), TimedTier::Options{.name = std::to_string(i),
-                                                .capacity_units = plan_.room->capacity_units[i],
-                                                .unit_bytes = plan_.room->blocks->unit_bytes(),
-                                                .scale = world_.data.scale}));
+        *rate, TimedTier::Options{.name = std::to_string(i),
+                                  .capacity_units = plan_.room->capacity_units[i],
+                                  .unit_bytes = plan_.room->blocks->unit_bytes(),
+                                  .scale = world_.data.scale,
+                                  .user = tiers[i].shared ? number_ : 0}));
   }
 }
 

@@ -36,6 +36,8 @@ struct JobWorld {
   const JobDataset& data;
   SharedRate& storage;  // its users are the nodes
   SharedRate& link;     // its users are the nodes that get
+  // By tier; null: each node's own.
+  std::span<const std::unique_ptr<SharedRate>> shared_tiers;
   std::span<const BatchField> schema;
   // Set when a run has ended: what is under way takes no time from then on.
   const bool& hurries;
@@ -119,7 +121,8 @@ class JobNode {
   // Why the run ended early; OK: it did not.
   [[nodiscard]] Status ended() const;
   [[nodiscard]] EngineStats stats() const { return engine_->stats(); }
-  [[nodiscard]] double tier_seconds() const;  // that reads of its tiers took, all together
+  // That reads of its own tiers took, all together.
+  [[nodiscard]] double tier_seconds() const;
   [[nodiscard]] StoreStats storage() const { return store_.stats(); }
   // Of all reads of storage, before their bytes came.
   [[nodiscard]] double latency_seconds() const {

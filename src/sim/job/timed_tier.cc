@@ -43,7 +43,7 @@ Result<std::uint64_t> TimedTier::Check(const EntryRef& /*ref*/) {
 
 void TimedTier::TakeTime(std::uint64_t bytes, std::function<void()> done) {
   stats_.read_bytes += bytes;
-  rate_.Transfer(0, options_.scale * static_cast<double>(bytes), std::move(done));
+  rate_.Transfer(options_.user, options_.scale * static_cast<double>(bytes), std::move(done));
 }
 
 void TimedTier::Read(const EntryRef& ref, std::uint64_t /*deadline*/, std::span<std::byte> buffer,

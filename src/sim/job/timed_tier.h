@@ -27,7 +27,8 @@ class TimedTier final : public Tier {
     std::string name;
     std::uint64_t capacity_units = 0;
     std::uint64_t unit_bytes = 1;
-    double scale = 1;  // bytes that one byte of an entry stands for
+    double scale = 1;        // bytes that one byte of an entry stands for
+    std::uint32_t user = 0;  // of the rate
   };
 
   TimedTier(SharedRate& rate, Options options);

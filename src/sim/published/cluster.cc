@@ -14,6 +14,11 @@ Status CheckAbove(std::string_view name, double value) {
   return InvalidArgument("cluster: {} is {}, must be above 0", name, value);
 }
 
+Status CheckAtLeast0(std::string_view name, double value) {
+  if (value >= 0 && std::isfinite(value)) return Status();
+  return InvalidArgument("cluster: {} is {}, must be a number of at least 0", name, value);
+}
+
 Status CheckBytes(std::string_view name, double bytes) {
   if (bytes >= 0 && std::isfinite(bytes)) return Status();
   return InvalidArgument("cluster: {} is {}, must be a number of bytes of at least 0", name, bytes);
@@ -33,6 +38,8 @@ Status Cluster::Check() const {
   HEADRACE_RETURN_IF_ERROR(CheckAbove("compute_rate", compute_rate));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("sample_rate", sample_rate));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("preprocess_rate", preprocess_rate));
+  HEADRACE_RETURN_IF_ERROR(CheckAtLeast0("allreduce_seconds", allreduce_seconds));
+  HEADRACE_RETURN_IF_ERROR(CheckAtLeast0("allreduce_noise", allreduce_noise));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("storage_link_rate", storage_link_rate));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("network_rate", network_rate));
   HEADRACE_RETURN_IF_ERROR(CheckBytes("staging_bytes", staging_bytes));
@@ -47,6 +54,12 @@ Status Cluster::Check() const {
     HEADRACE_RETURN_IF_ERROR(CheckAbove("a tier's rate", tier.rate));
   }
   return Status();
+}
+
+double Cluster::Allreduce(double bytes, double seconds) const {
+  const double busy = bytes / network_rate / nodes;  // seconds, of each node's link
+  const double share = seconds > 0 ? std::min(1.0, busy / seconds) : 0;
+  return allreduce_seconds * (1 + allreduce_noise * share);
 }
 
 double Cluster::NodeFromStorage(std::uint32_t readers) const {

@@ -26,12 +26,19 @@ struct Cluster {
     double bytes = 0;           // d_j
     std::uint32_t threads = 1;  // p_j
     double rate = kUnlimited;   // r_j(p_j): of all its threads together
+    // Of a burst buffer, of which each node has its even part, which `bytes` and `rate` are. In
+    // virtual time the nodes that read it divide the rate of all parts.
+    bool shared = false;
   };
 
-  std::uint32_t nodes = 1;                // N
-  double compute_rate = kUnlimited;       // c
-  double sample_rate = kUnlimited;        // samples a second; in place of c, or beside it
-  double preprocess_rate = kUnlimited;    // beta
+  std::uint32_t nodes = 1;              // N
+  double compute_rate = kUnlimited;     // c
+  double sample_rate = kUnlimited;      // samples a second; in place of c, or beside it
+  double preprocess_rate = kUnlimited;  // beta
+  // Seconds that follow the computing of each step, on all nodes together, and by how much of them
+  // they are longer while the network is busy.
+  double allreduce_seconds = 0;
+  double allreduce_noise = 0;
   Curve storage;                          // t: of all nodes that read it, over their number
   double storage_link_rate = kUnlimited;  // b_fs
   // Whether the reads of a node divide its part of storage; else each has all of it, as in the
@@ -53,6 +60,9 @@ struct Cluster {
   [[nodiscard]] double Compute(double bytes) const {
     return bytes / compute_rate + 1 / sample_rate;
   }
+  // Seconds of the allreduce of a step that took `seconds` until then, in which all nodes together
+  // got `bytes` of samples over the network.
+  [[nodiscard]] double Allreduce(double bytes, double seconds) const;
   // Seconds a byte of one read. `readers`, above 0: nodes that read storage then, this one
   // included; where reads share, as many of a node as staging has threads. `tier` is below
   // tiers.size().

@@ -17,10 +17,11 @@ struct Staging {
     double available = 0;  // when it is fetched, preprocessed and written
   };
 
-  double clock = 0;           // when its threads have done what they were given
-  double used_bytes = 0;      // given to the threads and not used yet
-  std::uint64_t next = 0;     // place in the stream
-  std::deque<Entry> entries;  // from the next use on
+  double clock = 0;                              // when its threads have done what they were given
+  double used_bytes = 0;                         // given to the threads and not used yet
+  std::uint64_t next = 0;                        // place in the stream
+  std::deque<Entry> entries;                     // from the next use on
+  std::deque<std::pair<double, double>> coming;  // over the network: when it is there, bytes
 };
 
 class PublishedRun {
@@ -70,15 +71,31 @@ class PublishedRun {
       ends += now;
     }
     result_.barrier_seconds += end * static_cast<double>(cluster_.nodes) - ends;
+    const double allreduce = cluster_.Allreduce(GotBy(end), end - begin);
+    result_.allreduce_seconds += allreduce;
+    end += allreduce;
     result_.step_seconds.push_back(end - begin);
     result_.seconds = end;
+  }
+
+  // Bytes that all nodes have got over the network since the call before.
+  double GotBy(double seconds) {
+    for (Staging& staging : staging_) {
+      while (!staging.coming.empty() && staging.coming.front().first <= seconds) {
+        got_bytes_ += staging.coming.front().second;
+        staging.coming.pop_front();
+      }
+    }
+    return std::exchange(got_bytes_, 0);
   }
 
   // Returns when the node has computed on the sample, which it needs `now`.
   double Use(std::uint32_t node, std::uint64_t place, double now) {
     Staging& staging = staging_[node];
     Fill(node, now);
-    result_.filled_bytes += policy_.FillTiers(node, std::max(staging.clock, now), readers_);
+    const double filled = policy_.FillTiers(node, std::max(staging.clock, now), readers_);
+    result_.filled_bytes += filled;
+    got_bytes_ += filled;  // About now.
     const std::uint32_t sample = streams_.Of(node)[place];
     const double bytes = job_.sizes[sample];
     used_[sample] = true;
@@ -89,6 +106,7 @@ class PublishedRun {
       const double fetch = cluster_.FromStorage(readers_.At(node, now));
       readers_.Reads(node, now);
       Count(From::kOnDemand, bytes, fetch);
+      got_bytes_ += bytes;
       ready += bytes * (fetch + cluster_.ToStaging());
     } else {
       ready = std::max(now, entry.available);
@@ -123,6 +141,7 @@ class PublishedRun {
       staging.clock = begin + bytes * cluster_.Staged(seconds);
       staging.used_bytes += bytes;
       staging.entries.push_back({.from = fetch.from, .available = staging.clock});
+      if (fetch.from != From::kTier) staging.coming.emplace_back(staging.clock, bytes);
       if (fetch.from != From::kStorage) continue;
       readers_.Reads(node, staging.clock);
       policy_.OnStaged(node, sample, staging.clock);
@@ -150,6 +169,7 @@ class PublishedRun {
   std::vector<Staging> staging_;
   StorageReaders readers_;
   std::vector<bool> used_;
+  double got_bytes_ = 0;  // GotBy()
   SimulatedRun result_;
 };
 

@@ -30,6 +30,7 @@ struct SimulatedRun {
   double compute_seconds = 0;      // mean of the nodes: computing,
   double stall_seconds = 0;        // waiting for samples,
   double barrier_seconds = 0;      // and for slower nodes
+  double allreduce_seconds = 0;    // after computing, all nodes together
   std::uint64_t samples_used = 0;  // of the dataset, by any node, at least once
 
   // Makes means of the sums of computing, waiting for samples, and for slower nodes.

@@ -144,7 +144,10 @@ def test_what_is_no_sweep(text: str, error: str) -> None:
         ),
         ({"jobs": [4]}, "sweep jobs=4: jobs: no such key; there are job, compute, title, "),
         ({"job.a.b": [4]}, "sweep job.a.b=4: job.a.b: no such key; there are nodes"),
-        ({"title.b": [4]}, "sweep title.b: is no number that a simulation depends on; choose one"),
+        (
+            {"title.b": [4]},
+            "sweep title.b: is no number that a simulation depends on, as job.nodes is",
+        ),
         ({"title": [4]}, "sweep title: is no number"),
         ({4: [4]}, "sweep key: got 4, must be a text, as 'job.nodes'"),
         ({"job.nodes": np.array([1.5])}, "job.nodes: got 1.5, must be a whole number in [1"),

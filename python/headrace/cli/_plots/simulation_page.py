@@ -22,6 +22,7 @@ TIMES = {
     "compute": "compute_seconds",
     "stall": "stall_seconds",
     "barrier": "barrier_seconds",
+    "allreduce": "allreduce_seconds",
     "before the first step": "setup_seconds",
 }
 _STYLES = dict(zip(BOUNDED, ("-", "--", ":"), strict=True))
