@@ -70,10 +70,6 @@ class SizedRates {
 
   // Bytes a second of all users together, in reads of `bytes`. Both must be above 0.
   [[nodiscard]] double Rate(double bytes, double users) const;
-  // The fewest bytes of a read at which all users together get `share` (at most 1) of the best
-  // rate: above it larger reads gain little. 0: fewer than two sizes were measured, so nothing is
-  // known.
-  [[nodiscard]] std::uint64_t EnoughBytes(double share, double users) const;
   [[nodiscard]] std::span<const Size> sizes() const { return sizes_; }
 
  private:

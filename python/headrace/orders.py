@@ -138,7 +138,8 @@ class Epoch(Order):
             block_samples=(self.block_samples, 1, 2**32 - 1), pools=(self.pools, 1, 2**32 - 1)
         )
         if self.pool is not None:
-            parameters["pool_bytes"] = _pool_bytes(self.pool, dataset, self.block_samples or 0)
+            block_samples = self.block_samples or 0
+            parameters["pool_bytes"] = _share_bytes("pool", self.pool, dataset, block_samples)
         if self.join_share is not None:
             parameters["join_permille"] = _permille("join_share", self.join_share, 0.9)
         if self.first_fill is not None:
@@ -158,6 +159,8 @@ class Redox(Order):
     Args:
         chunks_per_virtual: physical chunks (blocks) that share the slots of one virtual chunk; by
             default 10, more if the slots do not fit the memory otherwise.
+        slots: memory of the slots on all nodes together, in place of `chunks_per_virtual`: bytes
+            (Brand's C, which M = C / d samples of mean size fit), "2GiB", or "10%" of the dataset.
         mapping: whether a virtual chunk has "consecutive" (the default) or "interleaved" chunks.
         refill: the chunk that fills an empty slot: "max_fill" (the default), or any at "random".
         ties: between chunks that fill equally many: "random" (the default) or "first".
@@ -180,8 +183,8 @@ class Redox(Order):
         arrival: whether the requests of the nodes in a step arrive in random order, as in the
             papers' own runs; by default in order of rank.
         fill_ahead: refused if true: an epoch would depend on all earlier ones.
-        block_samples: samples in a chunk; by default the dataset's own blocks, or as many as make a
-            read that is fast by `EngineOptions(profile=)`, or runs of about 1 MiB.
+        block_samples: samples in a chunk; by default the dataset's own blocks, or as many as take
+            least time to read by `EngineOptions(profile=)`, or runs of about 1 MiB.
     """
 
     added: ClassVar[Mapping[str, int | str]] = {
@@ -195,6 +198,7 @@ class Redox(Order):
     }
     renamed: ClassVar[Mapping[str, str]] = {"homes": "home_table"}
     chunks_per_virtual: int | None = None
+    slots: int | str | None = None
     mapping: Literal["consecutive", "interleaved"] | None = None
     refill: Literal["max_fill", "random"] | None = None
     ties: Literal["random", "first"] | None = None
@@ -218,6 +222,16 @@ class Redox(Order):
             prefetch=(self.prefetch, 0, 2**31 - 1),
             block_samples=(self.block_samples, 1, 2**32 - 1),
         )
+        if self.slots is not None:
+            if self.chunks_per_virtual is not None:
+                raise InvalidArgumentError(
+                    f"slots: got {self.slots!r}, and chunks_per_virtual={self.chunks_per_virtual}, "
+                    "which says the same in chunks; give one of the two"
+                )
+            slots = _share_bytes("slots", self.slots, dataset, self.block_samples or 0)
+            whole = _core.resident_bytes(dataset.index, self.block_samples or 0)
+            chunks = -(-whole // (slots + 1))  # A share was rounded down to bytes.
+            parameters["chunks_per_virtual"] = min(chunks, 2**31 - 1)
         if self.mapping is not None:
             parameters["mapping"] = choice("mapping", self.mapping, ("consecutive", "interleaved"))
         if self.refill is not None:
@@ -392,15 +406,15 @@ def _bytes(name: str, value: Any) -> int:
     return integer(name, value, 0, _BYTES_MAX)
 
 
-def _pool_bytes(pool: Any, dataset: Dataset, block_samples: int) -> int:
-    share = _PERCENT.fullmatch(pool) if isinstance(pool, str) else None
+def _share_bytes(name: str, value: Any, dataset: Dataset, block_samples: int) -> int:
+    share = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     if share is None:
-        if isinstance(pool, str) and "%" in pool:
-            raise InvalidArgumentError(f"pool: got {pool!r}, must be bytes or a share as '10%'")
-        count = _bytes("pool", pool)
-        return integer("pool", count, 1, _BYTES_MAX)
+        if isinstance(value, str) and "%" in value:
+            raise InvalidArgumentError(f"{name}: got {value!r}, must be bytes or a share as '10%'")
+        count = _bytes(name, value)
+        return integer(name, count, 1, _BYTES_MAX)
     if not 0 < float(share[1]) <= 1000:
-        raise InvalidArgumentError(f"pool: got {pool!r}, must be above 0 % and at most 1000 %")
+        raise InvalidArgumentError(f"{name}: got {value!r}, must be above 0 % and at most 1000 %")
     whole = _core.resident_bytes(dataset.index, block_samples)
     return max(1, int(whole * float(share[1]) / 100))
 

@@ -116,24 +116,6 @@ double SizedRates::Rate(double bytes, double users) const {
   return seconds > 0 ? bytes / seconds : kUnlimited;
 }
 
-std::uint64_t SizedRates::EnoughBytes(double share, double users) const {
-  if (sizes_.size() < 2) return 0;
-  double best = 0;
-  for (const Size& size : sizes_) best = std::max(best, size.rate.Rate(users));
-  const double enough = share * best;
-  const auto first = std::ranges::find_if(
-      sizes_, [&](const Size& size) { return size.rate.Rate(users) >= enough; });
-  if (first == sizes_.begin()) return first->bytes;
-  // Between two sizes the rate only rises, or only falls.
-  std::uint64_t less = (first - 1)->bytes;
-  std::uint64_t bytes = first->bytes;
-  while (bytes - less > 1) {
-    const std::uint64_t middle = less + (bytes - less) / 2;
-    (Rate(static_cast<double>(middle), users) >= enough ? bytes : less) = middle;
-  }
-  return bytes;
-}
-
 Status CheckModel(const MachineModel& model) {
   HEADRACE_RETURN_IF_ERROR(CheckPositive("model readers", model.readers));
   HEADRACE_RETURN_IF_ERROR(CheckPositive("model storage rate_max", model.storage.rate_max));

@@ -94,29 +94,6 @@ TEST(SizedRatesTest, ASingleSizeHoldsForAll) {
   EXPECT_EQ(SizedRates().Rate(7, 2), kUnlimited);
 }
 
-TEST(SizedRatesTest, EnoughBytesAreTheFewestThatGetTheShareOfTheBestRate) {
-  // 1 ms and 3 ms a read of one user: 2.4e6 bytes a second, 0.8 of the best, in 2 ms and a bit.
-  const SizedRates rates =
-      SizedRates::Make({{.bytes = 1000, .rate = MakeCurve({{1, 1e6}, {4, 8e6}})},
-                        {.bytes = 9000, .rate = MakeCurve({{1, 3e6}, {4, 8.1e6}})}})
-          .value();
-  const std::uint64_t enough = rates.EnoughBytes(0.8, 1);
-  EXPECT_NEAR(static_cast<double>(enough), 4500, 1);
-  EXPECT_GE(rates.Rate(static_cast<double>(enough), 1), 2.4e6);
-  EXPECT_LT(rates.Rate(static_cast<double>(enough - 1), 1), 2.4e6);
-  EXPECT_EQ(rates.EnoughBytes(1, 1), 9000U);
-  EXPECT_EQ(rates.EnoughBytes(0.8, 4), 1000U);  // with more users the smallest do
-  // A rate that falls again: the rise decides.
-  const SizedRates falling = SizedRates::Make({{.bytes = 1000, .rate = MakeCurve({{1, 1e6}})},
-                                               {.bytes = 2000, .rate = MakeCurve({{1, 4e6}})},
-                                               {.bytes = 9000, .rate = MakeCurve({{1, 2e6}})}})
-                                 .value();
-  EXPECT_EQ(falling.EnoughBytes(1, 1), 2000U);
-  // Nothing is known of other sizes.
-  EXPECT_EQ(SizedRates::OfAnySize(MakeCurve({{1, 10}})).EnoughBytes(0.9, 1), 0U);
-  EXPECT_EQ(SizedRates().EnoughBytes(0.9, 1), 0U);
-}
-
 TEST(SizedRatesTest, SizesMustAscend) {
   EXPECT_THAT(SizedRates::Make({}).status().message(), HasSubstr("got no sizes"));
   const Status status = SizedRates::Make({{.bytes = 4096}, {.bytes = 4096}}).status();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -82,9 +83,9 @@ std::shared_ptr<const BlockMap> MakeBlocksInUnits(std::shared_ptr<const Index> i
 // What an order may choose the size of its blocks by, where the dataset has none of its own.
 struct BlockFacts {
   std::uint64_t samples = 0;
-  std::uint64_t sample_bytes = 0;  // on average, all stored fields; at least 1
-  std::uint32_t nodes = 1;         // that each have blocks of their own
-  std::uint64_t enough_bytes = 0;  // larger reads gain little on this machine
+  std::uint64_t sample_bytes = 0;           // on average, all stored fields; at least 1
+  std::uint32_t nodes = 1;                  // that each have blocks of their own
+  std::function<double(double)> read_rate;  // of storage, bytes a second, in reads of so many bytes
 };
 
 // Of a dataset without blocks of its own; std::nullopt: it has some. Takes O(samples).

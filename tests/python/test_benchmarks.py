@@ -130,3 +130,36 @@ def test_a_quick_run_of_nodes_side_by_side_ends(tmp_path: Path) -> None:
     if done.stdout.startswith("skipped"):
         pytest.skip(done.stdout.strip())
     assert "| epoch, homes | " in done.stdout
+
+
+def paper_results(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "papers"))
+    return importlib.import_module(name)
+
+
+def test_what_redox_prints_is_counted_and_its_hours_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    redox = paper_results("redox_results", monkeypatch)
+    assert [what for what, holds in redox.verdicts() if not holds] == []
+    page = (ROOT / "docs" / "paper-results.md").read_text()
+    for name, (_, _, _, misses, remote) in redox.ROWS.items():
+        ours = redox.row_of(name)
+        cells = [
+            redox.beside(ours[what] / 1e5, printed)
+            for what, printed in (("misses", misses), ("remote_requests", remote))
+        ]
+        assert f"| {name} | {' | '.join(cells)} |" in page
+    monkeypatch.setitem(redox.ROWS, "no prefetching", ("max_fill", False, 0.92, 1.83, 8.54))
+    fallen = [what for what, holds in redox.verdicts() if not holds]
+    assert fallen == ["no prefetching: misses within 2%"]
+    monkeypatch.setitem(redox.ROWS, "random selection", ("random", True, 0.77, 1.33, 0.40))
+    fallen = [what for what, holds in redox.verdicts() if not holds]
+    assert fallen == [
+        "random selection: remote_requests within 8%",
+        "random selection: hours within 4%",
+        "no prefetching: misses within 2%",
+    ]
+
+
+def test_what_follows_from_rinas_stands_in_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    rinas = paper_results("rinas_results", monkeypatch)
+    assert rinas.tables() in (ROOT / "docs" / "paper-results.md").read_text()

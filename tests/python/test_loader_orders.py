@@ -340,6 +340,9 @@ def test_parameters_left_out_are_the_states_and_others_must_agree(numbered: Path
         (orders.Redox(mapping="odd"), "mapping"),
         (orders.Redox(chunks_per_virtual=0), "chunks_per_virtual"),
         (orders.Redox(nodes=0), "nodes"),
+        (orders.Redox(slots=0), "slots"),
+        (orders.Redox(slots="ten %"), "slots.*'10%'"),
+        (orders.Redox(slots="10%", chunks_per_virtual=3), "slots.*10%.*chunks_per_virtual=3"),
     ],
     ids=str,
 )

@@ -17,7 +17,6 @@ namespace {
 constexpr char kBlockSamples[] = "block_samples";
 constexpr const char* kFromProfile = "default, from the profile";
 constexpr std::int64_t kBlockSamplesMax = 0xffff'ffff;
-constexpr double kEnough = 0.9;  // of storage's best rate: larger reads gain little
 
 const char* OriginName(ParameterOrigin origin) {
   switch (origin) {
@@ -95,13 +94,14 @@ Result<ResolvedOrder::BlockSize> ResolvedOrder::ReadBlockSize(const OrderFactory
   ParameterReader reader(factory.name(), own);
   BlockSize size{.samples = reader.Integer(kBlockSamples, 0, 0, kBlockSamplesMax)};
   HEADRACE_RETURN_IF_ERROR(reader.Finish().status());
-  if (!own.empty() || model == nullptr) return size;
-  const std::uint64_t enough = model->storage.rate.EnoughBytes(kEnough, model->readers);
-  if (enough == 0) return size;
+  // A single measured size of reads says nothing of others.
+  if (!own.empty() || model == nullptr || model->storage.rate.sizes().size() < 2) return size;
   std::optional<BlockFacts> facts = FactsForBlocks(index);
   if (!facts.has_value()) return size;
   facts->nodes = factory.exchanging_nodes(request.parameters);
-  facts->enough_bytes = enough;
+  facts->read_rate = [model](double bytes) {
+    return model->storage.rate.Rate(bytes, model->readers);
+  };
   size.sample_bytes = facts->sample_bytes;
   if (const auto samples = factory.BlockSamples(*facts)) {
     size.samples = static_cast<std::int64_t>(*samples);

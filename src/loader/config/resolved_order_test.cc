@@ -147,7 +147,7 @@ TEST(ResolvedOrderTest, TheOriginOfEachParameterIsTold) {
   EXPECT_EQ(origins(10 * kSampleBytes).at("pool_bytes"), kLimited);
 }
 
-// Storage whose reads of 20,000 bytes are as fast as its largest.
+// Storage whose reads of 20,000 bytes are nearly as fast as its largest.
 MachineModel Machine() {
   const auto curve = [](double rate) { return Curve::Make({{.users = 1, .rate = rate}}).value(); };
   MachineModel model;
@@ -178,7 +178,7 @@ TEST(ResolvedOrderTest, AMeasuredMachineDecidesTheChunksOfRedox) {
   const OrderParameter by_default(std::string("default"));
   const OrderParameter given(std::string("given"));
   const auto chosen = Chunk(JobOf(1, 0, 1), index);
-  EXPECT_EQ(chosen, std::pair(OrderParameter(20), from_profile));
+  EXPECT_EQ(chosen, std::pair(OrderParameter(16), from_profile));
   // What is given stays, as what a state has: 0 too.
   EXPECT_EQ(Chunk(JobOf(1, 0, 1), index, {{"block_samples", 7}}),
             std::pair(OrderParameter(7), given));
@@ -206,7 +206,7 @@ TEST(ResolvedOrderTest, TheSizesOfSamplesAreReadAsOftenWithAProfileAsWithout) {
 // Others would plan otherwise, and nobody would notice.
 TEST(ResolvedOrderTest, OnlyPlansThatAreComparedFollowAMachine) {
   const auto index = MakeIndexToOrder();
-  const OrderParameter chosen(20);
+  const OrderParameter chosen(16);
   const OrderParameter by_default(0);
   const OrderParameters nodes = {{"nodes", 2}};
   EXPECT_EQ(Chunk(JobOf(4, 0, 4), index).first, chosen);             // all ranks are here

@@ -140,7 +140,7 @@ class RedoxOrder final : public Order {
         {"fill_rate", ratio(counts.filled, number(counts.read_samples))},
         {"kept_bytes", number(counts.kept_units) * unit},
         {"read_bytes", number(read_units) * unit},
-        {"amplification", ratio(read_units, number(counts.kept_units))},
+        {"amplification", ratio(counts.read_units, number(counts.kept_units))},
         {"remote_reads", number(counts.remote_reads)},
         {"remote_requests", number(counts.remote_requests)},
         {"prefetched", number(counts.prefetched)},

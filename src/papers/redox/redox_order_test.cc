@@ -364,23 +364,6 @@ TEST(RedoxOrderTest, ATraceIsDeliveredWholeInAnotherOrder) {
   }
 }
 
-TEST(RedoxOrderTest, FewerSlotClassesTakeFewerReadsDownToOneAChunk) {
-  double last = 100;
-  for (const std::uint32_t classes : {64U, 32U, 16U, 8U, 4U, 2U, 1U}) {
-    RedoxOrderOptions options;
-    options.job = {.sample_count = 64'000, .batch_size = 64, .seed = 2, .epochs = 1};
-    options.blocks = MakeUniformBlocks(64'000, 64);
-    options.slot_classes = classes;
-    auto order = MakeRedoxOrder(options, {}).value();
-    while (order->Next().has_value()) {
-    }
-    const double loads = order->counters().at("loads_per_chunk");
-    EXPECT_LT(loads, last) << classes;
-    last = loads;
-  }
-  EXPECT_EQ(last, 1);
-}
-
 // The whole stream of a step, as tests/python/redox/redox_model.py writes it.
 std::string Line(const Step& step, const BlockMap& blocks) {
   std::string line = std::to_string(step.epoch) + "." + std::to_string(step.step);

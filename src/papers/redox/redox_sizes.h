@@ -28,9 +28,13 @@ struct RedoxSizes {
 // dataset, the ten chunks a virtual one that fit the papers' counts. Pure.
 RedoxSizes ChooseRedoxSizes(const RedoxRoom& room);
 
-// Samples a physical chunk, as the papers profile a machine for (Redox, 3.2 and 5.5): as many as
-// make a read that storage serves at nearly its best rate, as larger chunks are only loaded more
-// often. At most kNeighboursMax, which is the papers' own choice, and so few that each node has
+// Loads of a chunk of `samples` in an epoch, with RedoxSizes::chunks_per_virtual and no window.
+// `samples` is a power of two, at most kNeighboursMax. Pure.
+double RedoxLoads(std::uint64_t samples);
+
+// Samples a physical chunk, as the papers profile a machine for (Redox, 3.2 and 5.5): the power of
+// two with the least loads over the rate of such reads. 1: redirection only loses on this machine.
+// At most kNeighboursMax, which is the papers' own choice, and so few that each node has
 // RedoxSizes::chunks_per_virtual chunks. Pure.
 std::uint64_t ChooseRedoxChunk(const BlockFacts& facts);
 

@@ -39,22 +39,25 @@ TEST(RedoxSizesTest, NodesShareTheSlotsAndATenthIsForWhatIsSentAlong) {
   EXPECT_EQ(ChooseRedoxSizes(room), (RedoxSizes{1'000, 1}));
 }
 
-TEST(RedoxSizesTest, AChunkIsAReadThatIsLargeEnoughAndNoLarger) {
-  const auto chunk = [](std::uint64_t enough_bytes, std::uint64_t samples = 100'000,
-                        std::uint32_t nodes = 1) {
-    return ChooseRedoxChunk(
-        {.samples = samples, .sample_bytes = 1'000, .nodes = nodes, .enough_bytes = enough_bytes});
-  };
-  EXPECT_EQ(chunk(1), 1U);
-  EXPECT_EQ(chunk(1'000), 1U);
-  EXPECT_EQ(chunk(1'001), 2U);
-  EXPECT_EQ(chunk(20'000), 20U);
-  EXPECT_EQ(chunk(64'000), 64U);
-  EXPECT_EQ(chunk(1'000'000), 64U);  // the papers' choice, and no more
+// Of reads that take as long as `latency_bytes` more at the best rate.
+std::uint64_t ChunkWithLatency(double latency_bytes, std::uint64_t samples = 1'280'640,
+                               std::uint32_t nodes = 1) {
+  BlockFacts facts{.samples = samples, .sample_bytes = 105'414, .nodes = nodes};
+  facts.read_rate = [&](double bytes) { return bytes / (latency_bytes + bytes); };
+  return ChooseRedoxChunk(facts);
+}
+
+TEST(RedoxSizesTest, AChunkHasTheLeastLoadsOverTheRateOfItsReads) {
+  EXPECT_EQ(ChunkWithLatency(6.7e6), 64U);   // the papers' choice
+  EXPECT_EQ(ChunkWithLatency(5.6e6), 32U);   // 6.11 x (1 + 1.66) < 8.91 x (1 + 0.83)
+  EXPECT_EQ(ChunkWithLatency(1e9), 64U);     // and no more
+  EXPECT_EQ(ChunkWithLatency(200'000), 2U);  // 1.36 x (1 + 0.95) < 1 + 1.9 and 1.99 x (1 + 0.47)
+  EXPECT_EQ(ChunkWithLatency(100'000), 1U);  // Redirection loses: 1.36 x (1 + 0.47) > 1 + 0.95.
+  EXPECT_EQ(ChunkWithLatency(0), 1U);
   // Each node has ten chunks, which is a virtual one.
-  EXPECT_EQ(chunk(64'000, 400), 40U);
-  EXPECT_EQ(chunk(64'000, 400, 4), 10U);
-  EXPECT_EQ(chunk(64'000, 5), 1U);
+  EXPECT_EQ(ChunkWithLatency(1e9, 400), 32U);
+  EXPECT_EQ(ChunkWithLatency(1e9, 400, 4), 8U);
+  EXPECT_EQ(ChunkWithLatency(1e9, 5), 1U);
 }
 
 TEST(RedoxSizesTest, TheOrderTakesThemWhereNothingIsGivenAndTheyFit) {
