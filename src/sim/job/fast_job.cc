@@ -124,21 +124,17 @@ class FastJob {
       }
     }
     result_.run.barrier_seconds += end * job_.cluster.nodes * options_.ranks - ends;
-    const double allreduce = Allreduce(end - begin);
+    double got = result_.run.filled_bytes;
+    for (const From from : {From::kStorage, From::kPeer}) {
+      got += result_.run.fetched[static_cast<std::size_t>(from)].bytes;
+    }
+    const double allreduce =
+        job_.cluster.Allreduce(got - std::exchange(got_bytes_, got), end - begin);
     result_.run.allreduce_seconds += allreduce;
     end += allreduce;
     result_.run.step_seconds.push_back(end - begin);
     result_.least_seconds += slowest + job_.cluster.allreduce_seconds;
     result_.run.seconds = end;
-  }
-
-  // After a step that took `seconds`.
-  double Allreduce(double seconds) {
-    double got = result_.run.filled_bytes;
-    for (const From from : {From::kStorage, From::kPeer}) {
-      got += result_.run.fetched[static_cast<std::size_t>(from)].bytes;
-    }
-    return job_.cluster.Allreduce(got - std::exchange(got_bytes_, got), seconds);
   }
 
   // Room for a step is free once the batch before those that a node has ahead was taken.
