@@ -148,15 +148,15 @@ def advise(
         full: whether engines run in virtual time, in place of the estimate step by step.
 
     Raises: InvalidArgumentError: the profile is of another dataset, no candidate fits into the
-        memory, or a rate is not known.
+        memory, none can be simulated (the fast mode refuses what single reads decide), or a rate is
+        not known.
     """
     if isinstance(machine, Scenario):
         search = _Search(DescribedMachine(machine), work, label_inflation, progress, full)
     else:
         _check_dataset(machine, work)
         search = _Search(ProfiledMachine(machine), work, label_inflation, progress, full)
-    for setup in search.setups(search.tier_sets(tiers)):
-        search.run(setup)
+    search.run_all(tiers)
     first = _chosen(search.ran())
     chosen = search.with_less(first)
     return Advice(
@@ -198,6 +198,22 @@ class _Search:
         self._progress = progress
         self._fast = not full
         self._candidates: dict[Setup, Candidate] = {}
+
+    def run_all(self, tiers: Sequence[TierChoice]) -> None:
+        """All setups with sets of these tiers.
+
+        Raises: InvalidArgumentError: each is refused, as the fast mode does where single reads
+            decide; or see `tier_sets`.
+        """
+        whys = []
+        for setup in self.setups(self.tier_sets(tiers)):
+            if self.run(setup) is None:
+                whys.append(self.refused[-1][1])
+        if not self._candidates:
+            full = "; simulate each read: `--full`, or full=True" if self._fast else ""
+            raise InvalidArgumentError(
+                f"advising for {self._work.dataset}: no candidate can be simulated: {whys[0]}{full}"
+            )
 
     def tier_sets(self, tiers: Sequence[TierChoice]) -> list[tuple[TierChoice, ...]]:
         """None, and those that leave memory for two batches.
@@ -284,7 +300,7 @@ class _Search:
         )
 
     def ran(self) -> list[Candidate]:
-        """The fastest first. There are some: `exact` is never refused."""
+        """The fastest first."""
         return sorted(self._candidates.values(), key=lambda one: one.seconds)
 
     def with_less(self, first: Candidate) -> Candidate:

@@ -376,6 +376,23 @@ def test_a_scenario_stands_in_for_a_profile() -> None:
     assert advice.chosen.seconds == pytest.approx(BYTES / (100 * MB), rel=0.1)
 
 
+def test_what_the_fast_mode_refuses_is_advised_by_full_alone() -> None:
+    given = simulation.load_scenario("thesis-s1")
+    slow = replace(given, storage=replace(given.storage, latency=0.001))
+    few = np.full(400, float(SIZE))
+    for described, ranks in ((slow, 1), (replace(given, schedule="fixed"), 2)):
+        job = work(sizes=few, ranks=ranks)
+        with pytest.raises(errors.InvalidArgumentError) as caught:
+            simulation.advise(described, job)
+        message = str(caught.value)
+        assert message.startswith(
+            "advising for none: no candidate can be simulated: estimating step by step: got "
+        )
+        assert message.endswith("; simulate each read: `--full`, or full=True")
+        advice = simulation.advise(described, job, full=True)
+        assert of(advice, "exact").seconds > 0
+
+
 def profile_of(pack: Path, folder: Path) -> Path:
     made = machine()
     dataset = hr.open(pack)
