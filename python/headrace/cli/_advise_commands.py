@@ -133,19 +133,22 @@ def _workload(
 ) -> Workload:
     """`counts`: nodes, ranks, batch_size, epochs; of a scenario, what it has is the default."""
     nodes, ranks, batch_size, epochs = counts
+    if nodes is None:
+        nodes = machine.nodes if isinstance(machine, Scenario) else 1
+    nodes = integer("--nodes", nodes, 1, _COUNT_MAX)
     if isinstance(machine, Scenario):
-        nodes = machine.nodes if nodes is None else nodes
         ranks = machine.ranks if ranks is None else ranks
         batch_size = machine.batch_size if batch_size is None else batch_size
-        in_memory = [tier.capacity for tier in machine.tiers if tier.name.lower() == RAM]
-        whole = usual = machine.staging.capacity + sum(in_memory)
+        tiers = [tier for tier in machine.tiers if tier.name.lower() == RAM]
+        in_memory = sum(int(tier.of_node(nodes)[0]) for tier in tiers)
+        whole = usual = machine.staging.capacity + in_memory
         demand = demand or Demand(machine.sample_rate, machine.compute_rate)
     else:
         whole = machine.host.memory_bytes
         usual = whole // _MEMORY_SHARE
     return Workload.of(
         dataset,
-        nodes=integer("--nodes", 1 if nodes is None else nodes, 1, _COUNT_MAX),
+        nodes=nodes,
         ranks=integer("--ranks", 1 if ranks is None else ranks, 1, 1024),
         batch_size=integer("--batch-size", 256 if batch_size is None else batch_size, 1, 2**32 - 2),
         epochs=integer("--epochs", epochs, 1, _COUNT_MAX),
@@ -168,7 +171,10 @@ def _default_tiers(machine: MachineProfile | Scenario, work: Workload) -> Sequen
     """Those of the scenario; of a profile half of the memory, or what the dataset needs, if nodes
     can send each other what they have there."""
     if isinstance(machine, Scenario):
-        return [TierChoice(name=tier.name, capacity=tier.capacity) for tier in machine.tiers]
+        return [
+            TierChoice(name=tier.name, capacity=int(tier.of_node(work.nodes)[0]))
+            for tier in machine.tiers
+        ]
     linked = machine.link is not None or machine.peer_bytes_per_second is not None
     if work.epochs == 1 or (work.nodes > 1 and not linked):
         return []

@@ -198,10 +198,15 @@ class DescribedMachine:
             compute_rate=_compute_rate(work),
             staging=Staging(work.memory - setup.ram_bytes, setup.threads, rate),
             tiers=tuple(
-                replace(by_name[tier.name.lower()], capacity=tier.capacity) for tier in setup.tiers
+                _of_job(by_name[tier.name.lower()], tier, work.nodes) for tier in setup.tiers
             ),
             printed={},
         )
+
+
+def _of_job(given: TierRates, tier: TierChoice, nodes: int) -> TierRates:
+    """With the choice's capacity, which is of a node."""
+    return replace(given, capacity=tier.capacity * (nodes if given.shared else 1))
 
 
 def machine_scenario(profile: MachineProfile, work: Workload, setup: Setup) -> Scenario:

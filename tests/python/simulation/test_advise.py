@@ -15,11 +15,13 @@ from loader_data import made_profile, rates
 
 import headrace as hr
 from headrace import _core, errors, simulation
+from headrace.cli._advise_commands import _default_tiers
 from headrace.cli._parts.advised import loader_text
 from headrace.cli._parts.demand import parse_demand
 from headrace.profile import DecodeRates, Host, MachineProfile
 from headrace.simulation import Advice, Candidate, Setup, TierChoice, Workload
 from headrace.simulation.advise import REAL_OVER_SIMULATED, TIER_SETS_MAX
+from headrace.simulation.machine import DescribedMachine
 
 MB = 1e6
 SAMPLES, SIZE, BATCH = 8_000, 100_000, 20
@@ -391,6 +393,19 @@ def test_what_the_fast_mode_refuses_is_advised_by_full_alone() -> None:
         assert message.endswith("; simulate each read: `--full`, or full=True")
         advice = simulation.advise(described, job, full=True)
         assert of(advice, "exact").seconds > 0
+
+
+def test_a_tier_of_all_nodes_is_given_by_a_node_s_part() -> None:
+    given = simulation.load_scenario("thesis-s1")
+    buffer = replace(given.tiers[1], name="bb", capacity=999, shared=True)
+    buffered = replace(given, tiers=(given.tiers[0], buffer))
+    tiers = (TierChoice(name="ram", capacity=BYTES // 20), TierChoice(name="bb", capacity=BYTES))
+    job = work(nodes=4, ranks=2, batch_size=5, compute_rate=given.compute_rate)
+    made = DescribedMachine(buffered).scenario(job, Setup(order="exact", tiers=tiers))
+    assert [tier.capacity for tier in made.tiers] == [BYTES // 20, 4 * BYTES]
+    assert [tier.of_node(4)[0] for tier in made.tiers] == [BYTES // 20, BYTES]
+    whole = replace(buffered, tiers=(given.tiers[0], replace(buffer, capacity=4 * BYTES)))
+    assert _default_tiers(whole, job)[1] == tiers[1]
 
 
 def profile_of(pack: Path, folder: Path) -> Path:
