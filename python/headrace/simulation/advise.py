@@ -106,6 +106,7 @@ class Candidate:
 class Advice:
     """What to take, and why."""
 
+    machine: MachineProfile | Scenario
     work: Workload
     chosen: Candidate
     why: str
@@ -160,6 +161,7 @@ def advise(
     first = _chosen(search.ran())
     chosen = search.with_less(first)
     return Advice(
+        machine=machine,
         work=work,
         chosen=chosen,
         why=_why(work, search, chosen),

@@ -16,7 +16,7 @@ from loader_data import made_profile, rates
 import headrace as hr
 from headrace import _core, errors, simulation
 from headrace.cli._advise_commands import _default_tiers
-from headrace.cli._parts.advised import loader_text
+from headrace.cli._parts.advised import loader_notes, loader_text
 from headrace.cli._parts.demand import parse_demand
 from headrace.profile import DecodeRates, Host, MachineProfile
 from headrace.simulation import Advice, Candidate, Setup, TierChoice, Workload
@@ -162,7 +162,33 @@ def test_the_call_is_of_a_rank() -> None:
     exact = of(advice, "exact", tiers=tuple(tiers))
     text = loader_text(replace(advice, chosen=exact))
     assert f"memory={2**29}, tiers=[hr.tiers.Ram({BYTES // 4}), " in text
-    assert "hr.tiers.Ssd('/nvme/cache', 2)], threads=2, engine" in text
+    assert "hr.tiers.Ssd('/nvme/cache', 2)], threads=2, job=hr.Job(node=hr.Node()), eng" in text
+    assert loader_notes(advice) == []
+
+
+def test_the_call_of_several_nodes_says_how_they_ask_each_other() -> None:
+    ram = TierChoice(name="ram", capacity=BYTES // 2)
+    job = work(nodes=2, epochs=2)
+    advice = simulation.advise(machine(peer_bytes_per_second=5e9), job, [ram])
+    kept = replace(advice, chosen=of(advice, "exact", tiers=(ram,)))
+    assert f"tiers=[hr.tiers.Ram({BYTES // 2})], " in loader_text(kept)
+    assert "job=hr.Job(node=hr.Node(open_network=True)), " in loader_text(kept)
+    (note,) = loader_notes(kept)
+    assert note.startswith("open_network=True: samples go unencrypted from node to node; unless")
+    alone = replace(advice, chosen=of(advice, "exact"))
+    assert "job=" not in loader_text(alone)  # They have nothing to send.
+    assert loader_notes(alone) == []
+
+
+def test_the_call_has_no_folder_by_a_scenario_s_name() -> None:
+    disk = TierChoice(name="ssd", capacity=BYTES // 10)
+    job = work(sizes=np.full(400, float(SIZE)))
+    advice = simulation.advise(simulation.load_scenario("thesis-s1"), job, [disk])
+    kept = replace(advice, chosen=of(advice, "exact", tiers=(disk,)))
+    assert f"hr.tiers.Ssd('/FOLDER/ssd', {BYTES // 10})" in loader_text(kept)
+    assert loader_notes(kept) == ["/FOLDER/ssd: write a folder on each node's ssd"]
+    with pytest.raises(errors.InvalidArgumentError, match="/FOLDER"):
+        hr.tiers.core_tiers(hr.tiers.Ssd("/FOLDER/ssd", 10**6))
 
 
 def test_a_tier_saves_reads_and_is_on_the_bill() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace._units import counted, format_bytes
 from headrace.cli._parts.simulated import Grid, seconds
-from headrace.simulation import Advice, Candidate
+from headrace.simulation import Advice, Candidate, Scenario, TierChoice
 
 _WAITS_LEAST = 0.05  # of the time, of all ranks together: waiting that does not count
 
@@ -23,6 +23,7 @@ def plain(advice: Advice) -> dict[str, Any]:
         "chosen": _plain(advice.chosen),
         "why": advice.why,
         "loader": loader_text(advice),
+        "loader_notes": loader_notes(advice),
         "bottleneck": advice.bottleneck,
         "gains": advice.gains,
         "candidates": [_plain(candidate) for candidate in advice.candidates],
@@ -107,6 +108,7 @@ def remarks(advice: Advice) -> Iterator[str]:
     chosen = advice.chosen
     low, high = chosen.range
     yield f"advice: {loader_text(advice)}"
+    yield from loader_notes(advice)
     yield f"{seconds(chosen.seconds)} s an epoch, {seconds(low)} to {seconds(high)}: {advice.why}"
     if advice.bottleneck is None:
         yield "no resource alone limits it: none that is twice as fast saves 1 % of the time"
@@ -126,12 +128,42 @@ def loader_text(advice: Advice) -> str:
     tiers = [
         f"hr.tiers.Ram({tier.capacity // work.ranks})"
         if tier.in_memory
-        else f"hr.tiers.Ssd({tier.name!r}, {tier.capacity // work.ranks})"
+        else f"hr.tiers.Ssd({_folder(advice, tier)!r}, {tier.capacity // work.ranks})"
         for tier in setup.tiers
     ]
     words = [repr(work.dataset), str(work.batch_size), f"order={order}"]
     words += [f"memory={work.memory // work.ranks}"]
     words += [f"tiers=[{', '.join(tiers)}]"] if tiers else []
     words += [f"threads={max(1, setup.threads // work.ranks)}"]
+    if _asks_nodes(advice):
+        words += ["job=hr.Job(node=hr.Node(open_network=True))"]
+    elif work.ranks > 1:
+        words += ["job=hr.Job(node=hr.Node())"]
     words += [f"engine=hr.EngineOptions(prefetch={setup.prefetch})"]
     return f"hr.Loader({', '.join(words)})"
+
+
+def loader_notes(advice: Advice) -> list[str]:
+    """What to check in the call before it is run."""
+    notes = [
+        f"{_folder(advice, tier)}: write a folder on each node's {tier.name}"
+        for tier in advice.chosen.setup.tiers
+        if not tier.in_memory and isinstance(advice.machine, Scenario)
+    ]
+    if _asks_nodes(advice):
+        notes.append(
+            "open_network=True: samples go unencrypted from node to node; unless their network is "
+            "private, write certificate=, key=, authority= (`headrace docs nodes`)"
+        )
+    return notes
+
+
+def _asks_nodes(advice: Advice) -> bool:
+    """Whether nodes send each other samples."""
+    return advice.work.nodes > 1 and bool(advice.chosen.setup.tiers)
+
+
+def _folder(advice: Advice, tier: TierChoice) -> str:
+    """Of a tier on a disk. A scenario's has a name alone: one in a folder that is not there, so
+    that a call in which it stands fails and makes none."""
+    return f"/FOLDER/{tier.name}" if isinstance(advice.machine, Scenario) else tier.name
