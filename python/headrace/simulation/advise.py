@@ -67,6 +67,8 @@ class Candidate:
     memory: float
     """Bytes of a node: its tiers in memory, the batch in use and those ahead, as they are stored.
     """
+    waits: Mapping[str, float]
+    """Seconds that a rank waits in the whole job, the mean of all, by what for."""
 
     @property
     def seconds(self) -> float:
@@ -287,6 +289,10 @@ class _Search:
             outcome=outcome,
             label_inflation=self._label_inflation(setup.order, samples),
             memory=setup.ram_bytes + (1 + setup.prefetch) * work.step_bytes,
+            waits={
+                cause: seconds / (work.nodes * work.ranks)
+                for cause, seconds in outcome.stalls.items()
+            },
         )
         self._candidates[setup] = candidate
         return candidate
@@ -417,7 +423,7 @@ def _why(work: Workload, search: _Search, chosen: Candidate) -> str:
     least = fastest.outcome.least_seconds or 0
     if (work.sample_rate or work.compute_rate) and least < _ENOUGH * fastest.outcome.seconds:
         parts.append("training waits: no candidate is fast enough for it")
-    if search.machine.block_bytes is None and chosen.outcome.stalls["storage"] > least:
+    if search.machine.block_bytes is None and chosen.waits["storage"] > least:
         parts.append("each sample is a file of its own: `headrace pack` makes large reads possible")
     return "; ".join(parts)
 

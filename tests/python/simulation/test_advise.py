@@ -16,7 +16,7 @@ from loader_data import made_profile, rates
 import headrace as hr
 from headrace import _core, errors, simulation
 from headrace.cli._advise_commands import _default_tiers
-from headrace.cli._parts.advised import loader_notes, loader_text
+from headrace.cli._parts.advised import loader_notes, loader_text, waits_for
 from headrace.cli._parts.demand import parse_demand
 from headrace.profile import DecodeRates, Host, MachineProfile
 from headrace.simulation import Advice, Candidate, Setup, TierChoice, Workload
@@ -419,6 +419,16 @@ def test_what_the_fast_mode_refuses_is_advised_by_full_alone() -> None:
         assert message.endswith("; simulate each read: `--full`, or full=True")
         advice = simulation.advise(described, job, full=True)
         assert of(advice, "exact").seconds > 0
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_ranks_wait_for_is_their_mean(full: bool) -> None:
+    """Eight ranks: the first batch alone waits for storage, less than a twentieth of the time."""
+    job = work(sizes=np.full(1600, float(SIZE)), nodes=2, ranks=4, batch_size=5, sample_rate=65.0)
+    exact = of(simulation.advise(machine(), job, full=full), "exact")
+    assert sum(exact.waits.values()) == pytest.approx(exact.outcome.stall_seconds, rel=0.001)
+    assert 0.02 < exact.waits["storage"] / exact.outcome.seconds < 0.05
+    assert waits_for(exact) == "nothing"
 
 
 def test_a_tier_of_all_nodes_is_given_by_a_node_s_part() -> None:

@@ -10,7 +10,7 @@ from headrace._units import counted, format_bytes
 from headrace.cli._parts.simulated import Grid, seconds
 from headrace.simulation import Advice, Candidate, Scenario, TierChoice
 
-_WAITS_LEAST = 0.05  # of the time, of all ranks together: waiting that does not count
+_WAITS_LEAST = 0.05  # of the time, the mean of all ranks: waiting that does not count
 
 
 def plain(advice: Advice) -> dict[str, Any]:
@@ -98,9 +98,9 @@ def _row(candidate: Candidate) -> list[str]:
 
 def waits_for(candidate: Candidate) -> str:
     """What most of the waiting is for; nothing if that is less than a twentieth of the time."""
-    stalls = candidate.outcome.stalls
-    cause = max(stalls, key=lambda name: stalls[name])
-    return cause if stalls[cause] > _WAITS_LEAST * candidate.outcome.seconds else "nothing"
+    waits = candidate.waits
+    cause = max(waits, key=lambda name: waits[name])
+    return cause if waits[cause] > _WAITS_LEAST * candidate.outcome.seconds else "nothing"
 
 
 def remarks(advice: Advice) -> Iterator[str]:
