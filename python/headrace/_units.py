@@ -42,6 +42,12 @@ def parse_bytes(text: str | int, what: str) -> int:
 
 def parse_rate(text: str, what: str) -> int:
     """The bytes a second that `text` means, as "2GB/s" or "2GB"."""
+    refuse_bits(text, what)
+    return parse_bytes(text.strip().removesuffix("/s"), what)
+
+
+def refuse_bits(text: str, what: str) -> None:
+    """Raises if `text` is a rate that may be of bits: with both spellings in bytes."""
     bits = _BITS.fullmatch(text)
     if bits is not None:
         number, prefix = float(bits[1]), bits[2][0].upper() + bits[2][1:]
@@ -49,7 +55,6 @@ def parse_rate(text: str, what: str) -> int:
             f'{what}: "{text}" may be bits a second; write bytes: "{number / 8:g}{prefix}B/s" if '
             f'it is bits, else "{number:g}{prefix}B/s"'
         )
-    return parse_bytes(text.strip().removesuffix("/s"), what)
 
 
 def parse_share_or_bytes(text: str | int, what: str, whole: int) -> int:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from headrace._units import parse_bytes, parse_rate
+from headrace._units import parse_bytes, parse_rate, refuse_bits
 from headrace.errors import InvalidArgumentError
 
 
@@ -125,18 +125,14 @@ class TomlTable:
 
     def rate(self, key: str) -> float:
         """Bytes a second, as 64e6 or "64 MB/s"."""
-        value = self._take(key, _RATE)
-        return _quantity(value, "/s", zero=False) or self._wrong(key, value, _RATE)
+        return self._rate(key, self._take(key, _RATE))
 
     def rates(self, key: str, count: int) -> list[float]:
         """`count` rates."""
         values = self._list(key, f"a list of {count} rates")
         if len(values) != count:
             self._wrong(key, values, f"a list of {count} rates, as many as the table's first list")
-        return [
-            _quantity(value, "/s", zero=False) or self._wrong(f"{key}[{position}]", value, _RATE)
-            for position, value in enumerate(values)
-        ]
+        return [self._rate(f"{key}[{position}]", value) for position, value in enumerate(values)]
 
     def ascending(self, key: str) -> list[int]:
         """Ascending whole numbers above 0; at least one."""
@@ -185,6 +181,11 @@ class TomlTable:
             TomlTable(self._file, f"{self._place}{key}[{position}].", entry, self._lines)
             for position, entry in enumerate(value)
         ]
+
+    def _rate(self, key: str, value: Any) -> float:
+        if isinstance(value, str):
+            refuse_bits(value, self._at(key))
+        return _quantity(value, "/s", zero=False) or self._wrong(key, value, _RATE)
 
     def _list(self, key: str, must: str) -> list[Any]:
         value = self._take(key, must)
