@@ -128,7 +128,7 @@ def test_other_beginnings_of_messages_stay() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_of_before_says_which_it_is_now(name: str) -> None:
+def test_a_former_command_says_what_to_write_now(name: str) -> None:
     said = run(name, "DATA", code=2).stderr
     assert said == f"headrace: command {name!r}: no such command; write `{COMMANDS[name]}`\n"
     words = re.findall(r"[a-z]+|--[a-z]+", COMMANDS[name])
@@ -139,7 +139,7 @@ def test_a_command_of_before_says_which_it_is_now(name: str) -> None:
 @pytest.mark.parametrize(
     ("command", "option"), [(command, option) for command in OPTIONS for option in OPTIONS[command]]
 )
-def test_an_option_of_before_says_which_it_is_now(command: str, option: str) -> None:
+def test_a_former_option_says_what_to_write_now(command: str, option: str) -> None:
     now = OPTIONS[command][option]
     for words in ((option, "3"), (f"{option}=3",)):
         said = run(command, "DATA", *words, code=2).stderr

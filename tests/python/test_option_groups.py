@@ -109,7 +109,7 @@ def test_how_each_option_is_written_makes_its_group() -> None:
 @pytest.mark.parametrize(
     ("module", "name"), [(module, name) for module in former.NAMES for name in former.NAMES[module]]
 )
-def test_a_name_of_before_says_which_it_is_now(module: str, name: str) -> None:
+def test_a_former_name_says_what_to_write_now(module: str, name: str) -> None:
     now = former.NAMES[module][name]
     with pytest.raises(AttributeError) as raised:
         getattr(importlib.import_module(module), name)

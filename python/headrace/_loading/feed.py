@@ -230,7 +230,7 @@ class EpochFeed:
             self._reopen(self.options.replace(job={"batch_size": largest_batch}))
 
     def _reopen(self, options: _core.LoaderOptions) -> None:
-        """Opens a core with these options, or again with those of before if that fails."""
+        """Opens a core with these options, or again with the former ones if that fails."""
         self.cursor.stop()  # Also after an error: the core that gave the batches is gone.
         self.cursor.lose_supply()
         self._session.reopen(options, self.close)

@@ -87,7 +87,7 @@ class Session:
     def reopen(self, options: _core.LoaderOptions, give_up: Callable[[], None]) -> None:
         """Opens a new core, with other options.
 
-        If it cannot be opened, or Ctrl-C comes meanwhile, opens a core with those of before, and
+        If it cannot be opened, or Ctrl-C comes meanwhile, opens a core with the former ones, and
         raises the error. If that fails, too, there is no open core: calls `give_up`, which closes
         the loader.
         """

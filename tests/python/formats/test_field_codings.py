@@ -398,7 +398,7 @@ def test_decoded_sizes_alone_are_for_decoders_and_change_no_row(tmp_path: Path) 
         assert sorted(bytes(row) for batch in loader for row in batch.x) == [b"abcd", b"efghij"]
 
 
-def test_what_needs_no_codec_has_the_version_of_before(tmp_path: Path) -> None:
+def test_what_needs_no_codec_has_the_former_version(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(bytes(100))
     for coding, version in (("stored", 1), ("zstd", 3)):
         with Builder(tmp_path / "a.hri", root=tmp_path) as builder:

@@ -230,7 +230,7 @@ class Parquet(GroupFormat):
                     f"names number {group}; index it again"
                 )
             columns = columns_of(path, file.schema_arrow, names)
-            if not is_permuted:  # An index of before has tensors as they are stored.
+            if not is_permuted:  # A former index has tensors as they are stored.
                 columns = [replace(column, permutation=None) for column in columns]
             for column in with_stand_ins(columns, stand_ins, ()):
                 for values in values_of(path, file, group, column):

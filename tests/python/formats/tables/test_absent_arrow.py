@@ -200,7 +200,7 @@ def test_datasets_of_the_package(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_indexes_of_before_stay(tmp_path: Path) -> None:
+def test_former_indexes_stay(tmp_path: Path) -> None:
     path = written(tmp_path / "a.arrow", ["text"], ())
     options = check_rows(path)[0].index.attributes["options"]
     assert options == '{"columns": null, "sounds": [], "split": null}'

@@ -196,7 +196,7 @@ def test_options_name_columns(tmp_path: Path) -> None:
     assert "parquet fill" in refusal(path, Parquet(fill=3))  # type: ignore[arg-type]
 
 
-def test_indexes_of_before_stay(tmp_path: Path) -> None:
+def test_former_indexes_stay(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", ["text"], "encoded", absent=())
     assert hr.open(path).index.attributes["options"] == '{"columns": null, "decode": false}'
     assert "fill" not in "".join(hr.open(path).index.object(0)[0])

@@ -268,7 +268,7 @@ def test_a_table_of_text_alone_trains(tmp_path: Path) -> None:
     assert [seen[i] for i in range(ROWS)] == rows
 
 
-def test_indexes_of_before_stay(tmp_path: Path) -> None:
+def test_former_indexes_stay(tmp_path: Path) -> None:
     """Options that came later are no part of an index that does not use them."""
     path = write(tmp_path / "a.jsonl", [{"a": 1}])
     attributes = hr.open(path).index.attributes

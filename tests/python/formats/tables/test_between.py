@@ -33,7 +33,7 @@ def test_a_split_of_the_one_table_of_a_folder(tmp_path: Path) -> None:
     assert [int(each["x"]) for each in dataset] == [1, 3]
 
 
-def test_a_pickle_of_before(tmp_path: Path) -> None:
+def test_a_former_pickle(tmp_path: Path) -> None:
     """Its function was in `headrace._dataset` itself, without what came later."""
     (tmp_path / "a.csv").write_text("x\n1\n2\n")
     dataset = hr.open(tmp_path / "a.csv")

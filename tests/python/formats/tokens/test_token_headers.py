@@ -116,7 +116,7 @@ def test_what_is_given_comes_before_what_is_recognised(tmp_path: Path, writer: s
 
 
 def test_raw_files_open_as_before(tmp_path: Path) -> None:
-    """Also those whose first tokens are like a header. The index has the options of before."""
+    """Also those whose first tokens are like a header. The index has the former options."""
     cases = [ids(100, "uint16"), np.array([55432, 308, 2, 0, *range(100)], np.uint16)]
     cases += [np.array([0x8B1F, 8, *range(100)], np.uint16), np.zeros(3, np.uint16)]
     for number, tokens in enumerate(cases):
