@@ -91,8 +91,7 @@ TEST(EngineJobTest, EachReadOfStorageWaitsForItsLatency) {
   EXPECT_NEAR(Fetched(result, From::kStorage).seconds, 800 * 0.01, 1e-3);
 }
 
-// A lane that has a third of a node's reads in flight takes so long; ranks differ by what they
-// read.
+// Each of four lanes has a quarter of the node's reads in flight, and so takes the time of all.
 TEST(EngineJobTest, SharesOfRanksAreThoseOfTheirLanePolicy) {
   SimulatedJob job = JobOf(960, 1);
   job.cluster.storage = RateOf(1e12);
@@ -105,11 +104,12 @@ TEST(EngineJobTest, SharesOfRanksAreThoseOfTheirLanePolicy) {
   EXPECT_EQ(fixed.spread_seconds.size(), fixed.run.step_seconds.size());
   EXPECT_LT(*std::ranges::max_element(fixed.spread_seconds), 1e-3);
   EXPECT_NE(fixed.run.step_seconds, shared.run.step_seconds);
-  options.ranks = 1;  // It has everything, by whatever policy.
+  // One rank has everything, by whatever policy.
   EXPECT_TRUE(RunFast(SimulatedJob(JobOf(960, 1)), {.schedule = "fixed"}).ok());
 }
 
-// By hand: of two ranks' two samples each a tier has all of the first's, none of the other's.
+// A tier has half of the samples, in the second epoch more of one rank's than of the other's, as it
+// happens: their steps differ by whole latencies.
 TEST(EngineJobTest, TheSpreadOfAStepIsBetweenTheSlowestAndTheFastestRank) {
   SimulatedJob job;
   job.sizes.assign(64, 100'000);
