@@ -10,70 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from advised import BATCH, BYTES, MB, SAMPLES, SIZE, machine, of, work
 from commands import run, run_json
-from loader_data import made_profile, rates
 
 import headrace as hr
 from headrace import _core, errors, simulation
-from headrace.cli._advise_commands import _default_tiers
-from headrace.cli._parts.advised import loader_notes, loader_text, waits_for
+from headrace.cli._parts.advised import loader_text
 from headrace.cli._parts.demand import parse_demand
-from headrace.profile import DecodeRates, Host, MachineProfile
-from headrace.simulation import Advice, Candidate, Setup, TierChoice, Workload
+from headrace.simulation import Advice, Setup, TierChoice
 from headrace.simulation.advise import REAL_OVER_SIMULATED, TIER_SETS_MAX
-from headrace.simulation.machine import DescribedMachine
 
-MB = 1e6
-SAMPLES, SIZE, BATCH = 8_000, 100_000, 20
-BYTES = SAMPLES * SIZE
 PAGE = Path(__file__).parents[3] / "docs" / "simulate.md"
-
-
-def machine(decode: float = 200 * MB, cpus: int = 2, **changes: Any) -> MachineProfile:
-    """Single samples of 100 kB at 100 MB/s, blocks of 1 MB at 400, of 4 MB at 500; all threads
-    decode `decode`, a folder gives 2 GB/s."""
-    made = made_profile(
-        Path("/nvme/cache"),
-        storage={
-            SIZE: ((1, 50 * MB), (64, 100 * MB)),
-            1_000_000: ((1, 300 * MB), (16, 400 * MB)),
-            4_000_000: ((1, 400 * MB), (16, 500 * MB)),
-        },
-        ram=((1, 20_000 * MB), (2, 40_000 * MB)),
-        disk={65536: ((1, 1000 * MB), (4, 2000 * MB))},
-    )
-    of_threads = rates(tuple((n, decode * n / cpus) for n in range(1, cpus + 1)))
-    return replace(
-        made,
-        host=Host(cpus=cpus, memory_bytes=2**33, kernel="none"),
-        decode=DecodeRates(what="image.train(224)", sample_bytes=SIZE, rates=of_threads),
-        **changes,
-    )
-
-
-def work(**changes: Any) -> Workload:
-    job: dict[str, Any] = {
-        "dataset": "none",
-        "fingerprint": "none",
-        "sizes": np.full(SAMPLES, float(SIZE)),
-        "block_bytes": None,
-        "batch_size": BATCH,
-        "memory": 2**30,
-        "epochs": 1,
-    }
-    return Workload(**job | changes)
-
-
-def of(advice: Advice, order: str, **setup: Any) -> Candidate:
-    """The candidate with all threads, of this setup."""
-    wanted = {"tiers": (), **setup}
-    found = [
-        one
-        for one in advice.candidates
-        if one.setup.order == order
-        and all(getattr(one.setup, name) == value for name, value in wanted.items())
-    ]
-    return max(found, key=lambda one: (one.setup.threads, one.setup.prefetch))
 
 
 def test_blocks_win_by_their_requests_where_small_reads_are_slow() -> None:
@@ -151,44 +98,6 @@ def test_within_the_range_of_error_less_memory_is_chosen() -> None:
     assert "takes less memory" in advice.why
     assert advice.candidates[0].setup.tiers == (tiers[2],)
     assert advice.chosen.memory == tiers[1].capacity + 9 * BATCH * SIZE
-
-
-def test_the_call_is_of_a_rank() -> None:
-    tiers = [
-        TierChoice(name="ram", capacity=BYTES // 2),
-        TierChoice(name="/nvme/cache", capacity=4),
-    ]
-    advice = simulation.advise(machine(decode=400 * MB, cpus=4), work(ranks=2, epochs=2), tiers)
-    exact = of(advice, "exact", tiers=tuple(tiers))
-    text = loader_text(replace(advice, chosen=exact))
-    assert f"memory={2**29}, tiers=[hr.tiers.Ram({BYTES // 4}), " in text
-    assert "hr.tiers.Ssd('/nvme/cache', 2)], threads=2, job=hr.Job(node=hr.Node()), eng" in text
-    assert loader_notes(advice) == []
-
-
-def test_the_call_of_several_nodes_says_how_they_ask_each_other() -> None:
-    ram = TierChoice(name="ram", capacity=BYTES // 2)
-    job = work(nodes=2, epochs=2)
-    advice = simulation.advise(machine(peer_bytes_per_second=5e9), job, [ram])
-    kept = replace(advice, chosen=of(advice, "exact", tiers=(ram,)))
-    assert f"tiers=[hr.tiers.Ram({BYTES // 2})], " in loader_text(kept)
-    assert "job=hr.Job(node=hr.Node(open_network=True)), " in loader_text(kept)
-    (note,) = loader_notes(kept)
-    assert note.startswith("open_network=True: samples go unencrypted from node to node; unless")
-    alone = replace(advice, chosen=of(advice, "exact"))
-    assert "job=" not in loader_text(alone)  # They have nothing to send.
-    assert loader_notes(alone) == []
-
-
-def test_the_call_has_no_folder_by_a_scenario_s_name() -> None:
-    disk = TierChoice(name="ssd", capacity=BYTES // 10)
-    job = work(sizes=np.full(400, float(SIZE)))
-    advice = simulation.advise(simulation.load_scenario("thesis-s1"), job, [disk])
-    kept = replace(advice, chosen=of(advice, "exact", tiers=(disk,)))
-    assert f"hr.tiers.Ssd('/FOLDER/ssd', {BYTES // 10})" in loader_text(kept)
-    assert loader_notes(kept) == ["/FOLDER/ssd: write a folder on each node's ssd"]
-    with pytest.raises(errors.InvalidArgumentError, match="/FOLDER"):
-        hr.tiers.core_tiers(hr.tiers.Ssd("/FOLDER/ssd", 10**6))
 
 
 def test_a_tier_saves_reads_and_is_on_the_bill() -> None:
@@ -402,46 +311,6 @@ def test_a_scenario_stands_in_for_a_profile() -> None:
     assert advice.scenario.storage == described.storage
     assert of(advice, "exact", tiers=(tier,)).seconds < of(advice, "exact").seconds
     assert advice.chosen.seconds == pytest.approx(BYTES / (100 * MB), rel=0.1)
-
-
-def test_what_the_fast_mode_refuses_is_advised_by_full_alone() -> None:
-    given = simulation.load_scenario("thesis-s1")
-    slow = replace(given, storage=replace(given.storage, latency=0.001))
-    few = np.full(400, float(SIZE))
-    for described, ranks in ((slow, 1), (replace(given, schedule="fixed"), 2)):
-        job = work(sizes=few, ranks=ranks)
-        with pytest.raises(errors.InvalidArgumentError) as caught:
-            simulation.advise(described, job)
-        message = str(caught.value)
-        assert message.startswith(
-            "advising for none: no candidate can be simulated: estimating step by step: got "
-        )
-        assert message.endswith("; simulate each read: `--full`, or full=True")
-        advice = simulation.advise(described, job, full=True)
-        assert of(advice, "exact").seconds > 0
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_what_ranks_wait_for_is_their_mean(full: bool) -> None:
-    """Eight ranks: the first batch alone waits for storage, less than a twentieth of the time."""
-    job = work(sizes=np.full(1600, float(SIZE)), nodes=2, ranks=4, batch_size=5, sample_rate=65.0)
-    exact = of(simulation.advise(machine(), job, full=full), "exact")
-    assert sum(exact.waits.values()) == pytest.approx(exact.outcome.stall_seconds, rel=0.001)
-    assert 0.02 < exact.waits["storage"] / exact.outcome.seconds < 0.05
-    assert waits_for(exact) == "nothing"
-
-
-def test_a_tier_of_all_nodes_is_given_by_a_node_s_part() -> None:
-    given = simulation.load_scenario("thesis-s1")
-    buffer = replace(given.tiers[1], name="bb", capacity=999, shared=True)
-    buffered = replace(given, tiers=(given.tiers[0], buffer))
-    tiers = (TierChoice(name="ram", capacity=BYTES // 20), TierChoice(name="bb", capacity=BYTES))
-    job = work(nodes=4, ranks=2, batch_size=5, compute_rate=given.compute_rate)
-    made = DescribedMachine(buffered).scenario(job, Setup(order="exact", tiers=tiers))
-    assert [tier.capacity for tier in made.tiers] == [BYTES // 20, 4 * BYTES]
-    assert [tier.of_node(4)[0] for tier in made.tiers] == [BYTES // 20, BYTES]
-    whole = replace(buffered, tiers=(given.tiers[0], replace(buffer, capacity=4 * BYTES)))
-    assert _default_tiers(whole, job)[1] == tiers[1]
 
 
 def profile_of(pack: Path, folder: Path) -> Path:
