@@ -73,8 +73,8 @@ class Engine {
   // HeldSamples::TakeParcel() for node `to`, in an order whose nodes exchange samples.
   void TakeParcel(NodeNumber to, const ParcelPart& part, TakenParcel done);
   // For another node: `done` gets the entry of `sample` in the tier that the plan assigns to it. If
-  // it is not there, reads it from storage, before this node's own reads with a later deadline. A
-  // request of a step that this node is about to admit, `batches_max` ahead at most, waits for it.
+  // it is not there, reads it from storage, before this node's own reads with a later deadline.
+  // What comes before this node's first step waits for that.
   //
   // Errors: NotFound           the plan does not keep it now
   //         ResourceExhausted  too many are being brought

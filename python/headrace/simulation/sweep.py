@@ -225,7 +225,8 @@ def _points(
         bounds: dict[str, float] = {}
         for order in orders:
             decides = (*drawn_of, scenario.nodes, scenario.ranks, scenario.batch_size)
-            asked = (*decides, scenario.epochs, scenario.compute_rate, scenario.sample_rate, order)
+            rates = (scenario.compute_rate, scenario.sample_rate, scenario.allreduce)
+            asked = (*decides, scenario.epochs, *rates, order)
             if asked not in known:
                 tell(order)
                 known[asked] = bound_seconds(scenario, sizes, order)

@@ -188,8 +188,7 @@ void TierFiller::IssueMoves() {
 }
 
 void TierFiller::IssueReads(bool idle) {
-  BringWhatHasCome();
-  while (!to_bring_.empty() && loop_.fetcher.has_room()) {
+  while (may_bring() && loop_.fetcher.has_room()) {
     if (IssueNextBrought() == Issued::kNoMemory) break;
   }
   if (idle) IssueAhead();
@@ -251,8 +250,7 @@ void TierFiller::Bring(SampleId sample, std::uint64_t deadline, TakenEntry done)
                                   loop_.fields.index().sample_count()));
   }
   Tier* const tier = cache_.Wanted(sample);
-  const bool comes = tier == nullptr && IsOfNextSteps(deadline);
-  if (tier == nullptr && !comes) {
+  if (tier == nullptr && loop_.sequence > 0) {
     return refuse(NotFound("bringing sample {}: the plan does not keep it now", Raw(sample)));
   }
   if (tier != nullptr) {
@@ -265,25 +263,11 @@ void TierFiller::Bring(SampleId sample, std::uint64_t deadline, TakenEntry done)
   brought_.emplace(Raw(sample), std::move(done));
   // The engine issues it, after what is due earlier; also where a row is to read it, maybe much
   // later.
-  (comes ? to_come_ : to_bring_).emplace(deadline, sample);
-}
-
-// Whether the other node has admitted a step that this one is about to.
-bool TierFiller::IsOfNextSteps(std::uint64_t deadline) const {
-  const std::uint64_t next = loop_.FirstDeadline() + kDeadlinesOfStep;
-  return deadline >= next &&
-         deadline < next + std::uint64_t{loop_.options.batches_max} * kDeadlinesOfStep;
-}
-
-void TierFiller::BringWhatHasCome() {
-  while (!to_come_.empty() && to_come_.begin()->first <= loop_.LastDeadline()) {
-    to_bring_.insert(to_come_.extract(to_come_.begin()));
-  }
+  to_bring_.emplace(deadline, sample);
 }
 
 void TierFiller::BringBefore(std::uint64_t deadline) {
-  BringWhatHasCome();
-  while (!to_bring_.empty() && loop_.fetcher.has_room()) {
+  while (may_bring() && loop_.fetcher.has_room()) {
     const bool due = to_bring_.begin()->first <= deadline;
     if (due ? brought_in_row_ + 1 >= kTurns : own_in_row_ + 1 < kTurns) break;
     const Issued issued = IssueNextBrought();
@@ -292,7 +276,7 @@ void TierFiller::BringBefore(std::uint64_t deadline) {
     ++brought_in_row_;
     own_in_row_ = 0;
   }
-  if (to_bring_.empty()) {
+  if (!may_bring()) {
     brought_in_row_ = own_in_row_ = 0;
   } else if (loop_.fetcher.has_room()) {  // The read of this node's own begins.
     ++own_in_row_;
@@ -361,7 +345,6 @@ void TierFiller::AnswerBrought(SampleId sample, const Status& status) {
 
 std::vector<TakenEntry> TierFiller::DropBrought() {
   to_bring_.clear();
-  to_come_.clear();
   std::vector<TakenEntry> waiting;
   for (auto& [sample, done] : std::exchange(brought_, {})) waiting.push_back(std::move(done));
   return waiting;

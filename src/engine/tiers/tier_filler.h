@@ -125,8 +125,8 @@ class TierFiller final : public FetchClient {
   enum class Issued : std::uint8_t { kRead, kNoRead, kNoMemory };
   Issued IssueNextBrought();
   Issued IssueBrought(SampleId sample, Tier& tier, std::uint64_t deadline);
-  [[nodiscard]] bool IsOfNextSteps(std::uint64_t deadline) const;
-  void BringWhatHasCome();
+  // Before its first step the plan says nothing yet.
+  [[nodiscard]] bool may_bring() const { return !to_bring_.empty() && loop_.sequence > 0; }
   void IssueAhead();
   std::unique_ptr<Fill> NextAhead();
   [[nodiscard]] Result<std::unique_ptr<Fill>> Make(const TierCache::Ahead& ahead,
@@ -145,10 +145,9 @@ class TierFiller final : public FetchClient {
   TierFillerClient& client_;
   std::atomic<std::uint32_t> inserts_ = 0;  // of rows, under way to tiers on disk
   std::unordered_map<std::uint64_t, Inserting> inserting_;
-  // Requests of other nodes that wait for a sample in inserting_, to_bring_ or to_come_.
+  // Requests of other nodes that wait for a sample in inserting_ or to_bring_.
   std::unordered_multimap<std::uint64_t, TakenEntry> brought_;
   std::multimap<std::uint64_t, SampleId> to_bring_;  // by deadline
-  std::multimap<std::uint64_t, SampleId> to_come_;   // the same, of steps that are not admitted
   std::uint32_t brought_in_row_ = 0;                 // since a read of this node's own, and ...
   std::uint32_t own_in_row_ = 0;                     // ... of those since one of these
   std::vector<std::unique_ptr<Fill>> fills_;         // in flight

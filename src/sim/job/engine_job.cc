@@ -143,8 +143,8 @@ class EngineJob {
     }
     const auto ranks = static_cast<double>(running_.in_use.size());
     result_.run.barrier_seconds += now() * ranks - running_.ends;
+    HEADRACE_RETURN_IF_ERROR(Allreduce(step));
     const double begin = static_cast<double>(running_.begin_ns) * 1e-9;
-    HEADRACE_RETURN_IF_ERROR(Allreduce(step, now() - begin));
     const double end = now();
     result_.run.step_seconds.push_back(end - begin);
     result_.least_seconds += running_.slowest + job_.cluster.allreduce_seconds;
@@ -154,10 +154,10 @@ class EngineJob {
     return Status();
   }
 
-  // After a step that took `seconds`.
-  Status Allreduce(std::uint64_t step, double seconds) {
+  Status Allreduce(std::uint64_t step) {
     if (job_.cluster.allreduce_seconds == 0) return Status();
     const double got = storage_.bytes() + link_.bytes();
+    const double seconds = now() - std::exchange(computed_seconds_, now());
     const double allreduce = job_.cluster.Allreduce(got - std::exchange(got_bytes_, got), seconds);
     result_.run.allreduce_seconds += allreduce;
     bool ended = false;
@@ -257,7 +257,8 @@ class EngineJob {
   RunningStep running_;
   std::vector<bool> used_;
   double used_bytes_ = 0;
-  double got_bytes_ = 0;  // by the end of the step before
+  double got_bytes_ = 0;         // when the step before had computed
+  double computed_seconds_ = 0;  // which was then
   std::uint64_t used_samples_ = 0;
   EngineJobResult result_;
 };

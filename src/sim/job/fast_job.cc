@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -124,14 +125,8 @@ class FastJob {
       }
     }
     result_.run.barrier_seconds += end * job_.cluster.nodes * options_.ranks - ends;
-    double got = result_.run.filled_bytes;
-    for (const From from : {From::kStorage, From::kPeer}) {
-      got += result_.run.fetched[static_cast<std::size_t>(from)].bytes;
-    }
-    const double allreduce =
-        job_.cluster.Allreduce(got - std::exchange(got_bytes_, got), end - begin);
-    result_.run.allreduce_seconds += allreduce;
-    end += allreduce;
+    result_.run.allreduce_seconds += job_.cluster.allreduce_seconds;
+    end += job_.cluster.allreduce_seconds;
     result_.run.step_seconds.push_back(end - begin);
     result_.least_seconds += slowest + job_.cluster.allreduce_seconds;
     result_.run.seconds = end;
@@ -421,21 +416,31 @@ class FastJob {
   std::uint64_t steps_left_ = 0;  // after the one that runs
   std::vector<NodeQueues> queues_;
   std::vector<bool> used_;
-  double got_bytes_ = 0;  // by the end of the step before
   EngineJobResult result_;
 };
+
+Status NotEstimated(const std::string& what) {
+  return FailedPrecondition(
+      "estimating step by step: got {}, which goes by single reads; simulate without fast, or "
+      "leave "
+      "it out",
+      what);
+}
 
 }  // namespace
 
 Result<EngineJobResult> RunFast(const SimulatedJob& job, const EngineJobOptions& options,
                                 const std::function<bool()>& keep_going) {
   HEADRACE_RETURN_IF_ERROR(job.Check());
-  if (options.storage_latency_seconds > 0 ||
-      (options.ranks > 1 && options.schedule != DefaultLanePolicy())) {
-    return FailedPrecondition(
-        "estimating step by step: got schedule '{}' and a latency of storage of {} s, which decide "
-        "single reads; simulate without fast, or leave both out",
-        options.schedule, options.storage_latency_seconds);
+  if (options.ranks > 1 && options.schedule != DefaultLanePolicy()) {
+    return NotEstimated(fmt::format("schedule '{}'", options.schedule));
+  }
+  if (options.storage_latency_seconds > 0) {
+    return NotEstimated(
+        fmt::format("a latency of storage of {} s", options.storage_latency_seconds));
+  }
+  if (job.cluster.allreduce_seconds > 0 && job.cluster.allreduce_noise > 0) {
+    return NotEstimated(fmt::format("noise of allreduces of {}", job.cluster.allreduce_noise));
   }
   return FastJob(job, options).Run(keep_going);
 }

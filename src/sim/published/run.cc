@@ -71,7 +71,8 @@ class PublishedRun {
       ends += now;
     }
     result_.barrier_seconds += end * static_cast<double>(cluster_.nodes) - ends;
-    const double allreduce = cluster_.Allreduce(GotBy(end), end - begin);
+    const double got = GotBy(end);
+    const double allreduce = cluster_.Allreduce(got, end - std::exchange(computed_seconds_, end));
     result_.allreduce_seconds += allreduce;
     end += allreduce;
     result_.step_seconds.push_back(end - begin);
@@ -169,7 +170,8 @@ class PublishedRun {
   std::vector<Staging> staging_;
   StorageReaders readers_;
   std::vector<bool> used_;
-  double got_bytes_ = 0;  // GotBy()
+  double got_bytes_ = 0;         // GotBy()
+  double computed_seconds_ = 0;  // when the step before had computed
   SimulatedRun result_;
 };
 
