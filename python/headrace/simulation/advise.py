@@ -35,6 +35,7 @@ _ENOUGH = 0.95  # of the rate that training takes
 _SHORTER = 0.01  # of the time: less is no gain
 _ALIKE = 0.2  # sizes of blocks that differ less from the dataset's own are not tried
 _PREFETCH_LEAST = 8  # as in the real runs: storage varies more than simulated storage
+_SMALL = 20_000  # samples of all epochs: engines run these in a tenth of a second
 TIER_SETS_MAX = 64
 """Combinations of tiers that are simulated."""
 
@@ -148,14 +149,16 @@ def advise(
         machine: a profile of `headrace profile`, or a scenario, of which the dataset, the job and
             the memory are the work's.
         tiers: what may be used, fastest first; of several capacities of a name at most one is.
-        full: whether engines run in virtual time, in place of the estimate step by step.
+        full: whether engines run in virtual time, in place of the estimate step by step; those of
+            small jobs always do.
 
     Raises: InvalidArgumentError: the profile is of another dataset, no candidate fits into the
         memory, none can be simulated (the fast mode refuses what single reads decide), or a rate is
         not known.
     """
     if isinstance(machine, Scenario):
-        search = _Search(DescribedMachine(machine), work, label_inflation, progress, full)
+        described = DescribedMachine(machine, files=work.files)
+        search = _Search(described, work, label_inflation, progress, full)
     else:
         _check_dataset(machine, work)
         search = _Search(ProfiledMachine(machine), work, label_inflation, progress, full)
@@ -200,7 +203,7 @@ class _Search:
         self._work = work
         self._label_inflation = functools.cache(label_inflation)  # It plans an epoch.
         self._progress = progress
-        self._fast = not full
+        self._fast = not full and len(work.sizes) * work.epochs > _SMALL
         self._candidates: dict[Setup, Candidate] = {}
 
     def run_all(self, tiers: Sequence[TierChoice]) -> None:

@@ -57,6 +57,8 @@ class Workload:
     """Samples a second that a node trains on, or"""
     compute_rate: float | None = None
     """bytes of samples; None: training takes no time."""
+    files: bool = False
+    """Whether each sample is a file of its own."""
 
     @classmethod
     def of(cls, dataset: Dataset, **job: Any) -> Workload:
@@ -70,6 +72,7 @@ class Workload:
             fingerprint=dataset.fingerprint,
             sizes=np.asarray(_core.stored_bytes(dataset.index), np.float64),
             block_bytes=None if blocks is None else max(float(blocks.mean()), 1.0),
+            files=dataset.format_row.file_a_sample,
             **job,
         )
         step = work.batch_size * work.ranks * work.nodes
@@ -170,10 +173,10 @@ class ProfiledMachine:
 class DescribedMachine:
     """By a scenario's storage, network, compute, staging and tiers."""
 
-    def __init__(self, described: Scenario) -> None:
+    def __init__(self, described: Scenario, *, files: bool) -> None:
         self.described = described
         self.threads = described.staging.threads
-        self.block_bytes: Sequence[int] | None = [2**18, 2**20, 2**22]
+        self.block_bytes: Sequence[int] | None = None if files else [2**18, 2**20, 2**22]
 
     def scenario(self, work: Workload, setup: Setup) -> Scenario:
         given = self.described

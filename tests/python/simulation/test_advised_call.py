@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -70,14 +71,26 @@ def test_a_tier_of_all_nodes_is_given_by_a_node_s_part() -> None:
     buffered = replace(given, tiers=(given.tiers[0], buffer))
     tiers = (TierChoice(name="ram", capacity=BYTES // 20), TierChoice(name="bb", capacity=BYTES))
     job = work(nodes=4, ranks=2, batch_size=5, compute_rate=given.compute_rate)
-    made = DescribedMachine(buffered).scenario(job, Setup(order="exact", tiers=tiers))
+    made = DescribedMachine(buffered, files=False).scenario(job, Setup(order="exact", tiers=tiers))
     assert [tier.capacity for tier in made.tiers] == [BYTES // 20, 4 * BYTES]
     assert [tier.of_node(4)[0] for tier in made.tiers] == [BYTES // 20, BYTES]
     whole = replace(buffered, tiers=(given.tiers[0], replace(buffer, capacity=4 * BYTES)))
     assert _default_tiers(whole, job)[1] == tiers[1]
 
 
-def test_what_the_fast_mode_refuses_is_advised_by_full_alone() -> None:
+def test_no_read_holds_samples_that_are_files_each() -> None:
+    described = simulation.load_scenario("thesis-s1")
+    for files in (False, True):
+        advice = simulation.advise(described, work(files=files))
+        has_blocks = [one.setup.block_bytes is not None for one in advice.candidates]
+        assert any(has_blocks) != files
+        assert advice.chosen.setup.order != "epoch" or not files
+
+
+def test_what_the_fast_mode_refuses_is_advised_by_full_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules["headrace.simulation.advise"], "_SMALL", 0)
     given = simulation.load_scenario("thesis-s1")
     slow = replace(given, storage=replace(given.storage, latency=0.001))
     few = np.full(400, float(SIZE))

@@ -49,7 +49,8 @@ def test_reads_during_an_allreduce_count_over_its_time_too() -> None:
     # Storage keeps half of the network busy, also while nodes reduce for a third of the time.
     half = job(
         allreduce=0.01, allreduce_noise=1, compute_rate=1e12, preprocess_rate=1e12,
-        storage=StorageRates((1,), (50 * MB,), shared_by="reads"), network_rate=50 * MB,
+        storage=StorageRates((1,), (50 * MB,), shared_by="reads", reads_in_flight=1),
+        network_rate=50 * MB,
         sizes=Sizes(1_000, 50_000, 0),
     )  # fmt: skip
     for name in ("exact", "staging"):

@@ -172,7 +172,7 @@ def test_what_decides_single_reads_is_not_estimated() -> None:
     for unfit in (scenario, lanes(storage=cluster().storage, schedule="fixed")):
         (refused,) = simulation.simulate(unfit, ["exact"], orders=(), fast=True).outcomes
         assert isinstance(refused, Refused)
-        assert "simulate without fast, or leave both out" in refused.why
+        assert "which goes by single reads; simulate without fast, or leave it out" in refused.why
     (published,) = simulation.simulate(replace(scenario, ranks=1), ["staging"], orders=()).outcomes
     assert isinstance(published, Refused)
     assert "a latency of its reads" in published.why
