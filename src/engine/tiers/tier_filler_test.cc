@@ -196,7 +196,7 @@ TEST_F(TierFillerTest, ARowThatReadsWhatAnotherNodeNeedsIsHastenedUntilItHasMemo
   filler_->IssueReads(/*idle=*/false);
   EXPECT_THAT(hastened_, ElementsAre(8, 8, 8, 9));
   EXPECT_THAT(said, IsEmpty());
-  for (const std::uint64_t sample : {1, 2}) {
+  for (const std::uint64_t sample : {std::uint64_t{1}, std::uint64_t{2}}) {
     ASSERT_TRUE(filler_->Insert(*ram_, SampleId{sample}, Bytes(sample), {}).value().ok());
     filler_->Finish(SampleId{sample}, *ram_, Status());
   }
