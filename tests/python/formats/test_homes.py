@@ -390,7 +390,7 @@ def test_the_command_packs_over_homes(original: Path, packed: Path, tmp_path: Pa
     again = run_json("pack", original, tmp_path / "made", "--shards-over", 2, *sizes, "--overwrite")
     assert again["homes"] == 2
     wrong = run("pack", original, tmp_path / "none", "--shards-over", 0, code=2)
-    assert "shards_over: got 0" in wrong.stderr
+    assert "--shards-over: got 0" in wrong.stderr
 
 
 def write_tars(root: Path, homes: Sequence[int], samples: int = 5) -> None:
