@@ -179,8 +179,8 @@ def _changed(scenario: Scenario, values: Mapping[str, Value]) -> Scenario:
         number = isinstance(place.get(name, 0), int | float)
         if key.startswith("printed.") or not (number or key in _NAMES):
             raise InvalidArgumentError(
-                f"sweep {key}: is no number that a simulation depends on, as job.nodes is, and "
-                f"none of {', '.join(_NAMES)}"
+                f"sweep {key}: is no number that a simulation depends on; choose one, as "
+                f"job.nodes, or one of {', '.join(_NAMES)}"
             )
         place[name] = value
         other = _RATES_OF_COMPUTING.get(key)  # One takes the place of the other.
