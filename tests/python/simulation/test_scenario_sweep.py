@@ -146,7 +146,7 @@ def test_what_is_no_sweep(text: str, error: str) -> None:
         ({"job.a.b": [4]}, "sweep job.a.b=4: job.a.b: no such key; there are nodes"),
         (
             {"title.b": [4]},
-            "sweep title.b: is no number that a simulation depends on; choose one, as job.nodes, or",
+            "sweep title.b: is no number that a simulation depends on; choose one, as job.nodes,",
         ),
         ({"title": [4]}, "sweep title: is no number"),
         ({4: [4]}, "sweep key: got 4, must be a text, as 'job.nodes'"),
