@@ -28,7 +28,7 @@ from headrace.simulation.machine import (
 from headrace.simulation.scenario import Scenario
 from headrace.simulation.simulate import Outcome, Refused, run_order
 
-REAL_OVER_SIMULATED = (0.95, 1.05)
+REAL_OVER_SIMULATED = (0.94, 1.06)
 """What real runs took, over what either mode of the simulator said: `headrace docs simulate`."""
 _SAME = 0.01  # of the time: fewer threads or batches ahead may cost so much
 _ENOUGH = 0.95  # of the rate that training takes
