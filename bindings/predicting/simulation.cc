@@ -31,8 +31,8 @@ namespace {
 
 namespace nb = nanobind;
 
-using PlainCache = std::tuple<double, std::uint32_t, double>;       // bytes, threads, rate
-using PlainPart = std::tuple<double, std::uint32_t, double, bool>;  // and whether it is shared
+using PlainCache = std::tuple<double, std::uint32_t, double>;            // bytes, threads, rate
+using PlainTierCache = std::tuple<double, std::uint32_t, double, bool>;  // ..., whether shared
 
 Cluster ToCluster(Keywords& keywords) {
   Cluster cluster;
@@ -52,7 +52,7 @@ Cluster ToCluster(Keywords& keywords) {
   cluster.staging_threads = threads;
   cluster.staging_rate = rate;
   for (const auto& [tier_bytes, tier_threads, tier_rate, is_shared] :
-       keywords.Take("tiers", std::vector<PlainPart>())) {
+       keywords.Take("tiers", std::vector<PlainTierCache>())) {
     cluster.tiers.push_back(
         {.bytes = tier_bytes, .threads = tier_threads, .rate = tier_rate, .shared = is_shared});
   }

@@ -183,8 +183,8 @@ class Redox(Order):
         arrival: whether the requests of the nodes in a step arrive in random order, as in the
             papers' own runs; by default in order of rank.
         fill_ahead: refused if true: an epoch would depend on all earlier ones.
-        block_samples: samples in a chunk; by default the dataset's own blocks, or as many as take
-            least time to read by `EngineOptions(profile=)`, or runs of about 1 MiB.
+        block_samples: samples in a chunk; by default the dataset's own blocks; where it has
+            none, the size that `EngineOptions(profile=)` says is read fastest, or about 1 MiB.
     """
 
     added: ClassVar[Mapping[str, int | str]] = {

@@ -55,9 +55,9 @@ class FieldCodec {
   // Fills all of `row` (RowBytes(encoded.size()) bytes) from `encoded`. Equal arguments give equal
   // bytes, on any thread, any number of times.
   //
-  // Errors: DataLoss         not a format of this codec, truncated or damaged; `row` is then
-  //                          unspecified
-  //         InvalidArgument  decodable, but not permitted: an image beyond the pixel limit
+  // Errors: DataLoss           not a format of this codec, truncated or damaged; `row` is then
+  //                            unspecified
+  //         InvalidArgument    decodable, but not permitted: an image beyond the pixel limit
   //         ResourceExhausted  the system has no memory for a decoder: no error of the sample
   // A message describes what is wrong with the bytes; the caller adds the sample.
   Status Decode(std::span<const std::byte> encoded, const SampleKey& key,

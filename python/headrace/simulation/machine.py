@@ -191,14 +191,7 @@ class DescribedMachine:
         rate = given.staging.rate * setup.threads / given.staging.threads
         return replace(
             given,
-            sizes=IndexSizes(work.dataset),
-            nodes=work.nodes,
-            ranks=work.ranks,
-            batch_size=work.batch_size,
-            epochs=work.epochs,
-            seed=work.seed,
-            sample_rate=work.sample_rate,
-            compute_rate=_compute_rate(work),
+            **_job(work),
             staging=Staging(work.memory - setup.ram_bytes, setup.threads, rate),
             tiers=tuple(
                 _of_job(by_name[tier.name.lower()], tier, work.nodes) for tier in setup.tiers
@@ -228,14 +221,7 @@ def machine_scenario(profile: MachineProfile, work: Workload, setup: Setup) -> S
         seconds += threads / rates.copy(threads)
     return Scenario(
         title=f"{work.dataset} on the machine of its profile",
-        sizes=IndexSizes(work.dataset),
-        nodes=work.nodes,
-        ranks=work.ranks,
-        batch_size=work.batch_size,
-        epochs=work.epochs,
-        seed=work.seed,
-        sample_rate=work.sample_rate,
-        compute_rate=_compute_rate(work),
+        **_job(work),
         preprocess_rate=1 / seconds,
         storage=rates.storage(setup.block_bytes),
         network_rate=rates.network() if work.nodes > 1 and setup.tiers else _NO_LIMIT,
@@ -244,8 +230,14 @@ def machine_scenario(profile: MachineProfile, work: Workload, setup: Setup) -> S
     )
 
 
-def _compute_rate(work: Workload) -> float | None:
-    return work.compute_rate or (_NO_LIMIT if work.sample_rate is None else None)
+def _job(work: Workload) -> dict[str, Any]:
+    """What a scenario has of it."""
+    same = ("nodes", "ranks", "batch_size", "epochs", "seed", "sample_rate")
+    no_limit = _NO_LIMIT if work.sample_rate is None else None
+    return {name: getattr(work, name) for name in same} | {
+        "sizes": IndexSizes(work.dataset),
+        "compute_rate": work.compute_rate or no_limit,
+    }
 
 
 class _Rates:

@@ -74,8 +74,8 @@ inline constexpr std::uint32_t kImageSideMax = 65500;
 
 // Reads the header of `encoded`. The first bytes decide the format, not the file's name.
 //
-// Errors: DataLoss         of no format that is decoded, or its header is damaged or not supported
-//         InvalidArgument  more than `pixels_max` pixels, a side above kImageSideMax
+// Errors: DataLoss           of no format that is decoded, or its header is damaged or unsupported
+//         InvalidArgument    more than `pixels_max` pixels, a side above kImageSideMax
 //         ResourceExhausted  the system has no memory for a decoder
 Result<std::unique_ptr<ImageDecoder>> OpenImage(std::span<const std::byte> encoded,
                                                 std::uint64_t pixels_max);

@@ -83,7 +83,7 @@ class RowFetcher final : public RowReaderClient,
   void OnWarm(WarmTask& task) override;
   void OnArrived(RowRef row, Tier& tier) override;
   void OnInserted(RowRef row) override;
-  std::optional<Fetcher::Memory> ReadNow(RowRef row) override {
+  std::optional<Fetcher::Memory> IssueNow(RowRef row) override {
     return reader_.IssueNow(*row.step, row.slot);
   }
   void OnKept(std::span<KeptBytes> kept) override;

@@ -250,11 +250,10 @@ void TierFiller::Bring(SampleId sample, std::uint64_t deadline, TakenEntry done)
                                   loop_.fields.index().sample_count()));
   }
   Tier* const tier = cache_.Wanted(sample);
-  if (tier == nullptr && loop_.sequence > 0) {
-    return refuse(NotFound("bringing sample {}: the plan does not keep it now", Raw(sample)));
-  }
   if (tier != nullptr) {
     if (Tier::EntryRef entry = tier->Find(sample)) return done(std::move(entry));
+  } else if (loop_.sequence > 0) {
+    return refuse(NotFound("bringing sample {}: the plan does not keep it now", Raw(sample)));
   }
   if (brought_.size() >= kBroughtMax) {
     return refuse(ResourceExhausted("bringing sample {}: {} others wait to be brought", Raw(sample),
@@ -304,7 +303,7 @@ TierFiller::Issued TierFiller::IssueBrought(SampleId sample, Tier& tier, std::ui
   if (const auto inserting = inserting_.find(Raw(sample)); inserting != inserting_.end()) {
     const std::optional<RowRef> row = inserting->second.reader;
     if (!row.has_value()) return Issued::kNoRead;
-    const auto memory = client_.ReadNow(*row);
+    const auto memory = client_.IssueNow(*row);
     if (memory == Fetcher::Memory::kWait) return Issued::kNoMemory;
     return memory == Fetcher::Memory::kTaken ? Issued::kRead : Issued::kNoRead;
   }

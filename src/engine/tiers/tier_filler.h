@@ -34,7 +34,7 @@ class TierFillerClient {
   virtual void OnInserted(RowRef row) = 0;
   // Another node needs the sample that `row` is to read: begins its reads if they are queued, and
   // of storage. The caller flushes. Returns whether they have memory; nothing: there are none.
-  virtual std::optional<Fetcher::Memory> ReadNow(RowRef row) = 0;
+  virtual std::optional<Fetcher::Memory> IssueNow(RowRef row) = 0;
 };
 
 // Fills the tiers of a node as its TierCache plans, and counts the uses of their samples.

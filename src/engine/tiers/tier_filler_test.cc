@@ -37,7 +37,7 @@ class TierFillerTest : public ::testing::Test, public TierFillerClient {
  protected:
   void OnArrived(RowRef row, Tier& tier) override { arrived_.emplace_back(row.slot, &tier); }
   void OnInserted(RowRef row) override { inserted_.push_back(row.slot); }
-  std::optional<Fetcher::Memory> ReadNow(RowRef row) override {
+  std::optional<Fetcher::Memory> IssueNow(RowRef row) override {
     hastened_.push_back(row.slot);
     return memory_;
   }
@@ -74,7 +74,7 @@ class TierFillerTest : public ::testing::Test, public TierFillerClient {
   std::unique_ptr<TierFiller> filler_;
   std::vector<std::pair<std::uint32_t, Tier*>> arrived_;
   std::vector<std::uint32_t> inserted_;
-  std::vector<std::uint32_t> hastened_;  // by ReadNow(), which returns `memory_`
+  std::vector<std::uint32_t> hastened_;  // by IssueNow(), which returns `memory_`
   std::optional<Fetcher::Memory> memory_;
 };
 

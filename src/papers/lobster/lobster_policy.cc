@@ -1,7 +1,6 @@
 #include "papers/lobster/lobster_policy.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -15,8 +14,8 @@ namespace {
 
 // Time of a byte for each lane. A lane without a measurement gets the average of the others, so
 // that a slow lane is not mistaken for a fast one; without any measurement, all are equal.
-std::vector<double> NsPerByte(std::span<const LaneWork> work,
-                              const std::function<double(const LaneWork&)>& shown) {
+template <typename Shown>
+std::vector<double> NsPerByte(std::span<const LaneWork> work, const Shown& shown) {
   double sum = 0;
   int known = 0;
   for (const LaneWork& lane : work) {
@@ -60,6 +59,14 @@ LanePolicyFactory::MakePolicy OpenLobsterSearch(const LanePolicyRequest& request
   return OpenPolicies(request, LobsterOptions::Search::kBinarySearch);
 }
 
+// At least one of each for each lane.
+void Give(const LaneShares& reads, const LaneShares& decodes, std::span<LaneShare> shares) {
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    shares[i] = {.reads = static_cast<std::uint32_t>(std::max(1, reads[i])),
+                 .decodes = static_cast<std::uint32_t>(std::max(1, decodes[i]))};
+  }
+}
+
 LanePolicyFactory::MakePolicy OpenProportional(const LanePolicyRequest& request) {
   return [budget = request.budget] { return std::make_unique<ProportionalLanePolicy>(budget); };
 }
@@ -91,10 +98,7 @@ Status ProportionalLanePolicy::Split(Position /*at*/, std::span<const LaneWork> 
   }
   const LaneShares reads = Proportional(samples, static_cast<int>(budget_.reads));
   const LaneShares decodes = Proportional(bytes, static_cast<int>(budget_.decodes));
-  for (std::size_t i = 0; i < work.size(); ++i) {
-    shares[i] = {.reads = static_cast<std::uint32_t>(std::max(1, reads[i])),
-                 .decodes = static_cast<std::uint32_t>(std::max(1, decodes[i]))};
-  }
+  Give(reads, decodes, shares);
   return Status();
 }
 
@@ -170,10 +174,7 @@ Status LobsterLanePolicy::Split(Position /*at*/, std::span<const LaneWork> work,
                                 std::span<LaneShare> shares) {
   SplitDecodes(work);
   SplitReads(work);
-  for (std::size_t i = 0; i < work.size(); ++i) {
-    shares[i] = {.reads = static_cast<std::uint32_t>(std::max(1, reads_[i])),
-                 .decodes = static_cast<std::uint32_t>(std::max(1, decodes_[i]))};
-  }
+  Give(reads_, decodes_, shares);
   return Status();
 }
 

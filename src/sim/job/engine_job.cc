@@ -154,6 +154,7 @@ class EngineJob {
     return Status();
   }
 
+  // Lets the time pass that follows the computing of a step. Reads go on meanwhile.
   Status Allreduce(std::uint64_t step) {
     if (job_.cluster.allreduce_seconds == 0) return Status();
     const double got = storage_.bytes() + link_.bytes();
@@ -257,8 +258,9 @@ class EngineJob {
   RunningStep running_;
   std::vector<bool> used_;
   double used_bytes_ = 0;
-  double got_bytes_ = 0;         // when the step before had computed
-  double computed_seconds_ = 0;  // which was then
+  // When the step before had computed, and what nodes had got over the network by then.
+  double computed_seconds_ = 0;
+  double got_bytes_ = 0;
   std::uint64_t used_samples_ = 0;
   EngineJobResult result_;
 };

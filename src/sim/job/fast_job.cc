@@ -422,8 +422,7 @@ class FastJob {
 Status NotEstimated(const std::string& what) {
   return FailedPrecondition(
       "estimating step by step: got {}, which goes by single reads; simulate without fast, or "
-      "leave "
-      "it out",
+      "leave it out",
       what);
 }
 

@@ -18,6 +18,12 @@ SimExecutor::Cost CostOf(const JobWorld& world) {
   };
 }
 
+// A policy may let threads that decode nothing read.
+std::uint32_t StoreThreads(const JobWorld& world) {
+  const bool policy = world.ranks > 1 && world.lane_policies->has_policy();
+  return world.reads_in_flight + (policy ? world.job.cluster.staging_threads : 0);
+}
+
 }  // namespace
 
 SharedRate::EachRate EachRead(const Cluster& cluster, const bool& hurries,
@@ -57,12 +63,6 @@ void JobRank::OnBatch(std::shared_ptr<Batch> batch) {
 void JobRank::OnEnd(Status status) {
   ended_ = std::move(status);
   if (taken_) loop_.After(0, [this] { Answer(); });
-}
-
-// A policy may let threads that decode nothing read.
-std::uint32_t StoreThreads(const JobWorld& world) {
-  const bool policy = world.ranks > 1 && world.lane_policies->has_policy();
-  return world.reads_in_flight + (policy ? world.job.cluster.staging_threads : 0);
 }
 
 // It has ended: the others run still.

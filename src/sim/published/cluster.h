@@ -26,8 +26,8 @@ struct Cluster {
     double bytes = 0;           // d_j
     std::uint32_t threads = 1;  // p_j
     double rate = kUnlimited;   // r_j(p_j): of all its threads together
-    // Of a burst buffer, of which each node has its even part, which `bytes` and `rate` are. In
-    // virtual time the nodes that read it divide the rate of all parts.
+    // Whether it is a node's even part of a burst buffer. In virtual time the nodes that read it
+    // divide the rates of all parts.
     bool shared = false;
   };
 
@@ -60,8 +60,8 @@ struct Cluster {
   [[nodiscard]] double Compute(double bytes) const {
     return bytes / compute_rate + 1 / sample_rate;
   }
-  // Seconds of the allreduce of a step that took `seconds` until then, in which all nodes together
-  // got `bytes` of samples over the network.
+  // Seconds of an allreduce. `bytes`: what all nodes together got over the network in the `seconds`
+  // since the step before had computed.
   [[nodiscard]] double Allreduce(double bytes, double seconds) const;
   // Seconds a byte of one read. `readers`, above 0: nodes that read storage then, this one
   // included; where reads share, as many of a node as staging has threads. `tier` is below
