@@ -113,6 +113,9 @@ void BindExit(nb::module_& module) {
       "stop_at_exit", [] { StopAtExit(); },
       "Returns, unless begin_exit() was called, and this is a thread that stops then.");
   module.def(
+      "stops_at_exit", [] { return StopsHere(); },
+      "Whether stop_at_exit() would stop this thread.");
+  module.def(
       "exempt_thread", [] { ExemptThread(); },
       "This thread does not stop then: who ends the interpreter waits for it.");
   module.def(

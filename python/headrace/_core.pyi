@@ -458,6 +458,9 @@ def stop_at_exit() -> None:
     Returns, unless begin_exit() was called, and this is a thread that stops then.
     """
 
+def stops_at_exit() -> bool:
+    """Whether stop_at_exit() would stop this thread."""
+
 def exempt_thread() -> None:
     """This thread does not stop then: who ends the interpreter waits for it."""
 

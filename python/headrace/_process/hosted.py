@@ -10,6 +10,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from headrace import _core
 from headrace._process.children import NAME, end_processes, starting
 
 END_SECONDS = 1.0
@@ -36,6 +37,7 @@ class HostedProcesses:
 
     def start(self, context: Any, name: str, run: Callable[..., None], *arguments: Any) -> None:
         """Starts one that calls `run(socket, *arguments)`; `context` is multiprocessing's."""
+        _core.stop_at_exit()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sockets.append(ours)
         self._numbers.append(ours.fileno())
@@ -47,6 +49,10 @@ class HostedProcesses:
             with starting(context.get_start_method()):
                 process.start()
                 self.members.append(process)
+                if _core.stops_at_exit():
+                    # multiprocessing's exit hook, on the main thread, has signalled the children
+                    # that it knew. It would join this one, which waits for its host, for ever.
+                    process.kill()
 
     def handed_over(self) -> list[int]:
         """The descriptors of the sockets, which are the host's from now on."""

@@ -423,6 +423,47 @@ def test_a_daemon_thread_with_a_dataloader_ends_with_the_interpreter_without_a_w
         ends_without_a_word(command[command.index("-c") :], DAEMON_RUNS // 2 - 1, server.run)
 
 
+START_AT_EXIT = """
+import multiprocessing.popen_fork, multiprocessing.process, threading, time
+import headrace.torch
+
+begun, signalled, known = threading.Event(), threading.Event(), threading.Event()
+
+class Children(set):
+    def add(self, child):
+        super().add(child)
+        if child.name.startswith("headrace-"):
+            known.set()
+
+class Launched(multiprocessing.popen_fork.Popen):
+    def _launch(self, process):
+        super()._launch(process)
+        begun.set()
+        signalled.wait()
+
+multiprocessing.process._children = Children()
+other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,), daemon=True)
+other.start()
+terminate = other._popen.terminate
+
+def terminate_late():  # The hook signals the children that it knows, then joins all.
+    terminate()
+    signalled.set()
+    known.wait()
+
+other._popen.terminate = terminate_late
+multiprocessing.context.ForkProcess._Popen = staticmethod(Launched)
+loader = headrace.torch.DataLoader(list(range(64)), 4, num_workers=2, pool_size=4)
+threading.Thread(target=list, args=(loader,), daemon=True).start()
+begun.wait()
+"""
+
+
+def test_a_process_that_a_daemon_thread_starts_while_the_interpreter_ends_is_no_hang() -> None:
+    """multiprocessing's exit hook does not know it yet when it signals its children."""
+    ends_without_a_word(python_command(START_AT_EXIT), 1)
+
+
 DAEMON_FETCHER = """
 import sys, threading
 import headrace as hr
