@@ -70,7 +70,7 @@ def simulated(name: str, *, by_samples: bool) -> Simulation:
 
 
 def published() -> list[str]:
-    return [policy.name for policy in simulation.policies() if policy.paper]
+    return [policy.name for policy in simulation.policies() if policy.paper and not policy.order]
 
 
 def headline() -> Iterator[str]:

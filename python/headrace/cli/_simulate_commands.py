@@ -137,6 +137,6 @@ def _list() -> None:
 
 
 def _order_of(policy: Policy) -> str:
-    if policy.name in BOUNDED:
-        return policy.name
+    if policy.order in BOUNDED:
+        return policy.order
     return "its own" if policy.changes_order else "exact"

@@ -22,6 +22,18 @@ SOURCES = ("tier", "peer", "storage", "on_demand")
 storage when they are needed."""
 
 
+_REDOX_PAPER = "Redox, arXiv 2505.16280"
+_REDOX_WINDOW = 5600
+_REDOX_CHUNK = 64  # samples
+_REDOX: dict[str, tuple[str, dict[str, int | str]]] = {
+    "redox": ("Redox", {"refill": "max_fill", "prefetch": _REDOX_WINDOW}),
+    "redox_random": ("Redox, random selection", {"refill": "random", "prefetch": _REDOX_WINDOW}),
+    "redox_alone": ("Redox, no prefetching", {"refill": "max_fill", "prefetch": 0}),
+    "redox_none": ("Redox, no optimization", {"refill": "random", "prefetch": 0}),
+}
+"""Redox, and what it is compared with in its table 6: the title, and the order's parameters."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """A published policy, an order of Headrace, which its own engine runs, or one of your own."""
@@ -33,6 +45,8 @@ class Policy:
     """Its nodes do not train on what the job's order says."""
     own: type[OwnPolicy] | None = None
     """The class of one of your own."""
+    order: str = ""
+    """The order by which Headrace's engine runs it; empty: it is run by its own rules."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +132,17 @@ class Simulation:
 def policies() -> list[Policy]:
     """What can be simulated: published policies, and Headrace's orders by its own engine."""
     published = [Policy(*row) for row in _core.published_policies()]
-    return published + [
-        Policy(order, f"Headrace, order {order}", "", changes_order=False) for order in BOUNDED
+    redox = [
+        Policy(name, title, _REDOX_PAPER, changes_order=True, order="redox")
+        for name, (title, _) in _REDOX.items()
+    ]
+    return [
+        *published,
+        *redox,
+        *(
+            Policy(order, f"Headrace, order {order}", "", changes_order=False, order=order)
+            for order in BOUNDED
+        ),
     ]
 
 
@@ -202,7 +225,7 @@ def run_policies(
         progress(policy.name)
         if policy.own is not None:
             run = partial(_core.run_own_policy, preparing(policy.own, scenario, sizes))
-        elif policy.name in BOUNDED:
+        elif policy.order:
             outcomes.append(run_order(scenario, sizes, policy.name, fast=fast))
             continue
         else:
@@ -215,25 +238,32 @@ def run_policies(
 def run_order(
     scenario: Scenario,
     sizes: npt.NDArray[np.float64],
-    order: str,
+    name: str,
     *,
     fast: bool,
     block_samples: int | None = None,
     prefetch: int | None = None,
 ) -> Outcome | Refused:
-    """An order of Headrace on samples of these sizes.
+    """A policy that Headrace's engine runs, on samples of these sizes.
 
     Args:
+        name: of the policy: that of the order, or one of Redox's.
         block_samples: neighbours that an order of blocks reads together; None: 1 MiB of them.
         prefetch: batches that a node has ahead, at most; None: as a loader.
     """
     keys = _keys_of_orders(scenario) | {"fast": fast}
+    parameters: dict[str, int | str] = {}
+    if name in _REDOX:
+        parameters |= {"nodes": scenario.nodes, "block_samples": _REDOX_CHUNK, "read": "chunk"}
+        parameters |= _REDOX[name][1]
     if block_samples is not None:
-        keys["parameters"] = {"block_samples": block_samples}
+        parameters["block_samples"] = block_samples
+    if parameters:
+        keys["parameters"] = parameters
     if prefetch is not None:
         keys["batches_max"] = prefetch
-    (policy,) = (policy for policy in policies() if policy.name == order)
-    return _run(policy, scenario, sizes, partial(_core.run_order, order, **keys))
+    (policy,) = (policy for policy in policies() if policy.name == name)
+    return _run(policy, scenario, sizes, partial(_core.run_order, policy.order, **keys))
 
 
 def _why_not_published(scenario: Scenario) -> str:

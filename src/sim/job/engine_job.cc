@@ -98,11 +98,20 @@ class EngineJob {
       }
       nodes_.push_back(std::make_unique<JobNode>(
           world, number, std::move(of_node),
-          [this](NodeNumber node, SampleId sample, std::uint64_t deadline, TakenEntry done) {
-            nodes_[node]->Give(sample, deadline, std::move(done));
-          }));
+          Others()));
     }
     return Status();
+  }
+
+  TimedNodes::Others Others() {
+    return {.take =
+                [this](NodeNumber node, SampleId sample, std::uint64_t deadline, TakenEntry done) {
+                  nodes_[node]->Give(sample, deadline, std::move(done));
+                },
+            .take_part =
+                [this](NodeNumber from, NodeNumber to, const ParcelPart& part, TakenParcel done) {
+                  nodes_[from]->GivePart(to, part, std::move(done));
+                }};
   }
 
   Status RunSteps(const std::function<bool()>& keep_going) {
@@ -222,8 +231,10 @@ class EngineJob {
         tier.samples += uses.samples;
         tier.bytes += data_.scale * static_cast<double>(uses.bytes);
       }
-      peer.samples += stats.tiers.node_uses - stats.tiers.node_fallbacks;
-      peer.bytes += data_.scale * static_cast<double>(stats.tiers.node_bytes);
+      peer.samples +=
+          stats.tiers.node_uses - stats.tiers.node_fallbacks + stats.blocks.parcel_samples;
+      peer.bytes += data_.scale *
+                    static_cast<double>(stats.tiers.node_bytes + stats.blocks.parcel_bytes);
       for (const LaneStats& lane : stats.lanes) {
         for (std::size_t i = 0; i < kStallCauses; ++i) result_.stall_ns[i] += lane.stall_ns[i];
       }

@@ -56,6 +56,8 @@ struct EngineJobResult {
 //   and reads in flight are what `schedule` shares among the ranks of a node.
 // - The batches that a node has in use and ahead, and what its order keeps resident, fit into
 //   staging; but one in use and one ahead are allowed in any case.
+// - Nodes whose order has each read blocks of its own and send the others samples of them keep what
+//   is resident in staging and the first tier, which no other use has then.
 // - Reads of a tier, and those of other nodes' samples over a node's link, share its rate or have
 //   all of it likewise. Writing to a tier takes no time.
 //

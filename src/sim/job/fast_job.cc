@@ -54,6 +54,13 @@ struct NodeQueues {
   BlockReadsDone block_reads;
 };
 
+Status NotEstimated(const std::string& what) {
+  return FailedPrecondition(
+      "estimating step by step: got {}, which goes by single reads; simulate without fast, or "
+      "leave it out",
+      what);
+}
+
 class FastJob {
  public:
   FastJob(const SimulatedJob& job, const EngineJobOptions& options)
@@ -88,6 +95,10 @@ class FastJob {
  private:
   Status MakePlan(const std::function<bool()>& keep_going) {
     HEADRACE_ASSIGN_OR_RETURN(JobPlan plan, JobPlan::Make(job_, options_, data_));
+    if (plan.exchanges()) {
+      return NotEstimated(
+          fmt::format("order '{}', whose nodes send each other samples", options_.order));
+    }
     plan_.emplace(std::move(plan));
     std::shared_ptr<const ResolvedOrder> first;
     for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
@@ -418,13 +429,6 @@ class FastJob {
   std::vector<bool> used_;
   EngineJobResult result_;
 };
-
-Status NotEstimated(const std::string& what) {
-  return FailedPrecondition(
-      "estimating step by step: got {}, which goes by single reads; simulate without fast, or "
-      "leave it out",
-      what);
-}
 
 }  // namespace
 

@@ -19,8 +19,9 @@ namespace headrace {
 //
 // Thread safety: may be called from any thread.
 // Memory: 8 bytes a sample, the plans of all nodes, and PlannedBlocks.
-// Errors: FailedPrecondition  a lane policy other than the default, a latency of storage, or noise
-//                             of allreduces: they go by single reads
+// Errors: FailedPrecondition  a lane policy other than the default, a latency of storage, noise of
+//                             allreduces, or an order whose nodes send each other samples: they go
+//                             by single reads
 //         those of RunEngines()
 Result<EngineJobResult> RunFast(const SimulatedJob& job, const EngineJobOptions& options,
                                 const std::function<bool()>& keep_going = nullptr);

@@ -72,7 +72,7 @@ void TimedDecodes::OnDecoded(const Decoded& decoded) {
   times_.OnDecoded(timed);
 }
 
-JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedNodes::Take take)
+JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedNodes::Others others)
     : world_(world),
       number_(number),
       plan_(std::move(plan)),
@@ -82,7 +82,7 @@ JobNode::JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedN
               .latency_ns = world_.storage_latency_ns,
               .scale = world_.data.scale,
               .least_bytes = world_.least_read_bytes}),
-      nodes_(world_.link, number, world_.data.scale, std::move(take)),
+      nodes_(world_.link, number, world_.data.scale, std::move(others)),
       executor_(world_.loop, static_cast<int>(world_.job.cluster.staging_threads), CostOf(world_)),
       decodes_(executor_) {
   if (world_.ranks > 1) MakePolicy();
@@ -171,6 +171,12 @@ EngineParts JobNode::Parts() {
          .batch_memory = BufferPool::Make((std::uint64_t{plan_.batches_max} + 4) * 2 * batch)});
   }
   if (plan_.room.has_value() && world_.job.cluster.nodes > 1) parts.nodes = &nodes_;
+  if (plan_.order->job().exchange) {
+    const std::uint64_t bytes = world_.data.Scaled(world_.job.cluster.staging_bytes / 4);
+    parts.parcels = &nodes_;
+    parts.parcel_memory = BufferPool::Make(bytes);
+    parts.sent_memory = BufferPool::Make(bytes);
+  }
   return parts;
 }
 

@@ -101,7 +101,7 @@ class TimedDecodes final : public DecodeObserver {
 // Shutdown: Stop(), then the loop runs until it is idle, then Close().
 class JobNode {
  public:
-  JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedNodes::Take take);
+  JobNode(const JobWorld& world, NodeNumber number, NodePlan plan, TimedNodes::Others others);
   ~JobNode();
   JobNode(const JobNode&) = delete;
   JobNode& operator=(const JobNode&) = delete;
@@ -112,8 +112,11 @@ class JobNode {
   void Take(std::uint32_t rank, JobRank::Taken taken) {
     ranks_[rank]->Take(*engine_, std::move(taken));
   }
-  // HeldSamples::Take().
+  // HeldSamples::Take(), TakeParcel().
   void Give(SampleId sample, std::uint64_t deadline, TakenEntry done);
+  void GivePart(NodeNumber to, const ParcelPart& part, TakenParcel done) {
+    engine_->TakeParcel(to, part, std::move(done));
+  }
   // Both whether the node was started or not. The run hurries by then.
   void Stop();
   void Close();

@@ -57,13 +57,13 @@ Status JobPlan::Settle() {
   HEADRACE_ASSIGN_OR_RETURN(steps_per_epoch_, StepsPerEpoch(JobOf(0)));
   HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const ResolvedOrder> order, OrderOf(0));
   HEADRACE_ASSIGN_OR_RETURN(batches_max_, BatchesMax(*order));
-  if (job_.cluster.tiers.empty()) return Status();
+  if (job_.cluster.tiers.empty() || exchanges_) return Status();
   HEADRACE_ASSIGN_OR_RETURN(placements_, Placements().Get(options_.placement));
   HEADRACE_ASSIGN_OR_RETURN(room_, MakeRoom(*order));
   return Status();
 }
 
-Result<OrderSpec> JobPlan::MakeSpec() const {
+Result<OrderSpec> JobPlan::MakeSpec() {
   OrderSpec spec{.name = options_.order, .parameters = options_.parameters};
   HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec.name));
   if (factory->takes_costs()) spec.costs = CostsOf(job_.sizes);
@@ -72,6 +72,8 @@ Result<OrderSpec> JobPlan::MakeSpec() const {
     spec.parameters.emplace("block_samples", static_cast<std::int64_t>(std::clamp(
                                                  bytes, 1.0, static_cast<double>(kNeighboursMax))));
   }
+  const std::uint32_t nodes = factory->exchanging_nodes(spec.parameters);
+  exchanges_ = nodes > 1 && job_.cluster.nodes > 1;
   const auto budget = spec.parameters.find(factory->budget_parameter());
   if (budget == spec.parameters.end()) return spec;
   if (auto* const bytes = std::get_if<std::int64_t>(&budget->second)) {
@@ -92,10 +94,11 @@ OrderOptions JobPlan::JobOf(NodeNumber node) const {
 }
 
 Result<std::shared_ptr<const ResolvedOrder>> JobPlan::OrderOf(NodeNumber node) const {
-  HEADRACE_ASSIGN_OR_RETURN(ResolvedOrder order,
-                            ResolvedOrder::Make(data_.index, JobOf(node), spec_));
+  HEADRACE_ASSIGN_OR_RETURN(
+      ResolvedOrder order,
+      ResolvedOrder::Make(data_.index, JobOf(node), spec_, /*has_peers=*/exchanges_));
   HEADRACE_RETURN_IF_ERROR(
-      order.Settle(data_.Scaled(kResidentShare * job_.cluster.staging_bytes / options_.ranks)));
+      order.Settle(data_.Scaled(kResidentShare * memory_bytes() / options_.ranks)));
   return std::make_shared<const ResolvedOrder>(std::move(order));
 }
 
@@ -104,18 +107,19 @@ PlacementRequest JobPlan::RequestOf(const std::shared_ptr<const ResolvedOrder>& 
 }
 
 Result<std::uint32_t> JobPlan::BatchesMax(const ResolvedOrder& order) const {
-  const double staging = job_.cluster.staging_bytes / data_.scale;
+  const double memory = memory_bytes() / data_.scale;
   const double resident = order.reads_blocks() ? static_cast<double>(order.resident_units()) *
                                                      static_cast<double>(order.unit_bytes())
                                                : 0;
-  if (resident > staging) {
-    return FailedPrecondition("order '{}' keeps {} resident, and staging has {}", options_.order,
+  if (resident > memory) {
+    return FailedPrecondition("order '{}' keeps {} resident, and {} {}", options_.order,
                               DecimalBytes(resident * data_.scale),
-                              DecimalBytes(job_.cluster.staging_bytes));
+                              exchanges_ ? "staging and the first tier have" : "staging has",
+                              DecimalBytes(memory_bytes()));
   }
   const double batch = data_.mean_bytes * static_cast<double>(job_.batch_size) * options_.ranks;
   // One is in use. One ahead is allowed in any case.
-  const double ahead = std::clamp((staging - resident) / std::max(batch, 1.0) - 1, 1.0,
+  const double ahead = std::clamp((memory - resident) / std::max(batch, 1.0) - 1, 1.0,
                                   static_cast<double>(options_.batches_max));
   return static_cast<std::uint32_t>(ahead);
 }
@@ -137,6 +141,13 @@ Result<TierRoom> JobPlan::MakeRoom(const ResolvedOrder& order) const {
     room.capacity_units.push_back(data_.Scaled(tier.bytes) / unit_bytes);
   }
   return room;
+}
+
+// What an order that exchanges keeps resident takes the place of the first tier.
+double JobPlan::memory_bytes() const {
+  const Cluster& cluster = job_.cluster;
+  const bool has_tier = exchanges_ && !cluster.tiers.empty() && !cluster.tiers.front().shared;
+  return cluster.staging_bytes + (has_tier ? cluster.tiers.front().bytes : 0);
 }
 
 double JobPlan::least_read_bytes() const {

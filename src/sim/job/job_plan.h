@@ -33,6 +33,7 @@ class JobPlan {
 
   [[nodiscard]] const PlacementFactory* placements() const { return placements_; }
   [[nodiscard]] const std::optional<TierRoom>& room() const { return room_; }  // nothing: no tiers
+  [[nodiscard]] bool exchanges() const { return exchanges_; }
   [[nodiscard]] const LanePolicyFactory* lane_policies() const { return lane_policies_; }
   [[nodiscard]] std::uint32_t batches_max() const { return batches_max_; }  // that a node has ahead
   [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
@@ -46,15 +47,18 @@ class JobPlan {
       : job_(job), options_(options), data_(data) {}
 
   Status Settle();
-  [[nodiscard]] Result<OrderSpec> MakeSpec() const;
+  [[nodiscard]] Result<OrderSpec> MakeSpec();
   [[nodiscard]] OrderOptions JobOf(NodeNumber node) const;
   [[nodiscard]] Result<std::uint32_t> BatchesMax(const ResolvedOrder& order) const;
   [[nodiscard]] Result<TierRoom> MakeRoom(const ResolvedOrder& order) const;
+  // Of a node, for what an order keeps resident and for batches.
+  [[nodiscard]] double memory_bytes() const;
 
   const SimulatedJob& job_;
   const EngineJobOptions& options_;
   const JobDataset& data_;
   OrderSpec spec_;
+  bool exchanges_ = false;                        // nodes send each other samples of their blocks
   const PlacementFactory* placements_ = nullptr;  // null: no tiers
   const LanePolicyFactory* lane_policies_ = nullptr;
   std::optional<TierRoom> room_;

@@ -1,7 +1,9 @@
 #include "sim/job/timed_nodes.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "base/check.h"
 #include "sim/job/timed_tier.h"
@@ -11,13 +13,33 @@ namespace headrace {
 void TimedNodes::Read(std::span<Fetch* const> fetches, const std::stop_token& /*stop*/,
                       const Done& done) {
   for (Fetch* const fetch : fetches) {
-    const auto& wanted = fetch->Reads<SampleAtNode>();
-    take_(wanted.nodes.first, wanted.sample, fetch->deadline,
-          [this, fetch, &done](Result<Tier::EntryRef> entry) {
-            if (!entry.ok()) return done(*fetch, entry.status());
-            Send(*fetch, std::move(entry).value(), done);
-          });
+    if (const auto* const part = std::get_if<PartAtNode>(&fetch->from)) {
+      ReadPart(*fetch, *part, done);
+    } else {
+      ReadSample(*fetch, fetch->Reads<SampleAtNode>(), done);
+    }
   }
+}
+
+void TimedNodes::ReadPart(Fetch& fetch, const PartAtNode& wanted, const Done& done) {
+  others_.take_part(wanted.node, node_, wanted.part,
+                    [this, &fetch, &done](Result<OwnedBytes> bytes) {
+                      if (!bytes.ok()) return done(fetch, bytes.status());
+                      const auto came = std::make_shared<OwnedBytes>(std::move(bytes).value());
+                      link_.Transfer(node_, scale_ * static_cast<double>(came->size),
+                                     [&fetch, &done, came] {
+                                       std::ranges::copy(came->bytes(), fetch.memory().begin());
+                                       done(fetch, fetch.memory().first(came->size));
+                                     });
+                    });
+}
+
+void TimedNodes::ReadSample(Fetch& fetch, const SampleAtNode& wanted, const Done& done) {
+  others_.take(wanted.nodes.first, wanted.sample, fetch.deadline,
+               [this, &fetch, &done](Result<Tier::EntryRef> entry) {
+                 if (!entry.ok()) return done(fetch, entry.status());
+                 Send(fetch, std::move(entry).value(), done);
+               });
 }
 
 void TimedNodes::Send(Fetch& fetch, Tier::EntryRef entry, const Done& done) {

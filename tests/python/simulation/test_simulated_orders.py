@@ -107,6 +107,50 @@ def test_what_an_order_keeps_must_fit_into_staging() -> None:
     assert "resident, and staging has 300 kB" in refused.why
 
 
+REDOX = {
+    "redox": ("max_fill", 5600),
+    "redox_random": ("random", 5600),
+    "redox_alone": ("max_fill", 0),
+    "redox_none": ("random", 0),
+}
+
+
+@pytest.mark.parametrize("name", REDOX)
+def test_redox_reads_the_chunks_that_the_planner_counts(name: str) -> None:
+    scenario = cluster(sizes=Sizes(7_680, 100_000, 0), epochs=1)
+    outcome = ran(scenario, name)
+    refill, window = REDOX[name]
+    stream = headrace._core.OrderStream(
+        "redox",
+        {"nodes": 4, "refill": refill, "prefetch": window},
+        index=(7_680, 64),
+        batch_size=scenario.batch_size,
+        world_size=4,
+        ranks=4,
+        seed=scenario.seed,
+        drop_last=True,
+        epochs=1,
+    )
+    stream.ids(stream.steps_per_epoch)
+    counted = stream.counters()
+    assert outcome.storage_reads == counted["misses"]
+    assert outcome.fetched["peer"].samples == counted["remote_reads"]
+    assert outcome.samples_used == 76 * 4 * 25
+    assert outcome.policy.changes_order
+
+
+def test_redox_keeps_what_is_resident_in_staging_and_the_first_tier() -> None:
+    staging = replace(cluster().staging, capacity=2_500_000)
+    small = cluster(staging=staging)
+    assert isinstance(ran(small, "redox"), Outcome)
+    (refused,) = simulation.simulate(replace(small, tiers=()), ["redox"], orders=()).outcomes
+    assert isinstance(refused, Refused)
+    assert "2.5 MB" in refused.why
+    (refused,) = simulation.simulate(small, ["redox"], orders=(), fast=True).outcomes
+    assert isinstance(refused, Refused)
+    assert "nodes send each other samples" in refused.why
+
+
 def test_sizes_may_be_those_of_a_dataset(numbered: Path, tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     text = (simulation.scenario.SCENARIOS / "thesis-s1.toml").read_text()
