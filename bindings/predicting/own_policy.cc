@@ -37,8 +37,12 @@ class PolicyRates {
   explicit PolicyRates(Cluster cluster) : cluster_(std::move(cluster)) {}
 
   [[nodiscard]] double FromStorage(std::uint32_t readers) const {
-    if (readers == 0) ThrowStatus(InvalidArgument("readers: got 0, must be at least 1"));
+    CheckReaders(readers);
     return cluster_.FromStorage(readers);
+  }
+  [[nodiscard]] double StorageWait(double bytes, std::uint32_t readers) const {
+    CheckReaders(readers);
+    return cluster_.StorageWait(bytes, readers);
   }
   [[nodiscard]] double FromTier(std::size_t tier) const {
     CheckBelow("tier", tier, cluster_.tiers.size());
@@ -52,6 +56,10 @@ class PolicyRates {
   [[nodiscard]] double Staged(double fetch) const { return cluster_.Staged(fetch); }
 
  private:
+  static void CheckReaders(std::uint32_t readers) {
+    if (readers == 0) ThrowStatus(InvalidArgument("readers: got 0, must be at least 1"));
+  }
+
   const Cluster cluster_;
 };
 
@@ -229,6 +237,8 @@ void BindOwnPolicy(nb::module_& module) {
   nb::class_<PolicyRates>(module, "PolicyRates", "Seconds a byte on a simulated cluster.")
       .def("from_storage", &PolicyRates::FromStorage, nb::arg("readers"),
            "Of one read. `readers`: the nodes that read storage then.")
+      .def("storage_wait", &PolicyRates::StorageWait, nb::arg("bytes"), nb::arg("readers"),
+           "Seconds by which storage's latency makes a read of so many bytes longer.")
       .def("from_tier", &PolicyRates::FromTier, nb::arg("tier"))
       .def("from_peer", &PolicyRates::FromPeer, nb::arg("tier"))
       .def("to_staging", &PolicyRates::ToStaging, "Preprocessing and writing, by one thread.")

@@ -44,6 +44,8 @@ Cluster ToCluster(Keywords& keywords) {
   cluster.allreduce_noise = keywords.Take("allreduce_noise", cluster.allreduce_noise);
   cluster.storage = ToCurve(keywords.Take("storage", PlainPoints()));
   cluster.storage_link_rate = keywords.Take("storage_link_rate", cluster.storage_link_rate);
+  cluster.storage_latency_seconds =
+      keywords.Take("storage_latency", cluster.storage_latency_seconds);
   cluster.reads_share = keywords.Take("reads_share", cluster.reads_share);
   cluster.network_rate = keywords.Take("network_rate", cluster.network_rate);
   const auto [bytes, threads, rate] =
@@ -168,8 +170,6 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   options.batches_max = keywords.Take("batches_max", options.batches_max);
   options.reads_in_flight = keywords.Take("reads_in_flight", options.reads_in_flight);
   options.reads_per_second = keywords.Take("reads_per_second", options.reads_per_second);
-  options.storage_latency_seconds =
-      keywords.Take("storage_latency", options.storage_latency_seconds);
   const bool fast = keywords.Take("fast", false);
   keywords.Finish();
   EngineJobResult result = RunSimulation([&](const auto& keep_going) {
@@ -192,6 +192,7 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   "compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., " \
   "allreduce_seconds: float = 0, allreduce_noise: float = 0, "                          \
   "storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., "       \
+  "storage_latency: float = 0, "                                                        \
   "reads_share: bool = False, network_rate: float = ..., "                              \
   "staging: tuple[float, int, float] = ..., "                                           \
   "tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]"
@@ -222,7 +223,7 @@ void BindSimulation(nb::module_& module) {
               "parameters: dict[str, int | str] = ..., placement: str = ..., "
               "schedule: str = ..., fast: bool = False, ranks: int = 1, batches_max: int = 64, "
               "reads_in_flight: int = 0, "
-              "reads_per_second: float = ..., storage_latency: float = 0, " HEADRACE_SIMULATED_JOB),
+              "reads_per_second: float = ..., " HEADRACE_SIMULATED_JOB),
       "A job by an order of Headrace, its engines in virtual time; otherwise as "
       "run_published().");
 }

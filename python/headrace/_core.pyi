@@ -1042,7 +1042,7 @@ def lane_policies() -> list[str]:
 def published_policies() -> list[tuple[str, str, str, bool]]:
     """(name, title, paper, whether it changes the order) of each."""
 
-def run_published(policy: str, sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
+def run_published(policy: str, sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., storage_latency: float = 0, reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
     """
     A job by a published policy, sample by sample. Rates are bytes a second.
     """
@@ -1052,6 +1052,11 @@ class PolicyRates:
 
     def from_storage(self, readers: int) -> float:
         """Of one read. `readers`: the nodes that read storage then."""
+
+    def storage_wait(self, bytes: float, readers: int) -> float:
+        """
+        Seconds by which storage's latency makes a read of so many bytes longer.
+        """
 
     def from_tier(self, tier: int) -> float: ...
 
@@ -1074,10 +1079,10 @@ class PolicyReaders:
     def reads(self, node: int, until: float) -> None:
         """The node reads until then."""
 
-def run_own_policy(prepare: Callable[..., Any], sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
+def run_own_policy(prepare: Callable[..., Any], sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., storage_latency: float = 0, reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
     """The same by a policy of Python's: headrace.simulation.own."""
 
-def run_order(order: str, sizes: NDArray[numpy.float64], *, parameters: dict[str, int | str] = ..., placement: str = ..., schedule: str = ..., fast: bool = False, ranks: int = 1, batches_max: int = 64, reads_in_flight: int = 0, reads_per_second: float = ..., storage_latency: float = 0, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
+def run_order(order: str, sizes: NDArray[numpy.float64], *, parameters: dict[str, int | str] = ..., placement: str = ..., schedule: str = ..., fast: bool = False, ranks: int = 1, batches_max: int = 64, reads_in_flight: int = 0, reads_per_second: float = ..., nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., storage_latency: float = 0, reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
     """
     A job by an order of Headrace, its engines in virtual time; otherwise as run_published().
     """

@@ -271,8 +271,6 @@ def _why_not_published(scenario: Scenario) -> str:
         return f"has one rank a node, the scenario {scenario.ranks}"
     if scenario.storage.reads_per_second is not None:
         return "counts bytes of storage alone, and the scenario limits its reads a second"
-    if scenario.storage.latency:
-        return "counts bytes of storage alone, and the scenario has a latency of its reads"
     return ""
 
 
@@ -281,7 +279,6 @@ def _keys_of_orders(scenario: Scenario) -> dict[str, Any]:
     given = {
         "reads_per_second": scenario.storage.reads_per_second,
         "reads_in_flight": scenario.storage.reads_in_flight,
-        "storage_latency": scenario.storage.latency,
         "ranks": scenario.ranks,
         "placement": scenario.placement,
         "schedule": scenario.schedule,
@@ -311,6 +308,7 @@ def _run(
             preprocess_rate=scenario.preprocess_rate,
             allreduce_seconds=scenario.allreduce,
             allreduce_noise=scenario.allreduce_noise,
+            storage_latency=storage.latency,
             storage=list(zip(storage.readers, storage.rates, strict=True)),
             reads_share=storage.shared_by == "reads",
             network_rate=scenario.network_rate,

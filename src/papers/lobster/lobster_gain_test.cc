@@ -43,11 +43,11 @@ Epoch Train(const std::string& schedule, double hits, std::uint64_t seed) {
   job.cluster.tiers = {
       {.bytes = hits * static_cast<double>(job.sizes.size()) * kBytesOfSample, .rate = 2e9}};
   job.cluster.storage = Curve::Make({{.users = 1, .rate = 2e9}}).value();
+  job.cluster.storage_latency_seconds = kReadLatency;
   const EngineJobOptions options{.placement = "pinned",
                                  .schedule = schedule,
                                  .ranks = kNodeRanks,
-                                 .reads_in_flight = kNodeRanks * kRankReads,
-                                 .storage_latency_seconds = kReadLatency};
+                                 .reads_in_flight = kNodeRanks * kRankReads};
   const Result<EngineJobResult> result = RunEngines(job, options);
   EXPECT_TRUE(result.ok()) << result.status().ToString();
   if (!result.ok()) return {};

@@ -86,7 +86,7 @@ class EngineJob {
                          .ranks = options_.ranks,
                          .lane_policies = plan.lane_policies(),
                          .reads_in_flight = plan.reads_in_flight(),
-                         .storage_latency_ns = SimulatedNanos(options_.storage_latency_seconds),
+                         .storage_latency_ns = SimulatedNanos(job_.cluster.storage_latency_seconds),
                          .least_read_bytes = plan.least_read_bytes()};
     for (NodeNumber number = 0; number < job_.cluster.nodes; ++number) {
       if (keep_going && !keep_going()) return SimulationEnded();

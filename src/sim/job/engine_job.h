@@ -30,8 +30,6 @@ struct EngineJobOptions {
   std::uint32_t reads_in_flight = 0;
   // Of storage at its best rate, all nodes together. Only where reads share it.
   double reads_per_second = kUnlimited;
-  // Of each read, before its bytes come, however many there are.
-  double storage_latency_seconds = 0;
 };
 
 struct EngineJobResult {

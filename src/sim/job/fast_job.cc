@@ -438,9 +438,9 @@ Result<EngineJobResult> RunFast(const SimulatedJob& job, const EngineJobOptions&
   if (options.ranks > 1 && options.schedule != DefaultLanePolicy()) {
     return NotEstimated(fmt::format("schedule '{}'", options.schedule));
   }
-  if (options.storage_latency_seconds > 0) {
+  if (job.cluster.storage_latency_seconds > 0) {
     return NotEstimated(
-        fmt::format("a latency of storage of {} s", options.storage_latency_seconds));
+        fmt::format("a latency of storage of {} s", job.cluster.storage_latency_seconds));
   }
   if (job.cluster.allreduce_seconds > 0 && job.cluster.allreduce_noise > 0) {
     return NotEstimated(fmt::format("noise of allreduces of {}", job.cluster.allreduce_noise));

@@ -48,10 +48,6 @@ Status JobPlan::Settle() {
     return InvalidArgument("simulating: got {} reads a second where reads do not share storage",
                            options_.reads_per_second);
   }
-  if (!(options_.storage_latency_seconds >= 0)) {
-    return InvalidArgument("simulating: got a latency of storage of {} s, must be at least 0",
-                           options_.storage_latency_seconds);
-  }
   HEADRACE_ASSIGN_OR_RETURN(lane_policies_, LanePolicies().Get(options_.schedule));
   HEADRACE_ASSIGN_OR_RETURN(spec_, MakeSpec());
   HEADRACE_ASSIGN_OR_RETURN(steps_per_epoch_, StepsPerEpoch(JobOf(0)));

@@ -41,6 +41,7 @@ Status Cluster::Check() const {
   HEADRACE_RETURN_IF_ERROR(CheckAtLeast0("allreduce_seconds", allreduce_seconds));
   HEADRACE_RETURN_IF_ERROR(CheckAtLeast0("allreduce_noise", allreduce_noise));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("storage_link_rate", storage_link_rate));
+  HEADRACE_RETURN_IF_ERROR(CheckAtLeast0("storage_latency_seconds", storage_latency_seconds));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("network_rate", network_rate));
   HEADRACE_RETURN_IF_ERROR(CheckBytes("staging_bytes", staging_bytes));
   HEADRACE_RETURN_IF_ERROR(CheckAbove("staging_threads", staging_threads));
@@ -64,6 +65,11 @@ double Cluster::Allreduce(double bytes, double seconds) const {
 
 double Cluster::NodeFromStorage(std::uint32_t readers) const {
   return 1 / std::min(storage.RateEach(readers), storage_link_rate);
+}
+
+double Cluster::StorageWait(double bytes, std::uint32_t readers) const {
+  const double alone = storage_latency_seconds + bytes * NodeFromStorage(readers);
+  return std::max(0.0, alone - bytes * FromStorage(readers));
 }
 
 double Cluster::FromTier(std::size_t tier) const { return 1 / tiers[tier].rate; }

@@ -41,6 +41,8 @@ struct Cluster {
   double allreduce_noise = 0;
   Curve storage;                          // t: of all nodes that read it, over their number
   double storage_link_rate = kUnlimited;  // b_fs
+  // Of each read of storage, before its bytes come, however many there are. Not in the papers.
+  double storage_latency_seconds = 0;
   // Whether the reads of a node divide its part of storage; else each has all of it, as in the
   // thesis's results.
   bool reads_share = false;
@@ -71,6 +73,9 @@ struct Cluster {
   }
   // Of all reads of a node together.
   [[nodiscard]] double NodeFromStorage(std::uint32_t readers) const;
+  // Seconds by which the latency makes a read of so many bytes longer than FromStorage() says:
+  // where reads share, other threads' bytes come meanwhile.
+  [[nodiscard]] double StorageWait(double bytes, std::uint32_t readers) const;
   // By the tier's whole rate, not that of one of its threads: the thesis's equations divide by the
   // threads, but its results do not follow from that.
   [[nodiscard]] double FromTier(std::size_t tier) const;

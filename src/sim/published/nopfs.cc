@@ -46,11 +46,13 @@ class Nopfs final : public PublishedPolicy {
       for (double& idle_from : own.idle_from[tier]) {
         if (idle_from > seconds || own.next[tier] == planned.size()) continue;
         const std::uint32_t sample = planned[own.next[tier]++];
-        const double fetch = cluster().FromStorage(readers.At(node, seconds));
-        idle_from = seconds + job().sizes[sample] * (fetch + cluster().ToStaging());
+        const double size = job().sizes[sample];
+        const std::uint32_t reading = readers.At(node, seconds);
+        idle_from = seconds + size * (cluster().FromStorage(reading) + cluster().ToStaging()) +
+                    cluster().StorageWait(size, reading);
         readers.Reads(node, idle_from);
         Keep(own, sample, idle_from);
-        bytes += job().sizes[sample];
+        bytes += size;
       }
     }
     return bytes;

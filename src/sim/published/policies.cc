@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "plan/permutation.h"
 #include "sim/published/caches.h"
+#include "sim/published/corgipile.h"
 #include "sim/published/nopfs_plan.h"
 #include "sim/published/policy.h"
 #include "sim/published/shares.h"
@@ -214,6 +215,11 @@ constexpr auto kPolicies = std::to_array<PublishedPolicyRow>({
      .title = "CoorDL",
      .paper = "Mohan et al., VLDB'21",
      .make = MakePublishedCoordl},
+    {.name = "corgipile",
+     .title = "CorgiPile",
+     .paper = "Xu et al., SIGMOD'22",
+     .changes_order = true,
+     .make = MakePublishedCorgiPile},
 });
 
 }  // namespace

@@ -29,6 +29,8 @@ struct SampleFetch {
   std::size_t tier = 0;  // of kTier and kPeer
   // Nodes that read storage then; std::nullopt: those that do.
   std::optional<std::uint32_t> readers = {};
+  // From storage: samples that are one read together.
+  std::uint64_t neighbours = 1;
 };
 
 // Which nodes read storage at a time: NoPFS's gamma.

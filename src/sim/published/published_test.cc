@@ -308,6 +308,8 @@ class AnyClusterTest : public ::testing::TestWithParam<std::uint64_t> {
       cluster.compute_rate = Between(1, 100);
     }
     cluster.storage = Curve::Make({{1, Between(5, 100)}, {4, Between(5, 300)}}).value();
+    cluster.reads_share = GetParam() % 4 == 1;
+    if (GetParam() % 2 == 0) cluster.storage_latency_seconds = Between(0, 2);
     for (std::uint64_t tiers = Whole(1, 3); tiers > 0; --tiers) {
       cluster.tiers.push_back({.bytes = Between(100, 4000),
                                .threads = static_cast<std::uint32_t>(Whole(1, 4)),
@@ -382,6 +384,43 @@ TEST_P(AnyClusterTest, TheSameSeedGivesTheSameRun) {
     if (!one.ok()) continue;
     EXPECT_EQ(one.value().step_seconds, other.value().step_seconds) << row.name;
   }
+}
+
+// A node whose storage gives a byte a second, and waits 50 for each read.
+SimulatedJob LatentJob() {
+  SimulatedJob job{.sizes = std::vector<double>(40, 10.0), .batch_size = 10};
+  job.cluster.storage = Curve::Make({{1, 1.0}}).value();
+  job.cluster.storage_latency_seconds = 50;
+  job.cluster.staging_bytes = 1000;
+  job.cluster.staging_threads = 4;
+  job.cluster.tiers = {{.bytes = 200}};
+  return job;
+}
+
+TEST(LatencyTest, EachThreadWaitsForItsRead) {
+  const SimulatedJob job = LatentJob();
+  EXPECT_DOUBLE_EQ(SecondsOf("naive", job), 40 * 60);
+  EXPECT_DOUBLE_EQ(SecondsOf("staging", job), 40 * 60 / 4);
+  EXPECT_DOUBLE_EQ(SecondsOf("deepio_ordered", job), 20 * 60 / 4 + 20 * 60);
+  EXPECT_DOUBLE_EQ(SecondsOf("perfect", job), 0);
+}
+
+TEST(LatencyTest, WhereReadsShareBytesOfOthersComeMeanwhile) {
+  SimulatedJob job = LatentJob();
+  job.cluster.reads_share = true;  // Four reads of 10 bytes take 40 s together, one of them 60.
+  EXPECT_DOUBLE_EQ(SecondsOf("staging", job), 40 * 60 / 4);
+  job.cluster.storage_latency_seconds = 20;  // 30 alone: the bytes of all take longer.
+  EXPECT_DOUBLE_EQ(SecondsOf("staging", job), 400);
+}
+
+TEST(LatencyTest, TiersThatReadAheadWaitToo) {
+  SimulatedJob job = LatentJob();
+  job.cluster.staging_bytes = 10;  // one sample ahead
+  job.cluster.compute_rate = 0.01;
+  job.epochs = 2;
+  const double slow = SecondsOf("nopfs", job);
+  job.cluster.storage_latency_seconds = 0;
+  EXPECT_LT(SecondsOf("nopfs", job), slow);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, AnyClusterTest, ::testing::Range<std::uint64_t>(0, 40));

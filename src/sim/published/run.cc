@@ -104,11 +104,13 @@ class PublishedRun {
     staging.entries.pop_front();
     double ready = now;
     if (entry.from == From::kOnDemand) {
-      const double fetch = cluster_.FromStorage(readers_.At(node, now));
+      const std::uint32_t readers = readers_.At(node, now);
+      const double fetch = cluster_.FromStorage(readers);
+      const double wait = cluster_.StorageWait(bytes, readers);
       readers_.Reads(node, now);
-      Count(From::kOnDemand, bytes, fetch);
+      Count(From::kOnDemand, bytes, bytes * fetch + wait);
       got_bytes_ += bytes;
-      ready += bytes * (fetch + cluster_.ToStaging());
+      ready += bytes * (fetch + cluster_.ToStaging()) + wait;
     } else {
       ready = std::max(now, entry.available);
       if (entry.from != From::kNone) staging.used_bytes -= bytes;
@@ -137,9 +139,12 @@ class PublishedRun {
         staging.entries.push_back({.from = fetch.from});
         continue;
       }
-      const double seconds = SecondsOf(node, fetch, begin);
-      Count(fetch.from, bytes, seconds);
-      staging.clock = begin + bytes * cluster_.Staged(seconds);
+      const std::uint32_t readers = fetch.readers.value_or(readers_.At(node, begin));
+      const double seconds = SecondsOf(fetch, readers);
+      const double wait = WaitOf(fetch, bytes, readers);
+      Count(fetch.from, bytes, bytes * seconds + wait);
+      staging.clock =
+          begin + bytes * cluster_.Staged(seconds) + wait / cluster_.staging_threads;
       staging.used_bytes += bytes;
       staging.entries.push_back({.from = fetch.from, .available = staging.clock});
       if (fetch.from != From::kTier) staging.coming.emplace_back(staging.clock, bytes);
@@ -150,17 +155,24 @@ class PublishedRun {
   }
 
   // Seconds a byte that a thread takes.
-  [[nodiscard]] double SecondsOf(std::uint32_t node, const SampleFetch& fetch, double begin) const {
+  [[nodiscard]] double SecondsOf(const SampleFetch& fetch, std::uint32_t readers) const {
     if (fetch.from == From::kTier) return cluster_.FromTier(fetch.tier);
     if (fetch.from == From::kPeer) return cluster_.FromPeer(fetch.tier);
-    return cluster_.FromStorage(fetch.readers.value_or(readers_.At(node, begin)));
+    return cluster_.FromStorage(readers);
   }
 
-  void Count(From from, double bytes, double seconds_a_byte) {
+  // Seconds that it takes one longer, by the latency of storage.
+  [[nodiscard]] double WaitOf(const SampleFetch& fetch, double bytes, std::uint32_t readers) const {
+    if (fetch.from != From::kStorage) return 0;
+    const auto neighbours = static_cast<double>(fetch.neighbours);
+    return cluster_.StorageWait(bytes * neighbours, readers) / neighbours;
+  }
+
+  void Count(From from, double bytes, double seconds) {
     FetchTotals& totals = result_.fetched[static_cast<std::size_t>(from)];
     ++totals.samples;
     totals.bytes += bytes;
-    totals.seconds += bytes * seconds_a_byte;
+    totals.seconds += seconds;
   }
 
   const SimulatedJob& job_;

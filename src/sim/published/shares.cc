@@ -23,7 +23,9 @@ Result<PreloadedShares> PreloadShares(const SimulatedJob& job, std::string_view 
     for (std::uint64_t sample = job.sizes.size() * node / cluster.nodes; sample < end; ++sample) {
       if (shares.used_bytes[node] + job.sizes[sample] > cluster.tiers[tier].bytes) break;
       shares.used_bytes[node] += job.sizes[sample];
-      shares.seconds[node] += job.sizes[sample] * from_storage;
+      shares.seconds[node] +=
+          job.sizes[sample] * from_storage +
+          cluster.StorageWait(job.sizes[sample], cluster.nodes) / cluster.staging_threads;
       shares.held[sample] = true;
       shares.samples[node].push_back(static_cast<std::uint32_t>(sample));
     }

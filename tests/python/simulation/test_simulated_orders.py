@@ -217,9 +217,18 @@ def test_what_decides_single_reads_is_not_estimated() -> None:
         (refused,) = simulation.simulate(unfit, ["exact"], orders=(), fast=True).outcomes
         assert isinstance(refused, Refused)
         assert "which goes by single reads; simulate without fast, or leave it out" in refused.why
-    (published,) = simulation.simulate(replace(scenario, ranks=1), ["staging"], orders=()).outcomes
-    assert isinstance(published, Refused)
-    assert "a latency of its reads" in published.why
+
+
+def test_a_latency_is_one_of_every_policy() -> None:
+    storage = replace(cluster().storage, latency=0.01)
+    latent = cluster(storage=storage, nodes=1, epochs=1, tiers=())
+    staging = ran(latent, "staging").seconds
+    assert staging == pytest.approx(
+        ran(cluster(nodes=1, epochs=1, tiers=()), "staging").seconds + 2_000 * 0.01 / 2, rel=1e-3
+    )
+    assert ran(latent, "naive").seconds > 2_000 * 0.01
+    assert ran(latent, "corgipile").seconds < 0.8 * staging
+    assert ran(latent, "redox").seconds > ran(cluster(nodes=1, epochs=1, tiers=()), "redox").seconds
 
 
 def test_units_that_were_forgotten_are_an_error_not_a_wrong_time() -> None:
