@@ -1,15 +1,15 @@
-// Ranks of one node that train in step, by each policy: lanes_bench FOLDER --policy NAME [--steps
-// N].
+// Ranks of one node that train in step, by each policy: lanes_bench FOLDER --policy NAME.
 //
-// `lanes_bench FOLDER --make [--steps N]` first writes the data, FOLDER/stored/N/samples for N of 0
-// to 31: 4 ranks, of which one's samples are four times as large. What is read is
-// FOLDER/read/N/samples: whoever calls lets these be the same, or something slower. Then 4 threads
-// take their batches, one a rank; when the last one has its own, all train, for a time. Prints
-// JSON: of each iteration how long it took, and whether ranks differed by more than a tenth of the
-// training in when their batch was done. lanes_read.py calls it.
+// `lanes_bench FOLDER --make` first writes the data, FOLDER/stored/N/samples for N of 0 to 31: the
+// samples of one rank are --heavy times as large as the others'. What is read is
+// FOLDER/read/N/samples: whoever calls lets these be the same, or something slower. Then a thread a
+// rank takes its batches; when the last one has its own, all train, for --train-ms. Prints JSON: of
+// each iteration of the last epoch how long it took, and whether ranks differed by more than a
+// tenth of the training in when their batch was done. Both need the same --ranks, --batch, --bytes
+// (of a sample), --heavy and --steps (of an epoch). With --hits a tier in memory keeps this share
+// of the samples, and epochs are shuffled. lanes_read.py and papers/lobster_real.py call it.
 
 #include <algorithm>
-#include <array>
 #include <barrier>
 #include <cstdio>
 #include <cstring>
@@ -27,6 +27,7 @@
 #include "base/units.h"
 #include "headrace/index.h"
 #include "headrace/index_writer.h"
+#include "headrace/papers.h"
 #include "loader/batch_queue.h"
 #include "loader/session/session.h"
 #include "loader/session/session_reports.h"
@@ -34,27 +35,37 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint32_t kRanks = 4;
-constexpr std::uint32_t kHeavy = 1;
-constexpr std::uint64_t kBatch = 16;
-constexpr std::uint64_t kBytes = 100'000;
+constexpr std::uint32_t kHeavyRank = 1;
 constexpr std::uint32_t kFiles = 32;
 constexpr std::uint64_t kSlot = 1 << 19;  // bytes of a file for each sample: _slow_files/served.py
-constexpr std::size_t kWarmUp = 10;       // iterations that are not counted
+constexpr std::size_t kWarmUp = 10;       // iterations of a single epoch that are not counted
 constexpr double kTheta = 0.1;
 
 struct Arguments {
   std::string folder;
   std::string policy = "shared_deadline";
+  std::uint32_t ranks = 4;
+  std::uint64_t batch = 16;
+  std::uint64_t bytes = 100'000;
+  std::uint64_t heavy = 4;
   std::uint64_t steps = 120;
-  std::int64_t train_ms = 60;
+  std::uint64_t epochs = 1;
+  double hits = 0;
+  std::uint32_t prefetch = 4;
+  double train_ms = 60;
   bool make = false;
+
+  [[nodiscard]] std::uint64_t samples() const { return ranks * batch * steps; }
+  // Iterations before those that count.
+  [[nodiscard]] std::uint64_t warm_up() const {
+    return epochs == 1 ? kWarmUp : (epochs - 1) * steps;
+  }
 };
 
 // Step by step round the files, so that the samples of a rank lie in all of them.
 Status Make(const Arguments& arguments) {
   IndexContents contents;
-  contents.sample_count = kRanks * kBatch * arguments.steps;
+  contents.sample_count = arguments.samples();
   contents.root = arguments.folder + "/read";
   contents.fields.resize(1);
   contents.fields[0].info = {.name = "bytes", .kind = FieldKind::kBytes};
@@ -68,14 +79,15 @@ Status Make(const Arguments& arguments) {
   }
   std::string bytes;
   for (std::uint64_t id = 0; id < contents.sample_count; ++id) {
+    const std::uint64_t times = id % arguments.ranks == kHeavyRank ? arguments.heavy : 1;
     const std::uint64_t size =
-        (id % kRanks == kHeavy ? 4 : 1) * (kBytes * 9 / 10 + random.Below(kBytes / 5));
+        times * (arguments.bytes * 9 / 10 + random.Below(arguments.bytes / 5));
     bytes.resize(size);
     for (std::uint64_t at = 0; at + 8 <= size; at += 8) {
       const std::uint64_t word = random.Next32();
       std::memcpy(bytes.data() + at, &word, sizeof(word));
     }
-    const auto file = static_cast<std::uint32_t>(id / kRanks % kFiles);
+    const auto file = static_cast<std::uint32_t>(id / arguments.ranks % kFiles);
     const std::uint64_t offset = (contents.objects[file].size + kSlot - 1) / kSlot * kSlot;
     files[file].seekp(static_cast<std::streamoff>(offset));
     files[file].write(bytes.data(), static_cast<std::streamsize>(size));
@@ -92,14 +104,17 @@ Status Make(const Arguments& arguments) {
 // What happens when all ranks have their batch: one training step.
 class Trainer {
  public:
-  explicit Trainer(std::int64_t train_ns) : train_ns_(train_ns) {}
+  explicit Trainer(const Arguments& arguments)
+      : train_ns_(static_cast<std::int64_t>(arguments.train_ms * double(kNsPerMs))),
+        warm_up_(arguments.warm_up()),
+        done_ns_(arguments.ranks) {}
 
   void Took(std::uint32_t rank, const Batch& batch) { done_ns_[rank] = batch.times.done_ns; }
 
   // On whichever thread came last.
   void Train() {
-    std::array<std::int64_t, kRanks> late{};
-    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    std::vector<std::int64_t> late(done_ns_.size());
+    for (std::size_t rank = 0; rank < late.size(); ++rank) {
       late[rank] = std::max<std::int64_t>(0, done_ns_[rank] - began_ns_);
     }
     const auto [least, most] = std::minmax_element(late.begin(), late.end());
@@ -114,7 +129,7 @@ class Trainer {
     const std::int64_t now_ns = clock_.NowNanos();
     if (last_ns_ != 0) {
       step_ns.push_back(now_ns - last_ns_);
-      if (step_ns.size() > kWarmUp) imbalanced_steps += imbalanced;
+      if (step_ns.size() > warm_up_) imbalanced_steps += imbalanced;
     }
     last_ns_ = now_ns;
   }
@@ -124,10 +139,11 @@ class Trainer {
 
  private:
   const std::int64_t train_ns_;
+  const std::uint64_t warm_up_;
   MonotonicClock clock_;
   Mutex mutex_;
   CondVar gpu_;  // Nobody notifies: it is busy for as long as it is.
-  std::array<std::int64_t, kRanks> done_ns_{};
+  std::vector<std::int64_t> done_ns_;  // by rank
   std::int64_t began_ns_ = 0;
   std::int64_t last_ns_ = 0;
 };
@@ -136,26 +152,36 @@ Status Run(const Arguments& arguments) {
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<const Index> index,
                             Index::Open(arguments.folder + "/index.hri"));
   LoaderOptions options;
-  options.job = {
-      .batch_size = kBatch, .world_size = kRanks, .ranks = kRanks, .shuffle = false, .epochs = 1};
+  options.job = {.batch_size = arguments.batch,
+                 .world_size = arguments.ranks,
+                 .ranks = arguments.ranks,
+                 .shuffle = arguments.hits > 0,
+                 .epochs = arguments.epochs};
   options.schedule = arguments.policy;
-  options.prefetch = 4;
+  options.prefetch = arguments.prefetch;
   options.memory_bytes = 64 * kMiB;  // a rank: for the large batches too
+  if (arguments.hits > 0) {
+    const auto of_rank = static_cast<double>(arguments.samples() * arguments.bytes) /
+                         arguments.ranks;
+    options.tiers = {.tiers = {{.capacity_bytes =
+                                    static_cast<std::uint64_t>(arguments.hits * of_rank)}},
+                     .placement = "pinned"};
+  }
   HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, options));
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Session> job,
                             Session::Open(index, std::move(config)));
   std::vector<std::unique_ptr<BatchQueue>> queues;
   std::vector<BatchSink*> sinks;
-  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+  for (std::uint32_t rank = 0; rank < arguments.ranks; ++rank) {
     sinks.push_back(queues.emplace_back(std::make_unique<BatchQueue>()).get());
   }
   HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<SessionRun> run, job->Start({}, sinks));
-  Trainer trainer(arguments.train_ms * kNsPerMs);
-  std::barrier all(kRanks, [&trainer]() noexcept { trainer.Train(); });
-  std::vector<Status> statuses(kRanks);
+  Trainer trainer(arguments);
+  std::barrier all(arguments.ranks, [&trainer]() noexcept { trainer.Train(); });
+  std::vector<Status> statuses(arguments.ranks);
   {
     std::vector<std::jthread> ranks;
-    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (std::uint32_t rank = 0; rank < arguments.ranks; ++rank) {
       ranks.emplace_back([&, rank] {
         for (;;) {
           if (!queues[rank]->ready()) run->OnWaiting(rank);
@@ -179,8 +205,9 @@ Status Run(const Arguments& arguments) {
   std::printf("{\"policy\": \"%s\", \"imbalanced\": %llu, \"corrections\": %llu, \"step_ms\": [",
               arguments.policy.c_str(), static_cast<unsigned long long>(trainer.imbalanced_steps),
               static_cast<unsigned long long>(stats.schedule.corrections));
-  for (std::size_t i = kWarmUp; i < trainer.step_ns.size(); ++i) {
-    std::printf("%s%.3f", i == kWarmUp ? "" : ", ", double(trainer.step_ns[i]) / double(kNsPerMs));
+  const std::size_t first = arguments.warm_up();
+  for (std::size_t i = first; i < trainer.step_ns.size(); ++i) {
+    std::printf("%s%.3f", i == first ? "" : ", ", double(trainer.step_ns[i]) / double(kNsPerMs));
   }
   std::printf("], \"store\": \"%s\"}\n", stats.store.name.c_str());
   return Status();
@@ -196,7 +223,14 @@ std::optional<Arguments> Parse(int count, char** values) {
       const std::string value = values[++i];
       if (name == "--policy") arguments.policy = value;
       if (name == "--steps") arguments.steps = std::stoull(value);
-      if (name == "--train-ms") arguments.train_ms = std::stoll(value);
+      if (name == "--train-ms") arguments.train_ms = std::stod(value);
+      if (name == "--ranks") arguments.ranks = static_cast<std::uint32_t>(std::stoul(value));
+      if (name == "--batch") arguments.batch = std::stoull(value);
+      if (name == "--bytes") arguments.bytes = std::stoull(value);
+      if (name == "--heavy") arguments.heavy = std::stoull(value);
+      if (name == "--epochs") arguments.epochs = std::stoull(value);
+      if (name == "--hits") arguments.hits = std::stod(value);
+      if (name == "--prefetch") arguments.prefetch = static_cast<std::uint32_t>(std::stoul(value));
     } else {
       arguments.folder = name;
     }
@@ -209,9 +243,10 @@ std::optional<Arguments> Parse(int count, char** values) {
 }  // namespace headrace
 
 int main(int count, char** values) {
+  headrace::RegisterPapers();
   const auto arguments = headrace::Parse(count, values);
   if (!arguments.has_value()) {
-    std::fprintf(stderr, "usage: lanes_bench FOLDER --make | --policy NAME [--steps N]\n");
+    std::fprintf(stderr, "usage: lanes_bench FOLDER --make | --policy NAME [--steps N] ...\n");
     return 2;
   }
   const headrace::Status status =

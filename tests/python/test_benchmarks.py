@@ -65,6 +65,22 @@ def test_a_quick_run_ends(name: str, tmp_path: Path) -> None:
     assert "| `coordinated` |" in done.stdout or "| exact |" in done.stdout
 
 
+def test_the_bench_of_lanes_runs_every_policy_that_scripts_measure(tmp_path: Path) -> None:
+    bench = ROOT / "build" / "release" / "benchmarks" / "lanes_bench"
+    if not bench.exists():
+        pytest.skip("lanes_bench is not built: make check STAGES=build-bench")
+    data = ["--ranks", "2", "--batch", "4", "--bytes", "2000", "--heavy", "1", "--steps", "3"]
+    subprocess.run([bench, tmp_path, *data, "--make"], check=True)
+    (tmp_path / "read").symlink_to(tmp_path / "stored")
+    policies = ("shared_deadline", "fixed", "proportional", "lobster", "lobster_search")
+    for policy in policies:
+        command = [bench, tmp_path, *data, "--policy", policy, "--train-ms", "1"]
+        command += ["--epochs", "2", "--hits", "0.5", "--prefetch", "1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert len(json.loads(done.stdout)["step_ms"]) == 2
+
+
 def test_the_page_of_placements_shows_the_newest_result_which_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
