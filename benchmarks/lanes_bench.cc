@@ -142,7 +142,7 @@ class Trainer {
   const std::uint64_t warm_up_;
   MonotonicClock clock_;
   Mutex mutex_;
-  CondVar gpu_;  // Nobody notifies: it is busy for as long as it is.
+  CondVar gpu_;                        // Nobody notifies: it is busy for as long as it is.
   std::vector<std::int64_t> done_ns_;  // by rank
   std::int64_t began_ns_ = 0;
   std::int64_t last_ns_ = 0;
@@ -161,11 +161,11 @@ Status Run(const Arguments& arguments) {
   options.prefetch = arguments.prefetch;
   options.memory_bytes = 64 * kMiB;  // a rank: for the large batches too
   if (arguments.hits > 0) {
-    const auto of_rank = static_cast<double>(arguments.samples() * arguments.bytes) /
-                         arguments.ranks;
-    options.tiers = {.tiers = {{.capacity_bytes =
-                                    static_cast<std::uint64_t>(arguments.hits * of_rank)}},
-                     .placement = "pinned"};
+    const auto of_rank =
+        static_cast<double>(arguments.samples() * arguments.bytes) / arguments.ranks;
+    options.tiers = {
+        .tiers = {{.capacity_bytes = static_cast<std::uint64_t>(arguments.hits * of_rank)}},
+        .placement = "pinned"};
   }
   HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, options));
   HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Session> job,

@@ -23,7 +23,7 @@ venv=$(cd "${VENV:-.venv}" && pwd)
 export PATH=$venv/bin:$PATH
 
 STAGES=(
-  "ends tests/python/ends/test_ends.py"
+  "ends tests/python/ends"
   "kills tests/python/test_node_kills.py"
   "nodes tests/python/nodes/test_nodes_torchrun.py tests/python/nodes/test_restore.py"
   "matrix tests/python/test_matrix.py tests/python/torch_loader/test_dataloader_matrix.py"

@@ -177,6 +177,7 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   });
   nb::dict dict = ToDict(std::move(result.run));
   dict["least_seconds"] = result.least_seconds;
+  dict["first_read_seconds"] = result.first_read_seconds;
   dict["storage_reads"] = result.storage_reads;
   nb::dict stalls;
   for (std::size_t cause = 0; cause < kStallCauses; ++cause) {

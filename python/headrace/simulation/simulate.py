@@ -90,6 +90,9 @@ class Outcome:
     step_seconds: npt.NDArray[np.float64]
     least_seconds: float | None = None
     """Of the same plan without a stall; None: of a published policy."""
+    first_read_seconds: float | None = None
+    """In which storage at its best gives what is read with the first step: what the pools of
+    `epoch` begin with; None: of a published policy."""
     stalls: dict[str, float] = field(default_factory=dict)
     """Seconds that nodes waited, all together, by what for; of Headrace's orders."""
     storage_reads: int | None = None

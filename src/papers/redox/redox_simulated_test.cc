@@ -26,12 +26,10 @@ constexpr double kSimulatedBytes = 100'000;
 constexpr double kSimulatedRate = 500e6;
 
 OrderParameters RedoxOf(std::uint32_t nodes, std::int64_t prefetch) {
-  return {{"nodes", std::int64_t{nodes}},
-          {"block_samples", static_cast<std::int64_t>(kSimulatedChunk)},
-          {"chunks_per_virtual", 10},
-          {"remote_bytes", 0},
-          {"prefetch", prefetch},
-          {"read", "chunk"}};
+  return {
+      {"nodes", std::int64_t{nodes}}, {"block_samples", static_cast<std::int64_t>(kSimulatedChunk)},
+      {"chunks_per_virtual", 10},     {"remote_bytes", 0},
+      {"prefetch", prefetch},         {"read", "chunk"}};
 }
 
 // Storage is the only limit.
@@ -51,8 +49,8 @@ SimulatedJob StoredJob(std::uint32_t nodes) {
 
 EngineJobResult Simulate(const SimulatedJob& job, std::int64_t prefetch) {
   RegisterPapers();
-  Result<EngineJobResult> result = RunEngines(
-      job, {.order = "redox", .parameters = RedoxOf(job.cluster.nodes, prefetch)});
+  Result<EngineJobResult> result =
+      RunEngines(job, {.order = "redox", .parameters = RedoxOf(job.cluster.nodes, prefetch)});
   EXPECT_TRUE(result.ok()) << result.status().ToString();
   return result.ok() ? std::move(result).value() : EngineJobResult();
 }
@@ -83,8 +81,8 @@ Planned PlannedOf(const SimulatedJob& job, std::int64_t prefetch) {
     EXPECT_TRUE(order.ok()) << order.status().ToString();
     if (!order.ok()) return {};
     while (const std::optional<Step> step = order.value()->Next()) {
-      planned.reads += static_cast<std::uint64_t>(
-          std::ranges::count(step->reads, kNoNode, &BlockRead::home));
+      planned.reads +=
+          static_cast<std::uint64_t>(std::ranges::count(step->reads, kNoNode, &BlockRead::home));
       for (const Parcel& parcel : step->parcels) planned.sent += parcel.samples.size();
     }
   }

@@ -88,30 +88,29 @@ class EngineJob {
                          .reads_in_flight = plan.reads_in_flight(),
                          .storage_latency_ns = SimulatedNanos(job_.cluster.storage_latency_seconds),
                          .least_read_bytes = plan.least_read_bytes()};
+    std::vector<std::shared_ptr<const ResolvedOrder>> orders;
     for (NodeNumber number = 0; number < job_.cluster.nodes; ++number) {
       if (keep_going && !keep_going()) return SimulationEnded();
       NodePlan of_node{.room = plan.room(), .batches_max = plan.batches_max()};
       HEADRACE_ASSIGN_OR_RETURN(of_node.order, plan.OrderOf(number));
+      orders.push_back(of_node.order);
       if (plan.room().has_value()) {
         HEADRACE_ASSIGN_OR_RETURN(of_node.placement,
                                   plan.placements()->Make(plan.RequestOf(of_node.order)));
       }
-      nodes_.push_back(std::make_unique<JobNode>(
-          world, number, std::move(of_node),
-          Others()));
+      nodes_.push_back(std::make_unique<JobNode>(world, number, std::move(of_node), Others()));
     }
+    HEADRACE_ASSIGN_OR_RETURN(result_.first_read_seconds, plan.FirstReadSeconds(orders));
     return Status();
   }
 
   TimedNodes::Others Others() {
-    return {.take =
-                [this](NodeNumber node, SampleId sample, std::uint64_t deadline, TakenEntry done) {
-                  nodes_[node]->Give(sample, deadline, std::move(done));
-                },
-            .take_part =
-                [this](NodeNumber from, NodeNumber to, const ParcelPart& part, TakenParcel done) {
-                  nodes_[from]->GivePart(to, part, std::move(done));
-                }};
+    return {
+        .take = [this](NodeNumber node, SampleId sample, std::uint64_t deadline,
+                       TakenEntry done) { nodes_[node]->Give(sample, deadline, std::move(done)); },
+        .take_part = [this](
+                         NodeNumber from, NodeNumber to, const ParcelPart& part,
+                         TakenParcel done) { nodes_[from]->GivePart(to, part, std::move(done)); }};
   }
 
   Status RunSteps(const std::function<bool()>& keep_going) {
@@ -233,8 +232,8 @@ class EngineJob {
       }
       peer.samples +=
           stats.tiers.node_uses - stats.tiers.node_fallbacks + stats.blocks.parcel_samples;
-      peer.bytes += data_.scale *
-                    static_cast<double>(stats.tiers.node_bytes + stats.blocks.parcel_bytes);
+      peer.bytes +=
+          data_.scale * static_cast<double>(stats.tiers.node_bytes + stats.blocks.parcel_bytes);
       for (const LaneStats& lane : stats.lanes) {
         for (std::size_t i = 0; i < kStallCauses; ++i) result_.stall_ns[i] += lane.stall_ns[i];
       }

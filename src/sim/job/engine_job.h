@@ -35,6 +35,7 @@ struct EngineJobOptions {
 struct EngineJobResult {
   SimulatedRun run;
   double least_seconds = 0;         // of this plan without a stall: the slowest node of each step
+  double first_read_seconds = 0;    // JobPlan::FirstReadSeconds()
   StallTimes stall_ns{};            // of all nodes together, by what they waited for
   std::uint64_t storage_reads = 0;  // of all nodes together: requests
   // Of each step, between the slowest and the fastest rank: loading and preprocessing its batch

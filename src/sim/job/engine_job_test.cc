@@ -121,8 +121,8 @@ TEST(EngineJobTest, TheSpreadOfAStepIsBetweenTheSlowestAndTheFastestRank) {
   job.cluster.sample_rate = 1e5;
   job.cluster.tiers = {{.bytes = 32 * 100'000, .rate = 1e12}};
   job.cluster.storage_latency_seconds = 0.01;
-  const EngineJobResult result = RunJob(
-      job, {.placement = "pinned", .schedule = "fixed", .ranks = 2, .reads_in_flight = 2});
+  const EngineJobResult result =
+      RunJob(job, {.placement = "pinned", .schedule = "fixed", .ranks = 2, .reads_in_flight = 2});
   ASSERT_EQ(result.spread_seconds.size(), 16U);
   double spread = 0;
   for (std::size_t step = 0; step < 16; ++step) {
@@ -304,6 +304,9 @@ TEST(FastJobTest, ComesNearTheEngines) {
     ASSERT_TRUE(fast.ok()) << fast.status().ToString();
     CheckSums(job, fast.value(), options.ranks, options.order == "exact");
     EXPECT_NEAR(fast.value().least_seconds, result.least_seconds, 1e-5 * result.least_seconds);
+    EXPECT_EQ(fast.value().first_read_seconds, result.first_read_seconds);
+    EXPECT_GT(result.first_read_seconds, 0);
+    EXPECT_GE(result.run.seconds, result.first_read_seconds);
     const double error = fast.value().run.seconds / result.run.seconds - 1;
     errors.push_back(std::abs(error));
     EXPECT_LT(std::abs(error), 0.5) << result.run.seconds << " and " << fast.value().run.seconds;

@@ -100,14 +100,16 @@ class FastJob {
           fmt::format("order '{}', whose nodes send each other samples", options_.order));
     }
     plan_.emplace(std::move(plan));
-    std::shared_ptr<const ResolvedOrder> first;
+    std::vector<std::shared_ptr<const ResolvedOrder>> orders;
     for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) {
       if (keep_going && !keep_going()) return SimulationEnded();
       HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<const ResolvedOrder> order, plan_->OrderOf(node));
       HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<Order> made, order->MakeOrder({}));
       orders_.push_back(std::move(made));
-      if (node == 0) first = std::move(order);
+      orders.push_back(std::move(order));
     }
+    HEADRACE_ASSIGN_OR_RETURN(result_.first_read_seconds, plan_->FirstReadSeconds(orders));
+    const std::shared_ptr<const ResolvedOrder>& first = orders.front();
     reads_blocks_ = first->reads_blocks();
     if (!plan_->room().has_value()) return Status();
     HEADRACE_ASSIGN_OR_RETURN(blocks_,

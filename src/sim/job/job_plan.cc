@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -144,6 +148,34 @@ double JobPlan::memory_bytes() const {
   const Cluster& cluster = job_.cluster;
   const bool has_tier = exchanges_ && !cluster.tiers.empty() && !cluster.tiers.front().shared;
   return cluster.staging_bytes + (has_tier ? cluster.tiers.front().bytes : 0);
+}
+
+Result<double> JobPlan::FirstReadSeconds(
+    std::span<const std::shared_ptr<const ResolvedOrder>> orders) const {
+  std::vector<bool> needed(job_.sizes.size());
+  for (const std::shared_ptr<const ResolvedOrder>& order : orders) {
+    HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> planned, order->MakeOrder({}));
+    const std::optional<Step> step = planned->Next();
+    if (!step.has_value()) continue;
+    for (const Delivery& delivery : step->deliveries) needed[Raw(delivery.sample)] = true;
+    for (const BlockRead& read : step->reads) {
+      const auto kept = static_cast<std::uint32_t>(read.kept.size());
+      const std::uint32_t count = kept == 0 ? read.count : kept;
+      for (std::uint32_t i = 0; i < count; ++i) {
+        needed[Raw(read.first) + (kept == 0 ? i : read.kept[i])] = true;
+      }
+    }
+  }
+  double bytes = 0;
+  for (std::size_t sample = 0; sample < needed.size(); ++sample) {
+    if (needed[sample]) bytes += job_.sizes[sample];
+  }
+  const std::uint32_t nodes = job_.cluster.nodes;
+  double rate = 0;  // of all reads together
+  for (std::uint32_t readers = 1; readers <= nodes; ++readers) {
+    rate = std::max(rate, readers / job_.cluster.NodeFromStorage(readers));
+  }
+  return bytes / rate / (job_.cluster.reads_share ? 1 : reads_in_flight());
 }
 
 double JobPlan::least_read_bytes() const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "engine/lanes/lane_policies.h"
 #include "headrace/loader_options.h"
@@ -37,6 +38,11 @@ class JobPlan {
   [[nodiscard]] const LanePolicyFactory* lane_policies() const { return lane_policies_; }
   [[nodiscard]] std::uint32_t batches_max() const { return batches_max_; }  // that a node has ahead
   [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+  // In which storage at its best gives what the plan reads with the first step of all nodes, whose
+  // orders these are: what the pools of an order of blocks begin with. The first steps draw from
+  // all of it.
+  [[nodiscard]] Result<double> FirstReadSeconds(
+      std::span<const std::shared_ptr<const ResolvedOrder>> orders) const;
   // Reads of storage that each node has in flight.
   [[nodiscard]] std::uint32_t reads_in_flight() const;
   // Bytes of the job that each read of storage is charged at least.

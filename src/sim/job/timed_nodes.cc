@@ -22,16 +22,15 @@ void TimedNodes::Read(std::span<Fetch* const> fetches, const std::stop_token& /*
 }
 
 void TimedNodes::ReadPart(Fetch& fetch, const PartAtNode& wanted, const Done& done) {
-  others_.take_part(wanted.node, node_, wanted.part,
-                    [this, &fetch, &done](Result<OwnedBytes> bytes) {
-                      if (!bytes.ok()) return done(fetch, bytes.status());
-                      const auto came = std::make_shared<OwnedBytes>(std::move(bytes).value());
-                      link_.Transfer(node_, scale_ * static_cast<double>(came->size),
-                                     [&fetch, &done, came] {
-                                       std::ranges::copy(came->bytes(), fetch.memory().begin());
-                                       done(fetch, fetch.memory().first(came->size));
-                                     });
-                    });
+  others_.take_part(
+      wanted.node, node_, wanted.part, [this, &fetch, &done](Result<OwnedBytes> bytes) {
+        if (!bytes.ok()) return done(fetch, bytes.status());
+        const auto came = std::make_shared<OwnedBytes>(std::move(bytes).value());
+        link_.Transfer(node_, scale_ * static_cast<double>(came->size), [&fetch, &done, came] {
+          std::ranges::copy(came->bytes(), fetch.memory().begin());
+          done(fetch, fetch.memory().first(came->size));
+        });
+      });
 }
 
 void TimedNodes::ReadSample(Fetch& fetch, const SampleAtNode& wanted, const Done& done) {

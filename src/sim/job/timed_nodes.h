@@ -22,8 +22,8 @@ class TimedNodes final : public FetchSource {
                                   TakenEntry done)>;
 
   // HeldSamples::TakeParcel() of node `from`, to node `to`.
-  using TakePart = std::function<void(NodeNumber from, NodeNumber to, const ParcelPart& part,
-                                      TakenParcel done)>;
+  using TakePart =
+      std::function<void(NodeNumber from, NodeNumber to, const ParcelPart& part, TakenParcel done)>;
 
   struct Others {
     Take take;

@@ -23,8 +23,7 @@ class CorgiPile final : public PublishedPolicy {
     const double bytes = std::accumulate(job().sizes.begin(), job().sizes.end(), 0.0);
     const auto count = static_cast<double>(job().sizes.size());
     const double mean = std::max(1.0, bytes / count);
-    block_samples_ =
-        static_cast<std::uint64_t>(std::clamp(kCorgiBlockBytes / mean, 1.0, count));
+    block_samples_ = static_cast<std::uint64_t>(std::clamp(kCorgiBlockBytes / mean, 1.0, count));
     const double room =
         std::min(kCorgiBufferShare * bytes / cluster().nodes, cluster().staging_bytes);
     const double blocks = room / (mean * static_cast<double>(block_samples_));

@@ -71,8 +71,7 @@ TEST(CorgiPileTest, ABufferHasWholeBlocksInAnyOrder) {
 
 TEST(CorgiPileTest, ABlockIsOneRead) {
   SimulatedJob job = CorgiJob(1);
-  const double without =
-      RunPublished(*FindPublishedPolicy("corgipile"), job).value().seconds;
+  const double without = RunPublished(*FindPublishedPolicy("corgipile"), job).value().seconds;
   job.cluster.storage_latency_seconds = 10;
   const double with = RunPublished(*FindPublishedPolicy("corgipile"), job).value().seconds;
   const auto rows = static_cast<double>(StreamsOf(job).Of(0).size());

@@ -143,8 +143,7 @@ class PublishedRun {
       const double seconds = SecondsOf(fetch, readers);
       const double wait = WaitOf(fetch, bytes, readers);
       Count(fetch.from, bytes, bytes * seconds + wait);
-      staging.clock =
-          begin + bytes * cluster_.Staged(seconds) + wait / cluster_.staging_threads;
+      staging.clock = begin + bytes * cluster_.Staged(seconds) + wait / cluster_.staging_threads;
       staging.used_bytes += bytes;
       staging.entries.push_back({.from = fetch.from, .available = staging.clock});
       if (fetch.from != From::kTier) staging.coming.emplace_back(staging.clock, bytes);
