@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loader_data import COUNT, FLAT, payload_ids, sample_file
+from node_ranks import Ranks
 
 import headrace as hr
 from headrace import _core, errors
@@ -75,6 +76,21 @@ def test_all_ranks_together_have_each_sample_once(
             errors.DataLossError, match=r"auditing epoch 1.*: .* came, and the plan"
         ):
             loader.audit([lost, *reports[1:]])  # type: ignore[list-item]
+
+
+def test_ranks_of_a_node_process_are_audited_together(numbered: Path) -> None:
+    with Ranks(2) as ranks:
+        ranks.ask("open_", str(numbered), batch_size=8, seed=1)
+        epochs = ranks.ask("epoch")
+        names = ("epochs", "substituted", "substitutions")
+        reports = [
+            dict(zip(names, of_rank, strict=True)) for of_rank in ranks.ask("figures", *names)
+        ]
+    for report, batches in zip(reports, epochs, strict=True):
+        (epoch,) = report["epochs"]
+        assert epoch["sample_sum"] == summed([number for batch in batches for number in batch])
+    with hr.Loader(numbered, 8, seed=1, job=hr.Job(rank=0, world_size=2)) as loader:
+        assert loader.audit(reports) == [0]  # type: ignore[arg-type]
 
 
 def test_sources_are_counted_by_epoch(numbered: Path) -> None:
