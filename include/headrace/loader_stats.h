@@ -54,7 +54,7 @@ struct Delivered {
   std::uint64_t samples = 0;
   std::uint64_t substituted = 0;            // samples replaced
   std::vector<Substitution> substitutions;  // the first kSubstitutionsListed of them
-  std::vector<EpochTaken> epochs;           // ascending; kEpochsListed at most: the least and the newest
+  std::vector<EpochTaken> epochs;           // ascending: the least, and the newest
 };
 HEADRACE_MEMBERS(Delivered, batches, samples, substituted, substitutions, epochs)
 

@@ -7,8 +7,7 @@
 
 namespace headrace {
 
-RunTotals::RunTotals(std::uint32_t lanes)
-    : steps_(lanes), delivered_(lanes), first_epoch_(lanes) {
+RunTotals::RunTotals(std::uint32_t lanes) : steps_(lanes), delivered_(lanes), first_epoch_(lanes) {
   ended_.lanes.resize(lanes);
 }
 

@@ -41,7 +41,7 @@ class RunTotals {
   std::vector<Delivered> delivered_ HEADRACE_GUARDED_BY(mutex_);  // by lane
   // By lane: the first batches of its first epoch, at most kStepsRecorded.
   std::vector<std::vector<StepTime>> first_epoch_ HEADRACE_GUARDED_BY(mutex_);
-  EngineStats ended_ HEADRACE_GUARDED_BY(mutex_);                 // of runs that ended
+  EngineStats ended_ HEADRACE_GUARDED_BY(mutex_);  // of runs that ended
   std::int64_t ended_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 
