@@ -197,6 +197,15 @@ def test_uses_are_those_of_the_node_s_samples(
         assert row["by_chance"] == pytest.approx(600 * share)
 
 
+@pytest.mark.parametrize("order", _core.order_names())
+def test_what_drop_last_leaves_out_changes_from_epoch_to_epoch(order: str) -> None:
+    """A tenth is dropped: in 60 epochs a sample is used 54 times, with a deviation of 2.3."""
+    job = ("order", "--samples", 600, "--batch", 60 * 9, "--drop-last", "--epochs", 60)
+    uses = run_json(*job, "--order", order, "--block-samples", 10, "--uses")["uses"]
+    assert sum(times * samples for times, samples in enumerate(uses)) == 60 * 540
+    assert min(times for times, samples in enumerate(uses) if samples) > 54 - 6 * 2.3
+
+
 def test_a_node_s_uses_are_those_that_nopfs_prints() -> None:
     """Dryden et al., SC'21, section 3: 16 nodes, 90 epochs of ImageNet-1k; a sample is used 6 times
     on average, and 31,635 are used more than 10 times, 31,863 in their simulation."""
