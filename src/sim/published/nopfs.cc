@@ -20,7 +20,7 @@ class Nopfs final : public PublishedPolicy {
   // its last use; the room goes to the samples that the plan had no room for.
   Nopfs(const PolicyRequest& request, bool cleanup) : PublishedPolicy(request), cleanup_(cleanup) {
     for (std::uint32_t node = 0; node < cluster().nodes; ++node) {
-      nodes_.push_back({.plan = NopfsPlan(job(), request.streams.Of(node)),
+      nodes_.push_back({.plan = NopfsPlan(job(), request.streams.Of(node), cleanup),
                         .kept_from = std::vector<double>(job().sizes.size(), kNever),
                         .next = std::vector<std::size_t>(cluster().tiers.size())});
       for (const Cluster::Tier& tier : cluster().tiers) {

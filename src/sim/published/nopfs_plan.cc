@@ -5,16 +5,14 @@
 
 namespace headrace {
 
-NopfsPlan::NopfsPlan(const SimulatedJob& job, std::span<const std::uint32_t> stream)
+NopfsPlan::NopfsPlan(const SimulatedJob& job, std::span<const std::uint32_t> stream, bool cleanup)
     : tier_of(job.sizes.size(), kNoTier),
       in_use(job.cluster.tiers.size()),
-      used_bytes(job.cluster.tiers.size()),
-      last_use(job.sizes.size()) {
+      used_bytes(job.cluster.tiers.size()) {
   std::vector<std::uint32_t> uses(job.sizes.size());
   std::vector<std::uint32_t> used;  // in the order of first use
-  for (std::size_t place = 0; place < stream.size(); ++place) {
-    if (uses[stream[place]]++ == 0) used.push_back(stream[place]);
-    last_use[stream[place]] = place;
+  for (const std::uint32_t sample : stream) {
+    if (uses[sample]++ == 0) used.push_back(sample);
   }
   std::vector<std::uint32_t> most_used = used;
   std::ranges::sort(most_used, [&](std::uint32_t one, std::uint32_t other) {
@@ -29,7 +27,11 @@ NopfsPlan::NopfsPlan(const SimulatedJob& job, std::span<const std::uint32_t> str
     tier_of[*next] = tier;
     used_bytes[tier] += bytes;
   }
-  left.assign(next, most_used.end());
+  if (cleanup) {
+    left.assign(next, most_used.end());
+    last_use.resize(job.sizes.size());
+    for (std::size_t place = 0; place < stream.size(); ++place) last_use[stream[place]] = place;
+  }
   for (const std::uint32_t sample : used) {
     if (tier_of[sample] != kNoTier) in_use[tier_of[sample]].push_back(sample);
   }
