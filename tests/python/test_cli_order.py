@@ -87,6 +87,10 @@ def test_what_cannot_be_planned_is_an_error_that_names_it() -> None:
         _core.OrderStream("exact", {}, index=(10, 1), seed=-1)
     with pytest.raises(errors.InvalidArgumentError, match="blocks: got 10 samples in blocks of 0"):
         _core.OrderStream("exact", {}, index=(10, 0))
+    with pytest.raises(
+        errors.InvalidArgumentError, match="got 9 epochs, 0 nodes, 1 times the mean"
+    ):
+        _core.used_more_often(9, 0, 1)
     with pytest.raises(TypeError, match="index must be"):
         _core.OrderStream("exact", {}, index=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unexpected keyword argument; there are index"):

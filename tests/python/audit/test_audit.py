@@ -82,10 +82,7 @@ def test_ranks_of_a_node_process_are_audited_together(numbered: Path) -> None:
     with Ranks(2) as ranks:
         ranks.ask("open_", str(numbered), batch_size=8, seed=1)
         epochs = ranks.ask("epoch")
-        names = ("epochs", "substituted", "substitutions")
-        reports = [
-            dict(zip(names, of_rank, strict=True)) for of_rank in ranks.ask("figures", *names)
-        ]
+        reports = ranks.ask("counted")
     for report, batches in zip(reports, epochs, strict=True):
         (epoch,) = report["epochs"]
         assert epoch["sample_sum"] == summed([number for batch in batches for number in batch])
