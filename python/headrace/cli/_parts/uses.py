@@ -58,7 +58,7 @@ def _more_often(uses: np.ndarray[Any, Any], epochs: int, nodes: int) -> Iterator
 def print_uses(found: dict[str, Any]) -> None:
     print(
         f"order {found['order']}, {found['epochs']:,} epochs, node {found['node']} of "
-        f"{found['nodes']:,}: it uses each of {found['samples']:,} samples {found['mean']:.3g} "
+        f"{found['nodes']:,}: it uses each of {found['samples']:,} samples {found['mean']:.4g} "
         "times on average"
     )
     print(f"{'more than':>9}  {'samples':>12}  {'by chance':>14}")
