@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "base/format/errors.h"
 #include "base/mutex.h"
 #include "convert/expected_inflation.h"
 #include "convert/order_parameters.h"
@@ -26,6 +27,7 @@
 #include "loader/planning/schedules.h"
 #include "loader/session/lane_schedule.h"
 #include "module.h"
+#include "plan/placement/counted/frequency_theory.h"
 #include "status.h"
 
 namespace headrace::bindings {
@@ -191,6 +193,19 @@ void BindPlan(nb::module_& module) {
         return names;
       },
       "Names of the policies by which ranks share a node, the default first.");
+  module.def(
+      "used_more_often",
+      [](std::uint64_t epochs, std::uint64_t nodes, double times) {
+        if (epochs < 1 || nodes < 1 || !(times >= 1)) {
+          ThrowStatus(InvalidArgument(
+              "used_more_often: got {} epochs, {} nodes, {} times the mean; must be at least 1",
+              epochs, nodes, times));
+        }
+        return FrequentShare(epochs, nodes, times - 1);
+      },
+      nb::arg("epochs"), nb::arg("nodes"), nb::arg("times"),
+      "The share of samples that a node uses more than `times` the mean, epochs / nodes, if each "
+      "epoch gives each sample to a node at random.");
 }
 
 }  // namespace headrace::bindings

@@ -29,6 +29,24 @@ struct PlannedRow {
 };
 HEADRACE_MEMBERS(PlannedRow, slot, sample, field, source, actual, object, range)
 
+// What a rank's consumer took of one epoch, over all runs.
+struct EpochTaken {
+  std::uint64_t epoch = 0;
+  std::uint64_t batches = 0;
+  std::uint64_t samples = 0;
+  // Where there are tiers: samples by where they came from; else all from storage.
+  std::uint64_t from_storage = 0;
+  std::uint64_t from_nodes = 0;
+  std::vector<std::uint64_t> from_tiers;  // fastest first; may be shorter than the tiers
+  StallTimes stall_ns{};                  // waited for its batches, by StallCause
+  // The sum of SampleSum() over the samples, modulo 2^64: the same in any order, on any ranks.
+  std::uint64_t sample_sum = 0;
+};
+HEADRACE_MEMBERS(EpochTaken, epoch, batches, samples, from_storage, from_nodes, from_tiers,
+                 stall_ns, sample_sum)
+// The most epochs that statistics list.
+inline constexpr std::size_t kEpochsListed = 64;
+
 // What a rank's consumer took. The same in every run of a plan: the engine's own counts are ahead
 // of it by what is ready.
 struct Delivered {
@@ -36,8 +54,9 @@ struct Delivered {
   std::uint64_t samples = 0;
   std::uint64_t substituted = 0;            // samples replaced
   std::vector<Substitution> substitutions;  // the first kSubstitutionsListed of them
+  std::vector<EpochTaken> epochs;           // ascending: the least, and the newest
 };
-HEADRACE_MEMBERS(Delivered, batches, samples, substituted, substitutions)
+HEADRACE_MEMBERS(Delivered, batches, samples, substituted, substitutions, epochs)
 
 // One tier: what it is, and what it did.
 struct NamedTierStats {
@@ -147,10 +166,11 @@ struct LoaderStats {
   NodeTraffic nodes;
   ScheduleStats schedule;
   std::vector<LaneFigures> figures;  // by lane, of its newest batches; and of all lanes' together
+  LaneFigures first_epoch;           // of the rank's first epoch: of its first batches
   Imbalance imbalance;
 };
 HEADRACE_MEMBERS(LoaderStats, lane, delivered, engine, store, budget, threads, cores, message_bytes,
                  running_ns, device_read_bytes, index_bytes, awaited, tiers, nodes, schedule,
-                 figures, imbalance)
+                 figures, first_epoch, imbalance)
 
 }  // namespace headrace

@@ -1039,6 +1039,11 @@ def plan_schedule(index: Index, options: LoaderOptions, path: str | bytes, steps
 def lane_policies() -> list[str]:
     """Names of the policies by which ranks share a node, the default first."""
 
+def used_more_often(epochs: int, nodes: int, times: float) -> float:
+    """
+    The share of samples that a node uses more than `times` the mean, epochs / nodes, if each epoch gives each sample to a node at random.
+    """
+
 def published_policies() -> list[tuple[str, str, str, bool]]:
     """(name, title, paper, whether it changes the order) of each."""
 

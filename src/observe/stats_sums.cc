@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash.h"
 #include "headrace/members.h"
 
 namespace headrace {
@@ -41,6 +42,36 @@ void Add(const T& run, T& total) {
   }
 }
 
+// The entry of an epoch, made if it is not there.
+EpochTaken& EpochIn(std::uint64_t epoch, std::vector<EpochTaken>& epochs) {
+  const auto found = std::ranges::lower_bound(epochs, epoch, {}, &EpochTaken::epoch);
+  if (found != epochs.end() && found->epoch == epoch) return *found;
+  auto at = found - epochs.begin();
+  if (epochs.size() == kEpochsListed) {
+    epochs.erase(epochs.begin() + 1);
+    if (at > 1) --at;
+  }
+  return *epochs.insert(epochs.begin() + at, EpochTaken{.epoch = epoch});
+}
+
+void AddTo(const Batch& batch, EpochTaken& total) {
+  ++total.batches;
+  total.samples += batch.samples.size();
+  for (const SampleId sample : batch.samples) total.sample_sum += SampleSum(sample);
+  for (std::size_t cause = 0; cause < kStallCauses; ++cause) {
+    total.stall_ns[cause] += batch.times.stall_ns[cause];
+  }
+  if (batch.sources.empty()) total.from_storage += batch.samples.size();
+  for (const TierNumber source : batch.sources) {
+    if (source == kNoTier || source == kFromNode) {
+      ++(source == kNoTier ? total.from_storage : total.from_nodes);
+      continue;
+    }
+    if (source >= total.from_tiers.size()) total.from_tiers.resize(std::size_t{source} + 1);
+    ++total.from_tiers[source];
+  }
+}
+
 }  // namespace
 
 void AddRun(const EngineStats& run, EngineStats& total) {
@@ -48,11 +79,16 @@ void AddRun(const EngineStats& run, EngineStats& total) {
   Add(run, total);
 }
 
+std::uint64_t SampleSum(SampleId sample) {
+  return Mix64(static_cast<std::uint64_t>(sample) + 0x9e3779b97f4a7c15U);
+}
+
 void AddBatch(const Batch& batch, Delivered& total) {
   ++total.batches;
   total.samples += batch.samples.size();
   total.substituted += batch.substitutions.size();
   Add(batch.substitutions, total.substitutions);
+  AddTo(batch, EpochIn(batch.epoch, total.epochs));
 }
 
 }  // namespace headrace

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
+
 #include "headrace/batch.h"
+#include "headrace/ids.h"
 #include "headrace/loader_stats.h"
 #include "headrace/part_stats.h"
 
@@ -10,6 +13,10 @@ namespace headrace {
 // over runs, too.
 void AddRun(const EngineStats& run, EngineStats& total);
 
+// The consumer took a batch.
 void AddBatch(const Batch& batch, Delivered& total);
+
+// A sample's part of EpochTaken::sample_sum.
+std::uint64_t SampleSum(SampleId sample);
 
 }  // namespace headrace

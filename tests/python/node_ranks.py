@@ -133,6 +133,14 @@ def load(state):
 def stats():
     return loader.stats()["batches"]
 
+def counted():
+    # What an audit needs of stats().
+    found = loader.stats()
+    return {name: found[name] for name in ("epochs", "substituted", "substitutions")}
+
+def audit(reports):
+    return loader.audit(reports)
+
 def figures(*names):
     found = loader.stats()
     return [found[name] for name in names]

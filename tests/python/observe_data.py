@@ -146,6 +146,19 @@ def full_core() -> dict[str, Any]:
             "substitutions": [
                 {"epoch": 1, "step": 2, "slot": 3, "wanted": 4, "given": 5, "reason": 'bad "bytes"'}
             ],
+            "epochs": [
+                {
+                    "epoch": 6 + at,
+                    "batches": 45 + at,
+                    "samples": 150 + at,
+                    "from_storage": 46 + at,
+                    "from_nodes": 47,
+                    "from_tiers": [48, 9],
+                    "stall_ns": [10**9 * (49 + at), 0, 5 * 10**8, 0],
+                    "sample_sum": 2**64 - 1 - at,
+                }
+                for at in range(2)
+            ],
         },
         "engine": {
             **counts("reads", "read_bytes", "substituted"),
@@ -237,6 +250,12 @@ def full_core() -> dict[str, Any]:
             **counts("stragglers", "corrections", "planned_steps", "decode_threads"),
         },
         "figures": [figures(), figures(), figures()],
+        "first_epoch": {
+            "step": {"count": 50, "p50_ns": 10**8, "p95_ns": 2 * 10**8, "p99_ns": 3 * 10**8},
+            "wait": {"count": 50, "p50_ns": 10**7, "p95_ns": 2 * 10**7, "p99_ns": 3 * 10**7},
+            "spanned_ns": 10**10,
+            "stall_ns": [0, 0, 0, 0],
+        },
         "imbalance": {
             "iterations": next(number),
             "late": [0.5, 0.25, 0.0],

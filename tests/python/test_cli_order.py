@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +87,10 @@ def test_what_cannot_be_planned_is_an_error_that_names_it() -> None:
         _core.OrderStream("exact", {}, index=(10, 1), seed=-1)
     with pytest.raises(errors.InvalidArgumentError, match="blocks: got 10 samples in blocks of 0"):
         _core.OrderStream("exact", {}, index=(10, 0))
+    with pytest.raises(
+        errors.InvalidArgumentError, match="got 9 epochs, 0 nodes, 1 times the mean"
+    ):
+        _core.used_more_often(9, 0, 1)
     with pytest.raises(TypeError, match="index must be"):
         _core.OrderStream("exact", {}, index=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unexpected keyword argument; there are index"):
@@ -150,6 +156,12 @@ def test_a_dataset_is_planned_by_its_own_blocks(source_pack: Path) -> None:
         (("--samples", "9", "--print", "1", "--rank", "1"), "--rank: got 1"),
         (("--samples", "9", "--print", "-1"), "--print: got -1"),
         (("--samples", "9", "--batch", "0"), "--batch: got 0"),
+        (("--samples", "9", "--uses", "--hash"), "--hash with --uses: choose one"),
+        (("--samples", "9", "--uses", "--ranks-per-node", "2"), "--ranks-per-node: got 2"),
+        (
+            ("--samples", "9", "--ranks", "3", "--uses", "--ranks-per-node", "2"),
+            "--ranks-per-node: got 2, must divide --ranks 3",
+        ),
         (("--samples", "99", "--order", "epoch", "--set", "pools=x"), "must be a whole number"),
         (
             ("--samples", "99", "--order", "epoch", "--memory", "1%", "--set", "pool_bytes=9"),
@@ -161,3 +173,51 @@ def test_wrong_arguments_are_one_clear_line(arguments: tuple[str, ...], message:
     text = run("order", *arguments, code=2).stderr
     assert message in text
     assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("order", _core.order_names())
+@pytest.mark.parametrize(("ranks", "ranks_per_node", "rank"), [(4, 1, 2), (6, 2, 3), (2, 2, 0)])
+def test_uses_are_those_of_the_node_s_samples(
+    order: str, ranks: int, ranks_per_node: int, rank: int
+) -> None:
+    job = ("order", "--samples", 600, "--ranks", ranks, "--epochs", 5, "--order", order)
+    job = (*job, "--batch", 24, "--block-samples", 10)
+    found = run_json(*job, "--uses", "--ranks-per-node", ranks_per_node, "--rank", rank)
+    first = rank // ranks_per_node * ranks_per_node
+    used: Counter[int] = Counter()
+    for of_node in range(first, first + ranks_per_node):
+        used.update(run_json(*job, "--print", 3000, "--rank", of_node)["ids"])
+    counts = Counter(used[sample] for sample in range(600))
+    assert found["uses"] == [counts[times] for times in range(max(counts) + 1)]
+    nodes = ranks // ranks_per_node
+    assert (found["node"], found["nodes"]) == (rank // ranks_per_node, nodes)
+    assert found["mean"] == 5 / nodes
+    least = math.ceil(5 / nodes)
+    for times, row in enumerate(found["more_often"], least):
+        assert row["uses"] == times
+        assert row["samples"] == sum(counts[more] for more in counts if more > times)
+        ways = [(math.comb(5, k), k) for k in range(times + 1, 6)]
+        share = sum(n * (nodes - 1) ** (5 - k) / nodes**5 for n, k in ways)
+        assert row["by_chance"] == pytest.approx(600 * share)
+
+
+@pytest.mark.parametrize("order", _core.order_names())
+def test_what_drop_last_leaves_out_changes_from_epoch_to_epoch(order: str) -> None:
+    """A tenth is dropped: in 60 epochs a sample is used 54 times, with a deviation of 2.3."""
+    job = ("order", "--samples", 600, "--batch", 60 * 9, "--drop-last", "--epochs", 60)
+    uses = run_json(*job, "--order", order, "--block-samples", 10, "--uses")["uses"]
+    assert sum(times * samples for times, samples in enumerate(uses)) == 60 * 540
+    assert min(times for times, samples in enumerate(uses) if samples) > 54 - 6 * 2.3
+
+
+def test_a_node_s_uses_are_those_that_nopfs_prints() -> None:
+    """Dryden et al., SC'21, section 3: 16 nodes, 90 epochs of ImageNet-1k; a sample is used 6 times
+    on average, and 31,635 are used more than 10 times, 31,863 in their simulation."""
+    text = run("order", "--samples", 1_281_167, "--ranks", 16, "--epochs", 90, "--uses").stdout
+    assert "it uses each of 1,281,167 samples 5.625 times on average" in text
+    rows = [[float(word.replace(",", "")) for word in row.split()] for row in text.splitlines()[2:]]
+    (counted, by_chance) = next((row[1], row[2]) for row in rows if row[0] == 10)
+    assert by_chance == 31_634.7
+    deviation = math.sqrt(by_chance * (1 - by_chance / 1_281_167))
+    assert abs(counted - by_chance) < 3 * deviation
+    assert abs(31_863 - by_chance) < 3 * deviation

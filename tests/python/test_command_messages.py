@@ -52,7 +52,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("order", "DATA", "--dump", "3", "--plot", "a.png"), "--plot with --dump: choose one"),
         (
             ("order", "DATA", "--rank", "0"),
-            "--rank: selects samples to print; give --print N or --hash, too",
+            "--rank: selects samples; give --print N, --hash or --uses, too",
         ),
         (
             ("top", "--after", "9"),

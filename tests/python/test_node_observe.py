@@ -29,7 +29,7 @@ def test_statistics_do_not_grow_with_the_steps_that_they_are_of(alone: hr.Loader
 
     before = told()
     assert sum(1 for _ in alone) == COUNT
-    assert told() < before + COUNT
+    assert told() < before + 2 * COUNT  # The entry of an epoch.
 
 
 def test_figures_are_those_of_the_steps_that_the_node_kept(alone: hr.Loader) -> None:

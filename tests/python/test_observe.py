@@ -278,6 +278,22 @@ def test_wait_shares_over_time_are_those_of_the_steps_in_each_bin() -> None:
             np.testing.assert_allclose(plot.wait_shares(steps, number, edges), lost / spent)
 
 
+def test_shares_of_sources_are_those_of_each_epoch() -> None:
+    epochs = [
+        {"storage": 3, "nodes": 1, "tiers": []},
+        {"storage": 0, "nodes": 2, "tiers": [2, 4]},
+        {"storage": 0, "nodes": 0, "tiers": []},
+    ]
+    stats = {"tiers": [{"name": "RAM"}, {"name": "SSD"}], "epochs": epochs}
+    shares = {name: list(share) for name, share in plot.sources_by_epoch(stats).items()}
+    assert shares == {
+        "storage": [0.75, 0, 0],
+        "other nodes": [0.25, 0.25, 0],
+        "RAM": [0, 0.25, 0],
+        "SSD": [0, 0.5, 0],
+    }
+
+
 def test_a_report_is_drawn_of_one_rank_and_of_several(numbered: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with hr.Loader(numbered, batch_size=10) as loader:

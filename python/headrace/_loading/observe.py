@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from headrace import _core as native
 from headrace._arguments import flag, given_path, integer
 from headrace._dataset import Dataset, image_folder
+from headrace._loading.audit import audited
 from headrace._loading.facts import facts_of, loader_html
 from headrace._loading.feed import EpochFeed
 from headrace._loading.options import EPOCHS_MAX, profile_learned
@@ -101,6 +102,16 @@ class Observed:
             )
         step = integer("step", step, 0, len(at.plan) - 1)
         return self._explanation(epoch, step, self._core.explain_rows(at.plan.batch(step)))
+
+    def audit(self, stats: Sequence[Stats] | None = None) -> list[int]:
+        """The epochs in which each sample was delivered once, but for those that the order drops or
+        repeats: of all ranks, if `stats` has what ``stats()`` gives on each of them; default: of
+        this rank, what the plan gives it. Only epochs that were taken to their end count, of the
+        first and the newest 63.
+
+        Raises DataLossError if other samples were delivered. `headrace docs observe`."""
+        self._feed.check_open()
+        return audited(self._feed, self.stats(), stats)
 
     def _explanation(
         self, epoch: int, step: int, rows: list[tuple[int, int, str, str, str, int, int, str]]

@@ -95,6 +95,32 @@ class Rank(TypedDict):
     """True: the rank closed its loader, or its process ended"""
 
 
+class EpochReport(TypedDict):
+    """What this rank took of one epoch, over all runs. The first epoch, and the newest 63."""
+
+    epoch: Annotated[int, F()]
+    batches: Annotated[int, F()]
+    samples: Annotated[int, F()]
+    storage: Annotated[int, F("", "from_storage")]
+    """samples that came from storage, or with a block; all of them without tiers"""
+    nodes: Annotated[int, F("", "from_nodes")]
+    """samples that came from tiers of other nodes"""
+    tiers: Annotated[list[int], F("", "from_tiers")]
+    """samples that came from each tier of this node, fastest first"""
+    stall: Annotated[Stall, F("s", "stall_ns")]
+    sample_sum: Annotated[int, F()]
+    """a sum over the samples, whatever their order: `loader.audit()` compares it with the plan's"""
+
+
+class FirstEpoch(TypedDict):
+    """The first epoch that this rank took, in which tiers are empty: its first 4,096 batches."""
+
+    step: Annotated[Quantiles, F("s")]
+    """time from taking one batch to taking the next"""
+    wait: Annotated[Quantiles, F("s")]
+    """time that the training loop waited for a batch"""
+
+
 class Imbalance(TypedDict):
     """How unequal the ranks are: the share of iterations in which the slowest and the fastest rank
     differ by more than theta times the training time."""
@@ -416,6 +442,9 @@ class Stats(TypedDict):
     """total of `stall` as a share of `seconds`"""
     step_times: Annotated[Quantiles, F("s")]
     """time from taking one batch to taking the next, on this rank"""
+    first_epoch: Annotated[FirstEpoch, F()]
+    epochs: Annotated[list[EpochReport], F("", "delivered.epochs")]
+    """of this rank, ascending"""
     ranks: Annotated[list[Rank], F()]
     """the ranks that the loader's engine serves: one, or all that share a node process"""
     awaited: Annotated[list[int], F()]

@@ -16,6 +16,7 @@ from headrace.cli._commands import find_dataset, format_row
 from headrace.cli._parts import grades as _grades
 from headrace.cli._parts import orders as _orders
 from headrace.cli._parts import quality as _quality
+from headrace.cli._parts import uses as _uses
 from headrace.cli._parts.job import OrderOptions, with_options
 from headrace.cli._parts.options import Json
 from headrace.errors import InvalidArgumentError
@@ -47,8 +48,15 @@ def order(
     hash_only: Annotated[
         bool, typer.Option("--hash", help="Print a hash of the samples instead.")
     ] = False,
+    uses: Annotated[
+        bool,
+        typer.Option("--uses", help="Print how often a node uses each sample instead."),
+    ] = False,
     rank: Annotated[
-        int | None, typer.Option(help="With --print or --hash: only this rank's samples.")
+        int | None,
+        typer.Option(
+            help="With --print or --hash: only this rank's samples; with --uses: its node."
+        ),
     ] = None,
     dump: Annotated[
         int | None,
@@ -66,28 +74,41 @@ def order(
 
     Example: [bold]headrace order /data/images --order epoch --memory 10% --batch 256[/bold]
     Example: [bold]headrace order /data/images --order epoch --memory 10% --hash[/bold]
+    Example: [bold]headrace order /data/images --ranks 16 --epochs 90 --uses[/bold]
     """
-    prints = {"--print": count is not None, "--hash": hash_only, "--dump": dump is not None}
-    grades = {"--ids": ids, "--ranks-per-node": ranks_per_node, "--plot": plot}
-    output = [option for option, is_set in prints.items() if is_set]
+    prints = {"--print": count is not None, "--hash": hash_only, "--uses": uses}
+    prints["--dump"] = dump is not None
+    grades = {"--ids": ids, "--ranks-per-node": None if uses else ranks_per_node, "--plot": plot}
+    output = _chosen([option for option, is_set in prints.items() if is_set], grades, rank)
+    if output is None:
+        _grade(job, ids, ranks_per_node, plot, as_json)
+        return
+    planned = _orders.make_planned(_open_source(job), job)
+    if rank is not None and not 0 <= rank < planned.ranks:
+        raise InvalidArgumentError(f"--rank: got {rank}, must be in [0, {planned.ranks - 1}]")
+    if dump is not None:
+        print(_dump(planned, integer("--dump", dump, 1, 2**40)))
+    elif uses:
+        found = _uses.count_uses(planned, ranks_per_node or 1, rank or 0)
+        if as_json:
+            print(json.dumps(found))
+        else:
+            _uses.print_uses(found)
+    else:
+        _print_samples(planned, rank, count, as_json)
+
+
+def _chosen(output: list[str], grades: dict[str, Any], rank: int | None) -> str | None:
+    """The option that says what to print; None: the grades."""
     if len(output) > 1:
         raise InvalidArgumentError(f"{' with '.join(output)}: choose one")
     if output:
         for option, value in grades.items():
             if value is not None:
                 raise InvalidArgumentError(f"{option} with {output[0]}: choose one")
-    if rank is not None and count is None and not hash_only:
-        raise InvalidArgumentError(
-            "--rank: selects samples to print; give --print N or --hash, too"
-        )
-    if not output:
-        _grade(job, ids, ranks_per_node, plot, as_json)
-        return
-    planned = _orders.make_planned(_open_source(job), job)
-    if dump is not None:
-        print(_dump(planned, integer("--dump", dump, 1, 2**40)))
-    else:
-        _print_samples(planned, rank, count, as_json)
+    if rank is not None and output in ([], ["--dump"]):
+        raise InvalidArgumentError("--rank: selects samples; give --print N, --hash or --uses, too")
+    return output[0] if output else None
 
 
 def _open_source(job: OrderOptions) -> _orders.Source:
@@ -154,8 +175,6 @@ def _print_samples(
     planned: _orders.Planned, rank: int | None, count: int | None, as_json: bool
 ) -> None:
     """The first `count`; None: a hash of all."""
-    if rank is not None and not 0 <= rank < planned.ranks:
-        raise InvalidArgumentError(f"--rank: got {rank}, must be in [0, {planned.ranks - 1}]")
     if count is not None and count < 0:
         raise InvalidArgumentError(f"--print: got {count}, must be at least 0")
     ranks = range(planned.ranks) if rank is None else [rank]

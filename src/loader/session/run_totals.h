@@ -39,7 +39,9 @@ class RunTotals {
   mutable Mutex mutex_;
   std::shared_ptr<EngineRun> run_ HEADRACE_GUARDED_BY(mutex_);    // null: none is in progress
   std::vector<Delivered> delivered_ HEADRACE_GUARDED_BY(mutex_);  // by lane
-  EngineStats ended_ HEADRACE_GUARDED_BY(mutex_);                 // of runs that ended
+  // By lane: the first batches of its first epoch, at most kStepsRecorded.
+  std::vector<std::vector<StepTime>> first_epoch_ HEADRACE_GUARDED_BY(mutex_);
+  EngineStats ended_ HEADRACE_GUARDED_BY(mutex_);  // of runs that ended
   std::int64_t ended_ns_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 

@@ -29,7 +29,7 @@ namespace headrace {
 
 // Raised with every change of the messages' format or meaning. The first message in either
 // direction, and its first number, never change.
-inline constexpr std::uint32_t kNodeProtocol = 12;
+inline constexpr std::uint32_t kNodeProtocol = 13;
 
 enum class NodeRole : std::uint8_t { kRank = 0 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,10 +18,16 @@ struct NopfsPlan {
 
   std::vector<std::uint8_t> tier_of;               // by sample
   std::vector<std::vector<std::uint32_t>> in_use;  // of each tier, in the order of their first use
+  std::vector<double> used_bytes;                  // of each tier
+  // Where samples leave tiers; else empty.
+  std::vector<std::uint32_t> left;      // used and in no tier, the most used first
+  std::size_t next_left = 0;            // in `left`
+  std::vector<std::uint64_t> last_use;  // by sample: its place in the stream
 
-  NopfsPlan(const SimulatedJob& job, std::span<const std::uint32_t> stream);
+  NopfsPlan(const SimulatedJob& job, std::span<const std::uint32_t> stream, bool cleanup);
 };
 
 std::unique_ptr<PublishedPolicy> MakePublishedNopfs(const PolicyRequest& request);
+std::unique_ptr<PublishedPolicy> MakePublishedNopfsCleanup(const PolicyRequest& request);
 
 }  // namespace headrace

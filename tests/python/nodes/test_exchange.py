@@ -90,6 +90,7 @@ def test_nodes_deliver_the_batches_of_one(
         # About one in `nodes` samples lies at its own node.
         away = sum(parcels(ranks, "sent_samples")) / local / (2 * (COUNT // GLOBAL * GLOBAL))
         assert away == pytest.approx((nodes - 1) / nodes, abs=0.15)
+        assert ranks[0].ask("audit", ranks.ask("counted")) == [0, 1]
         ranks.ask("close")
 
 

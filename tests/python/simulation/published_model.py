@@ -193,7 +193,15 @@ class Model:
         )
 
     def _nopfs(self) -> float:
+        return self.planned_tiers(cleanup=False)
+
+    def _nopfs_cleanup(self) -> float:
+        return self.planned_tiers(cleanup=True)
+
+    def planned_tiers(self, cleanup: bool) -> float:
         tiers = self.scenario.tiers
+        left: list[list[int]] = []
+        room: list[list[float]] = []
         plans: list[dict[int, int]] = []
         kept: list[dict[int, float]] = [{} for _ in self.streams]
         waiting: list[list[list[int]]] = []
@@ -201,15 +209,18 @@ class Model:
         for stream in self.streams:
             uses = {sample: stream.count(sample) for sample in dict.fromkeys(stream)}
             plan: dict[int, int] = {}
-            tier, used = 0, 0.0
-            for sample in sorted(uses, key=lambda sample: (-uses[sample], sample)):
-                while tier < len(tiers) and used + self.sizes[sample] > tiers[tier].capacity:
-                    tier, used = tier + 1, 0.0
+            tier, used = 0, [0.0] * len(tiers)
+            ranked = sorted(uses, key=lambda sample: (-uses[sample], sample))
+            for sample in ranked:
+                while tier < len(tiers) and used[tier] + self.sizes[sample] > tiers[tier].capacity:
+                    tier += 1
                 if tier == len(tiers):
                     break
                 plan[sample] = tier
-                used += self.sizes[sample]
+                used[tier] += self.sizes[sample]
             plans.append(plan)
+            left.append([sample for sample in ranked if sample not in plan])
+            room.append(used)
             waiting.append([[s for s in uses if plan.get(s) == tier] for tier in range(len(tiers))])
 
         def keep(node: int, sample: int, end: float) -> None:
@@ -217,9 +228,30 @@ class Model:
                 kept[node][sample] = min(kept[node].get(sample, np.inf), end)
 
         def fetch(node: int, place: int, sample: int, begin: float) -> tuple[str, float]:
-            if kept[node].get(sample, np.inf) <= begin:
-                return "staged", 1 / tiers[plans[node][sample]].rate
+            is_kept = kept[node].get(sample, np.inf) <= begin
+            tier = plans[node].get(sample)
+            if cleanup and tier is not None and sample not in self.streams[node][place + 1 :]:
+                drop(node, place, sample, tier)
+            if is_kept and tier is not None:
+                return "staged", 1 / tiers[tier].rate
             return "storage", self.storage(self.readers(node, begin))
+
+        def drop(node: int, place: int, sample: int, tier: int) -> None:
+            """The room of a sample goes to others that are used later, while the next one fits."""
+            del plans[node][sample]
+            kept[node].pop(sample, None)
+            if sample in waiting[node][tier]:
+                waiting[node][tier].remove(sample)
+            room[node][tier] -= self.sizes[sample]
+            while left[node]:
+                following = left[node][0]
+                if following in self.streams[node][place + 1 :]:
+                    if room[node][tier] + self.sizes[following] > tiers[tier].capacity:
+                        return
+                    room[node][tier] += self.sizes[following]
+                    plans[node][following] = tier
+                    waiting[node][tier].append(following)
+                left[node].pop(0)
 
         def read_ahead(node: int, when: float) -> None:
             for tier, of_tier in enumerate(threads[node]):

@@ -21,7 +21,7 @@ from headrace.simulation.scenario import SCENARIOS, Sizes
 RUNNER = CliRunner()
 MODELLED = (
     *("perfect", "naive", "staging", "deepio_ordered", "locality_aware"),
-    *("lbann_preloading", "lbann_dynamic", "nopfs"),
+    *("lbann_preloading", "lbann_dynamic", "nopfs", "nopfs_cleanup"),
     *("lru", "belady", "coordl"),
 )
 
@@ -106,7 +106,7 @@ def test_shipped_scenarios_are_read() -> None:
         assert simulation.load_scenario(name).title
     published = {row.name for row in simulation.policies() if row.paper and not row.order}
     printed = set(simulation.load_scenario("thesis-s1").printed)
-    assert published - printed == {"lru", "belady", "coordl", "corgipile"}
+    assert published - printed == {"nopfs_cleanup", "lru", "belady", "coordl", "corgipile"}
     assert printed < published
 
 

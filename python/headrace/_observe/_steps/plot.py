@@ -29,8 +29,8 @@ def draw(path: Path, observation: dict[str, Any]) -> None:
     stats = observation["stats"]
     steps = {name: np.asarray(column, np.int64) for name, column in observation["steps"].items()}
     with rc_context(_charts.STYLE):
-        figure = figure_class(figsize=(15, 8), layout="constrained")
-        axes = figure.subplots(2, 3).flat
+        figure = figure_class(figsize=(20, 8), layout="constrained")
+        axes = figure.subplots(2, 4).flat
         first = stats["ranks"][0]["rank"]
         _draw_steps(axes[0], steps, first)
         _draw_waits(axes[1], steps, first)
@@ -38,6 +38,8 @@ def draw(path: Path, observation: dict[str, Any]) -> None:
         _draw_imbalance(axes[3], stats["imbalance"])
         _draw_reuse(axes[4], observation["reuse"])
         _draw_bytes(axes[5], stats)
+        _draw_sources(axes[6], stats)
+        _draw_epochs(axes[7], stats)
         figure.suptitle(f"{observation['dataset']}: {stats['verdict']}", wrap=True)
         _charts.save(figure, path)
 
@@ -164,3 +166,47 @@ def _draw_bytes(axis: Any, stats: dict[str, Any]) -> None:
     for place, count in enumerate(sources.values()):
         axis.text(count, place, f" {format_bytes(count)}", va="center")
     axis.set(title="Bytes by source", xticks=[], xlim=(0, max(1, *sources.values()) * 1.25))
+
+
+def sources_by_epoch(stats: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """Of this rank: by source, the share of the samples of each epoch."""
+    names = [tier["name"] for tier in stats["tiers"]]
+    rows = [
+        [epoch["storage"], epoch["nodes"], *epoch["tiers"], *[0] * len(names)][: 2 + len(names)]
+        for epoch in stats["epochs"]
+    ]
+    counts = np.array(rows, np.float64).reshape(-1, 2 + len(names))
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    return dict(zip(["storage", "other nodes", *names], shares.T, strict=True))
+
+
+def _draw_sources(axis: Any, stats: dict[str, Any]) -> None:
+    axis.set(title="Sources of samples, by epoch", ylabel="share of the samples", xlabel="epoch")
+    _stack(axis, [epoch["epoch"] for epoch in stats["epochs"]], sources_by_epoch(stats))
+
+
+def _draw_epochs(axis: Any, stats: dict[str, Any]) -> None:
+    axis.set(title="Waiting, by epoch", ylabel="s", xlabel="epoch")
+    waits = {
+        cause: np.array([epoch["stall"][cause] for epoch in stats["epochs"]]) for cause in CAUSES
+    }
+    _stack(axis, [epoch["epoch"] for epoch in stats["epochs"]], waits)
+
+
+def _stack(axis: Any, epochs: list[int], parts: dict[str, NDArray[np.float64]]) -> None:
+    """A bar for each epoch, of these parts."""
+    if not epochs:
+        _nothing(axis, "no batch was taken yet")
+        return
+    below = np.zeros(len(epochs))
+    names = [str(epoch) for epoch in epochs]
+    for number, (name, heights) in enumerate(parts.items()):
+        if heights.any():
+            colour = _charts.COLOURS[number % len(_charts.COLOURS)]
+            axis.bar(names, heights, bottom=below, width=0.8, color=colour, label=name)
+            below += heights
+    axis.set(ylim=(0, max(1e-3, float(below.max()) * 1.3)))
+    step = -(-len(names) // 8)
+    axis.set_xticks(range(0, len(names), step), names[::step])
+    if below.any():
+        axis.legend(frameon=False, ncols=2, loc="upper right")
