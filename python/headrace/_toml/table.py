@@ -127,6 +127,8 @@ class TomlTable:
         must = f"a size {'of at least' if zero else 'above'} 0, as 4096 or '64 MB'"
         must += f", of at most {most:g} bytes"
         value = self._take(key, must)
+        if isinstance(value, str):
+            refuse_bits(value, self._at(key))
         amount = _quantity(value, "", zero=zero)
         if amount is None or amount > most:
             self._wrong(key, value, must)
@@ -214,7 +216,7 @@ class TomlTable:
 
     def _rate(self, key: str, value: Any) -> float:
         if isinstance(value, str):
-            refuse_bits(value, self._at(key))
+            refuse_bits(value, self._at(key), rate=True)
         return _quantity(value, "/s", zero=False) or self._wrong(key, value, _RATE)
 
     def _list(self, key: str, must: str) -> list[Any]:

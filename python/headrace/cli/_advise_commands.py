@@ -26,7 +26,7 @@ from headrace.errors import InvalidArgumentError
 from headrace.profile import MachineProfile, load
 from headrace.simulation import Advice, Scenario, TierChoice, Workload, load_scenario
 from headrace.simulation import advise as run_search
-from headrace.simulation.machine import RAM
+from headrace.simulation.machine import RAM, memory_of
 
 _MEMORY_SHARE = 4  # of a machine's memory a loader takes this part at most, if nobody says
 _TIER_OF_DATA = 1.05  # a larger tier has room that samples do not need
@@ -139,13 +139,9 @@ def _workload(
     if isinstance(machine, Scenario):
         ranks = machine.ranks if ranks is None else ranks
         batch_size = machine.batch_size if batch_size is None else batch_size
-        tiers = [tier for tier in machine.tiers if tier.name.lower() == RAM]
-        in_memory = sum(int(tier.of_node(nodes)[0]) for tier in tiers)
-        whole = usual = machine.staging.capacity + in_memory
         demand = demand or Demand(machine.sample_rate, machine.compute_rate)
-    else:
-        whole = machine.host.memory_bytes
-        usual = whole // _MEMORY_SHARE
+    whole = memory_of(machine, nodes)
+    usual = whole if isinstance(machine, Scenario) else whole // _MEMORY_SHARE
     return Workload.of(
         dataset,
         nodes=nodes,

@@ -205,7 +205,7 @@ def _check_dataset(profile: MachineProfile, work: Workload) -> None:
         raise InvalidArgumentError(
             f"advising for {work.dataset}: the profile is of another dataset, {measured.path} "
             f"({counted(measured.samples, 'sample')}, fingerprint {measured.fingerprint}); measure "
-            f"this one: headrace profile {shlex.quote(work.dataset)} --output machine.toml"
+            f"this one: `headrace profile {shlex.quote(work.dataset)} --output machine.toml`"
         )
 
 

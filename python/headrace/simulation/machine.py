@@ -19,6 +19,7 @@ from headrace._toml import TomlTable
 from headrace._units import counted, format_bytes
 from headrace.errors import InvalidArgumentError
 from headrace.profile import EpochWork, MachineProfile, TierWork, predict_epoch
+from headrace.profile._machine import measuring
 from headrace.profile._predict import BLOCK_READS_IN_FLIGHT, sample_reads_in_flight
 from headrace.simulation.bounds import BOUNDED
 from headrace.simulation.checked import Check, Checked
@@ -235,6 +236,14 @@ class Machine(Protocol):
         """
 
 
+def memory_of(machine: MachineProfile | Scenario, nodes: int) -> int:
+    """Bytes of a node's memory, of a scenario with its tiers there."""
+    if isinstance(machine, MachineProfile):
+        return machine.host.memory_bytes
+    in_memory = [tier for tier in machine.tiers if tier_key(tier.name) == RAM]
+    return machine.staging.capacity + sum(int(tier.of_node(nodes)[0]) for tier in in_memory)
+
+
 class ProfiledMachine:
     """By rates that `headrace profile` measured."""
 
@@ -402,6 +411,7 @@ class _Rates:
         if self._profile.link is None and self._profile.peer_bytes_per_second is None:
             raise InvalidArgumentError(
                 f"tiers of {self._nodes} nodes: the profile has no rate between nodes; measure it "
-                "with headrace profile --links, or give [peers] to its file"
+                f"on all of them: {measuring(self._profile, '--links')}, or give [peers] to its "
+                "file"
             )
         return self._size / self._need("peers", EpochWork(samples=1, peer_reads=[(self._size, 1)]))

@@ -14,6 +14,7 @@ from headrace._loading.options import LoaderArguments
 from headrace._options.groups import group_forms
 
 _ARGUMENT = re.compile(r"(?:\w+\.|pack )?(\w+)(?=: )")
+_NEAR = 0.85  # Parameters of orders are less alike.
 _OTHERS = {
     "batch_size": "batch",
     "Job.world_size": "ranks",
@@ -29,6 +30,15 @@ class OptionNames:
 
     def __init__(self, command: Callable[..., Any]) -> None:
         self._options = dict(_options_of(command))
+
+    def meant(self, name: str) -> str | None:
+        """The option that gives the argument `name`, or one that is nearly called so; None: no
+        option is."""
+        import difflib  # It takes long to import.
+
+        argument_of = {argument.split(".")[-1]: option for argument, option in _OTHERS.items()}
+        near = difflib.get_close_matches(name, [*argument_of, *self._options], n=1, cutoff=_NEAR)
+        return self._options.get(argument_of.get(near[0], near[0])) if near else None
 
     def in_place_of_arguments(self, message: str) -> str:
         """`message`; if it begins with an argument of a loader or of a pack, as "Job.world_size:
