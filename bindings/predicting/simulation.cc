@@ -170,6 +170,7 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   options.reads_per_second = keywords.Take("reads_per_second", options.reads_per_second);
   options.storage_latency_seconds =
       keywords.Take("storage_latency", options.storage_latency_seconds);
+  options.files = keywords.Take("files", options.files);
   const bool fast = keywords.Take("fast", false);
   keywords.Finish();
   EngineJobResult result = RunSimulation([&](const auto& keep_going) {
@@ -222,7 +223,8 @@ void BindSimulation(nb::module_& module) {
               "parameters: dict[str, int | str] = ..., placement: str = ..., "
               "schedule: str = ..., fast: bool = False, ranks: int = 1, batches_max: int = 64, "
               "reads_in_flight: int = 0, "
-              "reads_per_second: float = ..., storage_latency: float = 0, " HEADRACE_SIMULATED_JOB),
+              "reads_per_second: float = ..., storage_latency: float = 0, files: bool = "
+              "False, " HEADRACE_SIMULATED_JOB),
       "A job by an order of Headrace, its engines in virtual time; otherwise as "
       "run_published().");
 }

@@ -1039,6 +1039,17 @@ def plan_schedule(index: Index, options: LoaderOptions, path: str | bytes, steps
 def lane_policies() -> list[str]:
     """Names of the policies by which ranks share a node, the default first."""
 
+reads_in_flight: int = 64
+
+block_reads_in_flight: int = 16
+
+joined_read_bytes: int = 1048576
+
+block_read_bytes: int = 4194304
+
+def sample_reads_in_flight(read_bytes: int) -> int:
+    """Reads of a loader that reads samples of this mean size."""
+
 def published_policies() -> list[tuple[str, str, str, bool]]:
     """(name, title, paper, whether it changes the order) of each."""
 
@@ -1077,7 +1088,7 @@ class PolicyReaders:
 def run_own_policy(prepare: Callable[..., Any], sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
     """The same by a policy of Python's: headrace.simulation.own."""
 
-def run_order(order: str, sizes: NDArray[numpy.float64], *, parameters: dict[str, int | str] = ..., placement: str = ..., schedule: str = ..., fast: bool = False, ranks: int = 1, batches_max: int = 64, reads_in_flight: int = 0, reads_per_second: float = ..., storage_latency: float = 0, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
+def run_order(order: str, sizes: NDArray[numpy.float64], *, parameters: dict[str, int | str] = ..., placement: str = ..., schedule: str = ..., fast: bool = False, ranks: int = 1, batches_max: int = 64, reads_in_flight: int = 0, reads_per_second: float = ..., storage_latency: float = 0, files: bool = False, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
     """
     A job by an order of Headrace, its engines in virtual time; otherwise as run_published().
     """

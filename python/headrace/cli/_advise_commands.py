@@ -19,7 +19,14 @@ from headrace.cli._parts import advised, simulated
 from headrace.cli._parts import orders as _orders
 from headrace.cli._parts.demand import Demand, parse_demand
 from headrace.cli._parts.job import OrderOptions
-from headrace.cli._parts.options import DatasetPath, FormatName, FormatOptions, Json, SplitName
+from headrace.cli._parts.options import (
+    DatasetPath,
+    FormatName,
+    FormatOptions,
+    Json,
+    SplitName,
+    split_tier,
+)
 from headrace.cli._parts.progress import parts
 from headrace.cli._plots import advice_page
 from headrace.errors import InvalidArgumentError
@@ -155,12 +162,8 @@ def _workload(
 
 
 def _tier(text: str) -> TierChoice:
-    name, equals, capacity = text.rpartition("=")
-    if not equals or not name:
-        raise InvalidArgumentError(
-            f'--tier: got "{text}", must be NAME=CAPACITY, as ram=32GB or /nvme/cache=1TB'
-        )
-    return TierChoice(name=name, capacity=parse_bytes(capacity, f"--tier {name}"))
+    name, capacity = split_tier(text, "NAME", "ram=32GB or /nvme/cache=1TB")
+    return TierChoice(name=name, capacity=parse_bytes(capacity, f"--tier {text} capacity"))
 
 
 def _default_tiers(machine: MachineProfile | Scenario, work: Workload) -> Sequence[TierChoice]:

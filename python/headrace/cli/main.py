@@ -66,7 +66,7 @@ def _message(error: Exception) -> str:
     """The text of an error; of a plain OSError with a remedy if it is a lack of permission."""
     if isinstance(error, PermissionError) and isinstance(error.filename, str | bytes):
         return f"{os.fsdecode(error.filename)}: {os_reason(error)}"
-    return table.for_commands(str(error))
+    return str(error)
 
 
 _Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -98,7 +98,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             _fail("the system has no memory for that", EXIT_ENVIRONMENT, error)
         except (errors.HeadraceError, OSError, ImportError) as error:
             code = next((c for kind, c in _EXIT_CODES if isinstance(error, kind)), EXIT_DEFECT)
-            _fail(names.in_place_of_arguments(_message(error)), code, error)
+            _fail(names.said(_message(error)), code, error)
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:

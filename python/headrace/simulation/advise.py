@@ -330,6 +330,7 @@ class _Search:
             fast=self._fast,
             block_samples=setup.block_samples(self._work),
             prefetch=setup.prefetch,
+            files=self._work.files,
         )
 
     def ran(self) -> list[Candidate]:

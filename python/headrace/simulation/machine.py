@@ -44,8 +44,6 @@ RAM = "ram"
 """The name of a tier in memory."""
 _PREFETCH_MAX = 2**16
 _NO_LIMIT = 1e15  # a rate that nothing reaches
-_BLOCK_READ_MAX = 4 * 2**20  # bytes: larger blocks are read in pieces
-_LARGE_READ = 2**20  # bytes: of neighbours that are read together
 
 
 def _sizes(table: TomlTable, key: str) -> npt.NDArray[np.float64]:
@@ -384,10 +382,10 @@ class _Rates:
         in_flight = sample_reads_in_flight(self._size)
         single = [self._read(self._size, in_flight, nodes) for nodes in readers]
         if block_bytes is None:
-            large = max(self._size, _LARGE_READ)
+            large = max(self._size, _core.joined_read_bytes)  # neighbours
             rates = [self._read(large, in_flight, nodes) for nodes in readers]
         else:
-            large = min(block_bytes, _BLOCK_READ_MAX)
+            large = min(block_bytes, _core.block_read_bytes)  # larger ones come in pieces
             rates = [self._read(large, BLOCK_READS_IN_FLIGHT, nodes) for nodes in readers]
         if self._profile.storage.reads == "files":  # A sample is a read, whatever its neighbours.
             rates = single

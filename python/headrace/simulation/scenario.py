@@ -87,6 +87,11 @@ class IndexSizes(Checked):
         """How many there are."""
         return len(open_dataset(self.index))
 
+    @property
+    def files(self) -> bool:
+        """Whether each sample is a file of its own."""
+        return open_dataset(self.index).format_row.file_a_sample
+
     def draw(self, seed: int) -> npt.NDArray[np.float64]:
         """The stored bytes of each sample, whatever the seed.
 

@@ -17,7 +17,7 @@ from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.simulation.bounds import BOUNDED, bound_seconds
 from headrace.simulation.own import OwnPolicy, preparing
-from headrace.simulation.scenario import Scenario, check_step
+from headrace.simulation.scenario import IndexSizes, Scenario, check_step
 
 SOURCES = ("tier", "peer", "storage", "on_demand")
 """Where nodes get samples from: their own tier, another node's, storage ahead of their use, or
@@ -229,7 +229,8 @@ def run_policies(
         if policy.own is not None:
             run = partial(_core.run_own_policy, preparing(policy.own, scenario, sizes))
         elif policy.name in BOUNDED:
-            outcomes.append(run_order(scenario, sizes, policy.name, fast=fast))
+            files = isinstance(scenario.sizes, IndexSizes) and scenario.sizes.files
+            outcomes.append(run_order(scenario, sizes, policy.name, fast=fast, files=files))
             continue
         else:
             run = partial(_core.run_published, policy.name)
@@ -246,14 +247,16 @@ def run_order(
     fast: bool,
     block_samples: int | None = None,
     prefetch: int | None = None,
+    files: bool = False,
 ) -> Outcome | Refused:
     """An order of Headrace on samples of these sizes.
 
     Args:
+        files: whether each sample is a file of its own, so that no read has two.
         block_samples: neighbours that an order of blocks reads together; None: 1 MiB of them.
         prefetch: batches that a node has ahead, at most; None: as a loader.
     """
-    keys = _keys_of_orders(scenario) | {"fast": fast}
+    keys = _keys_of_orders(scenario) | {"fast": fast, "files": files}
     if block_samples is not None:
         keys["parameters"] = {"block_samples": block_samples}
     if prefetch is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from dataclasses import replace
 
@@ -85,6 +86,17 @@ def test_no_read_holds_samples_that_are_files_each() -> None:
         has_blocks = [one.setup.block_bytes is not None for one in advice.candidates]
         assert any(has_blocks) != files
         assert advice.chosen.setup.order != "epoch" or not files
+
+
+def test_the_bill_has_a_request_for_each_file() -> None:
+    given = simulation.load_scenario("thesis-s1")
+    described = replace(given, storage=replace(given.storage, shared_by="reads"))
+    few = np.full(400, 1e4)
+    for files, full in itertools.product((False, True), (False, True)):
+        job = work(sizes=few, batch_size=50, files=files)
+        advice = simulation.advise(described, job, full=full)
+        requests = of(advice, "exact").bill.requests
+        assert (requests == 400) == files, requests
 
 
 def test_memory_that_the_machine_does_not_have_is_said() -> None:
