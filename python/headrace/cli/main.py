@@ -211,6 +211,7 @@ class _OrderCommand(TyperCommand):
                 if not equals:
                     value = "VALUE" if following.startswith("--") else following
                 name = option[2:].replace("-", "_")
+                assert self.callback is not None
                 meant = OptionNames(self.callback).meant(name)
                 way = (
                     f"a parameter of the order is given as --set {name}={value}"
