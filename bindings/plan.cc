@@ -19,8 +19,10 @@
 #include "convert/expected_inflation.h"
 #include "convert/order_parameters.h"
 #include "convert/text.h"
+#include "engine/loop/engine_options.h"
 #include "gil/gil.h"
 #include "index.h"
+#include "loader/config/loader_config.h"
 #include "loader/config/resolved_order.h"
 #include "loader/planning/rank_batches.h"
 #include "loader/planning/reuse_distances.h"
@@ -206,6 +208,13 @@ void BindPlan(nb::module_& module) {
       nb::arg("epochs"), nb::arg("nodes"), nb::arg("times"),
       "The share of samples that a node uses more than `times` the mean, epochs / nodes, if each "
       "epoch gives each sample to a node at random.");
+  const EngineOptions engine;
+  module.attr("reads_in_flight") = engine.reads_in_flight_max;
+  module.attr("block_reads_in_flight") = kBlockReadsInFlight;
+  module.attr("joined_read_bytes") = engine.coalesce_bytes_max;
+  module.attr("block_read_bytes") = engine.block_read_bytes_max;
+  module.def("sample_reads_in_flight", &SampleReadsInFlight, nb::arg("read_bytes"),
+             "Reads of a loader that reads samples of this mean size.");
 }
 
 }  // namespace headrace::bindings

@@ -170,6 +170,7 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   options.batches_max = keywords.Take("batches_max", options.batches_max);
   options.reads_in_flight = keywords.Take("reads_in_flight", options.reads_in_flight);
   options.reads_per_second = keywords.Take("reads_per_second", options.reads_per_second);
+  options.files = keywords.Take("files", options.files);
   const bool fast = keywords.Take("fast", false);
   keywords.Finish();
   EngineJobResult result = RunSimulation([&](const auto& keep_going) {
@@ -224,7 +225,7 @@ void BindSimulation(nb::module_& module) {
               "parameters: dict[str, int | str] = ..., placement: str = ..., "
               "schedule: str = ..., fast: bool = False, ranks: int = 1, batches_max: int = 64, "
               "reads_in_flight: int = 0, "
-              "reads_per_second: float = ..., " HEADRACE_SIMULATED_JOB),
+              "reads_per_second: float = ..., files: bool = False, " HEADRACE_SIMULATED_JOB),
       "A job by an order of Headrace, its engines in virtual time; otherwise as "
       "run_published().");
 }

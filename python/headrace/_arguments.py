@@ -7,12 +7,13 @@ import os
 import re
 import shlex
 from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
 
 from headrace import _core
 from headrace._units import parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
 
+Kind = TypeVar("Kind")
 _SHOWN_MAX = 200  # characters of a wrong value in a message
 
 
@@ -30,6 +31,20 @@ def iterable(name: str, value: Any) -> None:
     """Raises an error that names the argument if ``iter(value)`` cannot work."""
     if not hasattr(value, "__iter__") and not hasattr(value, "__getitem__"):
         raise InvalidArgumentError(f"{name}: got {shown(value)}, must be iterable")
+
+
+def instance(name: str, value: Any, kind: type[Kind], way: str = "") -> Kind:
+    """`value` if it is one of this class; else an error that names the argument. `way`: to get one,
+    as ", as headrace.profile.load(path) gives"."""
+    if not isinstance(value, kind):
+        raise InvalidArgumentError(f"{name}: got {shown(value)}, must be a {kind.__name__}{way}")
+    return value
+
+
+def callback(name: str, value: Any) -> None:
+    """Raises an error that names the argument if `value` cannot be called."""
+    if not callable(value):
+        raise InvalidArgumentError(f"{name}: got {shown(value)}, must be callable")
 
 
 def shown(value: Any) -> str:
@@ -123,14 +138,14 @@ def written_path(doing: str, path: Any) -> str:
 def flag(name: str, value: Any) -> bool:
     """`value` if it is a bool; other values that are true or false are likely a mistake."""
     if type(value).__name__ not in ("bool", "bool_"):  # bool_: NumPy's
-        raise InvalidArgumentError(f"{name}: got {value!r}, must be True or False")
+        raise InvalidArgumentError(f"{name}: got {shown(value)}, must be True or False")
     return bool(value)
 
 
 def items(name: str, value: Any, of: str) -> list[Any]:
     """What `value` iterates over; else an error that names the argument."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise InvalidArgumentError(f"{name}: got {value!r}, must be an iterable of {of}")
+        raise InvalidArgumentError(f"{name}: got {shown(value)}, must be an iterable of {of}")
     return list(value)
 
 

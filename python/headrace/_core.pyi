@@ -1043,6 +1043,16 @@ def used_more_often(epochs: int, nodes: int, times: float) -> float:
     """
     The share of samples that a node uses more than `times` the mean, epochs / nodes, if each epoch gives each sample to a node at random.
     """
+reads_in_flight: int = 64
+
+block_reads_in_flight: int = 16
+
+joined_read_bytes: int = 1048576
+
+block_read_bytes: int = 4194304
+
+def sample_reads_in_flight(read_bytes: int) -> int:
+    """Reads of a loader that reads samples of this mean size."""
 
 def published_policies() -> list[tuple[str, str, str, bool]]:
     """(name, title, paper, whether it changes the order) of each."""

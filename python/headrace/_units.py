@@ -25,14 +25,17 @@ _UNITS = {
     "pib": 2**50,
     "pb": 10**15,
 }
-_BITS = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtTpP]i?)b(?:its?)?\s*(?:/s|ps)?\s*")
+_NUMBER = r"\s*(\d+(?:\.\d+)?)\s*"
+_BITS_A_SECOND = re.compile(rf"{_NUMBER}([kKmMgGtTpP]i?)b(?:its?)?\s*(?:/s|ps)?\s*")
+_BITS = re.compile(rf"{_NUMBER}(?:([KMGTP]i?)b|([kKmMgGtTpP]i?)bits?)\s*")  # "gb" is usual for GB
 
 
 def parse_bytes(text: str | int, what: str) -> int:
     """The bytes that `text` means; `what` names the argument in errors."""
     if isinstance(text, int):
         return text
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    refuse_bits(text, what)
+    match = re.fullmatch(rf"{_NUMBER}([a-zA-Z]*)\s*", text)
     if match is None or match[2].lower() not in _UNITS:
         raise InvalidArgumentError(
             f'{what}: "{text}" is not a number of bytes; write it as 1048576, 1MiB or 1.5GB'
@@ -42,18 +45,19 @@ def parse_bytes(text: str | int, what: str) -> int:
 
 def parse_rate(text: str, what: str) -> int:
     """The bytes a second that `text` means, as "2GB/s" or "2GB"."""
-    refuse_bits(text, what)
+    refuse_bits(text, what, rate=True)
     return parse_bytes(text.strip().removesuffix("/s"), what)
 
 
-def refuse_bits(text: str, what: str) -> None:
-    """Raises if `text` is a rate that may be of bits: with both spellings in bytes."""
-    bits = _BITS.fullmatch(text)
+def refuse_bits(text: str, what: str, *, rate: bool = False) -> None:
+    """Raises if `text` may be a number of bits, or a rate of them: with both spellings in bytes."""
+    bits = (_BITS_A_SECOND if rate else _BITS).fullmatch(text)
     if bits is not None:
-        number, prefix = float(bits[1]), bits[2][0].upper() + bits[2][1:]
+        number, prefix = float(bits[1]), next(filter(None, bits.groups()[1:]))
+        unit = prefix[0].upper() + prefix[1:] + ("B/s" if rate else "B")
         raise InvalidArgumentError(
-            f'{what}: "{text}" may be bits a second; write bytes: "{number / 8:g}{prefix}B/s" if '
-            f'it is bits, else "{number:g}{prefix}B/s"'
+            f'{what}: "{text}" may be bits{" a second" if rate else ""}; write bytes: '
+            f'"{number / 8:g}{unit}" if it is bits, else "{number:g}{unit}"'
         )
 
 

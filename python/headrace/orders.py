@@ -400,10 +400,10 @@ def _table(name: str, values: Any) -> NDArray[np.uint32] | None:
     return np.ascontiguousarray(array, dtype=np.uint32)
 
 
-def _bytes(name: str, value: Any) -> int:
+def _bytes(name: str, value: Any, least: int = 0) -> int:
     if isinstance(value, str):
         value = parse_bytes(value, name)
-    return integer(name, value, 0, _BYTES_MAX)
+    return integer(name, value, least, _BYTES_MAX)
 
 
 def _share_bytes(name: str, value: Any, dataset: Dataset, block_samples: int) -> int:
@@ -411,8 +411,7 @@ def _share_bytes(name: str, value: Any, dataset: Dataset, block_samples: int) ->
     if share is None:
         if isinstance(value, str) and "%" in value:
             raise InvalidArgumentError(f"{name}: got {value!r}, must be bytes or a share as '10%'")
-        count = _bytes(name, value)
-        return integer(name, count, 1, _BYTES_MAX)
+        return _bytes(name, value, 1)
     if not 0 < float(share[1]) <= 1000:
         raise InvalidArgumentError(f"{name}: got {value!r}, must be above 0 % and at most 1000 %")
     whole = _core.resident_bytes(dataset.index, block_samples)

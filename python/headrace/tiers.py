@@ -186,9 +186,11 @@ def _profile_tier(profile: machines.MachineProfile, tier: CoreTier) -> machines.
     for measured in profile.tiers:
         if _on_one_disk(measured.folder, tier.path):
             return measured
+    from headrace.profile._machine import measuring  # It takes long to import.
+
     raise InvalidArgumentError(
-        f"profile: it has no folder on the disk of tier {tier.path}; measure it again with "
-        f"headrace profile --tier {tier.path}"
+        f"profile: it has no folder on the disk of tier {tier.path}; measure it again: "
+        f"{measuring(profile, '--tier', tier.path)}"
     )
 
 

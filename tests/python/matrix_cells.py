@@ -74,9 +74,12 @@ EXTRAS: tuple[Cell, ...] = (
     {"opened": "split"},
     {"opened": "filled"},
     {"restored": "elsewhere"},
+    {"schedule": "proportional"},
+    {"sized": "slots"},
 )
 """What a cell of `extra_cells` has besides the factors: batches that are dicts; a dataset opened
-with `split=`, or with `fill=` and `optional=`; a state that is restored with `strict=False`."""
+with `split=`, or with `fill=` and `optional=`; a state that is restored with `strict=False`; ranks
+that share a node process by a policy; `Redox(slots=)`."""
 
 _EXTRA_FACTORS = ("order", "draw", "ranks", "workers", "drop_last", "ids", "run")
 _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -88,6 +91,21 @@ _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
         "format": FACTORS["format"],
         "transform": ("image", "image+python"),
         "run": ("resumed",),
+    },
+    "proportional": {
+        "draw": ("shuffle", "in-order"),  # Samplers are a rank's own: `REFUSALS`.
+        "ranks": ("2",),
+        "isolation": ("shared",),
+        "tiers": ("none", "ram"),
+        "transform": ("none", "image", "python"),
+    },
+    "slots": {
+        "order": ("redox",),
+        "draw": ("shuffle",),
+        "format": FACTORS["format"],
+        "isolation": FACTORS["isolation"],
+        "tiers": ("none", "ram"),
+        "transform": ("none", "python"),
     },
 }
 
@@ -394,13 +412,17 @@ def listed_cells() -> Iterator[Cell]:
             yield whole(cell | LISTED)
 
 
+def extra_table(extra: Cell) -> dict[str, tuple[str, ...]]:
+    """The factors that it meets, and their values."""
+    (value,) = extra.values()
+    return {factor: FACTORS[factor] for factor in _EXTRA_FACTORS} | _EXTRA_VALUES[value]
+
+
 def extra_cells() -> Iterator[Cell]:
     """Of each of `EXTRAS` every combination of two values of the factors that it may meet, and what
     it refuses."""
     for extra in EXTRAS:
-        (value,) = extra.values()
-        table = {factor: FACTORS[factor] for factor in _EXTRA_FACTORS} | _EXTRA_VALUES[value]
-        for cell in covering_cells(table, REFUSALS, 2):
+        for cell in covering_cells(extra_table(extra), REFUSALS, 2):
             if refusal(cell) is None:
                 yield whole(cell | extra)
     for row in EXTRA_REFUSALS:

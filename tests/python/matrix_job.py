@@ -67,6 +67,8 @@ _ORDERS: dict[str, orders.Order | str] = {
 def order_of(cell: Cell) -> orders.Order | str:
     if cell["order"] == "batch-homes":
         return orders.Batch(homes=np.array(_TABLE), ranks_per_node=int(cell["ranks"]))
+    if "sized" in cell:
+        return orders.Redox(slots="30%", block_samples=5)
     return _ORDERS[cell["order"]]
 
 

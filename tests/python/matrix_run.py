@@ -165,6 +165,7 @@ def make(
             io=cell["io"],
             verify=cell["verify"] == "yes",
             profile=profile_of(cell, folder),
+            schedule=cell.get("schedule", hr.EngineOptions.schedule),
         ),
     }
     if cell["draw"] == "batch-sampler":

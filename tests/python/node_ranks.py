@@ -46,6 +46,9 @@ def open_(root, ssd=None, ram=None, node=None, engine=None, placement=None, job=
                        engine=hr.EngineOptions(**engine or {}), **arguments)
     return len(loader)
 
+def environment(**values):
+    os.environ.update(values)
+
 def labels(root, epochs, **arguments):
     # Of tests of little memory, where it is right or not as time has it.
     warnings.filterwarnings("ignore", ".* of memory for batches are not enough")

@@ -20,7 +20,7 @@ from headrace._process.former import COMMANDS, OPTIONS
 from headrace.cli._jobs import machines
 from headrace.cli._jobs.nodes import OtherNodes
 from headrace.cli._parts.naming import OptionNames
-from headrace.cli.main import _guarded
+from headrace.cli.main import _guarded, app
 
 LABELS = np.arange(12, dtype=np.int64)
 
@@ -93,6 +93,10 @@ def test_arguments_that_do_not_go_together_are_named(
             ("plan", "DATA", "--ram", "1MB", "--placement", "any"),
             "--placement: got 'any', must be ",
         ),
+        (
+            ("plan", "DATA", "--memory", "1.5Gb"),
+            '--memory: "1.5Gb" may be bits; write bytes: "0.1875GB" if it is bits, else "1.5GB"',
+        ),
         (("plan", "DATA", "--ram", "x"), '--ram capacity: "x" is not a number of bytes; write it'),
         (("plan", "DATA", "--tier", "/tmp=0"), "--tier /tmp=0 capacity: got 0, must be in ["),
         (
@@ -113,18 +117,64 @@ def test_an_argument_of_a_loader_is_named_as_the_option_that_gives_it(
     assert run(*words, code=2).stderr.startswith(f"headrace: {says}")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "write"),
+    [
+        (("plan", "--batch-size", "16"), "--batch 16"),
+        (("plan", "--batch_size=16"), "--batch 16"),
+        (("plan", "--batchsize", "16"), "--batch 16"),
+        (("order", "--world-size", "2"), "--ranks 2"),
+        (("order", "--seeds", "3"), "--seed 3"),
+    ],
+)
+def test_an_option_by_another_name_is_said_as_the_command_has_it(
+    labels: Path, arguments: tuple[str, ...], write: str
+) -> None:
+    command, *words = arguments
+    option = words[0].partition("=")[0]
+    said = run(command, labels, *words, code=2).stderr
+    assert said == f"headrace: option {option}: not understood; write {write}; see --help\n"
+    run(command, labels, *write.split())
+
+
+@pytest.mark.parametrize("command", [info.name for info in app.registered_commands])
+def test_every_command_takes_debug_as_headrace_does(command: str) -> None:
+    assert "--debug" in run(command, "--help").stdout
+
+
+def test_a_traceback_is_shown_wherever_debug_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = tmp_path / "nothing"
+    for words, shown in ((("--debug", "inspect", missing), True), (("inspect", missing), False)):
+        monkeypatch.setenv("HEADRACE_DEBUG", "")
+        assert run(*words, code=2).stderr.startswith("Traceback") == shown
+        monkeypatch.setenv("HEADRACE_DEBUG", "")
+        assert run(*words, "--debug", code=2).stderr.startswith("Traceback")
+
+
 def test_no_threads_are_refused(labels: Path, tmp_path: Path) -> None:
     for words in (("verify", labels), ("pack", labels, tmp_path / "pack")):
         assert "'--threads'" in run(*words, "--threads", "0", code=2).stderr
 
 
 def test_other_beginnings_of_messages_stay() -> None:
-    def command(seed: Annotated[int, typer.Option("--seed", "-s")], ram: str = "") -> None: ...
+    def command(
+        seed: Annotated[int, typer.Option("--seed", "-s")], order: str = "", ram: str = ""
+    ) -> None: ...
 
     names = OptionNames(command)
-    for message in ("a file seed: got 1", "seed is 1", "io: got 3", "EngineOptions.io: got 3", ""):
-        assert names.in_place_of_arguments(message) == message
-    assert names.in_place_of_arguments("seed: got 1") == "--seed: got 1"
+    for message in (
+        "a file seed: got 1",
+        "seed is 1",
+        "order redox: no",
+        "tiers[0] is 1",
+        "io: got 3",
+        "EngineOptions.io: got 3",
+        "",
+    ):
+        assert names.said(message) == message
+    assert names.said("seed: got 1") == "--seed: got 1"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

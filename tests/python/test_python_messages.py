@@ -150,8 +150,8 @@ def test_a_profile_without_the_disk_of_a_tier_says_how_to_measure_it(
 
     folder = tmp_path / "tier"
     assert message(loader, errors.InvalidArgumentError) == (
-        f"profile: it has no folder on the disk of tier {folder}; measure it again with headrace "
-        f"profile --tier {folder}"
+        f"profile: it has no folder on the disk of tier {folder}; measure it again: "
+        f"`headrace profile none --tier /proc --tier {folder} --output machine.toml`"
     )
     profile = made_profile(tmp_path, storage=1e8, ram=1e9, disk=1e9)
     loader().close()

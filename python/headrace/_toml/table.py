@@ -1,28 +1,35 @@
-"""A table of a TOML file, with checks of every key."""
+"""A table of a TOML file, or the values of an object, with checks of every key."""
 
 from __future__ import annotations
 
 import datetime
 import math
+import numbers
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from headrace._arguments import shown, whole
 from headrace._units import parse_bytes, parse_rate, refuse_bits
 from headrace.errors import InvalidArgumentError
 
+Kind = TypeVar("Kind")
+
 
 class TomlTable:
-    """Values by key, each taken once by its type; errors name file, key and value."""
+    """Values by key, each taken once by its type; errors name file, key and value.
+
+    Large: a method for each kind of value, and few lines in each.
+    """
 
     def __init__(
         self,
         file: str,
         place: str,
-        values: dict[str, Any],
+        values: Mapping[str, Any],
         lines: Mapping[str, int] | None = None,
     ) -> None:
-        """`lines`: of the keys by their whole names, for errors."""
+        """`file`: "" for values of an object. `lines`: of the keys by whole names, for errors."""
         self._file = file
         self._place = place  # "storage.rate[2]."
         self._values = values
@@ -63,9 +70,9 @@ class TomlTable:
         """One of the given words."""
         must = "one of " + ", ".join(map(repr, allowed))
         value = self._take(key, must)
-        if value not in allowed:
+        if not isinstance(value, str) or value not in allowed:
             self._wrong(key, value, must)
-        return str(value)
+        return value
 
     def flag(self, key: str) -> bool:
         """true or false."""
@@ -86,9 +93,10 @@ class TomlTable:
         must = f"a whole number of at least {least}"
         must = must if most is None else f"a whole number in [{least}, {most}]"
         value = self._take(key, must)
-        if not _is_integer(value) or value < least or (most is not None and value > most):
+        number = whole(value)
+        if number is None or number < least or (most is not None and number > most):
             self._wrong(key, value, must)
-        return int(value)
+        return number
 
     def hexadecimal(self, key: str, digits: int) -> int:
         """A whole number as so many lower-case hexadecimal digits."""
@@ -105,11 +113,12 @@ class TomlTable:
             self._wrong(key, value, "a number above 0")
         return float(value)
 
-    def at_least(self, key: str, least: float) -> float:
+    def at_least(self, key: str, least: float, most: float | None = None) -> float:
         """A number."""
         must = f"a number of at least {least:g}"
+        must = must if most is None else f"a number in [{least:g}, {most:g}]"
         value = self._take(key, must)
-        if not _is_number(value) or value < least:
+        if not _is_number(value) or value < least or (most is not None and value > most):
             self._wrong(key, value, must)
         return float(value)
 
@@ -118,6 +127,8 @@ class TomlTable:
         must = f"a size {'of at least' if zero else 'above'} 0, as 4096 or '64 MB'"
         must += f", of at most {most:g} bytes"
         value = self._take(key, must)
+        if isinstance(value, str):
+            refuse_bits(value, self._at(key))
         amount = _quantity(value, "", zero=zero)
         if amount is None or amount > most:
             self._wrong(key, value, must)
@@ -137,12 +148,14 @@ class TomlTable:
     def ascending(self, key: str) -> list[int]:
         """Ascending whole numbers above 0; at least one."""
         values = self._list(key, "a list of whole numbers that ascend from 1 or above")
-        before = 0
+        ascending = [0]
         for position, value in enumerate(values):
-            if not _is_integer(value) or value <= before:
-                self._wrong(f"{key}[{position}]", value, f"a whole number above {before}")
-            before = value
-        return values
+            is_whole = isinstance(value, float) and value.is_integer()
+            number = int(value) if is_whole else whole(value)
+            if number is None or number <= ascending[-1]:
+                self._wrong(f"{key}[{position}]", value, f"a whole number above {ascending[-1]}")
+            ascending.append(number)
+        return ascending[1:]
 
     def numbers(self, key: str, count: int, *, zero: bool = False) -> list[float]:
         """`count` numbers above 0; or, with `zero`, of at least 0."""
@@ -157,10 +170,29 @@ class TomlTable:
                 self._wrong(f"{key}[{position}]", value, must)
         return [float(value) for value in values]
 
+    def instance(self, key: str, *kinds: type[Kind]) -> Kind:
+        """An object of one of these classes."""
+        must = f"a {' or '.join(kind.__name__ for kind in kinds)}"
+        value = self._take(key, must)
+        if not isinstance(value, kinds):
+            self._wrong(key, value, must)
+        return value
+
+    def instances(self, key: str, kind: type[Kind], most: int | None = None) -> tuple[Kind, ...]:
+        """A list of objects of this class."""
+        must = f"a list of {kind.__name__}" + ("" if most is None else f", at most {most}")
+        value = self._take(key, must)
+        if not isinstance(value, list | tuple) or (most is not None and len(value) > most):
+            self._wrong(key, value, must)
+        for position, one in enumerate(value):
+            if not isinstance(one, kind):
+                self._wrong(f"{key}[{position}]", one, f"a {kind.__name__}")
+        return tuple(value)
+
     def table(self, key: str) -> TomlTable:
         """A table in this one."""
         value = self._take(key, "a table")
-        if not isinstance(value, dict):
+        if not isinstance(value, Mapping):
             self._wrong(key, value, "a table")
         return TomlTable(self._file, f"{self._place}{key}.", value, self._lines)
 
@@ -184,14 +216,14 @@ class TomlTable:
 
     def _rate(self, key: str, value: Any) -> float:
         if isinstance(value, str):
-            refuse_bits(value, self._at(key))
+            refuse_bits(value, self._at(key), rate=True)
         return _quantity(value, "/s", zero=False) or self._wrong(key, value, _RATE)
 
     def _list(self, key: str, must: str) -> list[Any]:
         value = self._take(key, must)
-        if not isinstance(value, list) or not value:
+        if not isinstance(value, list | tuple) or not value:
             self._wrong(key, value, must)
-        return value
+        return list(value)
 
     def _take(self, key: str, must: str) -> Any:
         self._known.append(key)
@@ -200,16 +232,18 @@ class TomlTable:
         return self._values[key]
 
     def _wrong(self, key: str, value: Any, must: str) -> NoReturn:
-        raise InvalidArgumentError(f"{self._at(key)}: got {value!r}, must be {must}")
+        raise InvalidArgumentError(f"{self._at(key)}: got {shown(value)}, must be {must}")
 
     def _at(self, key: str) -> str:
         """Where a key is, or would be."""
-        whole = f"{self._place}{key}"
-        inside = whole
+        name = f"{self._place}{key}"
+        inside = name
         while inside and inside not in self._lines:
             inside = inside.rpartition("[" if inside.endswith("]") else ".")[0]
         line = self._lines.get(inside)
-        return f"{self._file}: {whole}" if line is None else f"{self._file}:{line}: {whole}"
+        if not self._file:
+            return name
+        return f"{self._file}: {name}" if line is None else f"{self._file}:{line}: {name}"
 
 
 _RATE = "a rate of bytes above 0, as 64e6 or '64 MB/s'"
@@ -227,12 +261,10 @@ def _quantity(value: Any, suffix: str, *, zero: bool) -> float | None:
     return float(value)
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_number(value: Any) -> bool:
+    """Also one of NumPy."""
     try:
-        return not isinstance(value, bool) and math.isfinite(value)
-    except (OverflowError, TypeError):  # An integer that is no float; something else.
+        is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        return is_real and math.isfinite(value)
+    except OverflowError:  # An integer that is no float.
         return False

@@ -19,14 +19,21 @@ from headrace.cli._parts import advised, simulated
 from headrace.cli._parts import orders as _orders
 from headrace.cli._parts.demand import Demand, parse_demand
 from headrace.cli._parts.job import OrderOptions
-from headrace.cli._parts.options import DatasetPath, FormatName, FormatOptions, Json, SplitName
+from headrace.cli._parts.options import (
+    DatasetPath,
+    FormatName,
+    FormatOptions,
+    Json,
+    SplitName,
+    split_tier,
+)
 from headrace.cli._parts.progress import parts
 from headrace.cli._plots import advice_page
 from headrace.errors import InvalidArgumentError
 from headrace.profile import MachineProfile, load
 from headrace.simulation import Advice, Scenario, TierChoice, Workload, load_scenario
 from headrace.simulation import advise as run_search
-from headrace.simulation.machine import RAM
+from headrace.simulation.machine import RAM, memory_of
 
 _MEMORY_SHARE = 4  # of a machine's memory a loader takes this part at most, if nobody says
 _TIER_OF_DATA = 1.05  # a larger tier has room that samples do not need
@@ -139,13 +146,9 @@ def _workload(
     if isinstance(machine, Scenario):
         ranks = machine.ranks if ranks is None else ranks
         batch_size = machine.batch_size if batch_size is None else batch_size
-        tiers = [tier for tier in machine.tiers if tier.name.lower() == RAM]
-        in_memory = sum(int(tier.of_node(nodes)[0]) for tier in tiers)
-        whole = usual = machine.staging.capacity + in_memory
         demand = demand or Demand(machine.sample_rate, machine.compute_rate)
-    else:
-        whole = machine.host.memory_bytes
-        usual = whole // _MEMORY_SHARE
+    whole = memory_of(machine, nodes)
+    usual = whole if isinstance(machine, Scenario) else whole // _MEMORY_SHARE
     return Workload.of(
         dataset,
         nodes=nodes,
@@ -159,12 +162,8 @@ def _workload(
 
 
 def _tier(text: str) -> TierChoice:
-    name, equals, capacity = text.rpartition("=")
-    if not equals or not name:
-        raise InvalidArgumentError(
-            f'--tier: got "{text}", must be NAME=CAPACITY, as ram=32GB or /nvme/cache=1TB'
-        )
-    return TierChoice(name=name, capacity=parse_bytes(capacity, f"--tier {name}"))
+    name, capacity = split_tier(text, "NAME", "ram=32GB or /nvme/cache=1TB")
+    return TierChoice(name=name, capacity=parse_bytes(capacity, f"--tier {text} capacity"))
 
 
 def _default_tiers(machine: MachineProfile | Scenario, work: Workload) -> Sequence[TierChoice]:

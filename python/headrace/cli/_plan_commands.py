@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import os
-import re
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,13 +26,13 @@ from headrace.cli._commands import find_dataset, format_row
 from headrace.cli._parts import orders as _orders
 from headrace.cli._parts.demand import parse_demand
 from headrace.cli._parts.job import JobOptions, of_loader, with_options
-from headrace.cli._parts.options import Json
+from headrace.cli._parts.naming import renamed
+from headrace.cli._parts.options import Json, split_tier
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.outside import check_outside
 from headrace.profile import MachineProfile, Prediction, load, predict_epoch
 
 _WIDEST = 2000  # characters of a line
-_TIER = re.compile(r"tiers\[(\d+)\]")
 
 
 @with_options
@@ -174,19 +173,13 @@ def _tiers(ram: str | None, folders: list[str] | None, images: str | None) -> li
     chosen: list[tiers.Tier] = [] if ram is None else [tiers.Ram(ram)]
     options = ["--ram"] * len(chosen)
     for text in folders or []:
-        path, equals, capacity = text.rpartition("=")
-        if not equals or not path:
-            raise InvalidArgumentError(f'--tier: got "{text}", must be FOLDER=CAPACITY')
-        chosen.append(tiers.Ssd(path, capacity))
+        chosen.append(tiers.Ssd(*split_tier(text, "FOLDER", "/nvme/cache=1TB")))
         options.append(f"--tier {text}")
     try:
         return tiers.core_tiers(chosen, make=False, images=images)
     except InvalidArgumentError as error:
-        tier = _TIER.match(str(error))
-        if tier is None:
-            raise
-        of_option = options[int(tier[1])] + str(error)[tier.end() :]
-        raise InvalidArgumentError(of_option) from error
+        of_options = {f"tiers[{at}]": option for at, option in enumerate(options)}
+        raise InvalidArgumentError(renamed(str(error), of_options)) from error
 
 
 def _mean_bytes(planned: list[PlannedEpoch]) -> float:

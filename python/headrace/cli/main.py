@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import platform
 import sys
@@ -65,15 +66,25 @@ def _message(error: Exception) -> str:
     """The text of an error; of a plain OSError with a remedy if it is a lack of permission."""
     if isinstance(error, PermissionError) and isinstance(error.filename, str | bytes):
         return f"{os.fsdecode(error.filename)}: {os_reason(error)}"
-    return table.for_commands(str(error))
+    return str(error)
+
+
+_Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, whose errors end in one message and an exit code."""
+    """The command, whose errors end in one message and an exit code. It takes `--debug`, as
+    `headrace` itself does."""
     names = OptionNames(command)
+    parameters = list(inspect.signature(command, eval_str=True).parameters.values())
+    parameters.append(
+        inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Debug)
+    )
 
     @functools.wraps(command)
-    def guarded(*args: object, **kwargs: object) -> None:
+    def guarded(*args: object, debug: bool = False, **kwargs: object) -> None:
+        if debug:
+            os.environ["HEADRACE_DEBUG"] = "1"
         print_any_text()
         try:
             raise_interrupts()
@@ -87,7 +98,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             _fail("the system has no memory for that", EXIT_ENVIRONMENT, error)
         except (errors.HeadraceError, OSError, ImportError) as error:
             code = next((c for kind, c in _EXIT_CODES if isinstance(error, kind)), EXIT_DEFECT)
-            _fail(names.in_place_of_arguments(_message(error)), code, error)
+            _fail(names.said(_message(error)), code, error)
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
@@ -98,6 +109,9 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
                 error,
             )
 
+    taken: Any = guarded
+    taken.__signature__ = inspect.Signature(parameters)
+    taken.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return guarded
 
 
@@ -164,7 +178,7 @@ def _machine() -> str:
 
 @app.callback(invoke_without_command=True)
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: _Debug = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True)
     ] = False,
@@ -176,8 +190,12 @@ def _options(
         os.environ["HEADRACE_DEBUG"] = "1"
 
 
+def _add(name: str, command: Callable[..., None], kind: type[TyperCommand] = TyperCommand) -> None:
+    app.command(name, cls=kind)(_guarded(command))
+
+
 for _command in (_commands.index, _commands.pack, _commands.inspect, _commands.verify):
-    app.command(_command.__name__)(_guarded(_command))
+    _add(_command.__name__, _command)
 
 
 class _OrderCommand(TyperCommand):
@@ -192,23 +210,30 @@ class _OrderCommand(TyperCommand):
             if option.startswith("--") and option not in options:
                 if not equals:
                     value = "VALUE" if following.startswith("--") else following
+                name = option[2:].replace("-", "_")
+                assert self.callback is not None
+                meant = OptionNames(self.callback).meant(name)
+                way = (
+                    f"a parameter of the order is given as --set {name}={value}"
+                    if meant is None
+                    else f"write {meant} {value}"
+                )
                 error = errors.InvalidArgumentError(
-                    f"option {option}: not understood; a parameter of the order is given as "
-                    f"--set {option[2:].replace('-', '_')}={value}; see --help"
+                    f"option {option}: not understood; {way}; see --help"
                 )
                 _fail(str(error), EXIT_USAGE, error)
         return super().parse_args(ctx, args)
 
 
-app.command("order", cls=_OrderCommand)(_guarded(_order_commands.order))
-app.command("profile")(_guarded(_profile_commands.profile))
-app.command("advise")(_guarded(_advise_commands.advise))
-app.command("plan", cls=_OrderCommand)(_guarded(_plan_commands.plan))
-app.command("simulate")(_guarded(_simulate_commands.simulate))
-app.command("node")(_guarded(_node_commands.node))
-app.command("top")(_guarded(_observe_commands.top))
-app.command("report")(_guarded(_observe_commands.report))
-app.command("docs")(_guarded(_docs_commands.docs))
+_add("order", _order_commands.order, _OrderCommand)
+_add("profile", _profile_commands.profile)
+_add("advise", _advise_commands.advise)
+_add("plan", _plan_commands.plan, _OrderCommand)
+_add("simulate", _simulate_commands.simulate)
+_add("node", _node_commands.node)
+_add("top", _observe_commands.top)
+_add("report", _observe_commands.report)
+_add("docs", _docs_commands.docs)
 
 
 def main() -> None:

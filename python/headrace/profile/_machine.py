@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -267,6 +268,13 @@ class MachineProfile:
             with contextlib.suppress(OSError):
                 os.unlink(partial)
             raise
+
+
+def measuring(profile: MachineProfile, *words: str) -> str:
+    """The command that measures the machine again, with these words more."""
+    folders = [word for tier in profile.tiers for word in ("--tier", tier.folder)]
+    command = ["headrace", "profile", profile.dataset.path, *folders, *words]
+    return f"`{shlex.join([*command, '--output', 'machine.toml'])}`"
 
 
 def check_target(path: Path) -> None:

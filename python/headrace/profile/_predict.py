@@ -6,20 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace import _core
 from headrace._arguments import shown
 from headrace._signature import named_arguments, named_fields
 from headrace.errors import InvalidArgumentError
 from headrace.profile._machine import MachineProfile
 
-READS_IN_FLIGHT = 64
+READS_IN_FLIGHT: int = _core.reads_in_flight
 """Reads of single samples, if they are large, that the loader has in flight."""
-BLOCK_READS_IN_FLIGHT = 16
+BLOCK_READS_IN_FLIGHT: int = _core.block_reads_in_flight
 """Reads of blocks that its memory is divided for."""
 
 
 def sample_reads_in_flight(read_bytes: float) -> int:
-    """Reads of single samples in flight, as src/loader/config/loader_config.cc has it."""
-    return min(256, max(READS_IN_FLIGHT, int(2**24 // max(read_bytes, 1))))
+    """Reads of single samples that a loader has in flight."""
+    return _core.sample_reads_in_flight(int(read_bytes))
 
 
 Reads = Sequence[tuple[float, float]]

@@ -6,12 +6,16 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import numbers
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headrace import _core
+from headrace._arguments import callback, flag, instance, items, shown
+from headrace._signature import named_arguments
 from headrace._units import counted, format_bytes
 from headrace.errors import InvalidArgumentError
 from headrace.profile import MachineProfile
@@ -130,6 +134,7 @@ class Advice:
         return resource if self.gains[resource] > _SHORTER else None
 
 
+@named_arguments
 def advise(
     machine: MachineProfile | Scenario,
     work: Workload,
@@ -152,10 +157,16 @@ def advise(
         full: whether engines run in virtual time, in place of the estimate step by step; those of
             small jobs always do.
 
-    Raises: InvalidArgumentError: the profile is of another dataset, no candidate fits into the
-        memory, none can be simulated (the fast mode refuses what single reads decide), or a rate is
-        not known.
+    Raises: InvalidArgumentError: an argument is wrong, the profile is of another dataset, no
+        candidate fits into the memory, none can be simulated (the fast mode refuses what single
+        reads decide), or a rate is not known.
     """
+    _check_arguments(machine, work, label_inflation, progress)
+    flag("advise: full", full)
+    tiers = [
+        instance(f"advise: tiers[{position}]", tier, TierChoice)
+        for position, tier in enumerate(items("advise: tiers", tiers, "TierChoice"))
+    ]
     if isinstance(machine, Scenario):
         described = DescribedMachine(machine, files=work.files)
         search = _Search(described, work, label_inflation, progress, full)
@@ -177,13 +188,24 @@ def advise(
     )
 
 
+def _check_arguments(machine: Any, work: Any, label_inflation: Any, progress: Any) -> None:
+    if not isinstance(machine, MachineProfile | Scenario):
+        raise InvalidArgumentError(
+            f"advise: machine: got {shown(machine)}, must be a MachineProfile, as "
+            "headrace.profile.load(path) gives, or a Scenario, as load_scenario(path) gives"
+        )
+    instance("advise: work", work, Workload, ", as Workload.of(dataset, ...) gives")
+    callback("advise: label_inflation", label_inflation)
+    callback("advise: progress", progress)
+
+
 def _check_dataset(profile: MachineProfile, work: Workload) -> None:
     measured = profile.dataset
     if measured.fingerprint != work.fingerprint:
         raise InvalidArgumentError(
             f"advising for {work.dataset}: the profile is of another dataset, {measured.path} "
             f"({counted(measured.samples, 'sample')}, fingerprint {measured.fingerprint}); measure "
-            f"this one: headrace profile {shlex.quote(work.dataset)} --output machine.toml"
+            f"this one: `headrace profile {shlex.quote(work.dataset)} --output machine.toml`"
         )
 
 
@@ -201,7 +223,7 @@ class _Search:
         self.machine = machine
         self.refused: list[tuple[str, str]] = []
         self._work = work
-        self._label_inflation = functools.cache(label_inflation)  # It plans an epoch.
+        self._label_inflation = functools.cache(_checked_inflation(label_inflation))
         self._progress = progress
         self._fast = not full and len(work.sizes) * work.epochs > _SMALL
         self._candidates: dict[Setup, Candidate] = {}
@@ -229,8 +251,8 @@ class _Search:
         """
         work = self._work
         by_name: dict[str, list[TierChoice | None]] = defaultdict(lambda: [None])
-        for tier in tiers:
-            by_name[tier.name].append(tier)
+        for tier in dict.fromkeys(tiers):
+            by_name[self.machine.tier_key(tier.name)].append(tier)
         count = math.prod(map(len, by_name.values()))
         if count > TIER_SETS_MAX:
             raise InvalidArgumentError(
@@ -251,7 +273,7 @@ class _Search:
             ):
                 sets.append(one)
             else:
-                name = setup_text(Setup(order="any order", tiers=one))
+                name = "any order" + tiers_text(one)
                 self.refused.append((name, f"{format_bytes(work.memory)} of memory; {batches}"))
         return sets
 
@@ -308,6 +330,7 @@ class _Search:
             fast=self._fast,
             block_samples=setup.block_samples(self._work),
             prefetch=setup.prefetch,
+            files=self._work.files,
         )
 
     def ran(self) -> list[Candidate]:
@@ -336,6 +359,21 @@ class _Search:
             if isinstance(outcome, Outcome) and chosen.outcome.seconds > 0:
                 gains[resource] = max(0.0, 1 - outcome.seconds / chosen.outcome.seconds)
         return gains
+
+
+def _checked_inflation(given: LabelInflation) -> LabelInflation:
+    def inflation(order: str, block_samples: int | None) -> float | None:
+        value: Any = given(order, block_samples)  # It may plan an epoch.
+        if value is None:
+            return None
+        if isinstance(value, numbers.Real) and 0 <= float(value) < math.inf:
+            return float(value)
+        raise InvalidArgumentError(
+            f"advise: label_inflation: returned {shown(value)} for order {order!r}, must be a "
+            "finite number of at least 0, or None"
+        )
+
+    return inflation
 
 
 def _block_sizes(machine: Machine, work: Workload) -> list[int]:
@@ -434,5 +472,9 @@ def _why(work: Workload, search: _Search, chosen: Candidate) -> str:
 def setup_text(setup: Setup) -> str:
     """Without threads and prefetch."""
     blocks = "" if setup.block_bytes is None else f" in blocks of {format_bytes(setup.block_bytes)}"
-    tiers = "".join(f" + {tier.name} {format_bytes(tier.capacity)}" for tier in setup.tiers)
-    return f"{setup.order}{blocks}{tiers}"
+    return f"{setup.order}{blocks}{tiers_text(setup.tiers)}"
+
+
+def tiers_text(tiers: Sequence[TierChoice]) -> str:
+    """Behind an order."""
+    return "".join(f" + {tier.name} {format_bytes(tier.capacity)}" for tier in tiers)

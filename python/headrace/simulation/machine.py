@@ -3,20 +3,34 @@ describes it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace import _core, tiers
+from headrace._arguments import instance, shown
 from headrace._dataset import Dataset
-from headrace._units import counted
+from headrace._signature import named_arguments, named_fields
+from headrace._toml import TomlTable
+from headrace._units import counted, format_bytes
 from headrace.errors import InvalidArgumentError
 from headrace.profile import EpochWork, MachineProfile, TierWork, predict_epoch
+from headrace.profile._machine import measuring
 from headrace.profile._predict import BLOCK_READS_IN_FLIGHT, sample_reads_in_flight
+from headrace.simulation.bounds import BOUNDED
+from headrace.simulation.checked import Check, Checked
 from headrace.simulation.scenario import (
+    BYTES_MAX,
+    EPOCHS_MAX,
+    NODES_MAX,
+    RANKS_MAX,
+    SAMPLES_MAX,
+    SEED_MAX,
+    THREADS_MAX,
     IndexSizes,
     Scenario,
     Staging,
@@ -28,13 +42,24 @@ PREFETCH = 64
 """Batches that a loader has ahead if nobody says how many, as memory allows."""
 RAM = "ram"
 """The name of a tier in memory."""
+_PREFETCH_MAX = 2**16
 _NO_LIMIT = 1e15  # a rate that nothing reaches
-_BLOCK_READ_MAX = 4 * 2**20  # bytes: larger blocks are read in pieces
-_LARGE_READ = 2**20  # bytes: of neighbours that are read together
 
 
+def _sizes(table: TomlTable, key: str) -> npt.NDArray[np.float64]:
+    sizes: npt.NDArray[Any] = table.instance(key, np.ndarray)
+    is_right = sizes.ndim == 1 and sizes.size and sizes.dtype.kind in "iuf"
+    if not (is_right and np.isfinite(sizes).all() and sizes.min() >= 0 and sizes.any()):
+        raise InvalidArgumentError(
+            f"Workload.{key}: got {shown(sizes)}, must be an array of one dimension with the bytes "
+            "of each sample, finite and at least 0, and not all 0"
+        )
+    return np.asarray(sizes, np.float64)
+
+
+@named_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Workload:
+class Workload(Checked):
     """A job that a machine is to load a dataset for. `Workload.of` makes one."""
 
     dataset: str
@@ -60,14 +85,47 @@ class Workload:
     files: bool = False
     """Whether each sample is a file of its own."""
 
+    _checks: ClassVar[Mapping[str, Check]] = {
+        "dataset": lambda table, key: table.text(key),
+        "fingerprint": lambda table, key: table.text(key),
+        "sizes": _sizes,
+        "block_bytes": lambda table, key: table.amount(key, BYTES_MAX),
+        "batch_size": lambda table, key: table.integer(key, 1, SAMPLES_MAX),
+        "memory": lambda table, key: round(table.amount(key, BYTES_MAX)),
+        "nodes": lambda table, key: table.integer(key, 1, NODES_MAX),
+        "ranks": lambda table, key: table.integer(key, 1, RANKS_MAX),
+        "epochs": lambda table, key: table.integer(key, 1, EPOCHS_MAX),
+        "seed": lambda table, key: table.integer(key, 0, SEED_MAX),
+        "sample_rate": lambda table, key: table.positive(key),
+        "compute_rate": lambda table, key: table.rate(key),
+        "files": lambda table, key: table.flag(key),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sample_rate is not None and self.compute_rate is not None:
+            raise InvalidArgumentError(
+                f"Workload: got sample_rate {self.sample_rate:g} and compute_rate "
+                f"{self.compute_rate:g}, must be one of them at most"
+            )
+        step = self.batch_size * self.ranks * self.nodes
+        if step > len(self.sizes):
+            raise InvalidArgumentError(
+                f"advising for {self.dataset}: a step of {counted(self.nodes * self.ranks, 'rank')}"
+                f" with a batch_size of {self.batch_size} takes more than its "
+                f"{counted(len(self.sizes), 'sample')}; lower one of them"
+            )
+
     @classmethod
     def of(cls, dataset: Dataset, **job: Any) -> Workload:
         """Of a dataset that was opened. `job`: from `batch_size` on.
 
-        Raises: InvalidArgumentError: the dataset has fewer samples than a step takes.
+        Raises: InvalidArgumentError: a value is wrong, or the dataset has fewer samples than a step
+            takes.
         """
+        instance("Workload.of: dataset", dataset, Dataset, ", as headrace.open(path) gives")
         blocks = dataset.index.blocks()[4] if dataset.index.block_count else None
-        work = cls(
+        return cls(
             dataset=dataset.path,
             fingerprint=dataset.fingerprint,
             sizes=np.asarray(_core.stored_bytes(dataset.index), np.float64),
@@ -75,14 +133,6 @@ class Workload:
             files=dataset.format_row.file_a_sample,
             **job,
         )
-        step = work.batch_size * work.ranks * work.nodes
-        if step > len(work.sizes):
-            raise InvalidArgumentError(
-                f"advising for {work.dataset}: a step of {counted(work.nodes * work.ranks, 'rank')}"
-                f" with a batch_size of {work.batch_size} takes more than its "
-                f"{counted(len(work.sizes), 'sample')}; lower one of them"
-            )
-        return work
 
     @property
     def sample_bytes(self) -> float:
@@ -95,8 +145,9 @@ class Workload:
         return self.sample_bytes * self.batch_size * self.ranks
 
 
+@named_fields
 @dataclass(frozen=True, kw_only=True)
-class TierChoice:
+class TierChoice(Checked):
     """A tier that a node may have."""
 
     name: str
@@ -104,14 +155,25 @@ class TierChoice:
     capacity: int
     """Bytes of a node."""
 
+    _checks: ClassVar[Mapping[str, Check]] = {
+        "name": lambda table, key: table.text(key),
+        "capacity": lambda table, key: round(table.amount(key, BYTES_MAX, zero=True)),
+    }
+
     @property
     def in_memory(self) -> bool:
         """Whether it takes of the job's memory."""
-        return self.name.lower() == RAM
+        return tier_key(self.name) == RAM
 
 
+def tier_key(name: str) -> str:
+    """By which a tier is found: a folder by its path, memory in letters of either case."""
+    return RAM if name.lower() == RAM else name
+
+
+@named_fields
 @dataclass(frozen=True, kw_only=True)
-class Setup:
+class Setup(Checked):
     """How the loaders of a node are set up."""
 
     order: str
@@ -122,6 +184,22 @@ class Setup:
     threads: int = 1
     """Of a node, that decode."""
     prefetch: int = PREFETCH
+
+    _checks: ClassVar[Mapping[str, Check]] = {
+        "order": lambda table, key: table.choice(key, BOUNDED),
+        "block_bytes": lambda table, key: table.integer(key, 1, BYTES_MAX),
+        "tiers": lambda table, key: table.instances(key, TierChoice),
+        "threads": lambda table, key: table.integer(key, 1, THREADS_MAX),
+        "prefetch": lambda table, key: table.integer(key, 1, _PREFETCH_MAX),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, count in Counter(tier_key(tier.name) for tier in self.tiers).items():
+            if count > 1:
+                raise InvalidArgumentError(
+                    f"Setup.tiers: got {name!r} {count} times, must be tiers of different names"
+                )
 
     def block_samples(self, work: Workload) -> int | None:
         """Of a block; None: single samples."""
@@ -146,11 +224,22 @@ class Machine(Protocol):
     def block_bytes(self) -> Sequence[int] | None:
         """Sizes of reads to try; None: each sample is a file, so that no read holds several."""
 
+    def tier_key(self, name: str) -> str:
+        """By which it finds a tier."""
+
     def scenario(self, work: Workload, setup: Setup) -> Scenario:
         """The job on it.
 
         Raises: InvalidArgumentError: it does not know a rate that the setup needs.
         """
+
+
+def memory_of(machine: MachineProfile | Scenario, nodes: int) -> int:
+    """Bytes of a node's memory, of a scenario with its tiers there."""
+    if isinstance(machine, MachineProfile):
+        return machine.host.memory_bytes
+    in_memory = [tier for tier in machine.tiers if tier_key(tier.name) == RAM]
+    return machine.staging.capacity + sum(int(tier.of_node(nodes)[0]) for tier in in_memory)
 
 
 class ProfiledMachine:
@@ -166,6 +255,9 @@ class ProfiledMachine:
         storage = self.profile.storage
         return [rate.read_bytes for rate in storage.rates] if storage.reads == "ranges" else None
 
+    def tier_key(self, name: str) -> str:
+        return tier_key(name)
+
     def scenario(self, work: Workload, setup: Setup) -> Scenario:
         return machine_scenario(self.profile, work, setup)
 
@@ -178,11 +270,14 @@ class DescribedMachine:
         self.threads = described.staging.threads
         self.block_bytes: Sequence[int] | None = None if files else [2**18, 2**20, 2**22]
 
+    def tier_key(self, name: str) -> str:
+        return name.lower()
+
     def scenario(self, work: Workload, setup: Setup) -> Scenario:
         given = self.described
-        by_name = {tier.name.lower(): tier for tier in given.tiers}
+        by_name = {self.tier_key(tier.name): tier for tier in given.tiers}
         for tier in setup.tiers:
-            if tier.name.lower() not in by_name:
+            if self.tier_key(tier.name) not in by_name:
                 there = ", ".join(tier.name for tier in given.tiers) or "none"
                 raise InvalidArgumentError(
                     f"tier {tier.name}: the scenario has no rate of it; its tiers are: {there}"
@@ -194,7 +289,7 @@ class DescribedMachine:
             **_job(work),
             staging=Staging(work.memory - setup.ram_bytes, setup.threads, rate),
             tiers=tuple(
-                _of_job(by_name[tier.name.lower()], tier, work.nodes) for tier in setup.tiers
+                _of_job(by_name[self.tier_key(tier.name)], tier, work.nodes) for tier in setup.tiers
             ),
             printed={},
         )
@@ -205,6 +300,7 @@ def _of_job(given: TierRates, tier: TierChoice, nodes: int) -> TierRates:
     return replace(given, capacity=tier.capacity * (nodes if given.shared else 1))
 
 
+@named_arguments
 def machine_scenario(profile: MachineProfile, work: Workload, setup: Setup) -> Scenario:
     """The job on nodes that are as the profile says.
 
@@ -212,8 +308,16 @@ def machine_scenario(profile: MachineProfile, work: Workload, setup: Setup) -> S
     serves so many reads a second.
 
     Raises: InvalidArgumentError: the profile has no tier on the disk of a folder, or no rate
-        between nodes.
+        between nodes; tiers take all memory.
     """
+    instance("machine_scenario: profile", profile, MachineProfile)
+    instance("machine_scenario: work", work, Workload)
+    instance("machine_scenario: setup", setup, Setup)
+    if setup.ram_bytes >= work.memory:
+        raise InvalidArgumentError(
+            f"machine_scenario: setup.tiers: take {format_bytes(setup.ram_bytes)} of memory, must "
+            f"be less than work.memory, {format_bytes(work.memory)}"
+        )
     rates = _Rates(profile, work)
     threads = setup.threads
     seconds = threads / rates.decode(threads)
@@ -278,10 +382,10 @@ class _Rates:
         in_flight = sample_reads_in_flight(self._size)
         single = [self._read(self._size, in_flight, nodes) for nodes in readers]
         if block_bytes is None:
-            large = max(self._size, _LARGE_READ)
+            large = max(self._size, _core.joined_read_bytes)  # neighbours
             rates = [self._read(large, in_flight, nodes) for nodes in readers]
         else:
-            large = min(block_bytes, _BLOCK_READ_MAX)
+            large = min(block_bytes, _core.block_read_bytes)  # larger ones come in pieces
             rates = [self._read(large, BLOCK_READS_IN_FLIGHT, nodes) for nodes in readers]
         if self._profile.storage.reads == "files":  # A sample is a read, whatever its neighbours.
             rates = single
@@ -305,6 +409,7 @@ class _Rates:
         if self._profile.link is None and self._profile.peer_bytes_per_second is None:
             raise InvalidArgumentError(
                 f"tiers of {self._nodes} nodes: the profile has no rate between nodes; measure it "
-                "with headrace profile --links, or give [peers] to its file"
+                f"on all of them: {measuring(self._profile, '--links')}, or give [peers] to its "
+                "file"
             )
         return self._size / self._need("peers", EpochWork(samples=1, peer_reads=[(self._size, 1)]))

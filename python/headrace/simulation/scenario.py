@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
-from headrace._arguments import given_path
+from headrace._arguments import given_path, integer
 from headrace._dataset import open_dataset
+from headrace._signature import named_arguments, named_fields
 from headrace._toml import TomlTable, read_toml
 from headrace._units import counted
 from headrace.errors import InvalidArgumentError, NotFoundError
+from headrace.simulation.checked import Check, Checked, read, taken
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 """The files that Headrace ships: those of the papers."""
@@ -24,14 +26,15 @@ PLACED: str = _core.placements()[0]
 """The placement of samples in tiers, where nobody says another."""
 SHARED: str = _core.lane_policies()[0]
 """What shares a node among its ranks, where nobody says another."""
-T = TypeVar("T")
-_NODES_MAX = 2**16
-_RANKS_MAX = 1024
-_SAMPLES_MAX = 2**32 - 2
-_EPOCHS_MAX = 2**24 - 1
-_THREADS_MAX = 2**16
+NODES_MAX = 2**16
+RANKS_MAX = 1024
+SAMPLES_MAX = 2**32 - 2
+EPOCHS_MAX = 2**24 - 1
+THREADS_MAX = 2**16
+BYTES_MAX = 2**60
+SEED_MAX = 2**63 - 1
 _TIERS_MAX = 8
-_BYTES_MAX = 2**60
+_SECONDS_MAX = 86_400  # of a read, of a step's allreduce: more are other units
 
 
 def _some_bytes(sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -43,8 +46,9 @@ def _some_bytes(sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return sizes
 
 
+@named_fields
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(Checked):
     """Sizes of samples in bytes, drawn from a normal distribution."""
 
     samples: int
@@ -54,23 +58,39 @@ class Sizes:
     least: float = 0
     """Smaller ones are set to it."""
 
+    _checks: ClassVar[Mapping[str, Check]] = {
+        "samples": lambda table, key: table.integer(key, 1, SAMPLES_MAX),
+        "mean": lambda table, key: table.amount(key, BYTES_MAX),
+        "deviation": lambda table, key: table.amount(key, BYTES_MAX, zero=True),
+        "least": lambda table, key: table.amount(key, BYTES_MAX, zero=True),
+    }
+
     def draw(self, seed: int) -> npt.NDArray[np.float64]:
         """The size of each sample; the same for the same seed and version of NumPy."""
+        integer("Sizes.draw: seed", seed, 0, SEED_MAX)
         drawn = np.random.default_rng(seed).normal(self.mean, self.deviation, self.samples)
         return _some_bytes(np.maximum(drawn, self.least))
 
 
+@named_fields
 @dataclass(frozen=True)
-class IndexSizes:
+class IndexSizes(Checked):
     """Sizes of the samples of a dataset."""
 
     index: str
     """A dataset, or its index file, as `headrace.open` takes them."""
 
+    _checks: ClassVar[Mapping[str, Check]] = {"index": lambda table, key: table.text(key)}
+
     @property
     def samples(self) -> int:
         """How many there are."""
         return len(open_dataset(self.index))
+
+    @property
+    def files(self) -> bool:
+        """Whether each sample is a file of its own."""
+        return open_dataset(self.index).format_row.file_a_sample
 
     def draw(self, seed: int) -> npt.NDArray[np.float64]:
         """The stored bytes of each sample, whatever the seed.
@@ -87,8 +107,9 @@ class IndexSizes:
 SHARED_BY = ("reads", "nodes")
 
 
+@named_fields
 @dataclass(frozen=True)
-class StorageRates:
+class StorageRates(Checked):
     """Storage that all nodes share. Rates are bytes a second."""
 
     readers: tuple[float, ...]
@@ -108,9 +129,20 @@ class StorageRates:
     latency: float = 0
     """Seconds of each read before its bytes come."""
 
+    _checks: ClassVar[Mapping[str, Check]] = {
+        "readers": lambda table, key: tuple(map(float, table.ascending(key))),
+        "rates": lambda table, key: tuple(table.rates(key, len(table.ascending("readers")))),
+        "link_rate": lambda table, key: table.rate(key),
+        "shared_by": lambda table, key: table.choice(key, SHARED_BY),
+        "reads_per_second": lambda table, key: table.positive(key),
+        "reads_in_flight": lambda table, key: table.integer(key, 1, THREADS_MAX),
+        "latency": lambda table, key: table.at_least(key, 0, _SECONDS_MAX),
+    }
 
+
+@named_fields
 @dataclass(frozen=True)
-class Staging:
+class Staging(Checked):
     """The memory of a node that samples are fetched into, in the order of their use."""
 
     capacity: int
@@ -119,9 +151,16 @@ class Staging:
     rate: float
     """Bytes a second that the threads together write."""
 
+    _checks: ClassVar[Mapping[str, Check]] = {
+        "capacity": lambda table, key: round(table.amount(key, BYTES_MAX)),
+        "threads": lambda table, key: table.integer(key, 1, THREADS_MAX),
+        "rate": lambda table, key: table.rate(key),
+    }
 
+
+@named_fields
 @dataclass(frozen=True)
-class TierRates:
+class TierRates(Checked):
     """A cache of a node, or one that all nodes share."""
 
     name: str
@@ -135,14 +174,23 @@ class TierRates:
     """A burst buffer: `capacity` and `rate` are those of all nodes together. Each has its even
     part of the capacity, and gets what is in another's part over the network."""
 
+    _checks: ClassVar[Mapping[str, Check]] = {
+        "name": lambda table, key: table.text(key),
+        "capacity": lambda table, key: round(table.amount(key, BYTES_MAX, zero=True)),
+        "threads": lambda table, key: table.integer(key, 1, THREADS_MAX),
+        "rate": lambda table, key: table.rate(key),
+        "shared": lambda table, key: table.flag(key),
+    }
+
     def of_node(self, nodes: int) -> tuple[float, int, float, bool]:
         """Capacity, threads and rate of a node's part; whether it is shared."""
         parts = nodes if self.shared else 1
         return self.capacity / parts, self.threads, self.rate / parts, self.shared
 
 
+@named_fields
 @dataclass(frozen=True)
-class Scenario:
+class Scenario(Checked):
     """A job on a cluster. Rates are bytes a second."""
 
     title: str
@@ -181,7 +229,49 @@ class Scenario:
     source: str = ""
     """Where the parameters are from."""
 
+    _checks: ClassVar[Mapping[str, Check]] = {
+        "title": lambda table, key: table.text(key),
+        "sizes": lambda table, key: table.instance(key, Sizes, IndexSizes),
+        "nodes": lambda table, key: table.integer(key, 1, NODES_MAX),
+        "batch_size": lambda table, key: table.integer(key, 1, SAMPLES_MAX),
+        "compute_rate": lambda table, key: table.rate(key),
+        "preprocess_rate": lambda table, key: table.rate(key),
+        "storage": lambda table, key: table.instance(key, StorageRates),
+        "network_rate": lambda table, key: table.rate(key),
+        "staging": lambda table, key: table.instance(key, Staging),
+        "tiers": lambda table, key: table.instances(key, TierRates, _TIERS_MAX),
+        "sample_rate": lambda table, key: table.positive(key),
+        "ranks": lambda table, key: table.integer(key, 1, RANKS_MAX),
+        "placement": lambda table, key: table.choice(key, _core.placements()),
+        "allreduce": lambda table, key: table.at_least(key, 0, _SECONDS_MAX),
+        "allreduce_noise": lambda table, key: table.at_least(key, 0),
+        "schedule": lambda table, key: table.choice(key, _core.lane_policies()),
+        "epochs": lambda table, key: table.integer(key, 1, EPOCHS_MAX),
+        "seed": lambda table, key: table.integer(key, 0, SEED_MAX),
+        "printed": lambda table, key: _printed(table.table(key)),
+        "source": lambda table, key: table.text(key),
+    }
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.compute_rate is None) == (self.sample_rate is None):
+            raise InvalidArgumentError(
+                f"Scenario.compute_rate: got {self.compute_rate} with sample_rate "
+                f"{self.sample_rate}, must be one of them, and None the other"
+            )
+        _check_together("Scenario", vars(self))
+        if isinstance(self.sizes, Sizes):  # Others are in files.
+            check_step("Scenario", vars(self), self.sizes.samples)
+
+
+_JOB = {name: name for name in ("nodes", "ranks", "batch_size", "placement", "schedule")}
+_COMPUTE = {"compute_rate": "rate", "preprocess_rate": "preprocess_rate"}
+_COMPUTE |= {name: name for name in ("sample_rate", "allreduce", "allreduce_noise")}
+_NETWORK = {"network_rate": "rate"}
+"""The keys of a file's tables, by the fields of a Scenario."""
+
+
+@named_arguments
 def load_scenario(path: str | os.PathLike[str]) -> Scenario:
     """Reads a scenario file, or one that Headrace ships, by its name without `.toml`.
 
@@ -210,158 +300,81 @@ def to_scenario(root: TomlTable, where: str) -> Scenario:
 
     Raises: InvalidArgumentError
     """
-    job, compute = root.table("job"), root.table("compute")
-    scenario = Scenario(
-        title=root.text("title"),
-        source=root.text("source") if root.has("source") else "",
-        epochs=root.integer("epochs", 1, _EPOCHS_MAX) if root.has("epochs") else 1,
-        seed=root.integer("seed", 0, 2**63 - 1) if root.has("seed") else 0,
-        sizes=_sizes(root.table("dataset")),
-        nodes=job.integer("nodes", 1, _NODES_MAX),
-        ranks=job.integer("ranks", 1, _RANKS_MAX) if job.has("ranks") else 1,
-        placement=job.choice("placement", _core.placements()) if job.has("placement") else PLACED,
-        schedule=job.choice("schedule", _core.lane_policies()) if job.has("schedule") else SHARED,
-        batch_size=job.integer("batch_size", 1, _SAMPLES_MAX),
-        compute_rate=compute.rate("rate") if compute.has("rate") else None,
-        sample_rate=compute.positive("sample_rate") if compute.has("sample_rate") else None,
-        preprocess_rate=compute.rate("preprocess_rate"),
-        allreduce=compute.at_least("allreduce", 0) if compute.has("allreduce") else 0,
-        allreduce_noise=(
-            compute.at_least("allreduce_noise", 0) if compute.has("allreduce_noise") else 0
-        ),
-        storage=_storage(root.table("storage")),
-        network_rate=_network(root.table("network")),
-        staging=_staging(root.table("staging")),
-        tiers=tuple(_tier(tier) for tier in root.tables("tiers", 0, _TIERS_MAX)),
-        printed=_printed(root.table("printed")) if root.has("printed") else {},
-    )
+    values = taken(Scenario, root, {name: name for name in ("title", "source", "epochs", "seed")})
+    values["sizes"] = _sizes(root.table("dataset"))
+    job, compute, network = map(root.table, ("job", "compute", "network"))
+    for table, keys in ((job, _JOB), (compute, _COMPUTE), (network, _NETWORK)):
+        values |= taken(Scenario, table, keys)
+    values["storage"] = read(StorageRates, root.table("storage"))
+    values["staging"] = read(Staging, root.table("staging"))
+    tiers = root.tables("tiers", 0, _TIERS_MAX)
+    values["tiers"] = tuple(read(TierRates, tier) for tier in tiers)
+    values["printed"] = _printed(root.table("printed")) if root.has("printed") else {}
     compute.finish(one_of=("rate", "sample_rate"))
-    for table in (job, root):
+    for table in (job, network, root):
         table.finish()
-    limit = scenario.storage.reads_per_second
-    if limit is not None and scenario.storage.shared_by != "reads":
+    _check_together(where, values)
+    check_step(where, values, values["sizes"].samples)
+    return Scenario(**values)
+
+
+def _check_together(where: str, values: Mapping[str, Any]) -> None:
+    """What single values of a scenario do not show."""
+    storage = values["storage"]
+    limit = storage.reads_per_second
+    if limit is not None and storage.shared_by != "reads":
         raise InvalidArgumentError(
             f"{where}: storage.reads_per_second: got {limit:g} with shared_by 'nodes', which "
             "counts bytes alone; leave it out, or write shared_by = 'reads'"
         )
-    _check_tier_names([tier.name for tier in scenario.tiers], where)
-    ranks = scenario.nodes * scenario.ranks
-    if ranks * scenario.batch_size > scenario.sizes.samples:
+    check_tier_names(where, [tier.name for tier in values["tiers"]])
+
+
+def check_step(where: str, values: Mapping[str, Any], samples: int) -> None:
+    """That the dataset has a step of samples."""
+    ranks, batch_size = values["nodes"] * values.get("ranks", 1), values["batch_size"]
+    if ranks * batch_size > samples:
         raise InvalidArgumentError(
-            f"{where}: job: {counted(ranks, 'rank')} with a batch_size of "
-            f"{scenario.batch_size} take more than the {counted(scenario.sizes.samples, 'sample')} "
-            "of the dataset in a step; lower one of them"
+            f"{where}: job: {counted(ranks, 'rank')} with a batch_size of {batch_size} take more "
+            f"than the {counted(samples, 'sample')} of the dataset in a step; lower one of them"
         )
-    return scenario
 
 
 def to_plain(scenario: Scenario) -> dict[str, Any]:
     """The values of a scenario's file. Without what a paper prints."""
-    storage = scenario.storage
-    compute = {
-        "preprocess_rate": scenario.preprocess_rate,
-        "allreduce": scenario.allreduce,
-        "allreduce_noise": scenario.allreduce_noise,
-    }
-    rates = {"rate": scenario.compute_rate, "sample_rate": scenario.sample_rate}
-    compute |= {key: rate for key, rate in rates.items() if rate is not None}
-    limits = {
-        "link_rate": storage.link_rate,
-        "reads_per_second": storage.reads_per_second,
-        "reads_in_flight": storage.reads_in_flight,
-    }
+    tables = {"job": _JOB, "compute": _COMPUTE, "network": _NETWORK}
     return {
         "title": scenario.title,
         **({"source": scenario.source} if scenario.source else {}),
         "epochs": scenario.epochs,
         "seed": scenario.seed,
-        "dataset": asdict(scenario.sizes),
-        "job": {
-            "nodes": scenario.nodes,
-            "ranks": scenario.ranks,
-            "batch_size": scenario.batch_size,
-            "placement": scenario.placement,
-            "schedule": scenario.schedule,
+        "dataset": _given(scenario.sizes),
+        **{
+            table: _given(scenario, {key: name for name, key in keys.items()})
+            for table, keys in tables.items()
         },
-        "compute": compute,
-        "storage": {
-            "readers": [int(count) if count == int(count) else count for count in storage.readers],
-            "rates": list(storage.rates),
-            "shared_by": storage.shared_by,
-            "latency": storage.latency,
-            **{key: limit for key, limit in limits.items() if limit is not None},
-        },
-        "network": {"rate": scenario.network_rate},
-        "staging": dict(vars(scenario.staging)),
-        "tiers": [dict(vars(tier)) for tier in scenario.tiers],
+        "storage": _given(scenario.storage),
+        "staging": _given(scenario.staging),
+        "tiers": [_given(tier) for tier in scenario.tiers],
     }
 
 
+def _given(part: Checked, names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Its values that are not None, or those of these names, by keys."""
+    values = {
+        key: getattr(part, name)
+        for key, name in (names or {name: name for name in vars(part)}).items()
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
 def _sizes(table: TomlTable) -> Sizes | IndexSizes:
-    if table.has("index"):
-        of_index = IndexSizes(table.text("index"))
-        table.finish(one_of=("index", "samples"))
-        return of_index
-    sizes = Sizes(
-        samples=table.integer("samples", 1, _SAMPLES_MAX),
-        mean=table.amount("mean", _BYTES_MAX),
-        deviation=table.amount("deviation", _BYTES_MAX, zero=True) if table.has("deviation") else 0,
-        least=table.amount("least", _BYTES_MAX, zero=True) if table.has("least") else 0,
+    return (
+        read(IndexSizes, table, ("index", "samples")) if table.has("index") else read(Sizes, table)
     )
-    table.finish()
-    return sizes
 
 
-def _storage(table: TomlTable) -> StorageRates:
-    readers = table.ascending("readers")
-    storage = StorageRates(
-        readers=tuple(map(float, readers)),
-        rates=tuple(table.rates("rates", len(readers))),
-        link_rate=table.rate("link_rate") if table.has("link_rate") else None,
-        shared_by=table.choice("shared_by", SHARED_BY) if table.has("shared_by") else SHARED_BY[0],
-        reads_per_second=_optional(table, "reads_per_second", table.positive),
-        reads_in_flight=_optional(
-            table, "reads_in_flight", lambda key: table.integer(key, 1, _THREADS_MAX)
-        ),
-        latency=table.at_least("latency", 0) if table.has("latency") else 0,
-    )
-    table.finish()
-    return storage
-
-
-def _optional(table: TomlTable, key: str, read: Callable[[str], T]) -> T | None:
-    return read(key) if table.has(key) else None
-
-
-def _network(table: TomlTable) -> float:
-    rate = table.rate("rate")
-    table.finish()
-    return rate
-
-
-def _staging(table: TomlTable) -> Staging:
-    staging = Staging(
-        capacity=round(table.amount("capacity", _BYTES_MAX)),
-        threads=table.integer("threads", 1, _THREADS_MAX),
-        rate=table.rate("rate"),
-    )
-    table.finish()
-    return staging
-
-
-def _tier(table: TomlTable) -> TierRates:
-    tier = TierRates(
-        name=table.text("name"),
-        capacity=round(table.amount("capacity", _BYTES_MAX, zero=True)),
-        threads=table.integer("threads", 1, _THREADS_MAX),
-        rate=table.rate("rate"),
-        shared=table.has("shared") and table.flag("shared"),
-    )
-    table.finish()
-    return tier
-
-
-def _check_tier_names(names: Sequence[str], where: str) -> None:
+def check_tier_names(where: str, names: Sequence[str]) -> None:
     """By its name, in letters of either case, a sweep finds a tier."""
     for position, name in enumerate(names):
         if name.lower() in map(str.lower, names[:position]):

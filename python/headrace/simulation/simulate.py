@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
-from headrace._arguments import choice, items
-from headrace.errors import FailedPreconditionError
+from headrace._arguments import callback, choice, flag, items, shown
+from headrace._signature import named_arguments
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.simulation.bounds import BOUNDED, bound_seconds
 from headrace.simulation.own import OwnPolicy, preparing
-from headrace.simulation.scenario import Scenario
+from headrace.simulation.scenario import IndexSizes, Scenario, check_step
 
 SOURCES = ("tier", "peer", "storage", "on_demand")
 """Where nodes get samples from: their own tier, another node's, storage ahead of their use, or
@@ -149,6 +151,7 @@ def policies() -> list[Policy]:
     ]
 
 
+@named_arguments
 def simulate(
     scenario: Scenario,
     names: Sequence[str | type[OwnPolicy]] | None = None,
@@ -169,9 +172,11 @@ def simulate(
     Raises: InvalidArgumentError: there is no such policy or order, the scenario is wrong, or a
         policy of your own returns a wrong value. What such a policy raises.
     """
-    chosen = chosen_policies(scenario, names)
-    bounded = chosen_orders(orders)
+    check_run("simulate", scenario, progress, fast)
+    chosen = chosen_policies("simulate", scenario, names)
+    bounded = chosen_orders("simulate", orders)
     sizes = scenario.sizes.draw(scenario.seed)
+    check_step("simulate: scenario", vars(scenario), len(sizes))
     outcomes = run_policies(scenario, sizes, chosen, progress, fast)
     bounds: dict[str, float] = {}
     for order in bounded:
@@ -180,37 +185,58 @@ def simulate(
     return Simulation(scenario, outcomes, bounds)
 
 
+def check_run(function: str, scenario: Any, progress: Any, fast: Any) -> None:
+    """Arguments of a function.
+
+    Raises: InvalidArgumentError
+    """
+    if not isinstance(scenario, Scenario):
+        path = shown(scenario) if isinstance(scenario, str) else "path"
+        raise InvalidArgumentError(
+            f"{function}: scenario: got {shown(scenario)}, must be a Scenario, as "
+            f"load_scenario({path}) gives"
+        )
+    callback(f"{function}: progress", progress)
+    flag(f"{function}: fast", fast)
+
+
 def chosen_policies(
-    scenario: Scenario, names: Sequence[str | type[OwnPolicy]] | None
+    function: str, scenario: Scenario, names: Sequence[str | type[OwnPolicy]] | None
 ) -> list[Policy]:
-    """Those of the names, or all.
+    """Those of the names, or all. `function`: whose argument they are.
 
     Raises: InvalidArgumentError: there is no such policy; or none of what the scenario has printed
         results of.
     """
     known = {policy.name: policy for policy in policies()}
-    chosen = list(known) if names is None else items("names", names, "policies' names")
-    selected = [_policy(name, known) for name in chosen]
+    chosen = list(known) if names is None else items(f"{function}: names", names, "policies' names")
+    selected = [_policy(function, name, known) for name in chosen]
     for name in scenario.printed:
         choice("printed", name, tuple(known))
     return selected
 
 
-def _policy(given: object, known: Mapping[str, Policy]) -> Policy:
+def _policy(function: str, given: object, known: Mapping[str, Policy]) -> Policy:
     if isinstance(given, type) and issubclass(given, OwnPolicy):
         name = given.__name__
+        if inspect.isabstract(given):
+            lacks = ", ".join(sorted(given.__abstractmethods__))
+            raise InvalidArgumentError(
+                f"{function}: policy {name}: is abstract; derive a class from it that has {lacks}"
+            )
         return Policy(name, given.title or name, given.paper, given.changes_order, given)
-    return known[choice("policy", given, tuple(known), ", or a class derived from OwnPolicy")]
+    way = ", or a class derived from OwnPolicy"
+    return known[choice(f"{function}: policy", given, tuple(known), way)]
 
 
-def chosen_orders(orders: Sequence[str]) -> list[str]:
-    """Those of the names.
+def chosen_orders(function: str, orders: Sequence[str]) -> list[str]:
+    """Those of the names. `function`: whose argument they are.
 
     Raises: InvalidArgumentError: there is no such order, or it has no bound.
     """
-    chosen = items("orders", orders, "orders' names")
+    chosen = items(f"{function}: orders", orders, "orders' names")
     for order in chosen:
-        choice("order", order, BOUNDED)
+        choice(f"{function}: order", order, BOUNDED)
     return chosen
 
 
@@ -229,7 +255,8 @@ def run_policies(
         if policy.own is not None:
             run = partial(_core.run_own_policy, preparing(policy.own, scenario, sizes))
         elif policy.order:
-            outcomes.append(run_order(scenario, sizes, policy.name, fast=fast))
+            files = isinstance(scenario.sizes, IndexSizes) and scenario.sizes.files
+            outcomes.append(run_order(scenario, sizes, policy.name, fast=fast, files=files))
             continue
         else:
             run = partial(_core.run_published, policy.name)
@@ -246,15 +273,17 @@ def run_order(
     fast: bool,
     block_samples: int | None = None,
     prefetch: int | None = None,
+    files: bool = False,
 ) -> Outcome | Refused:
     """A policy that Headrace's engine runs, on samples of these sizes.
 
     Args:
         name: of the policy: that of the order, or one of Redox's.
+        files: whether each sample is a file of its own, so that no read has two.
         block_samples: neighbours that an order of blocks reads together; None: 1 MiB of them.
         prefetch: batches that a node has ahead, at most; None: as a loader.
     """
-    keys = _keys_of_orders(scenario) | {"fast": fast}
+    keys = _keys_of_orders(scenario) | {"fast": fast, "files": files}
     parameters: dict[str, int | str] = {}
     if name in _REDOX:
         parameters |= {"nodes": scenario.nodes, "block_samples": _REDOX_CHUNK, "read": "chunk"}

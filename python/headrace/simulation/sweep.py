@@ -11,12 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from headrace._arguments import items
+from headrace._arguments import items, shown
+from headrace._signature import named_arguments
 from headrace._toml import TomlTable
 from headrace.errors import InvalidArgumentError
 from headrace.simulation.bounds import bound_seconds
 from headrace.simulation.scenario import IndexSizes, Scenario, Sizes, to_plain, to_scenario
-from headrace.simulation.simulate import Simulation, chosen_orders, chosen_policies, run_policies
+from headrace.simulation.simulate import (
+    Simulation,
+    check_run,
+    chosen_orders,
+    chosen_policies,
+    run_policies,
+)
 
 COMBINATIONS_MAX = 1000
 """Of a sweep."""
@@ -43,6 +50,7 @@ class SweepPoint:
     simulation: Simulation
 
 
+@named_arguments
 def sweep(
     scenario: Scenario,
     keys: Mapping[str, Sequence[Value]],
@@ -69,6 +77,11 @@ def sweep(
     Raises: InvalidArgumentError: a value is not what a file may have there, no such key, more than
         1,000 combinations.
     """
+    check_run("sweep", scenario, progress, fast)
+    if not isinstance(keys, Mapping):
+        raise InvalidArgumentError(
+            f"sweep: keys: got {shown(keys)}, must be a dict, as {{'job.nodes': [4, 8]}}"
+        )
     for key in keys:
         if not isinstance(key, str):
             raise InvalidArgumentError(f"sweep key: got {key!r}, must be a text, as 'job.nodes'")
@@ -87,20 +100,25 @@ def sweep(
             f"sweep {', '.join(keys)}: got {count:,} combinations of values, must be in "
             f"[1, {COMBINATIONS_MAX:,}]; give the keys more or fewer values"
         )
-    bounded = chosen_orders(orders)
+    bounded = chosen_orders("sweep", orders)
     combinations = [dict(zip(whole, chosen, strict=True)) for chosen in itertools.product(*values)]
     changed = [_changed(scenario, chosen) for chosen in combinations]
-    policies = chosen_policies(scenario, names)
+    policies = chosen_policies("sweep", scenario, names)
     points = zip(combinations, changed, strict=True)
     return _points(points, policies, progress, bounded, fast)
 
 
+@named_arguments
 def parse_sweep(text: str) -> tuple[str, list[Value]]:
     """A key and its values, of "job.nodes=4,8", "ram=32..512GB" (doubled each time), "a..b*3" or
     "a..b+10GB".
 
     Raises: InvalidArgumentError
     """
+    if not isinstance(text, str):
+        raise InvalidArgumentError(
+            f"parse_sweep: text: got {shown(text)}, must be a text, as 'job.nodes=4,8'"
+        )
     key, _, written = text.partition("=")
     if not key.strip() or not written.strip():
         raise InvalidArgumentError(
@@ -176,7 +194,8 @@ def _changed(scenario: Scenario, values: Mapping[str, Value]) -> Scenario:
     plain = to_plain(scenario)
     for key, value in values.items():
         place, name = _place(plain, key)
-        number = isinstance(place.get(name, 0), int | float)
+        now = place.get(name, 0)
+        number = isinstance(now, int | float) and not isinstance(now, bool)
         if key.startswith("printed.") or not (number or key in _NAMES):
             raise InvalidArgumentError(
                 f"sweep {key}: is no number that a simulation depends on; choose one, as "

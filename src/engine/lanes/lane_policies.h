@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -24,11 +25,17 @@ class LanePolicyFactory {
   using MakePolicy = std::function<std::unique_ptr<LanePolicy>()>;
   using OpenPolicies = MakePolicy (*)(const LanePolicyRequest&);
 
+  // What idle decode threads are for.
+  enum class IdleThreads : std::uint8_t { kWait, kRead };
+
   // `open` may be null: every lane has everything, earliest deadline first.
-  LanePolicyFactory(std::string_view name, OpenPolicies open) : name_(name), open_(open) {}
+  LanePolicyFactory(std::string_view name, OpenPolicies open, IdleThreads idle = IdleThreads::kWait)
+      : name_(name), open_(open), idle_(idle) {}
 
   [[nodiscard]] std::string_view name() const { return name_; }
-  [[nodiscard]] bool has_policy() const { return open_ != nullptr; }
+  // Whether its shares may have more reads than the budget, one for each thread that decodes
+  // nothing.
+  [[nodiscard]] bool idle_threads_read() const { return idle_ == IdleThreads::kRead; }
   // For a session of several lanes. Null: every lane has everything.
   [[nodiscard]] MakePolicy Open(const LanePolicyRequest& request) const {
     return open_ == nullptr ? nullptr : open_(request);
@@ -37,6 +44,7 @@ class LanePolicyFactory {
  private:
   const std::string_view name_;
   const OpenPolicies open_;
+  const IdleThreads idle_;
 };
 
 Registry<LanePolicyFactory>& LanePolicies();

@@ -35,8 +35,8 @@ void LaneQueues::AddReads(const StepWork& work, RowReads reads, bool early) {
   ++waiting_;
 }
 
-const RowReads* LaneQueues::NextReads() const {
-  const RowReads* next = nullptr;
+std::optional<WaitingReads> LaneQueues::NextReads() const {
+  std::optional<WaitingReads> next;
   const auto deadline = [](const RowReads& reads) {
     const StepWork& work = *reads.front()->work;
     return work.Deadline(work.issued_bytes);
@@ -46,20 +46,15 @@ const RowReads* LaneQueues::NextReads() const {
     if (queue.to_read.empty() || queue.held) continue;
     if (!shares_.empty() && queue.reads_in_flight >= shares_[lane].reads) continue;
     const RowReads& reads = queue.to_read.front();
-    if (next == nullptr || deadline(reads) < deadline(*next)) next = &reads;
+    if (next.has_value() && deadline(reads) >= deadline(*next->reads)) continue;
+    next = {.reads = &reads, .lane = lane, .place = 0};
   }
   return next;
 }
 
-const RowReads* LaneQueues::ReadsWith(const RowRead& read) const {
-  const std::optional<std::size_t> place = PlaceOf(read);
-  return place.has_value() ? &queues_[read.work->lane].to_read[*place] : nullptr;
-}
-
-RowReads LaneQueues::TakeReads(const RowReads& reads) {
-  Queue& queue = queues_[reads.front()->work->lane];
-  const std::size_t place = &reads == &queue.to_read.front() ? 0 : PlaceOf(*reads.front()).value();
-  const auto at = queue.to_read.begin() + static_cast<std::ptrdiff_t>(place);
+RowReads LaneQueues::TakeReads(const WaitingReads& waiting) {
+  Queue& queue = queues_[waiting.lane];
+  const auto at = queue.to_read.begin() + static_cast<std::ptrdiff_t>(waiting.place);
   RowReads taken = std::move(*at);
   queue.to_read.erase(at);
   --waiting_;
@@ -67,15 +62,16 @@ RowReads LaneQueues::TakeReads(const RowReads& reads) {
   return taken;
 }
 
-// Where it waits in its lane; nothing: it does not.
-std::optional<std::size_t> LaneQueues::PlaceOf(const RowRead& read) const {
+std::optional<WaitingReads> LaneQueues::ReadsWith(const RowRead& read) const {
   const std::deque<RowReads>& queue = queues_[read.work->lane].to_read;
   const auto of_step = std::partition_point(queue.begin(), queue.end(), [&](const RowReads& reads) {
     return reads.front()->work->deadline < read.work->deadline;
   });
   for (auto at = of_step; at != queue.end() && at->front()->work == read.work; ++at) {
     if (std::find(at->begin(), at->end(), &read) == at->end()) continue;
-    return static_cast<std::size_t>(at - queue.begin());
+    return WaitingReads{.reads = &*at,
+                        .lane = read.work->lane,
+                        .place = static_cast<std::size_t>(at - queue.begin())};
   }
   return std::nullopt;
 }

@@ -17,6 +17,13 @@
 
 namespace headrace {
 
+// Reads that wait in a lane, and their place there: until reads are added or taken.
+struct WaitingReads {
+  const RowReads* reads;
+  std::size_t lane;
+  std::size_t place;
+};
+
 // For each lane: the reads and decode tasks that wait, how many are in flight, and how many may be.
 // With a LanePolicy the limit is the lane's share; without one there is none.
 //
@@ -35,13 +42,13 @@ class LaneQueues {
   // `early`: ahead of those of its step and of later ones that are queued already.
   void AddReads(const StepWork& work, RowReads reads, bool early = false);
   [[nodiscard]] bool nothing_to_read() const { return waiting_ == 0; }
-  // The reads that are due next, of the lanes that may read; null: there are none.
-  [[nodiscard]] const RowReads* NextReads() const;
+  // The reads that are due next, of the lanes that may read; nothing: there are none.
+  [[nodiscard]] std::optional<WaitingReads> NextReads() const;
   // The reads that wait together with `read`, whether they are due, and their lane may read, or
-  // not; null: it does not wait.
-  [[nodiscard]] const RowReads* ReadsWith(const RowRead& read) const;
+  // not; nothing: it does not wait.
+  [[nodiscard]] std::optional<WaitingReads> ReadsWith(const RowRead& read) const;
   // These reads, which one of the two returned, are issued: the caller has them now.
-  RowReads TakeReads(const RowReads& reads);
+  RowReads TakeReads(const WaitingReads& waiting);
   // There is no memory for these reads: other lanes are next, until ResumeLanes().
   void HoldLane(const StepWork& work) { queues_[work.lane].held = true; }
   void ResumeLanes();
@@ -85,8 +92,6 @@ class LaneQueues {
     std::uint64_t copied_bytes = 0;
     std::int64_t decode_ns = 0;
   };
-
-  [[nodiscard]] std::optional<std::size_t> PlaceOf(const RowRead& read) const;
 
   LanePolicy* const policy_;
   std::vector<Queue> queues_;

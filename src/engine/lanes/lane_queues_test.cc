@@ -1,6 +1,7 @@
 #include "engine/lanes/lane_queues.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -37,9 +38,9 @@ class LaneQueuesTest : public ::testing::Test {
   }
   // The lane whose read is next, which is issued; -1: none.
   int Issue() {
-    const RowReads* const next = queues_.NextReads();
-    if (next == nullptr) return -1;
-    StepWork& work = *next->front()->work;
+    const std::optional<WaitingReads> next = queues_.NextReads();
+    if (!next.has_value()) return -1;
+    StepWork& work = *next->reads->front()->work;
     for (const RowRead* const read : queues_.TakeReads(*next)) {
       work.issued_bytes += read->bytes();
     }
@@ -83,12 +84,12 @@ TEST_F(LaneQueuesTest, ReadsAreTakenOutOfTurnWithThoseOfTheirSample) {
   RowRead together[2];
   for (RowRead& read : together) read.work = &later;
   queues_.AddReads(later, {&together[0], &together[1]});
-  ASSERT_NE(queues_.ReadsWith(together[1]), nullptr);
+  ASSERT_TRUE(queues_.ReadsWith(together[1]).has_value());
   EXPECT_EQ(queues_.TakeReads(*queues_.ReadsWith(together[1])),
             (RowReads{&together[0], &together[1]}));
   EXPECT_EQ(queues_.TakeReads(*queues_.ReadsWith(reads_[1][1])), RowReads{&reads_[1][1]});
-  EXPECT_EQ(queues_.ReadsWith(together[0]), nullptr);
-  EXPECT_EQ(queues_.ReadsWith(reads_[1][1]), nullptr);
+  EXPECT_FALSE(queues_.ReadsWith(together[0]).has_value());
+  EXPECT_FALSE(queues_.ReadsWith(reads_[1][1]).has_value());
   std::vector<LaneStats> stats(2);
   queues_.AddTo(stats);
   EXPECT_EQ(stats[1].queued_reads, 2U);
@@ -144,7 +145,7 @@ TEST_F(LaneQueuesTest, LearnsWhatReadsAndDecodesTake) {
 TEST_F(LaneQueuesTest, NothingIsLeftOfWhatIsDropped) {
   queues_.AddDecode(Task(works_[0]));
   queues_.Drop();
-  EXPECT_EQ(queues_.NextReads(), nullptr);
+  EXPECT_FALSE(queues_.NextReads().has_value());
   EXPECT_EQ(queues_.TakeDecode(0), nullptr);
 }
 

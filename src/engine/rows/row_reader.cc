@@ -91,14 +91,15 @@ void RowReader::Issue() {
   std::uint64_t tried_reads = 0;
   std::vector<Fetch*> fetches;
   queues_.ResumeLanes();
-  while (const RowReads* const next = NextReads()) {
-    RowRead& first = *next->front();
+  while (const std::optional<WaitingReads> next = NextReads()) {
+    const RowReads& reads = *next->reads;
+    RowRead& first = *reads.front();
     StepWork& work = *first.work;
     const bool tried = MayBeTried(first);
     auto memory = Fetcher::Memory::kTaken;
     if (!tried || !InOneGo(first)) {
       BufferPool& staging = *queues_.parts(work).staging;
-      fetches.assign(next->begin(), next->end());
+      fetches.assign(reads.begin(), reads.end());
       const std::uint64_t kept = &staging == &loop_.staging ? loop_.KeptBytes(first) : 0;
       memory = fetcher.Acquire(fetches, staging, {.keep_bytes = kept});
       if (memory == Fetcher::Memory::kWait) {  // For what was read to be decoded.
@@ -149,22 +150,24 @@ std::optional<Fetcher::Memory> RowReader::IssueNow(StepWork& work, std::uint32_t
   const auto* const read =
       static_cast<const RowRead*>(work.pieces[slot * loop_.fields.size()].read);
   if (read == nullptr || !read->in_storage()) return std::nullopt;
-  const RowReads* const together = queues_.ReadsWith(*read);
-  if (together == nullptr) return std::nullopt;
-  const std::vector<Fetch*> fetches(together->begin(), together->end());
+  const std::optional<WaitingReads> together = queues_.ReadsWith(*read);
+  if (!together.has_value()) return std::nullopt;
+  const std::vector<Fetch*> fetches(together->reads->begin(), together->reads->end());
   const auto memory = loop_.fetcher.Acquire(fetches, *queues_.parts(work).staging, {.any = true});
   if (memory == Fetcher::Memory::kWait) return memory;
   for (RowRead* const taken : queues_.TakeReads(*together)) Start(*taken, memory);
   return memory;
 }
 
-// The reads that are due next; null: there are none, or none may be in flight now.
-const RowReads* RowReader::NextReads() const {
-  const RowReads* const next = queues_.NextReads();
-  if (next == nullptr || next->front()->at_node()) return next;
-  const StepWork& work = *next->front()->work;
+// The reads that are due next; nothing: there are none, or none may be in flight now.
+std::optional<WaitingReads> RowReader::NextReads() const {
+  const std::optional<WaitingReads> next = queues_.NextReads();
+  if (!next.has_value()) return next;
+  const RowRead& first = *next->reads->front();
+  if (first.at_node()) return next;
+  const StepWork& work = *first.work;
   if (tiers_ != nullptr) tiers_->BringBefore(work.Deadline(work.issued_bytes));
-  if (!loop_.fetcher.has_room()) return nullptr;
+  if (!loop_.fetcher.has_room()) return std::nullopt;
   return tiers_ == nullptr ? next : queues_.NextReads();  // What was brought may have been next.
 }
 

@@ -67,7 +67,7 @@ class RowReader final : public FetchClient {
   void OnFetched(Fetch& fetch, Result<std::span<std::byte>> data) override;
 
  private:
-  [[nodiscard]] const RowReads* NextReads() const;
+  [[nodiscard]] std::optional<WaitingReads> NextReads() const;
   void CountIssued(RowRead& read) const;
   void Start(RowRead& read, Fetcher::Memory memory) const;
   [[nodiscard]] bool InPlace(const Piece& piece) const;

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "engine/batch/row_rooms.h"
 #include "engine/decode/field_decoding.h"
+#include "engine/lanes/lane_policies.h"
 #include "headrace/index.h"
 #include "loader/config/budget.h"
 #include "loader/config/resolved_order.h"
@@ -22,9 +23,6 @@
 
 namespace headrace {
 namespace {
-
-// Reads of whole blocks are large: this many keep any device busy.
-constexpr std::uint32_t kBlockReadsInFlight = 16;
 
 // Reads of samples: as many as hold so many bytes. An answer passes through three threads before
 // the read that takes its place begins, and a fast device gives dozens of small ones in that time.
@@ -168,13 +166,20 @@ std::uint64_t ParcelBytes(const NodeOptions& options, const Budget& budget) {
   return options.job.exchange ? std::min(kParcelBytesMax, budget.staging_bytes / 4) : 0;
 }
 
+// Of a name that is no policy's: a schedule file, which is written with a policy that lets them
+// read.
+bool IdleThreadsRead(std::string_view schedule) {
+  const LanePolicyFactory* const policies = LanePolicies().Find(schedule);
+  return policies == nullptr || policies->idle_threads_read();
+}
+
+}  // namespace
+
 std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes) {
   const std::uint64_t reads = kBytesInFlight / std::max<std::uint64_t>(read_bytes, 1);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
       reads, EngineOptions().reads_in_flight_max, kSampleReadsInFlightMax));
 }
-
-}  // namespace
 
 Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
                                    const LoaderOptions& options) {
@@ -258,8 +263,7 @@ EngineOptions LoaderConfig::engine_options() const {
   EngineOptions engine;
   engine.batches_max = budget.batches_max;
   engine.reads_in_flight_max = std::max(engine.reads_in_flight_max, reads_in_flight);
-  if (options.job.ranks > 1 && options.schedule != DefaultLanePolicy()) {
-    // A policy may let threads that decode nothing read.
+  if (options.job.ranks > 1 && IdleThreadsRead(options.schedule)) {
     engine.reads_in_flight_max =
         std::max(engine.reads_in_flight_max,
                  EngineOptions().reads_in_flight_max + static_cast<std::uint32_t>(options.threads));

@@ -18,6 +18,12 @@ namespace headrace {
 class Index;
 class ResolvedOrder;
 
+// Reads in flight where whole blocks are read: they are large, and so many keep any device busy.
+inline constexpr std::uint32_t kBlockReadsInFlight = 16;
+
+// Reads in flight of samples of this mean size: more, the smaller they are.
+std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes);
+
 // The options of all ranks of a node, which one engine serves. None is left to be chosen.
 struct NodeOptions {
   std::vector<LoaderField> fields;

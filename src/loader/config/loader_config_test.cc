@@ -4,8 +4,11 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/registry/testing/scoped_entry.h"
+#include "engine/lanes/lane_policies.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
 #include "store/testing/temp_files.h"
@@ -134,9 +137,21 @@ TEST(LoaderConfigTest, ThreadsThatAPolicyLeavesIdleMayRead) {
     EXPECT_TRUE(config.ok()) << config.status().ToString();
     return config.value().engine_options().reads_in_flight_max;
   };
+  const auto open = [](const LanePolicyRequest&) -> LanePolicyFactory::MakePolicy {
+    return nullptr;
+  };
+  const LanePolicyFactory reading("reading", open, LanePolicyFactory::IdleThreads::kRead);
+  const LanePolicyFactory waiting("waiting", open);
+  const ScopedEntry<LanePolicyFactory> first(LanePolicies(), reading);
+  const ScopedEntry<LanePolicyFactory> second(LanePolicies(), waiting);
   EXPECT_EQ(reads(), 64U);
-  options.schedule = "fixed";
-  EXPECT_EQ(reads(), 72U);
+  for (const auto& [schedule, most] : {std::pair("fixed", 64U),
+                                       {"waiting", 64U},
+                                       {"reading", 72U},
+                                       {"/a/file/of/a/schedule", 72U}}) {
+    options.schedule = schedule;
+    EXPECT_EQ(reads(), most) << schedule;
+  }
 }
 
 }  // namespace

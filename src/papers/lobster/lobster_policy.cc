@@ -74,12 +74,14 @@ LanePolicyFactory::MakePolicy OpenProportional(const LanePolicyRequest& request)
 }  // namespace
 
 const LanePolicyFactory& LobsterPolicyFactory() {
-  static const LanePolicyFactory factory("lobster", &OpenLobster);
+  static const LanePolicyFactory factory("lobster", &OpenLobster,
+                                         LanePolicyFactory::IdleThreads::kRead);
   return factory;
 }
 
 const LanePolicyFactory& LobsterSearchPolicyFactory() {
-  static const LanePolicyFactory factory("lobster_search", &OpenLobsterSearch);
+  static const LanePolicyFactory factory("lobster_search", &OpenLobsterSearch,
+                                         LanePolicyFactory::IdleThreads::kRead);
   return factory;
 }
 

@@ -188,6 +188,16 @@ struct PeerNode::Impl {
     }
   }
 
+  // Of calls that had another token: anyone may make them, so they end no run. Empty: there was
+  // none.
+  std::string RefusedHere() const {
+    const std::uint64_t count = counters.wrong_tokens;
+    if (count == 0) return "";
+    return fmt::format(
+        ", with the same HEADRACE_TOKEN: calls with another one were refused here, "
+        "so far {}",
+        count);
+  }
   Status Tell(NodeLink& link, std::uint64_t round, const std::string& facts, std::int64_t until_ns,
               const std::function<bool()>& keep_waiting) const;
   Status TellAll(std::uint64_t round, const std::string& facts,
@@ -362,13 +372,20 @@ Status PeerNode::Impl::Tell(NodeLink& link, std::uint64_t round, const std::stri
     writer->WritesDone();
     const grpc::Status said = writer->Finish();
     if (said.ok()) return Status();
+    if (said.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+      return FailedPrecondition(
+          "beginning run {} with {}: that node has another token and refuses this one's; give all "
+          "nodes of the job the same secret in the environment variable HEADRACE_TOKEN, or other "
+          "addresses if that one is of another job",
+          round, link.Name());
+    }
     const bool late = clock.NowNanos() >= until_ns;
     const bool may_come = said.error_code() == grpc::StatusCode::UNAVAILABLE ||
                           said.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
     if (!may_come || late) {
       return Status(late ? StatusCode::kDeadlineExceeded : StatusCode::kUnavailable,
-                    fmt::format("beginning run {} with {}: {}; see whether that node runs", round,
-                                link.Name(), said.error_message()));
+                    fmt::format("beginning run {} with {}: {}; see whether that node runs{}", round,
+                                link.Name(), said.error_message(), RefusedHere()));
     }
     if (!keep_waiting()) {
       return Status(StatusCode::kCancelled, "beginning a run: given up before all nodes began it");
@@ -423,8 +440,12 @@ Result<std::vector<std::string>> PeerNode::Agree(std::uint64_t round, const std:
   impl_->service.Take(round);
   HEADRACE_RETURN_IF_ERROR(agreement->Say(node, round, facts));
   HEADRACE_RETURN_IF_ERROR(impl_->TellAll(round, facts, keep_waiting));
-  HEADRACE_ASSIGN_OR_RETURN(std::vector<std::string> all,
-                            agreement->Await(round, begin_ns, keep_waiting));
+  Result<std::vector<std::string>> all = agreement->Await(round, begin_ns, keep_waiting);
+  if (!all.ok()) {
+    const bool late = all.status().code() == StatusCode::kDeadlineExceeded;
+    return Status(all.status().code(),
+                  std::string(all.status().message()) + (late ? impl_->RefusedHere() : ""));
+  }
   ledger->Begin(round);
   return all;
 }

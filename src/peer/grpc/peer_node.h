@@ -49,7 +49,8 @@ class PeerNode {
   // Sends `facts` to all nodes for run number `round`, and waits for theirs: see Agreement. Several
   // threads call `keep_waiting` concurrently.
   //
-  // Errors: Unavailable  a node refuses it; those of Agreement::Await()
+  // Errors: FailedPrecondition  a node has another token
+  //         Unavailable         a node refuses it; those of Agreement::Await()
   Result<std::vector<std::string>> Agree(std::uint64_t round, const std::string& facts,
                                          const std::function<bool()>& keep_waiting);
 

@@ -417,6 +417,7 @@ grpc::Status PeerService::Admit(const grpc::CallbackServerContext& context) {
                      SameSecret({found->second.data(), found->second.size()}, job_.token);
   if (right) return grpc::Status::OK;
   ++parts_.counters.bad_messages;
+  ++parts_.counters.wrong_tokens;
   return {grpc::StatusCode::UNAUTHENTICATED, "the call does not have the token of the job"};
 }
 

@@ -11,9 +11,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -209,6 +211,47 @@ TEST_F(PeerTrustTest, ACertificateIsNoToken) {
   EXPECT_EQ(giver_->traffic().bad_messages, 1U);
   EXPECT_EQ(CallWith(credentials, "secret"), grpc::StatusCode::OK);
   EXPECT_EQ(giver_->traffic().given_samples, 1U);
+}
+
+TEST(PeerTokenTest, NodesWithDifferentTokensSayThatBothWithoutSayingOne) {
+  auto node = PeerNode::Listen({}).value();
+  auto other = PeerNode::Listen({}).value();
+  const std::vector<std::string> addresses = {node->address(), other->address()};
+  ASSERT_TRUE(node->Connect({.node = 0, .addresses = addresses, .token = "one secret"}).ok());
+  ASSERT_TRUE(other->Connect({.node = 1, .addresses = addresses, .token = "two secrets"}).ok());
+  for (const auto& [at, from, to] :
+       {std::tuple{node.get(), 1, addresses[1]}, std::tuple{other.get(), 0, addresses[0]}}) {
+    const Status said = at->Agree(1, "", [] { return true; }).status();
+    EXPECT_EQ(said.code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(said.message(),
+              "beginning run 1 with node " + std::to_string(from) + " (" + to +
+                  "): that node has another token and refuses this one's; give all nodes of the "
+                  "job the same secret in the environment variable HEADRACE_TOKEN, or other "
+                  "addresses if that one is of another job");
+    EXPECT_THAT(std::string(said.message()), testing::Not(testing::HasSubstr("secrets")));
+  }
+}
+
+// A stranger's call must not end a run; so a call that was refused is only a hint.
+TEST(PeerTokenTest, WhoWaitsInVainSaysThatCallsWithAnotherTokenWereRefused) {
+  std::array nodes = {PeerNode::Listen({}).value(), PeerNode::Listen({}).value()};
+  PeerGroup group{.addresses = {nodes[0]->address(), nodes[1]->address()}, .token = "secret"};
+  group.begin_ns = 1'000'000;
+  for (group.node = 0; group.node < 2; ++group.node) {
+    ASSERT_TRUE(nodes[group.node]->Connect(group).ok());
+  }
+  const auto stub = peers::v1::Peers::NewStub(
+      grpc::CreateChannel(nodes[1]->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.AddMetadata(kPeerTokenKey, "wrong");
+  peers::v1::AgreeReply reply;
+  EXPECT_EQ(stub->Agree(&context, &reply)->Finish().error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  const Status said = nodes[1]->Agree(1, "", [] { return true; }).status();
+  EXPECT_EQ(said.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(said.message()),
+              testing::EndsWith("as those of node 1, with the same HEADRACE_TOKEN: calls with "
+                                "another one were refused here, so far 1"));
 }
 
 // Connects to a node and writes `bytes`. Returns when the node has closed the connection.

@@ -26,6 +26,7 @@ struct PeerCounters {
   std::atomic<std::uint64_t> given_bytes = 0;
   std::atomic<std::uint64_t> not_given = 0;
   std::atomic<std::uint64_t> bad_messages = 0;
+  std::atomic<std::uint64_t> wrong_tokens = 0;  // of them: calls with another token, or none
 };
 
 // The most bytes of open requests of one node at another, besides one larger sample.

@@ -87,7 +87,8 @@ class EngineJob {
                          .lane_policies = plan.lane_policies(),
                          .reads_in_flight = plan.reads_in_flight(),
                          .storage_latency_ns = SimulatedNanos(job_.cluster.storage_latency_seconds),
-                         .least_read_bytes = plan.least_read_bytes()};
+                         .least_read_bytes = plan.least_read_bytes(),
+                         .files = options_.files};
     std::vector<std::shared_ptr<const ResolvedOrder>> orders;
     for (NodeNumber number = 0; number < job_.cluster.nodes; ++number) {
       if (keep_going && !keep_going()) return SimulationEnded();

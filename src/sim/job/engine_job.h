@@ -30,6 +30,7 @@ struct EngineJobOptions {
   std::uint32_t reads_in_flight = 0;
   // Of storage at its best rate, all nodes together. Only where reads share it.
   double reads_per_second = kUnlimited;
+  bool files = false;  // whether each sample is one, so that no read has two
 };
 
 struct EngineJobResult {
@@ -47,8 +48,9 @@ struct EngineJobResult {
 // computes, at its part of the node's rate, once it has its whole batch.
 //
 // - The nodes that read divide the rate of storage among them. The reads of a node divide its part
-//   (Cluster::reads_share), and neighbours of a step are one read, as in a loader; or each has all
-//   of it, and is one sample, as in the papers. Orders that read blocks read them in pieces.
+//   (Cluster::reads_share), and neighbours of a step are one read, as in a loader, unless samples
+//   are files; or each has all of it, and is one sample, as in the papers. Orders that read blocks
+//   read them in pieces.
 // - Each read is charged at least as many bytes as storage's best rate gives between two of
 //   `reads_per_second`.
 // - As many tasks as staging has threads preprocess and write, each at Cluster::ToStaging(). They

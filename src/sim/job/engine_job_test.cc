@@ -82,6 +82,22 @@ TEST(EngineJobTest, RequestsLimitStorageThatHasBytesToSpare) {
   EXPECT_EQ(fast.value().storage_reads, result.storage_reads);
 }
 
+TEST(EngineJobTest, ASampleThatIsAFileIsARequestOfItsOwn) {
+  SimulatedJob job = JobOf(800, 1);
+  job.cluster.reads_share = true;
+  for (const std::string order : {"exact", "epoch"}) {
+    for (const bool files : {false, true}) {
+      const EngineJobOptions options{.order = order, .files = files};
+      const EngineJobResult result = RunJob(job, options);
+      const Result<EngineJobResult> fast = RunFast(job, options);
+      ASSERT_TRUE(fast.ok()) << fast.status().ToString();
+      EXPECT_EQ(result.storage_reads == 800, files) << order << " " << result.storage_reads;
+      EXPECT_EQ(fast.value().storage_reads == 800, files) << order;
+      EXPECT_NEAR(Fetched(result, From::kStorage).bytes, BytesOf(job), 1);
+    }
+  }
+}
+
 TEST(EngineJobTest, EachReadOfStorageWaitsForItsLatency) {
   SimulatedJob job = JobOf(800, 1);
   job.cluster.storage = RateOf(1e12);

@@ -304,7 +304,7 @@ class FastJob {
       double gap = 0;
       for (; next < place; ++next) gap += job_.sizes[Raw(block.first) + next];
       const double bytes = job_.sizes[Raw(block.first) + next++];
-      if (piece > 0 && (gap > static_cast<double>(engine_.block_gap_bytes) ||
+      if (piece > 0 && (options_.files || gap > static_cast<double>(engine_.block_gap_bytes) ||
                         piece + gap + bytes > static_cast<double>(engine_.block_read_bytes_max))) {
         AddRead(node, piece);
         piece = 0;
@@ -324,7 +324,7 @@ class FastJob {
       const ByteRange range = data_.index->extent(0, sample).value().range;
       const double gap =
           static_cast<double>(range.offset - std::min(range.offset, end)) * data_.scale;
-      const bool is_near = job_.cluster.reads_share &&
+      const bool is_near = job_.cluster.reads_share && !options_.files &&
                            gap <= static_cast<double>(engine_.coalesce_gap_bytes) &&
                            piece + gap + bytes <= static_cast<double>(engine_.coalesce_bytes_max);
       if (piece > 0 && !is_near) AddRead(node, std::exchange(piece, 0));

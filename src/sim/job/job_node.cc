@@ -18,10 +18,9 @@ SimExecutor::Cost CostOf(const JobWorld& world) {
   };
 }
 
-// A policy may let threads that decode nothing read.
 std::uint32_t StoreThreads(const JobWorld& world) {
-  const bool policy = world.ranks > 1 && world.lane_policies->has_policy();
-  return world.reads_in_flight + (policy ? world.job.cluster.staging_threads : 0);
+  const bool more = world.ranks > 1 && world.lane_policies->idle_threads_read();
+  return world.reads_in_flight + (more ? world.job.cluster.staging_threads : 0);
 }
 
 }  // namespace
@@ -130,7 +129,7 @@ EngineOptions JobNode::Options() const {
   const auto scaled = [&data](std::uint64_t bytes) {
     return std::max<std::uint64_t>(1, data.Scaled(static_cast<double>(bytes)));
   };
-  if (world_.job.cluster.reads_share) {
+  if (world_.job.cluster.reads_share && !world_.files) {
     options.coalesce_gap_bytes = scaled(options.coalesce_gap_bytes);
     options.coalesce_bytes_max = std::max(scaled(options.coalesce_bytes_max), data.largest_bytes);
   } else {  // A read is a sample.
@@ -138,7 +137,8 @@ EngineOptions JobNode::Options() const {
     options.coalesce_bytes_max = 0;
   }
   options.block_gap_bytes = scaled(options.block_gap_bytes);
-  options.block_read_bytes_max = std::max(scaled(options.block_read_bytes_max), data.largest_bytes);
+  options.block_read_bytes_max =
+      world_.files ? 0 : std::max(scaled(options.block_read_bytes_max), data.largest_bytes);
   options.decode_task_bytes = scaled(options.decode_task_bytes);
   options.verify = false;
   return options;

@@ -47,6 +47,7 @@ struct JobWorld {
   // Of each read of storage: until its bytes come, and the bytes charged at least.
   std::int64_t storage_latency_ns = 0;
   double least_read_bytes = 0;
+  bool files = false;  // whether each sample is one
 };
 
 // The plan of a node, and the memory that it takes.

@@ -159,6 +159,22 @@ def test_other_options_end_the_run_on_all_nodes_and_are_named(numbered: Path) ->
                 rank.answer()
 
 
+def test_nodes_with_different_tokens_say_that_and_neither_token(numbered: Path) -> None:
+    with Ranks(2, local_ranks=1) as ranks:
+        for rank, token in zip(ranks, ("one secret", "another secret"), strict=True):
+            rank.ask("environment", HEADRACE_TOKEN=token)
+        opened(ranks, numbered, addresses(2))
+        for rank in ranks:
+            rank.say("epoch")
+        for rank, other in zip(ranks, (1, 0), strict=True):
+            with pytest.raises(RankError, match=f"node {other} .* has another token") as caught:
+                rank.answer()
+            assert caught.value.kind == "FailedPreconditionError"
+            assert "the same secret in the environment variable HEADRACE_TOKEN" in str(caught.value)
+            assert "one secret" not in str(caught.value)
+            assert "another secret" not in str(caught.value)
+
+
 def test_another_position_ends_the_run_and_is_named(numbered: Path) -> None:
     with Ranks(2, local_ranks=1) as ranks:
         opened(ranks, numbered, addresses(2))

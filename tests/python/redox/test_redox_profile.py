@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loader_data import COUNT, FLAT, epoch_ids, flat, made_profile
 
 import headrace as hr
-from headrace import _core
+from headrace import _core, errors
 from headrace.pack import PackParameters, write_pack
 
 
@@ -99,6 +100,33 @@ def test_slots_of_so_many_bytes_are_chunks_of_a_virtual_one(numbered: Path) -> N
         order = hr.orders.Redox(slots=slots, block_samples=4)
         with loader(numbered, None, order) as made:
             assert made.explain(0).parameters["chunks_per_virtual"] == (chunks, "given"), slots
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"slots": 0}, "slots: got 0, must be in [1, "),
+        ({"slots": -1}, "slots: got -1, must be in [1, "),
+        ({"slots": "0MB"}, "slots: got 0, must be in [1, "),
+        ({"remote_limit": -1}, "remote_limit: got -1, must be in [0, "),
+        (
+            {"remote_limit": "1.5Gb"},
+            'remote_limit: "1.5Gb" may be bits; write bytes: "0.1875GB" if it is bits, else ',
+        ),
+        ({"memory": "64 Mibit"}, 'memory: "64 Mibit" may be bits; write bytes: "8MiB" if it is'),
+    ],
+)
+def test_wrong_bytes_are_named_with_their_range(
+    numbered: Path, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        loader(numbered, None, hr.orders.Redox(**options))
+    assert str(caught.value).startswith(says)
+
+
+def test_small_letters_are_bytes_as_everywhere(numbered: Path) -> None:
+    with loader(numbered, None, hr.orders.Redox(remote_limit="1.5gb")) as made:
+        assert made.explain(0).parameters["remote_bytes"] == (1_500_000_000, "given")
 
 
 def test_a_state_with_the_former_name_of_the_table_of_homes_is_continued(numbered: Path) -> None:

@@ -222,7 +222,7 @@ def test_what_cannot_be_advised_is_refused(tmp_path: Path) -> None:
         (
             lambda: simulation.advise(other, work()),
             "advising for none: the profile is of another dataset, /data/b (1 sample, fingerprint "
-            "b); measure this one: headrace profile none --output machine.toml",
+            "b); measure this one: `headrace profile none --output machine.toml`",
         ),
         (
             lambda: simulation.advise(machine(), work(memory=3_900_000)),
@@ -233,14 +233,16 @@ def test_what_cannot_be_advised_is_refused(tmp_path: Path) -> None:
             lambda: simulation.advise(
                 machine(), work(nodes=2), [TierChoice(name="ram", capacity=10**6)]
             ),
-            "tiers of 2 nodes: the profile has no rate between nodes; measure it with headrace "
-            "profile --links, or give [peers] to its file",
+            "tiers of 2 nodes: the profile has no rate between nodes; measure it on all of them: "
+            "`headrace profile none --tier /nvme/cache --links --output machine.toml`, or give "
+            "[peers] to its file",
         ),
         (
             lambda: simulation.advise(
                 machine(), work(), [TierChoice(name=str(tmp_path), capacity=10**6)]
             ),
-            "profile: it has no folder on the disk of tier",
+            f"profile: it has no folder on the disk of tier {tmp_path}; measure it again: "
+            f"`headrace profile none --tier /nvme/cache --tier {tmp_path} --output machine.toml`",
         ),
         (
             lambda: simulation.advise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from dataclasses import replace
 
@@ -85,6 +86,32 @@ def test_no_read_holds_samples_that_are_files_each() -> None:
         has_blocks = [one.setup.block_bytes is not None for one in advice.candidates]
         assert any(has_blocks) != files
         assert advice.chosen.setup.order != "epoch" or not files
+
+
+def test_the_bill_has_a_request_for_each_file() -> None:
+    given = simulation.load_scenario("thesis-s1")
+    described = replace(given, storage=replace(given.storage, shared_by="reads"))
+    few = np.full(400, 1e4)
+    for files, full in itertools.product((False, True), (False, True)):
+        job = work(sizes=few, batch_size=50, files=files)
+        advice = simulation.advise(described, job, full=full)
+        requests = of(advice, "exact").bill.requests
+        assert (requests == 400) == files, requests
+
+
+def test_memory_that_the_machine_does_not_have_is_said() -> None:
+    memory = machine().host.memory_bytes  # 8 GiB
+    few = np.full(400, float(SIZE))
+    enough = simulation.advise(machine(), work(sizes=few, memory=memory))
+    assert not loader_notes(enough)
+    more = simulation.advise(machine(), work(sizes=few, memory=memory + 2**30))
+    assert loader_notes(more) == [
+        "memory of a node: 9.0 GiB is more than the 8.0 GiB of the profile's machine; the call "
+        "needs a machine that has it"
+    ]
+    given = simulation.load_scenario("thesis-s1")  # 1 GB of staging, 51 GB of RAM
+    described = simulation.advise(given, work(sizes=few, memory=60 * 10**9))
+    assert "of the scenario's machine" in loader_notes(described)[0]
 
 
 def test_what_the_fast_mode_refuses_is_advised_by_full_alone(

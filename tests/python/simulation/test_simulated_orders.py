@@ -161,6 +161,11 @@ def test_sizes_may_be_those_of_a_dataset(numbered: Path, tmp_path: Path) -> None
     assert scenario.sizes == IndexSizes(str(numbered))
     assert scenario.sizes.samples == len(list(numbered.rglob("*.*")))
     assert isinstance(simulation.simulate(scenario, ["exact"]).outcomes[0], Outcome)
+    shared = replace(scenario, storage=replace(scenario.storage, shared_by="reads"))
+    for fast in (False, True):
+        (ran_,) = simulation.simulate(shared, ["exact"], orders=(), fast=fast).outcomes
+        assert isinstance(ran_, Outcome)
+        assert ran_.storage_reads == scenario.sizes.samples  # Each is a file; tiers have all.
     swept = list(simulation.sweep(scenario, {"job.nodes": [2, 4]}, ["batch"], fast=True))
     assert [point.simulation.scenario.sizes for point in swept] == [scenario.sizes] * 2
     file.write_text(file.read_text().replace(str(numbered), str(tmp_path / "none")))

@@ -137,7 +137,7 @@ RATE = "must be a rate of bytes above 0, as 64e6 or '64 MB/s'"
             "mean = -1",
             f":7: dataset.mean: got -1, must be a size above 0, {SIZE}",
         ),
-        ("epochs = 10", "epoch = 10", ":3: epoch: no such key; there are job, compute, title, "),
+        ("epochs = 10", "epoch = 10", ":3: epoch: no such key; there are title, source, epochs, "),
         (
             '"66 MB/s", "86',
             '"86',
@@ -226,7 +226,17 @@ def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
         (
             'shared_by = "nodes"',
             'shared_by = "nodes"\nlatency = -1',
-            "storage.latency: got -1, must be a number of at least 0",
+            "storage.latency: got -1, must be a number in [0, 86400]",
+        ),
+        (
+            'shared_by = "nodes"',
+            "latency = 1e300",
+            "storage.latency: got 1e+300, must be a number in [0, 86400]",
+        ),
+        (
+            "[storage]",
+            "allreduce = 1e300\n[storage]",
+            "compute.allreduce: got 1e+300, must be a number in [0, 86400]",
         ),
         ("perfect = 7.3", "best = 7.3", "printed: got 'best', must be one of 'perfect'"),
         (

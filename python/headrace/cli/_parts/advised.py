@@ -9,6 +9,7 @@ from typing import Any
 from headrace._units import counted, format_bytes
 from headrace.cli._parts.simulated import Grid, seconds
 from headrace.simulation import Advice, Candidate, Scenario, TierChoice
+from headrace.simulation.machine import memory_of
 
 _WAITS_LEAST = 0.05  # of the time, the mean of all ranks: waiting that does not count
 
@@ -150,6 +151,13 @@ def loader_notes(advice: Advice) -> list[str]:
         for tier in advice.chosen.setup.tiers
         if not tier.in_memory and isinstance(advice.machine, Scenario)
     ]
+    memory, there = advice.work.memory, memory_of(advice.machine, advice.work.nodes)
+    if memory > there:
+        of = "scenario" if isinstance(advice.machine, Scenario) else "profile"
+        notes.append(
+            f"memory of a node: {format_bytes(memory)} is more than the {format_bytes(there)} of "
+            f"the {of}'s machine; the call needs a machine that has it"
+        )
     if _asks_nodes(advice):
         notes.append(
             "open_network=True: samples go unencrypted from node to node; unless their network is "

@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
+from headrace.errors import InvalidArgumentError
 from headrace.formats import table
+
+
+def split_tier(text: str, name: str, example: str) -> tuple[str, str]:
+    """Name and capacity of a `--tier`. `name`: what the first is called.
+
+    Raises: InvalidArgumentError: one of them is missing.
+    """
+    of, _, capacity = text.rpartition("=")
+    if not of or not capacity:
+        raise InvalidArgumentError(f'--tier: got "{text}", must be {name}=CAPACITY, as {example}')
+    return of, capacity
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 # Paths are str: Path would turn an empty one into ".", the current folder.
