@@ -23,7 +23,8 @@ Lines = list[dict[str, Any]]
 def chosen(lines: Lines) -> dict[str, Any]:
     """All runs of each row and with homes, of each row's phases the fastest; the newest qualities.
 
-    Other work on the machine only slows them.
+    Other work on the machine only slows them. With training the newest run of several epochs, if
+    there is one: its epoch is their mean.
     """
     found: dict[str, Any] = {"rows": {}, "runs": {}, "qualities": {}, "homes": {}}
     for line in lines:
@@ -39,6 +40,10 @@ def chosen(lines: Lines) -> dict[str, Any]:
             phase: min((run["phases"][phase] for run in runs), key=lambda each: each["epoch_s"])
             for phase in ("bare", "training")
         }
+        means = [run for run in runs if len(run["phases"]["training"].get("epochs_s", ())) > 1]
+        if means:
+            newest = max(means, key=lambda run: str(run["date"]))
+            found["rows"][name]["training"] = newest["phases"]["training"]
     return found
 
 
@@ -109,7 +114,7 @@ def text(found: dict[str, Any]) -> str:
         lines.append(
             f"| {_title(name)} | {bare['epoch_s']:.1f} ({_runs(found, name)}) | "
             f"{_storage_s(found, name):.1f} | "
-            f"{torch / bare['epoch_s']:.2f} | {training['epoch_s']:.1f} | "
+            f"{torch / bare['epoch_s']:.2f} | {_training_s(training)} | "
             f"{training['stall_s'] / training['epoch_s']:.0%} | "
             f"{bare['storage']:.2f} | {bare['reads']:,.0f} | {bare['network']:.2f} | "
             f"{bare['cores']:.1f} |"
@@ -165,6 +170,13 @@ def _storage_s(found: dict[str, Any], name: str) -> float:
     data = line["samples"] * line["sample_bytes"]
     bytes_s = bare["bare"]["storage"] * data / line["storage"]
     return float(max(bytes_s, bare["bare"]["reads"] / line["reads_per_s"]) / len(line["nodes"]))
+
+
+def _training_s(training: dict[str, Any]) -> str:
+    """An epoch's seconds; if it is the mean of several ones, from the fastest to the slowest."""
+    laps = training.get("epochs_s", ())
+    spread = f" ({len(laps)}: {min(laps):.1f} to {max(laps):.1f})" if len(laps) > 1 else ""
+    return f"{training['epoch_s']:.1f}{spread}"
 
 
 def _runs(found: dict[str, Any], name: str) -> str:
