@@ -15,6 +15,7 @@ from headrace._arguments import integer
 from headrace.cli._commands import find_dataset, format_row
 from headrace.cli._parts import grades as _grades
 from headrace.cli._parts import orders as _orders
+from headrace.cli._parts import paper_words as _paper_words
 from headrace.cli._parts import quality as _quality
 from headrace.cli._parts.job import OrderOptions, with_options
 from headrace.cli._parts.options import Json
@@ -80,14 +81,19 @@ def order(
         raise InvalidArgumentError(
             "--rank: selects samples to print; give --print N or --hash, too"
         )
+    job = _paper_words.with_chunks(job)
     if not output:
         _grade(job, ids, ranks_per_node, plot, as_json)
         return
-    planned = _orders.make_planned(_open_source(job), job)
+    planned = _planned(_open_source(job), job)
     if dump is not None:
         print(_dump(planned, integer("--dump", dump, 1, 2**40)))
     else:
         _print_samples(planned, rank, count, as_json)
+
+
+def _planned(source: _orders.Source, job: OrderOptions) -> _orders.Planned:
+    return _orders.make_planned(source, _paper_words.with_parameters(job, source))
 
 
 def _open_source(job: OrderOptions) -> _orders.Source:
@@ -117,7 +123,7 @@ def _grade(
         check_outside("--plot", plot, _dataset.image_folder(source.dataset))
     first: _orders.Ids
     if ids is None:
-        planned = _orders.make_planned(source, job)
+        planned = _planned(source, job)
         result = _quality.measure(planned, 1 if ranks_per_node is None else ranks_per_node)
         first = _quality.first_epoch_ids(planned) if plot else np.empty(0, np.uint64)
     else:
@@ -160,9 +166,9 @@ def _print_samples(
         raise InvalidArgumentError(f"--print: got {count}, must be at least 0")
     ranks = range(planned.ranks) if rank is None else [rank]
     if as_json:
-        print(json.dumps(_plan(planned, ranks, count or 0)))
+        print(json.dumps(_plan(planned, ranks, count or 0, audits=True)))
     elif count is None:
-        print(_plan(planned, ranks, 0)["hash"])
+        print(_plan(planned, ranks, 0, audits=False)["hash"])
     else:
         _print_first(planned, ranks, count)
 
@@ -178,17 +184,23 @@ def _dump(planned: _orders.Planned, steps: int) -> str:
     return dumped
 
 
-def _plan(planned: _orders.Planned, ranks: Sequence[int], limit: int) -> dict[str, Any]:
-    """The counters of these ranks' order, and the first `limit` samples."""
+def _plan(
+    planned: _orders.Planned, ranks: Sequence[int], limit: int, *, audits: bool
+) -> dict[str, Any]:
+    """The counters of these ranks' order, and the first `limit` samples; `audits` their uses."""
     streams = [planned.stream(rank) for rank in ranks]
     hasher = _core.IdHasher()
     first: list[int] = []
     count = 0
+    uses = np.zeros(planned.source.samples, np.uint32) if audits else None
     for places in _orders.global_ids(streams, planned.batch):
         ids = planned.source.numbers(places)
         hasher.add(ids)
+        if uses is not None:
+            np.add.at(uses, places, 1)
         count += len(ids)
         first += ids[: limit - len(first)].tolist()
+    histogram = enumerate(np.bincount(uses).tolist()) if uses is not None else ()
     counters: dict[str, float] = streams[0].counters()
     whole_counters = {
         name: int(value) if value.is_integer() else value for name, value in counters.items()
@@ -205,6 +217,7 @@ def _plan(planned: _orders.Planned, ranks: Sequence[int], limit: int) -> dict[st
         "steps_per_epoch": streams[0].steps_per_epoch,
         "count": count,
         "hash": hasher.digest(),
+        "uses": {str(often): samples for often, samples in histogram if samples},
         "resident_bytes": streams[0].resident_units * planned.source.blocks.unit_bytes,
         "ids": first,
     }
