@@ -13,6 +13,7 @@ END = "<!-- end -->"
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _PAGE = _DOCS / "side-by-side.md"
+_FIRST_WINDOW = 65  # requests
 _SHARED, _HOMES = "epoch, shared", "epoch, homes"
 _STALL_GOAL = 0.05  # of an epoch
 _PLAN_TOLERANCE = 0.02  # what is read ahead at the begin and the end of a phase
@@ -26,12 +27,13 @@ def chosen(lines: Lines) -> dict[str, Any]:
     Other work on the machine only slows them. With training the newest run of several epochs, if
     there is one: its epoch is their mean.
     """
-    found: dict[str, Any] = {"rows": {}, "runs": {}, "qualities": {}, "homes": {}}
+    found: dict[str, Any] = {"rows": {}, "runs": {}, "qualities": {}, "homes": {}, "windows": {}}
     for line in lines:
         if line["part"] == "row":
             found["runs"].setdefault(line["row"], []).append(line)
         elif line["part"] == "quality":
             found["qualities"][line["row"]] = line["quality"]
+            found["windows"][line["row"]] = _window(line)
         else:
             cell = (line.get("slower", 1), line.get("batch", 32))
             found["homes"].setdefault(cell, []).append(line)
@@ -139,11 +141,31 @@ def text(found: dict[str, Any]) -> str:
             f"| {_title(name)} | {', '.join(loads)} | {_quality(quality['here'])} | "
             f"{_quality(quality['paper'])} |"
         )
-    lines += ["", *_rounds(found), ""]
+    lines += [*_older_windows(found), "", *_rounds(found), ""]
     lines += [
         f"- {what}: {'holds' if holds else '**falls short**'}" for what, holds in verdicts(found)
     ]
     return "\n".join([*lines, "", _caption(found)])
+
+
+def _window(line: dict[str, Any]) -> int:
+    """Requests; the first lines do not have it."""
+    return int(line.get("window", _FIRST_WINDOW))
+
+
+def _older_windows(found: dict[str, Any]) -> list[str]:
+    """Where a row was run with another window than is planned."""
+    windows = {
+        (_window(run), found["windows"][name])
+        for name in _names(found)
+        if name.startswith("redox")
+        for run in found["runs"][name]
+    }
+    return [
+        f"\nRuns of *window*, *both* have a window of {ran} requests, quality one of {planned}."
+        for ran, planned in sorted(windows)
+        if ran != planned
+    ]
 
 
 def _rounds(found: dict[str, Any]) -> list[str]:

@@ -341,13 +341,14 @@ def main() -> None:
     for row in chosen if given.part in (None, "rows") else ():
         run = _run(pack, _spec(row, samples, training=given.epochs))
         print(f"| {row.name} | {_shown(run)} |", flush=True)
-        record("row", {"row": row.name, "batch": _BATCH, **run})
+        window = row.window(samples)
+        record("row", {"row": row.name, "batch": _BATCH, "window": window, **run})
     for row in chosen if given.part in (None, "quality") else ():
         quality = {"here": _qualities(row, samples, _BATCH, _SEEDS)}
         if not given.quick:
             quality["paper"] = _qualities(row, _PAPER_SAMPLES, _PAPER_BATCH, _SEEDS[:1])
         print(f"| {row.name} | {quality} |", flush=True)
-        record("quality", {"row": row.name, "quality": quality})
+        record("quality", {"row": row.name, "window": row.window(samples), "quality": quality})
     if given.part in (None, "homes"):
         for cell in given.cells.split(","):
             slower, batch = map(int, cell.split(":"))
