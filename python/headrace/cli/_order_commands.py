@@ -81,7 +81,7 @@ def order(
         raise InvalidArgumentError(
             "--rank: selects samples to print; give --print N or --hash, too"
         )
-    job = _paper_words.with_chunks(job)
+    job = _paper_words.with_blocks(job)
     if not output:
         _grade(job, ids, ranks_per_node, plot, as_json)
         return
