@@ -21,12 +21,14 @@ Each rung is measured by batch, from 32 to 256. Beside: by the size of the data,
 the memory that is left for it (elsewhere it is four times); by the number of torch's workers; by
 the threads of the control plane; and the data plane by the rows of a record batch, mapped and read.
 
-A rung runs in a process of its own in a memory control group, page cache included, which has room
-for the packages and, of the data, for one part in `size`. Before each measurement files are evicted
-and the page cache is filled again as far as there is room. Loaders of torch run with the number of
-workers that was fastest in the same process. Rounds go through all rungs, each in an order of its
-own, and each ratio is of one round. Three rounds take 13 minutes on two cores. Needs root and
-cgroup v1; elsewhere it says so and measures nothing. Packages come from tools/package_env.py.
+A rung runs in a process of its own in a memory control group, page cache included. Before each
+measurement files are evicted, and the page cache is filled with one part in `size` of the data.
+After the warm-up the group's limit is what the processes take then and as much; of it Headrace's
+own memory is a part. Loaders of torch run with the number of workers that was fastest in the same
+process. Rounds go through all rungs, each in an order of its own, and each ratio is of one round.
+After two rounds none begins that would end later than 14 minutes after the first one's begin. Needs
+root and cgroup v1; elsewhere it says so and measures nothing. Packages come from
+tools/package_env.py.
 
 Goals: batches of 32 of text 1.5 times as fast as `hf`, of images 1.8 times as `torch`, and `exact`
 never slower than samples in the order of arrival.
@@ -69,8 +71,7 @@ WORKERS = (0, 2, 4)
 POOLS = (4, 16, 64)  # beside the batch, 256
 BATCH_ROWS = (10, 100, 1000)  # of a record batch; datasets has 1000
 _STEAL_MAX = 0.02
-_PACKAGES_BYTES = 700 * 10**6  # of torch, datasets and their workers, beside the data
-_RAY_BYTES = 1800 * 10**6  # with Ray's processes and its object store
+_MINUTES = 14  # that rounds take in all, unless two take longer
 _MEMORY_MIN = 64 * 2**20  # of Headrace, else an eighth of the data
 _TIMEOUT_S = 600
 
@@ -185,7 +186,6 @@ def _measure(rung: Rung, seconds: float) -> list[dict[str, Any]]:
     spec = {
         "rung": rung.loader or rung.name, "path": str(rung.path), "cells": rung.cells,
         "files": list(map(str, rung.files)), "seconds": seconds, "seed": random.randrange(2**32),
-        "packages": _RAY_BYTES if rung.script == RAY else _PACKAGES_BYTES,
     }  # fmt: skip
     with _harness.MemoryGroup() as group:
         spec["limit"] = str(group.limit_file)
@@ -196,7 +196,10 @@ def _measure(rung: Rung, seconds: float) -> list[dict[str, Any]]:
 def _rounds(rungs: list[Rung], rounds: int, seconds: float) -> dict[str, Any]:
     kept: list[list[dict[str, Any]]] = []
     discarded = 0
+    until, longest = time.monotonic() + _MINUTES * 60, 0.0
     while len(kept) < rounds and discarded <= rounds:
+        if len(kept) + discarded > 1 and kept and time.monotonic() + longest > until:
+            break
         steal, begin = _harness.steal_share(), time.monotonic()
         found = []
         for rung in random.sample(rungs, len(rungs)):
@@ -205,6 +208,7 @@ def _rounds(rungs: list[Rung], rounds: int, seconds: float) -> dict[str, Any]:
             print(f"{rung.name}: {shown}", flush=True)
             found.extend(cells)
         keep = steal() <= _STEAL_MAX
+        longest = max(longest, time.monotonic() - begin)
         print(f"{'kept' if keep else 'discarded'}, {time.monotonic() - begin:.0f} s", flush=True)
         if keep:
             kept.append(found)

@@ -3,8 +3,8 @@
     python benchmarks/formats/rinas_ray.py < JSON
 
 - ray-train: `datasets` with torch's DataLoader, which `ray.train.torch` wraps;
-- ray-data: Ray Data of the same rows, shuffled in a window of four batches; a shuffle of all rows
-  would hold them in Ray's object store, where the paper ran out of memory.
+- ray-data: Ray Data of the same rows, shuffled in a window of four batches. It converts and holds
+  all of them first, where the paper ran out of memory.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ python benchmarks/formats/rinas_rungs.py run < JSON
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -30,6 +31,7 @@ from torch.utils.data import DataLoader, Dataset
 TOKENS = 512  # of a row
 _WARM_UP_STEPS, _WARM_UP_S = 10, 0.7  # whichever ends first
 _STEPS_MIN = 8  # of a measurement, unless they take longer than
+_ROOM_MIN = 16 * 2**20
 _LONGEST = 3.0  # times the seconds that it should
 _WORDS = 50_000
 _ROWS_A_BATCH = 1000  # as datasets writes them
@@ -192,9 +194,12 @@ def loader_of(rung: str, path: str, cell: dict[str, Any]) -> Any:
     return _headrace(path, batch, rung.partition("-")[0], cell["memory"], images)
 
 
-def measure(loader: Any, seconds: float) -> dict[str, float]:
-    """Samples in so many seconds, after some steps; epochs follow each other."""
-    steps = samples = 0
+def measure(loader: Any, seconds: float, when_warm: Callable[[], int]) -> dict[str, float]:
+    """Samples in so many seconds, after some steps; epochs follow each other.
+
+    `taken`: what `when_warm` says.
+    """
+    steps = samples = taken = 0
     begin, is_warm = time.perf_counter(), False
     while True:
         for batch in loader:
@@ -204,20 +209,44 @@ def measure(loader: Any, seconds: float) -> dict[str, float]:
             elapsed = time.perf_counter() - begin
             if not is_warm:
                 if steps >= _WARM_UP_STEPS or elapsed >= _WARM_UP_S:
+                    taken = when_warm()
                     begin, steps, samples, is_warm = time.perf_counter(), 0, 0, True
             elif elapsed >= seconds and (steps >= _STEPS_MIN or elapsed >= _LONGEST * seconds):
-                return {"samples": samples, "seconds": elapsed}
+                return {"samples": samples, "seconds": elapsed, "taken": taken}
+
+
+def _limit(spec: dict[str, Any], limit_bytes: int) -> None:
+    """Limits the memory group of this process; the kernel may need several tries to evict."""
+    for last in (False, False, False, True):
+        try:
+            Path(spec["limit"]).write_text(str(limit_bytes))
+            return
+        except OSError:
+            if last:
+                raise
+
+
+def tighten(spec: dict[str, Any], size: float, own: int) -> int:
+    """Leaves room for one part in `size` of the data, beside what the processes take by now.
+
+    That is returned. `own`: what the loader holds of the data itself, which is part of that room.
+    """
+    data_bytes = sum(Path(path).stat().st_size for path in spec["files"])
+    lines = (Path(spec["limit"]).parent / "memory.stat").read_text().splitlines()
+    counts = {name: int(count) for name, count in map(str.split, lines)}
+    taken = counts["total_rss"] + counts.get("total_shmem", 0)
+    _limit(spec, taken + max(_ROOM_MIN, round(data_bytes / size) - own))
+    return taken
 
 
 def prepare(spec: dict[str, Any], size: float) -> None:
-    """Leaves room for one part in `size` of the data, and fills the page cache as far."""
+    """Evicts the data, and fills the page cache with one part in `size` of it: without a limit."""
     files = [Path(path) for path in spec["files"]]
     data_bytes = sum(path.stat().st_size for path in files)
     for path in files:
         with open(path, "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    limit = Path(spec["limit"])
-    limit.write_text(str(spec["packages"] + round(data_bytes / size)))
+    _limit(spec, -1)
     left, buffer = data_bytes / size, bytearray(2**20)
     for path in files:
         with open(path, "rb", buffering=0) as file:
@@ -241,7 +270,8 @@ def run(
         prepare(spec, cell["size"])
         used = cell | {"workers": best if cell["workers"] is None else cell["workers"]}
         loader = loader_of(spec["rung"], spec["path"], used)
-        found = measure(loader, spec["seconds"])
+        room = functools.partial(tighten, spec, cell["size"], cell.get("memory") or 0)
+        found = measure(loader, spec["seconds"], room)
         cached = _harness.resident_bytes(map(Path, spec["files"]))
         if hasattr(loader, "close"):
             loader.close()
@@ -251,7 +281,8 @@ def run(
         if cell["workers"] is not None and rate > best_rate:
             best, best_rate = cell["workers"], rate
         swept = cell["workers"] is not None
-        yield json.dumps(used | {"rate": rate, "cached": cached, "swept": swept})
+        held = {"cached": cached, "taken": found["taken"]}
+        yield json.dumps(used | held | {"rate": rate, "swept": swept})
 
 
 def main(arguments: list[str]) -> None:
