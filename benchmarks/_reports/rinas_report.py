@@ -154,15 +154,12 @@ def _cached(recorded: dict[str, Any]) -> str:
 
 def _own_memory(recorded: dict[str, Any]) -> str:
     """What the processes of Ray took, without the page cache."""
-    taken = {
-        rung: statistics.median(
-            cell["taken"] / 1e9
-            for found in recorded["rounds"]
-            for cell in found
-            if cell["rung"] == rung
-        )
-        for rung in ("hf", "ray-train", "ray-data")
-    }
+    taken = {}
+    for rung in ("hf", "ray-train", "ray-data"):
+        cells = [cell for found in recorded["rounds"] for cell in found if cell["rung"] == rung]
+        if not cells:
+            return f"`{rung}` could not be measured."
+        taken[rung] = statistics.median(cell["taken"] / 1e9 for cell in cells)
     return (
         "Rows of Ray Data were converted before they are counted, and its processes hold them: "
         f"these took {taken['ray-data']:.1f} GB beside the page cache, those of `datasets` "

@@ -203,7 +203,11 @@ def _rounds(rungs: list[Rung], rounds: int, seconds: float) -> dict[str, Any]:
         steal, begin = _harness.steal_share(), time.monotonic()
         found = []
         for rung in random.sample(rungs, len(rungs)):
-            cells = _measure(rung, seconds)
+            try:
+                cells = _measure(rung, seconds)
+            except RuntimeError as error:  # Ended for want of memory: the round goes on without.
+                print(f"{rung.name}: {error}", flush=True)
+                continue
             shown = ", ".join(f"{rinas_report.label(cell)}: {cell['rate']:.0f}" for cell in cells)
             print(f"{rung.name}: {shown}", flush=True)
             found.extend(cells)
@@ -223,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, default=_data.default_folder())
     parser.add_argument("--rows", type=int, default=600_000, help="of text: 1.5 GB")
-    parser.add_argument("--megabytes", type=int, default=300, help="of images")
+    parser.add_argument("--megabytes", type=int, default=1000, help="of images")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.2, help="of each measurement")
     parser.add_argument("--only", default="", help="rungs whose names have this in them")

@@ -9,6 +9,7 @@ python benchmarks/formats/rinas_rungs.py run < JSON
 
 from __future__ import annotations
 
+import errno
 import functools
 import gc
 import json
@@ -31,7 +32,8 @@ from torch.utils.data import DataLoader, Dataset
 TOKENS = 512  # of a row
 _WARM_UP_STEPS, _WARM_UP_S = 10, 0.7  # whichever ends first
 _STEPS_MIN = 8  # of a measurement, unless they take longer than
-_ROOM_MIN = 16 * 2**20
+_ROOM_MIN = 256 * 10**6  # beside what is taken when it is warm: queues fill later
+_LIMIT_TRIES, _LIMIT_STEP = 40, 8 * 2**20
 _LONGEST = 3.0  # times the seconds that it should
 _WORDS = 50_000
 _ROWS_A_BATCH = 1000  # as datasets writes them
@@ -153,7 +155,6 @@ def _torch(rows: Any, batch: int, workers: int) -> Any:
         shuffle=True,
         num_workers=workers,
         persistent_workers=workers > 0,
-        prefetch_factor=4 if workers else None,
     )
 
 
@@ -216,14 +217,16 @@ def measure(loader: Any, seconds: float, when_warm: Callable[[], int]) -> dict[s
 
 
 def _limit(spec: dict[str, Any], limit_bytes: int) -> None:
-    """Limits the memory group of this process; the kernel may need several tries to evict."""
-    for last in (False, False, False, True):
+    """Limits the memory group of this process; a little higher where the kernel cannot evict."""
+    for _ in range(_LIMIT_TRIES):
         try:
             Path(spec["limit"]).write_text(str(limit_bytes))
             return
-        except OSError:
-            if last:
+        except OSError as error:
+            if error.errno != errno.EBUSY:
                 raise
+            limit_bytes += _LIMIT_STEP
+    raise RuntimeError(f"{spec['limit']}: the kernel does not evict down to {limit_bytes} bytes")
 
 
 def tighten(spec: dict[str, Any], size: float, own: int) -> int:
@@ -234,8 +237,9 @@ def tighten(spec: dict[str, Any], size: float, own: int) -> int:
     data_bytes = sum(Path(path).stat().st_size for path in spec["files"])
     lines = (Path(spec["limit"]).parent / "memory.stat").read_text().splitlines()
     counts = {name: int(count) for name, count in map(str.split, lines)}
-    taken = counts["total_rss"] + counts.get("total_shmem", 0)
-    _limit(spec, taken + max(_ROOM_MIN, round(data_bytes / size) - own))
+    usage = int((Path(spec["limit"]).parent / "memory.usage_in_bytes").read_text())
+    taken = usage - counts["total_cache"] + counts.get("total_shmem", 0)
+    _limit(spec, taken + max(_ROOM_MIN, round(data_bytes / size)) - own)
     return taken
 
 
