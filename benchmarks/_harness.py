@@ -231,7 +231,7 @@ class MemoryGroup:
     def __enter__(self) -> MemoryGroup:
         self._path.mkdir()
         if self._limit is not None:
-            (self._path / "memory.limit_in_bytes").write_text(str(self._limit))
+            self.limit_file.write_text(str(self._limit))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -242,6 +242,11 @@ class MemoryGroup:
     def join(self) -> None:
         """Puts this process into the group."""
         (self._path / "cgroup.procs").write_text(str(os.getpid()))
+
+    @property
+    def limit_file(self) -> Path:
+        """Where the limit is written, also while processes are in the group."""
+        return self._path / "memory.limit_in_bytes"
 
     @property
     def pids(self) -> list[int]:

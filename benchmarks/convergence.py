@@ -279,14 +279,18 @@ Do models learn as well from other orders as from `exact`? Written by
 `benchmarks/results/convergence.jsonl`. All samples come through the loader, from packs; pools
 have 10 % of the data. *Sorted* packs keep the worst order that storage can have, by class or by
 time. The chunks of `redox` have 64 samples (digits: 16). Four ranks train as data-parallel
-training does: with BatchNorm each has the statistics of its own rows, those of rank 0 are kept.
+training does: with BatchNorm each rank computes the statistics of its own rows, and those of rank 0
+are kept.
 
 *Not inferior*: the one-sided 97.5 % bound of the loss lies within 0.5 points of accuracy at the
-end and 2 after the first epoch, or within 1.5 times the excess loss. It is claimed of shuffled
-packs. Sorted ones are shown: there large blocks hold one class or one time, of which the loader
-warns, and nodes that are home to some classes only spoil BatchNorm. With 20 seeds the bound lies
-0.2 to 0.35 points above the mean: a **no** of a mean well inside the margin says that this run
-cannot exclude a loss, not that there is one.
+end and 2 after the first epoch, or within 1.5 times the excess loss. The claim is for shuffled
+packs. Sorted ones are shown for comparison: their large blocks hold one class or one time, and the
+loader warns of it; nodes that are home to some classes only make BatchNorm worse. With 20 seeds
+the bound lies 0.2 to 0.35 points above the mean: a **no** with a mean well inside the margin means
+that this run cannot exclude a loss, not that there is one.
+
+*Not shuffled* is the control. What Rinas quotes of limited shuffling (its table 2) stands beside it
+in [paper-results.md](paper-results.md#rinas).
 """
 
 

@@ -13,6 +13,7 @@ END = "<!-- end -->"
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _PAGE = _DOCS / "side-by-side.md"
+_FIRST_WINDOW = 65  # requests
 _SHARED, _HOMES = "epoch, shared", "epoch, homes"
 _STALL_GOAL = 0.05  # of an epoch
 _PLAN_TOLERANCE = 0.02  # what is read ahead at the begin and the end of a phase
@@ -23,14 +24,16 @@ Lines = list[dict[str, Any]]
 def chosen(lines: Lines) -> dict[str, Any]:
     """All runs of each row and with homes, of each row's phases the fastest; the newest qualities.
 
-    Other work on the machine only slows them.
+    Other work on the machine only slows them. With training the newest run of several epochs, if
+    there is one: its epoch is their mean.
     """
-    found: dict[str, Any] = {"rows": {}, "runs": {}, "qualities": {}, "homes": {}}
+    found: dict[str, Any] = {"rows": {}, "runs": {}, "qualities": {}, "homes": {}, "windows": {}}
     for line in lines:
         if line["part"] == "row":
             found["runs"].setdefault(line["row"], []).append(line)
         elif line["part"] == "quality":
             found["qualities"][line["row"]] = line["quality"]
+            found["windows"][line["row"]] = _window(line)
         else:
             cell = (line.get("slower", 1), line.get("batch", 32))
             found["homes"].setdefault(cell, []).append(line)
@@ -39,6 +42,10 @@ def chosen(lines: Lines) -> dict[str, Any]:
             phase: min((run["phases"][phase] for run in runs), key=lambda each: each["epoch_s"])
             for phase in ("bare", "training")
         }
+        means = [run for run in runs if len(run["phases"]["training"].get("epochs_s", ())) > 1]
+        if means:
+            newest = max(means, key=lambda run: str(run["date"]))
+            found["rows"][name]["training"] = newest["phases"]["training"]
     return found
 
 
@@ -109,7 +116,7 @@ def text(found: dict[str, Any]) -> str:
         lines.append(
             f"| {_title(name)} | {bare['epoch_s']:.1f} ({_runs(found, name)}) | "
             f"{_storage_s(found, name):.1f} | "
-            f"{torch / bare['epoch_s']:.2f} | {training['epoch_s']:.1f} | "
+            f"{torch / bare['epoch_s']:.2f} | {_training_s(training)} | "
             f"{training['stall_s'] / training['epoch_s']:.0%} | "
             f"{bare['storage']:.2f} | {bare['reads']:,.0f} | {bare['network']:.2f} | "
             f"{bare['cores']:.1f} |"
@@ -134,11 +141,31 @@ def text(found: dict[str, Any]) -> str:
             f"| {_title(name)} | {', '.join(loads)} | {_quality(quality['here'])} | "
             f"{_quality(quality['paper'])} |"
         )
-    lines += ["", *_rounds(found), ""]
+    lines += [*_older_windows(found), "", *_rounds(found), ""]
     lines += [
         f"- {what}: {'holds' if holds else '**falls short**'}" for what, holds in verdicts(found)
     ]
     return "\n".join([*lines, "", _caption(found)])
+
+
+def _window(line: dict[str, Any]) -> int:
+    """Requests; the first lines do not have it."""
+    return int(line.get("window", _FIRST_WINDOW))
+
+
+def _older_windows(found: dict[str, Any]) -> list[str]:
+    """Where a row was run with another window than is planned."""
+    windows = {
+        (_window(run), found["windows"][name])
+        for name in _names(found)
+        if name.startswith("redox")
+        for run in found["runs"][name]
+    }
+    return [
+        f"\nRuns of *window*, *both* have a window of {ran} requests, quality one of {planned}."
+        for ran, planned in sorted(windows)
+        if ran != planned
+    ]
 
 
 def _rounds(found: dict[str, Any]) -> list[str]:
@@ -165,6 +192,13 @@ def _storage_s(found: dict[str, Any], name: str) -> float:
     data = line["samples"] * line["sample_bytes"]
     bytes_s = bare["bare"]["storage"] * data / line["storage"]
     return float(max(bytes_s, bare["bare"]["reads"] / line["reads_per_s"]) / len(line["nodes"]))
+
+
+def _training_s(training: dict[str, Any]) -> str:
+    """An epoch's seconds; if it is the mean of several ones, from the fastest to the slowest."""
+    laps = training.get("epochs_s", ())
+    spread = f" ({len(laps)}: {min(laps):.1f} to {max(laps):.1f})" if len(laps) > 1 else ""
+    return f"{training['epoch_s']:.1f}{spread}"
 
 
 def _runs(found: dict[str, Any], name: str) -> str:

@@ -1,6 +1,6 @@
 """Redox's protocol between real processes, beside what the planner counts.
 
-    python benchmarks/nodes/redox_remote.py [--part framing]
+    python benchmarks/nodes/redox_remote.py [--part framing] [--quick]
         [--variants a,b] [--limits 0.2,4] [--chunks 16,64]
 
 Three nodes on this machine, each a process with a node process, read 128,064 records of 4 KB (a
@@ -25,6 +25,7 @@ import socket
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,13 @@ def compared(sides: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def framings(pack: Path) -> None:
-    """What batches wait for, with either framing."""
-    for rate in RATES:
+def framings(pack: Path, rates: Sequence[str], rounds: int) -> Iterator[dict[str, Any]]:
+    """What batches wait for, with either framing, by the rate of links."""
+    for rate in rates:
         waits: dict[str, list[float]] = {"one": [], "split": []}
         seconds: dict[str, list[float]] = {"one": [], "split": []}
         parcels: dict[str, int] = {}
-        for turn in range(ROUNDS):
+        for turn in range(rounds):
             for framing in sorted(waits, reverse=turn % 2 == 1):
                 order = VARIANTS["both"] | {"framing": framing}
                 more = {"train": TRAIN_S, "memory": "256MiB", "rate": rate or None}
@@ -130,16 +131,15 @@ def framings(pack: Path) -> None:
                     raise SystemExit(f"framing {framing}: the nodes count what the plan does not")
         for framing, found in waits.items():
             cuts = statistics.quantiles(found, n=100)
-            line = {
+            yield {
                 "framing": framing,
                 "rate": rate,
                 "parcels": parcels[framing],
                 "seconds": statistics.median(seconds[framing]),
-                "wait_s": sum(found) / ROUNDS / NODES,
+                "wait_s": sum(found) / rounds / NODES,
                 "wait_p50_ms": cuts[49] * 1e3,
                 "wait_p99_ms": cuts[98] * 1e3,
             }
-            _harness.record("redox_remote", {"variant": "framing"} | line)
 
 
 def main() -> None:
@@ -150,10 +150,16 @@ def main() -> None:
     limits = "0.195,1.95,3.9,5.86,7.81,11.7"  # the paper's 50 MB to 3 GB
     parser.add_argument("--limits", default=limits, help="MB of remote samples on a node")
     parser.add_argument("--chunks", default="4,16,64,256", help="samples a chunk")
+    parser.add_argument("--quick", action="store_true", help="a little, unrecorded: does it work?")
     arguments = parser.parse_args()
     _, pack = _data.record_data(arguments.data, SAMPLES, 4096)
+    if arguments.quick:
+        for line in framings(pack, RATES[1:2], 1):
+            print(line, flush=True)
+        return
     if arguments.part != "counts":
-        framings(pack)
+        for line in framings(pack, RATES, ROUNDS):
+            _harness.record("redox_remote", {"variant": "framing"} | line)
     if arguments.part != "framing":
         counts(pack, arguments)
     redox_remote_report.write()

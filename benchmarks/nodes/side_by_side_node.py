@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from sides import Meeting, cluster_node, cpu_s, torch_batches, used
@@ -41,10 +42,16 @@ def _loader(spec: dict[str, Any], node: int, nodes: int) -> hr.Loader[Any]:
         output=hr.Output("numpy", fields=[spec["field"]]),
         drop_last=True,
         memory=spec["memory"],
-        engine=hr.EngineOptions(prefetch=spec["ahead"]),
-        tiers=[hr.tiers.Ram(spec["tier_bytes"])] if spec["order"]["name"] in spec["tiered"] else [],
+        engine=hr.EngineOptions(prefetch=spec["ahead"], io=spec["io"]),
+        tiers=_tiers(spec),
         job=hr.Job(rank=node, world_size=nodes, node=cluster_node(spec["meet"])),
     )
+
+
+def _tiers(spec: dict[str, Any]) -> hr.Cache | list[Any]:
+    if spec["placement"] is None:
+        return []
+    return hr.Cache([hr.tiers.Ram(spec["tier_bytes"])], placement=spec["placement"])
 
 
 def _batches(loader: hr.Loader[Any]) -> Iterator[Sequence[Any]]:
@@ -53,13 +60,15 @@ def _batches(loader: hr.Loader[Any]) -> Iterator[Sequence[Any]]:
             yield rows
 
 
-def _phase(batches: Iterator[Sequence[Any]], steps: int, step_s: float) -> dict[str, Any]:
-    """Takes `steps` batches, with a training step of `step_s` after each."""
+def _phase(batches: Iterator[Sequence[Any]], phase: dict[str, Any]) -> dict[str, Any]:
+    """Takes the batches of a phase, with a training step after each; `laps_s`: its epochs."""
+    steps, step_s, lap = phase["steps"], phase["step_s"], round(phase["steps"] / phase["epochs"])
     before, used_s = used(), cpu_s()
     begin = time.perf_counter()
     stall = 0.0
     samples = size = 0
-    for _ in range(steps):
+    laps = [begin]
+    for step in range(1, steps + 1):
         asked = time.perf_counter()
         rows = next(batches)
         stall += time.perf_counter() - asked
@@ -67,11 +76,13 @@ def _phase(batches: Iterator[Sequence[Any]], steps: int, step_s: float) -> dict[
         size += sum(row.nbytes for row in rows)
         if step_s:
             time.sleep(step_s)
+        if step % lap == 0:
+            laps.append(time.perf_counter())
     seconds = time.perf_counter() - begin
     counted = {name: value - before[name] for name, value in used().items()}
     return counted | {
         "samples": samples, "bytes": size, "seconds": seconds, "stall_s": stall,
-        "cpu_s": cpu_s() - used_s,
+        "cpu_s": cpu_s() - used_s, "laps_s": [b - a for a, b in pairwise(laps)],
     }  # fmt: skip
 
 
@@ -81,7 +92,7 @@ def _phases(
     found = {}
     for phase in spec["phases"]:
         wait()
-        found[phase["name"]] = _phase(batches, phase["steps"], phase["step_s"])
+        found[phase["name"]] = _phase(batches, phase)
     return found
 
 

@@ -43,6 +43,9 @@ class Order(ABC):
     renamed: ClassVar[Mapping[str, str]] = {}
     """Names that parameters have in older states, with those that they have now."""
 
+    words: ClassVar[Mapping[str, str]] = {}
+    """A paper's words for parameters, as `headrace order --set` takes them."""
+
     def __init_subclass__(cls) -> None:
         if not hasattr(cls, "name"):
             cls.name = cls.__name__.lower()
@@ -197,6 +200,14 @@ class Redox(Order):
         "home_table": "none",
     }
     renamed: ClassVar[Mapping[str, str]] = {"homes": "home_table"}
+    words: ClassVar[Mapping[str, str]] = {
+        "K": "block_samples",
+        "N": "nodes",
+        "P": "prefetch",
+        "PCS": "chunks_per_virtual",
+        "M": "virtual_chunks",
+        "C": "slots",
+    }
     chunks_per_virtual: int | None = None
     slots: int | str | None = None
     mapping: Literal["consecutive", "interleaved"] | None = None

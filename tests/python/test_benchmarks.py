@@ -179,3 +179,82 @@ def test_what_redox_prints_is_counted_and_its_hours_follow(monkeypatch: pytest.M
 def test_what_follows_from_rinas_stands_in_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
     rinas = paper_results("rinas_results", monkeypatch)
     assert rinas.tables() in (ROOT / "docs" / "paper-results.md").read_text()
+    rows = list(rinas.controls())[1:]  # Of table 2: data with limited shuffling, measured here.
+    assert len(rows) == 8
+    assert "| digits: not shuffled | 91.5 %, 97.1 % | 1.06 |" in rows
+
+
+def rinas_cells(ladder: Any, slower: float) -> list[dict[str, Any]]:
+    """A round of the ladder: each rung, batch, size, number of threads and workers has its rate."""
+    speeds = {"hf": 100, "plane": 150, "planes": 160, "exact": 500, "epoch": 700, "torch": 50}
+    speeds |= {"arriving": 55, "exact-images": 90, "epoch-images": 95, "ray-train": 95}
+    found = []
+    rungs = ladder.text_rungs(Path("a"), {10: Path("b"), 100: Path("b"), 1000: Path("c")}, 9)
+    for rung in [*rungs, *ladder.image_rungs(Path("d"), 9)]:
+        for cell in rung.cells:
+            rate = speeds.get(rung.name, 80) * cell["batch"] / 32 / slower
+            rate *= {0.5: 4, 2.0: 2, 4.0: 1}[cell["size"]] if rung.name == "hf" else 1
+            rate *= (cell.get("pool") or 256) / 256
+            rate *= 1 + (cell["workers"] or 0) / 10
+            rate /= 10 if cell.get("how") == "read" else 1
+            swept = cell["workers"] is not None
+            cached = 1.5e9 / max(1, cell["size"])
+            measured = {"rung": rung.name, "rate": rate, "swept": swept, "cached": cached}
+            measured["taken"] = {"ray-data": 2.5e9, "ray-train": 9e8}.get(rung.name, 4e8)
+            found.append(cell | measured)
+    return found
+
+
+def test_the_tables_of_rinas_ladder_have_each_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "formats"))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    ladder = importlib.import_module("rinas_ladder")
+    report = importlib.import_module("_reports.rinas_report")
+    rounds = [rinas_cells(ladder, slower) for slower in (1, 2, 1.3)]  # Ratios are of a round.
+    recorded = {"rounds": rounds, "bytes": {"text": 1.5e9, "images": 3e8}, "machine": "m"}
+    text = report.tables(recorded | {"date": "2026-01-01"})
+
+    def same(ratio: str) -> str:
+        return f"{ratio} [{ratio}, {ratio}]"
+
+    for line in (
+        f"| Rinas's data plane alone | {' | '.join([same('1.50')] * 4)} | 1.494 with 32 |",
+        f"| `datasets`, wrapped by Ray Train | {same('0.95')} |  |  | {same('0.95')} |  |",
+        f"| `datasets`, torch's DataLoader, over itself with most memory | 1 | {same('0.50')} | "
+        f"{same('0.25')} |",
+        f"| Rinas's data plane alone | 1 | {same('1.20')} | {same('1.40')} |",
+        f"| batches of 256, over a thread a sample | {same('0.02')} | {same('0.06')} | "
+        f"{same('0.25')} | 1 |",
+        f"| 1,000 rows | 1 | {same('0.10')} |",
+        f"| with a thread a sample, order of arrival | {same('1.10')} | {same('1.10')} | up to ",
+        "these took 2.5 GB beside the page cache, those of `datasets` 0.4, of Ray Train 0.9.",
+        "The page cache held 100%, 50%, 25% of the data when these",
+        "3 rounds; but for the table by memory",
+    ):
+        assert line in text
+    assert "|  |  |  |  |" not in text  # Only Ray has some batches alone.
+    assert [holds for _, holds in report.verdicts(recorded)] == [True] * 6
+    for cell in rounds[0] + rounds[1]:
+        cell["rate"] *= 0.3 if cell["rung"] == "exact" else 1
+    fallen = [what for what, holds in report.verdicts(recorded) if not holds]
+    assert len(fallen) == 1
+    assert fallen[0].endswith("data and control plane (0.94 [0.94, 3.12])")
+
+
+def test_several_epochs_without_the_first_are_shown_by_their_mean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from _reports import side_by_side_report as side_report
+
+    def line(date: str, seconds: float, *laps: float) -> dict[str, Any]:
+        phase = {"epoch_s": seconds, "stall_s": 1.0}
+        phases = {"bare": phase, "training": phase | ({"epochs_s": laps} if laps else {})}
+        return {"part": "row", "row": "torch", "date": date, "phases": phases}
+
+    found = side_report.chosen([line("1", 5.0), line("2", 7.0), line("3", 6.0)])
+    assert side_report._training_s(found["rows"]["torch"]["training"]) == "5.0"
+    laps = (8.0, 8.4, 8.1, 8.3, 8.2)
+    found = side_report.chosen([line("1", 5.0), line("3", 8.2, *laps), line("2", 7.9, 7.9, 7.9)])
+    assert side_report._training_s(found["rows"]["torch"]["training"]) == "8.2 (5: 8.0 to 8.4)"
+    assert found["rows"]["torch"]["bare"]["epoch_s"] == 5.0

@@ -11,7 +11,10 @@ import order_model as model
 import pytest
 from test_cli import run, run_json
 
+import headrace as hr
 from headrace import _core, errors
+
+REDOX = ("--samples", "9", "--order", "redox")
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -133,6 +136,62 @@ def test_every_parameter_of_an_order_is_set_by_name() -> None:
     assert run_json(*arguments, "--set=refill=random")["hash"] != found["hash"]
 
 
+@pytest.mark.parametrize("order", ["exact", "epoch", "redox"])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_audit_of_uses_counts_how_often_each_sample_is_delivered(
+    order: str, drop_last: bool
+) -> None:
+    samples, batch, epochs = 1003, 50, 6
+    job = ["order", "--order", order, "--samples", samples, "--block-samples", 8, "--batch", batch]
+    job += ["--epochs", epochs, "--ranks", 2, *(["--drop-last"] if drop_last else [])]
+    found = run_json(*job, "--print", samples * (epochs + 1))
+    uses = np.bincount(found["ids"], minlength=samples)
+    assert found["uses"] == {str(n): int((uses == n).sum()) for n in sorted(set(uses.tolist()))}
+    if drop_last:  # Each epoch leaves three out: most come each time, and none is always dropped.
+        assert found["count"] == epochs * 1000
+        assert found["uses"][str(epochs)] >= samples - 3 * epochs
+        assert min(map(int, found["uses"])) > epochs // 2
+    else:  # One comes twice for an even number.
+        assert found["count"] == epochs * 1004
+        assert set(found["uses"]) <= {str(epochs), str(epochs + 1), str(epochs + 2)}
+    one_rank = run_json(*job, "--rank", 1, "--hash")["uses"]
+    assert sum(int(often) * n for often, n in one_rank.items()) == found["count"] // 2
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("K=64",), ("block_samples=64",)),
+        (("N=3", "P=40", "PCS=5"), ("nodes=3", "prefetch=40", "chunks_per_virtual=5")),
+        (("M=20",), ("chunks_per_virtual=10",)),  # of 200 chunks
+        (("M=13", "K=32"), ("chunks_per_virtual=31", "block_samples=32")),  # of 400: 30.8
+        (("C=10%",), ("chunks_per_virtual=10",)),
+        (("C=12.4%",), ("chunks_per_virtual=9",)),
+        (("C=1000000",), ("chunks_per_virtual=1",)),
+    ],
+)
+def test_the_papers_words_set_the_parameters_of_redox(
+    words: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    job = ("order", "--order", "redox", "--samples", 12_800, "--hash")
+    found = run_json(*job, *(word for setting in words for word in ("--set", setting)))
+    blocks = [name.partition("=")[2] for name in names if name.startswith("block_samples")]
+    options = [word for name in names if "block" not in name for word in ("--set", name)]
+    assert found == run_json(*job, *options, "--block-samples", *(blocks or [64]))
+    assert {f"{name}={value}" for name, value in found["parameters"].items()} >= {
+        name for name in names if "block" not in name
+    }
+
+
+def test_slots_of_a_dataset_in_the_papers_word_are_those_of_the_class(source_pack: Path) -> None:
+    dataset = hr.open(source_pack)
+    for memory in ("30%", "40kB"):
+        spec = hr.orders.Redox(slots=memory).to_core(dataset)
+        found = run_json("order", source_pack, "--order", "redox", "--hash", "--set", f"C={memory}")
+        chunks = found["parameters"]["chunks_per_virtual"]
+        assert chunks == spec.parameters["chunks_per_virtual"] > 1
+
+
 def test_a_dataset_is_planned_by_its_own_blocks(source_pack: Path) -> None:
     options = ("--order", "epoch", "--print", 64)
     found = run_json("order", source_pack, *options, "--batch", 4)
@@ -153,6 +212,14 @@ def test_a_dataset_is_planned_by_its_own_blocks(source_pack: Path) -> None:
         (("--samples", "9", "--pools"), "is given as --set pools=VALUE; see --help"),
         (("--samples", "9", "--pools", "--hash"), "is given as --set pools=VALUE; see --help"),
         (("--samples", "9", "--set", "pools=2"), "has no parameter 'pools'"),
+        (("--samples", "9", "--set", "K=2"), "order exact: has no parameter 'K'"),
+        ((*REDOX, "--block-samples", "2", "--set", "K=2"), "--set K=2: is --block-samples, which"),
+        ((*REDOX, "--set", "K=0"), "--set K: got 0, must be in [1, "),
+        ((*REDOX, "--set", "M=2"), "--set M: got 2, must be in [1, 1]"),
+        ((*REDOX, "--set", "M=two"), "--set M: got 'two', must be a whole number"),
+        ((*REDOX, "--set", "C=x"), "--set C"),
+        ((*REDOX, "--set", "PCS=2", "--set", "M=1"), "which --set PCS=2 gives, too; give one"),
+        ((*REDOX, "--set", "P=x"), "must be a whole number"),
         (("--samples", "9", "--print", "1", "--rank", "1"), "--rank: got 1"),
         (("--samples", "9", "--print", "-1"), "--print: got -1"),
         (("--samples", "9", "--batch", "0"), "--batch: got 0"),

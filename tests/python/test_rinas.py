@@ -1,4 +1,7 @@
-"""What Rinas (arXiv 2312.02368) promises of its parts: memory of conversion, equal gradients."""
+"""What Rinas (arXiv 2312.02368) promises of its data plane: memory of conversion.
+
+Its control plane: torch_loader/test_map_arrival.py; gradients: torch_loader/test_map_gradients.py.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-
-import headrace as hr
 
 CONVERT = Path(__file__).with_name("memory_runs") / "convert.py"
 BOUND = 100 * 10**6
@@ -80,34 +80,3 @@ def test_parquet_of_large_row_groups_is_indexed_in_what_the_page_says(tmp_path: 
     for number in range(2):
         pa.parquet.write_table(table, folder / f"{number}.parquet")
     assert memory_of("index", folder, tmp_path / "a") < 45 * 10**6 + 3.5 * rows * ROW
-
-
-def test_gradients_do_not_depend_on_the_order_within_a_batch(tmp_path: Path) -> None:
-    """`batch` delivers the batches of `exact`, with their samples in the order of arrival."""
-    torch = pytest.importorskip("torch")
-    draw = np.random.default_rng(0)
-    kind = np.dtype([("x", "f4", (16,)), ("y", "f4")])
-    rows = np.zeros(512, kind)
-    rows["x"], rows["y"] = draw.normal(size=(512, 16)), draw.normal(size=512)
-    np.save(tmp_path / "rows.npy", rows)
-
-    def gradients(order: str) -> tuple[list[Any], list[list[int]]]:
-        torch.manual_seed(1)
-        model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-        found, samples = [], []
-        with hr.Loader(
-            tmp_path / "rows.npy", 32, order=order, seed=3, output=hr.Output(ids=True)
-        ) as loader:
-            for batch in loader:
-                model.zero_grad()
-                torch.nn.functional.mse_loss(model(batch.x)[:, 0], batch.y).backward()
-                found.append(torch.cat([each.grad.flatten() for each in model.parameters()]))
-                samples.append(batch.sample_id.tolist())
-        return found, samples
-
-    exact, samples = gradients("exact")
-    arriving, same = gradients("batch")
-    assert [sorted(each) for each in samples] == [sorted(each) for each in same]
-    assert len(exact) == 16
-    for one, other in zip(exact, arriving, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)

@@ -15,6 +15,7 @@ from headrace._arguments import integer
 from headrace.cli._commands import find_dataset, format_row
 from headrace.cli._parts import grades as _grades
 from headrace.cli._parts import orders as _orders
+from headrace.cli._parts import paper_words as _paper_words
 from headrace.cli._parts import quality as _quality
 from headrace.cli._parts import uses as _uses
 from headrace.cli._parts.job import OrderOptions, with_options
@@ -80,10 +81,11 @@ def order(
     prints["--dump"] = dump is not None
     grades = {"--ids": ids, "--ranks-per-node": None if uses else ranks_per_node, "--plot": plot}
     output = _chosen([option for option, is_set in prints.items() if is_set], grades, rank)
+    job = _paper_words.with_blocks(job)
     if output is None:
         _grade(job, ids, ranks_per_node, plot, as_json)
         return
-    planned = _orders.make_planned(_open_source(job), job)
+    planned = _planned(_open_source(job), job)
     if rank is not None and not 0 <= rank < planned.ranks:
         raise InvalidArgumentError(f"--rank: got {rank}, must be in [0, {planned.ranks - 1}]")
     if dump is not None:
@@ -109,6 +111,10 @@ def _chosen(output: list[str], grades: dict[str, Any], rank: int | None) -> str 
     if rank is not None and output in ([], ["--dump"]):
         raise InvalidArgumentError("--rank: selects samples; give --print N, --hash or --uses, too")
     return output[0] if output else None
+
+
+def _planned(source: _orders.Source, job: OrderOptions) -> _orders.Planned:
+    return _orders.make_planned(source, _paper_words.with_parameters(job, source))
 
 
 def _open_source(job: OrderOptions) -> _orders.Source:
@@ -138,7 +144,7 @@ def _grade(
         check_outside("--plot", plot, _dataset.image_folder(source.dataset))
     first: _orders.Ids
     if ids is None:
-        planned = _orders.make_planned(source, job)
+        planned = _planned(source, job)
         result = _quality.measure(planned, 1 if ranks_per_node is None else ranks_per_node)
         first = _quality.first_epoch_ids(planned) if plot else np.empty(0, np.uint64)
     else:
@@ -179,9 +185,9 @@ def _print_samples(
         raise InvalidArgumentError(f"--print: got {count}, must be at least 0")
     ranks = range(planned.ranks) if rank is None else [rank]
     if as_json:
-        print(json.dumps(_plan(planned, ranks, count or 0)))
+        print(json.dumps(_plan(planned, ranks, count or 0, audits=True)))
     elif count is None:
-        print(_plan(planned, ranks, 0)["hash"])
+        print(_plan(planned, ranks, 0, audits=False)["hash"])
     else:
         _print_first(planned, ranks, count)
 
@@ -197,17 +203,23 @@ def _dump(planned: _orders.Planned, steps: int) -> str:
     return dumped
 
 
-def _plan(planned: _orders.Planned, ranks: Sequence[int], limit: int) -> dict[str, Any]:
-    """The counters of these ranks' order, and the first `limit` samples."""
+def _plan(
+    planned: _orders.Planned, ranks: Sequence[int], limit: int, *, audits: bool
+) -> dict[str, Any]:
+    """The counters of these ranks' order, and the first `limit` samples; `audits` their uses."""
     streams = [planned.stream(rank) for rank in ranks]
     hasher = _core.IdHasher()
     first: list[int] = []
     count = 0
+    uses = np.zeros(planned.source.samples, np.uint32) if audits else None
     for places in _orders.global_ids(streams, planned.batch):
         ids = planned.source.numbers(places)
         hasher.add(ids)
+        if uses is not None:
+            np.add.at(uses, places, 1)
         count += len(ids)
         first += ids[: limit - len(first)].tolist()
+    histogram = enumerate(np.bincount(uses).tolist()) if uses is not None else ()
     counters: dict[str, float] = streams[0].counters()
     whole_counters = {
         name: int(value) if value.is_integer() else value for name, value in counters.items()
@@ -224,6 +236,7 @@ def _plan(planned: _orders.Planned, ranks: Sequence[int], limit: int) -> dict[st
         "steps_per_epoch": streams[0].steps_per_epoch,
         "count": count,
         "hash": hasher.digest(),
+        "uses": {str(often): samples for often, samples in histogram if samples},
         "resident_bytes": streams[0].resident_units * planned.source.blocks.unit_bytes,
         "ids": first,
     }

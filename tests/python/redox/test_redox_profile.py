@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from loader_data import COUNT, FLAT, epoch_ids, flat, made_profile
 
@@ -127,6 +129,32 @@ def test_wrong_bytes_are_named_with_their_range(
 def test_small_letters_are_bytes_as_everywhere(numbered: Path) -> None:
     with loader(numbered, None, hr.orders.Redox(remote_limit="1.5gb")) as made:
         assert made.explain(0).parameters["remote_bytes"] == (1_500_000_000, "given")
+
+
+@pytest.mark.parametrize("locations", [40, 333, 1000, 2500, 5000])
+def test_slots_are_the_locations_that_fit_the_memory(tmp_path: Path, locations: int) -> None:
+    """Brand, 3.2: memory C has M = C / d locations, for N samples of d bytes, and n = N / M chunks
+    share the locations of one: so no more than C is resident, and at least 60 % of it."""
+    samples, chunk = 5000, 8
+    np.save(tmp_path / "rows.npy", np.zeros((samples, 1024), np.uint8))
+    dataset = hr.open(tmp_path / "rows.npy")
+    size = _core.resident_bytes(dataset.index, chunk) // samples
+    order = hr.orders.Redox(slots=locations * size, block_samples=chunk, read="chunk")
+    parameters = order.to_core(dataset).parameters
+    assert parameters["chunks_per_virtual"] == math.ceil(samples / (locations + 1 / size))
+    plan = _core.OrderStream(
+        "redox",
+        {name: value for name, value in parameters.items() if name != "block_samples"},
+        index=dataset.index,
+        block_samples=chunk,
+        batch_size=25,
+        epochs=1,
+    )
+    ids = plan.ids(samples)
+    assert sorted(ids.tolist()) == list(range(samples))
+    # Of the last virtual chunk some slots may be more than its part of the memory.
+    assert plan.counters()["peak_resident_bytes"] <= (locations + chunk) * size
+    assert plan.counters()["peak_resident_bytes"] >= 0.6 * locations * size
 
 
 def test_a_state_with_the_former_name_of_the_table_of_homes_is_continued(numbered: Path) -> None:
