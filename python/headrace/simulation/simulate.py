@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from headrace.errors import FailedPreconditionError
 from headrace.simulation.bounds import BOUNDED, bound_seconds
 from headrace.simulation.own import OwnPolicy, preparing
 from headrace.simulation.scenario import Scenario
+from headrace.simulation.thread_models import THREAD_MODELS, ThreadModel
 
 SOURCES = ("tier", "peer", "storage", "on_demand")
 """Where nodes get samples from: their own tier, another node's, storage ahead of their use, or
@@ -33,6 +34,8 @@ class Policy:
     """Its nodes do not train on what the job's order says."""
     own: type[OwnPolicy] | None = None
     """The class of one of your own."""
+    threads: ThreadModel | None = None
+    """How it divides a node among its ranks; None: it does not."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,9 @@ class Outcome:
     """Seconds that nodes waited, all together, by what for; of Headrace's orders."""
     storage_reads: int | None = None
     """Requests to storage, of all nodes together; None: of a published policy."""
+    ahead_samples: int | None = None
+    """Of the samples from nodes' own tiers: read ahead and used once, so ready on time; the others
+    are reuse. None: of a published policy, or estimated."""
     spread_seconds: npt.NDArray[np.float64] | None = None
     """Of each step: by how much the slowest rank's loading and preprocessing of its batch, or
     computing where that takes longer, exceeds the fastest's; None: of a published policy; empty:
@@ -89,6 +95,12 @@ class Outcome:
     def utilisation(self) -> float:
         """The share of the time that nodes compute."""
         return self.compute_seconds / self.seconds if self.seconds else 0.0
+
+    @property
+    def hits(self) -> float:
+        """The share of the samples that came from tiers, of the node or of another one."""
+        used = sum(source.samples for source in self.fetched.values())
+        return (self.fetched["tier"].samples + self.fetched["peer"].samples) / used if used else 0.0
 
     @property
     def imbalance(self) -> float:
@@ -118,9 +130,14 @@ class Simulation:
 def policies() -> list[Policy]:
     """What can be simulated: published policies, and Headrace's orders by its own engine."""
     published = [Policy(*row) for row in _core.published_policies()]
-    return published + [
+    threads = [
+        Policy(model.name, model.title, model.paper, changes_order=False, threads=model)
+        for model in THREAD_MODELS
+    ]
+    orders = [
         Policy(order, f"Headrace, order {order}", "", changes_order=False) for order in BOUNDED
     ]
+    return published + threads + orders
 
 
 def simulate(
@@ -135,7 +152,8 @@ def simulate(
     which draws the sizes, give the same result.
 
     Args:
-        names: of the policies, or classes of your own; None: all of `policies()`.
+        names: of the policies, or classes of your own; None: all of `policies()`, but those that
+            share a node among its ranks only where it has several.
         progress: is called with each policy's or order's name before it runs.
         orders: whose bounds are computed, each as long as its planning takes; () for none.
         fast: whether Headrace's orders are estimated step by step, in place of each read.
@@ -163,7 +181,10 @@ def chosen_policies(
         results of.
     """
     known = {policy.name: policy for policy in policies()}
-    chosen = list(known) if names is None else items("names", names, "policies' names")
+    if names is None:
+        chosen = [n for n, policy in known.items() if scenario.ranks > 1 or not policy.threads]
+    else:
+        chosen = items("names", names, "policies' names")
     selected = [_policy(name, known) for name in chosen]
     for name in scenario.printed:
         choice("printed", name, tuple(known))
@@ -174,7 +195,8 @@ def _policy(given: object, known: Mapping[str, Policy]) -> Policy:
     if isinstance(given, type) and issubclass(given, OwnPolicy):
         name = given.__name__
         return Policy(name, given.title or name, given.paper, given.changes_order, given)
-    return known[choice("policy", given, tuple(known), ", or a class derived from OwnPolicy")]
+    name = given.lower() if isinstance(given, str) else given  # Papers write Lobster_th.
+    return known[choice("policy", name, tuple(known), ", or a class derived from OwnPolicy")]
 
 
 def chosen_orders(orders: Sequence[str]) -> list[str]:
@@ -205,6 +227,9 @@ def run_policies(
         elif policy.name in BOUNDED:
             outcomes.append(run_order(scenario, sizes, policy.name, fast=fast))
             continue
+        elif policy.threads is not None:
+            outcomes.append(_run_threads(policy, policy.threads, scenario, sizes, fast))
+            continue
         else:
             run = partial(_core.run_published, policy.name)
         why = _why_not_published(scenario)
@@ -234,6 +259,20 @@ def run_order(
         keys["batches_max"] = prefetch
     (policy,) = (policy for policy in policies() if policy.name == order)
     return _run(policy, scenario, sizes, partial(_core.run_order, order, **keys))
+
+
+def _run_threads(
+    policy: Policy,
+    model: ThreadModel,
+    scenario: Scenario,
+    sizes: npt.NDArray[np.float64],
+    fast: bool,
+) -> Outcome | Refused:
+    why = model.why_not(scenario)
+    if why:
+        return Refused(policy, why)
+    ran = run_order(model.of(scenario), sizes, "exact", fast=fast)
+    return replace(ran, policy=policy)
 
 
 def _why_not_published(scenario: Scenario) -> str:
