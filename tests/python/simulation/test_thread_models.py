@@ -118,14 +118,14 @@ def lobster(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_figure_8_has_the_papers_order(lobster: Any) -> None:
-    of = {name: lobster.with_hits("8a", name, lobster.TRAIN[0.10], 600) for name in lobster.SYSTEMS}
+    of = {name: lobster.with_hits("8a", name, lobster.TRAIN[0.10], 400) for name in lobster.SYSTEMS}
     shares = [ran.imbalanced(0.10) for ran in of.values()]
     assert shares[0] == pytest.approx(0.489, abs=0.05)
     assert shares == sorted(shares, reverse=True)
     assert shares[1] < shares[0] - 0.1
     assert of["lobster"].seconds < of["nopfs_threads"].seconds < of["dali"].seconds
     page = (ROOT / "docs" / "paper-results.md").read_text()
-    for text in (*lobster.figure_10_notes(), *lobster.gains_notes()):
+    for text in (*lobster.figure_8_notes(), *lobster.gains_notes(), *lobster.figures_3_4_notes()):
         assert text in page
 
 
@@ -135,7 +135,6 @@ def test_what_lobsters_paper_contradicts_follows(lobster: Any) -> None:
     assert 14_197_103 // (32 * 8) == 55_457
     assert 14_197_103 // (32 * 64) == 6_932
     assert lobster.distances(625) == pytest.approx(0.843, abs=0.002)
-    assert lobster.distances(562) == pytest.approx(0.820, abs=0.002)
 
 
 def test_an_iteration_is_imbalanced_by_more_than_theta_of_training(lobster: Any) -> None:
