@@ -182,7 +182,7 @@ def chosen_policies(
     """
     known = {policy.name: policy for policy in policies()}
     if names is None:
-        chosen = [n for n, policy in known.items() if scenario.ranks > 1 or not policy.threads]
+        chosen = [one.name for one in known.values() if scenario.ranks > 1 or one.threads is None]
     else:
         chosen = items("names", names, "policies' names")
     selected = [_policy(name, known) for name in chosen]
@@ -195,8 +195,8 @@ def _policy(given: object, known: Mapping[str, Policy]) -> Policy:
     if isinstance(given, type) and issubclass(given, OwnPolicy):
         name = given.__name__
         return Policy(name, given.title or name, given.paper, given.changes_order, given)
-    name = given.lower() if isinstance(given, str) else given  # Papers write Lobster_th.
-    return known[choice("policy", name, tuple(known), ", or a class derived from OwnPolicy")]
+    written = given.lower() if isinstance(given, str) else given  # Papers write Lobster_th.
+    return known[choice("policy", written, tuple(known), ", or a class derived from OwnPolicy")]
 
 
 def chosen_orders(orders: Sequence[str]) -> list[str]:
