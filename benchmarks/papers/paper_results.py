@@ -46,7 +46,8 @@ _STAGING: dict[str, list[float | str]] = {"staging.capacity": ["1 GB", "2 GB", "
 # Where Headrace's orders are estimated: more than a million samples.
 _FAST = ("nopfs-8b", "nopfs-8c", "nopfs-8d", "nopfs-9")
 _ORDERS = ("exact", "batch", "epoch")
-_OF_SCALE = ("nopfs-12", "nopfs-13")  # scale_results.py has them
+# scale_results.py and lobster_results.py have them.
+_ELSEWHERE = ("nopfs-12", "nopfs-13", "lobster-8a")
 
 
 # Whom Headrace's orders are compared with where nodes compute by samples, and in figure 9: those
@@ -81,7 +82,7 @@ def headline() -> Iterator[str]:
     )
     yield "|---|---|---|---:|---:|---:|---:|---:|---:|"
     for name in simulation.shipped_scenarios():
-        if name in _OF_SCALE:
+        if name in _ELSEWHERE:
             continue
         for by_samples in (False, True):
             yield _headline(name, by_samples=by_samples)

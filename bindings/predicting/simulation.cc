@@ -180,6 +180,7 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   dict["least_seconds"] = result.least_seconds;
   dict["first_read_seconds"] = result.first_read_seconds;
   dict["storage_reads"] = result.storage_reads;
+  if (!fast) dict["ahead_samples"] = result.ahead_samples;
   nb::dict stalls;
   for (std::size_t cause = 0; cause < kStallCauses; ++cause) {
     stalls[ToName(kStallCauseNames[cause])] = static_cast<double>(result.stall_ns[cause]) * 1e-9;

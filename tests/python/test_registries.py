@@ -26,8 +26,8 @@ from headrace.pack import write_pack
 
 ROOT = Path(__file__).parent.parent.parent
 
-# Where the names of a table's entries may stand: their own files, the table, and the types that
-# users see, which `make stub` writes.
+# Where the names of a table's entries may stand: their own files, the table, the types that users
+# see, which `make stub` writes, and models of published loaders, which are made of them.
 TABLES = [
     (
         _core.order_names(),
@@ -35,11 +35,11 @@ TABLES = [
     ),
     (
         _core.placements(),
-        r"^src/(plan/placement/(\w+/)?\w+|sim/published/policies)\.cc$|/_names\.py$",
+        r"^src/(plan/placement/(\w+/)?\w+|sim/published/policies)\.cc$|/(_names|thread_models)\.py$",
     ),
     (
         _core.lane_policies(),
-        r"^src/(engine/lanes/lane_policies|papers/lobster/lobster_policy)\.cc$",
+        r"^src/(engine/lanes/lane_policies|papers/lobster/lobster_policy)\.cc$|/thread_models\.py$",
     ),
     (
         _core.stores()[1:],

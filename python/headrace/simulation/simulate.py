@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.simulation.bounds import BOUNDED, bound_seconds
 from headrace.simulation.own import OwnPolicy, preparing
 from headrace.simulation.scenario import IndexSizes, Scenario, check_step
+from headrace.simulation.thread_models import THREAD_MODELS, ThreadModel
 
 SOURCES = ("tier", "peer", "storage", "on_demand")
 """Where nodes get samples from: their own tier, another node's, storage ahead of their use, or
@@ -49,6 +50,8 @@ class Policy:
     """The class of one of your own."""
     order: str = ""
     """The order by which Headrace's engine runs it; empty: it is run by its own rules."""
+    threads: ThreadModel | None = None
+    """How it divides a node among its ranks; None: it does not."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,9 @@ class Outcome:
     """Seconds that nodes waited, all together, by what for; of Headrace's orders."""
     storage_reads: int | None = None
     """Requests to storage, of all nodes together; None: of a published policy."""
+    ahead_samples: int | None = None
+    """Of the samples from nodes' own tiers: read ahead and used once, so ready on time; the others
+    are reuse. None: of a published policy, or estimated."""
     spread_seconds: npt.NDArray[np.float64] | None = None
     """Of each step: by how much the slowest rank's loading and preprocessing of its batch, or
     computing where that takes longer, exceeds the fastest's; None: of a published policy; empty:
@@ -108,6 +114,12 @@ class Outcome:
     def utilisation(self) -> float:
         """The share of the time that nodes compute."""
         return self.compute_seconds / self.seconds if self.seconds else 0.0
+
+    @property
+    def hits(self) -> float:
+        """The share of the samples that came from tiers, of the node or of another one."""
+        used = sum(source.samples for source in self.fetched.values())
+        return (self.fetched["tier"].samples + self.fetched["peer"].samples) / used if used else 0.0
 
     @property
     def imbalance(self) -> float:
@@ -137,18 +149,19 @@ class Simulation:
 def policies() -> list[Policy]:
     """What can be simulated: published policies, and Headrace's orders by its own engine."""
     published = [Policy(*row) for row in _core.published_policies()]
+    threads = [
+        Policy(model.name, model.title, model.paper, False, order="exact", threads=model)
+        for model in THREAD_MODELS
+    ]
     redox = [
         Policy(name, title, _REDOX_PAPER, changes_order=True, order="redox")
         for name, (title, _) in _REDOX.items()
     ]
-    return [
-        *published,
-        *redox,
-        *(
-            Policy(order, f"Headrace, order {order}", "", changes_order=False, order=order)
-            for order in BOUNDED
-        ),
+    orders = [
+        Policy(order, f"Headrace, order {order}", "", changes_order=False, order=order)
+        for order in BOUNDED
     ]
+    return published + threads + redox + orders
 
 
 @named_arguments
@@ -164,7 +177,8 @@ def simulate(
     which draws the sizes, give the same result.
 
     Args:
-        names: of the policies, or classes of your own; None: all of `policies()`.
+        names: of the policies, or classes of your own; None: all of `policies()`, but those that
+            share a node among its ranks only where it has several.
         progress: is called with each policy's or order's name before it runs.
         orders: whose bounds are computed, each as long as its planning takes; () for none.
         fast: whether Headrace's orders are estimated step by step, in place of each read.
@@ -209,7 +223,10 @@ def chosen_policies(
         results of.
     """
     known = {policy.name: policy for policy in policies()}
-    chosen = list(known) if names is None else items(f"{function}: names", names, "policies' names")
+    if names is None:
+        chosen = [one.name for one in known.values() if scenario.ranks > 1 or one.threads is None]
+    else:
+        chosen = items(f"{function}: names", names, "policies' names")
     selected = [_policy(function, name, known) for name in chosen]
     for name in scenario.printed:
         choice("printed", name, tuple(known))
@@ -225,8 +242,9 @@ def _policy(function: str, given: object, known: Mapping[str, Policy]) -> Policy
                 f"{function}: policy {name}: is abstract; derive a class from it that has {lacks}"
             )
         return Policy(name, given.title or name, given.paper, given.changes_order, given)
+    written = given.lower() if isinstance(given, str) else given  # Papers write Lobster_th.
     way = ", or a class derived from OwnPolicy"
-    return known[choice(f"{function}: policy", given, tuple(known), way)]
+    return known[choice(f"{function}: policy", written, tuple(known), way)]
 
 
 def chosen_orders(function: str, orders: Sequence[str]) -> list[str]:
@@ -254,6 +272,9 @@ def run_policies(
         progress(policy.name)
         if policy.own is not None:
             run = partial(_core.run_own_policy, preparing(policy.own, scenario, sizes))
+        elif policy.threads is not None:
+            outcomes.append(_run_threads(policy, policy.threads, scenario, sizes, fast))
+            continue
         elif policy.order:
             files = isinstance(scenario.sizes, IndexSizes) and scenario.sizes.files
             outcomes.append(run_order(scenario, sizes, policy.name, fast=fast, files=files))
@@ -296,6 +317,20 @@ def run_order(
         keys["batches_max"] = prefetch
     (policy,) = (policy for policy in policies() if policy.name == name)
     return _run(policy, scenario, sizes, partial(_core.run_order, policy.order, **keys))
+
+
+def _run_threads(
+    policy: Policy,
+    model: ThreadModel,
+    scenario: Scenario,
+    sizes: npt.NDArray[np.float64],
+    fast: bool,
+) -> Outcome | Refused:
+    why = model.why_not(scenario)
+    if why:
+        return Refused(policy, why)
+    ran = run_order(model.of(scenario), sizes, "exact", fast=fast)
+    return replace(ran, policy=policy)
 
 
 def _why_not_published(scenario: Scenario) -> str:

@@ -45,11 +45,13 @@ int DecodeLimit::Wanted(std::span<const LaneWork> work) {
   // Only this step's work: waiting work of other steps belongs to those steps.
   const std::vector<LaneLoad> lanes = LoadsOf(work, &LaneWork::step_reads);
   std::vector<std::uint64_t> samples(work.size());
+  std::vector<std::uint64_t> lane_bytes(work.size());
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
   const double train_seconds = TrainSeconds(work);
   for (std::size_t i = 0; i < work.size(); ++i) {
     samples[i] = work[i].step_samples;
+    lane_bytes[i] = work[i].step_bytes;
     count += work[i].step_samples;
     bytes += work[i].step_bytes;
   }
@@ -60,8 +62,14 @@ int DecodeLimit::Wanted(std::span<const LaneWork> work) {
   const double mean = static_cast<double>(bytes) / static_cast<double>(count);
   const std::optional<PreprocessCurve> curve = times_.CurveOf(mean);
   if (!curve.has_value()) return most;
+  // Of the lane that ends last: a thread serves one lane, as policies share them.
   const auto seconds = [&](int threads) {
-    return static_cast<double>(count) / curve->Throughput(threads);
+    const LaneShares shares = Proportional(lane_bytes, threads);
+    double slowest = 0;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      slowest = std::max(slowest, static_cast<double>(lane_bytes[i]) / std::max(shares[i], 1));
+    }
+    return slowest / mean * threads / curve->Throughput(threads);
   };
   const ThreadSplit split =
       SplitLoadAndDecode({.lanes = lanes,

@@ -77,6 +77,13 @@ TEST(DecodeLimitTest, FewerRunWhilePreprocessingIsNotWhatEverythingWaitsFor) {
   EXPECT_EQ(light.Run(400), 2);
 }
 
+// 128 ms of work in 80: of three threads one lane has one, and takes 64 ms, more than 70 %.
+TEST(DecodeLimitTest, ThreadsAreNotDividedBetweenLanes) {
+  World world(1'000'000, kDecodeThreads);
+  world.set_step_ns(80'000'000);
+  EXPECT_EQ(world.Run(400), 4);
+}
+
 TEST(DecodeLimitTest, MoreRunAgainWhenItIs) {
   World world(1'000'000, kDecodeThreads);
   ASSERT_EQ(world.Run(400), 2);

@@ -230,6 +230,7 @@ class EngineJob {
       for (const TierUses& uses : stats.tiers.uses) {
         tier.samples += uses.samples;
         tier.bytes += data_.scale * static_cast<double>(uses.bytes);
+        result_.ahead_samples += uses.ahead;
       }
       peer.samples +=
           stats.tiers.node_uses - stats.tiers.node_fallbacks + stats.blocks.parcel_samples;

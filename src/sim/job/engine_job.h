@@ -39,6 +39,9 @@ struct EngineJobResult {
   double first_read_seconds = 0;    // JobPlan::FirstReadSeconds()
   StallTimes stall_ns{};            // of all nodes together, by what they waited for
   std::uint64_t storage_reads = 0;  // of all nodes together: requests
+  // Of the samples that came from the nodes' own tiers: read ahead, and used for the first time;
+  // all others are reuse. Only by RunEngines().
+  std::uint64_t ahead_samples = 0;
   // Of each step, between the slowest and the fastest rank: loading and preprocessing its batch
   // from when the engine admitted it, or computing where that takes longer. Only by RunEngines().
   std::vector<double> spread_seconds;

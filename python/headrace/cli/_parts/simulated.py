@@ -69,6 +69,7 @@ def _plain_outcome(outcome: Outcome) -> dict[str, Any]:
     values["epoch_seconds"] = outcome.epoch_seconds.tolist()
     values["utilisation"] = outcome.utilisation
     values["imbalance"] = outcome.imbalance
+    values["hits"] = outcome.hits
     values["step_percentiles"] = {f"p{at}": _percentile(outcome, at) for at in PERCENTILES}
     return values
 
