@@ -1043,6 +1043,7 @@ def used_more_often(epochs: int, nodes: int, times: float) -> float:
     """
     The share of samples that a node uses more than `times` the mean, epochs / nodes, if each epoch gives each sample to a node at random.
     """
+
 reads_in_flight: int = 64
 
 block_reads_in_flight: int = 16
@@ -1097,7 +1098,7 @@ class PolicyReaders:
 def run_own_policy(prepare: Callable[..., Any], sizes: NDArray[numpy.float64], *, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., storage_latency: float = 0, reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
     """The same by a policy of Python's: headrace.simulation.own."""
 
-def run_order(order: str, sizes: NDArray[numpy.float64], *, parameters: dict[str, int | str] = ..., placement: str = ..., schedule: str = ..., fast: bool = False, ranks: int = 1, batches_max: int = 64, reads_in_flight: int = 0, reads_per_second: float = ..., nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., storage_latency: float = 0, reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
+def run_order(order: str, sizes: NDArray[numpy.float64], *, parameters: dict[str, int | str] = ..., placement: str = ..., schedule: str = ..., fast: bool = False, ranks: int = 1, batches_max: int = 64, reads_in_flight: int = 0, reads_per_second: float = ..., files: bool = False, nodes: int = 1, batch_size: int = 1, epochs: int = 1, seed: int = 0, compute_rate: float = ..., sample_rate: float = ..., preprocess_rate: float = ..., allreduce_seconds: float = 0, allreduce_noise: float = 0, storage: Sequence[tuple[float, float]] = (), storage_link_rate: float = ..., storage_latency: float = 0, reads_share: bool = False, network_rate: float = ..., staging: tuple[float, int, float] = ..., tiers: Sequence[tuple[float, int, float, bool]] = ()) -> dict[str, Any]:
     """
     A job by an order of Headrace, its engines in virtual time; otherwise as run_published().
     """
