@@ -15,6 +15,7 @@ from headrace import _core
 from headrace._arguments import callback, choice, flag, items, shown
 from headrace._signature import named_arguments
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.orders import Redox
 from headrace.simulation.bounds import BOUNDED, bound_seconds
 from headrace.simulation.own import OwnPolicy, preparing
 from headrace.simulation.scenario import IndexSizes, Scenario, check_step
@@ -29,10 +30,13 @@ _REDOX_PAPER = "Redox, arXiv 2505.16280"
 _REDOX_WINDOW = 5600
 _REDOX_CHUNK = 64  # samples
 _REDOX: dict[str, tuple[str, dict[str, int | str]]] = {
-    "redox": ("Redox", {"refill": "max_fill", "prefetch": _REDOX_WINDOW}),
-    "redox_random": ("Redox, random selection", {"refill": "random", "prefetch": _REDOX_WINDOW}),
-    "redox_alone": ("Redox, no prefetching", {"refill": "max_fill", "prefetch": 0}),
-    "redox_none": ("Redox, no optimization", {"refill": "random", "prefetch": 0}),
+    Redox.name: ("Redox", {"refill": "max_fill", "prefetch": _REDOX_WINDOW}),
+    f"{Redox.name}_random": (
+        "Redox, random selection",
+        {"refill": "random", "prefetch": _REDOX_WINDOW},
+    ),
+    f"{Redox.name}_alone": ("Redox, no prefetching", {"refill": "max_fill", "prefetch": 0}),
+    f"{Redox.name}_none": ("Redox, no optimization", {"refill": "random", "prefetch": 0}),
 }
 """Redox, and what it is compared with in its table 6: the title, and the order's parameters."""
 
@@ -154,7 +158,7 @@ def policies() -> list[Policy]:
         for model in THREAD_MODELS
     ]
     redox = [
-        Policy(name, title, _REDOX_PAPER, changes_order=True, order="redox")
+        Policy(name, title, _REDOX_PAPER, changes_order=True, order=Redox.name)
         for name, (title, _) in _REDOX.items()
     ]
     orders = [

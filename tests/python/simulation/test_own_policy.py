@@ -343,7 +343,7 @@ def test_ctrl_c_ends_a_run() -> None:
 
 
 def test_what_is_no_policy_is_refused() -> None:
-    for given in (OwnPolicy, "Staging", Staging(None), int):  # type: ignore[arg-type]
+    for given in (OwnPolicy, "stage", Staging(None), int):  # type: ignore[arg-type]
         with pytest.raises((errors.InvalidArgumentError, TypeError)) as caught:
             simulation.simulate(small(), [given])  # type: ignore[list-item]
         if given is OwnPolicy:
