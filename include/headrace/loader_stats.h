@@ -41,9 +41,13 @@ struct EpochTaken {
   StallTimes stall_ns{};                  // waited for its batches, by StallCause
   // The sum of SampleSum() over the samples, modulo 2^64: the same in any order, on any ranks.
   std::uint64_t sample_sum = 0;
+  // Whether each batch was that of the step after the one before: none was left out, or taken again
+  // after a state was loaded.
+  bool in_sequence = true;
+  std::uint64_t next_step = 0;  // after the newest batch
 };
 HEADRACE_MEMBERS(EpochTaken, epoch, batches, samples, from_storage, from_nodes, from_tiers,
-                 stall_ns, sample_sum)
+                 stall_ns, sample_sum, in_sequence, next_step)
 // The most epochs that statistics list.
 inline constexpr std::size_t kEpochsListed = 64;
 

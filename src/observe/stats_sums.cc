@@ -55,6 +55,8 @@ EpochTaken& EpochIn(std::uint64_t epoch, std::vector<EpochTaken>& epochs) {
 }
 
 void AddTo(const Batch& batch, EpochTaken& total) {
+  if (total.batches > 0 && batch.step != total.next_step) total.in_sequence = false;
+  total.next_step = batch.step + 1;
   ++total.batches;
   total.samples += batch.samples.size();
   for (const SampleId sample : batch.samples) total.sample_sum += SampleSum(sample);

@@ -15,12 +15,13 @@ struct Sums {
   std::uint64_t batches = 0;
   std::uint64_t samples = 0;
   std::uint64_t sample_sum = 0;
+  std::vector<std::uint64_t> steps;
   std::map<int, std::uint64_t> from;  // by tier; -1: storage, -2: other nodes
   StallTimes stall_ns{};
 };
 
 Batch DrawBatch(Prng& random, std::uint64_t epoch) {
-  Batch batch{.epoch = epoch};
+  Batch batch{.epoch = epoch, .step = random.Below(2)};
   const std::uint64_t rows = random.Below(5);
   const bool tiers = random.Below(3) > 0;
   for (std::uint64_t row = 0; row < rows; ++row) {
@@ -37,6 +38,7 @@ Batch DrawBatch(Prng& random, std::uint64_t epoch) {
 
 void AddSlowly(const Batch& batch, Sums& sums) {
   ++sums.batches;
+  sums.steps.push_back(batch.step);
   sums.samples += batch.samples.size();
   for (std::size_t slot = 0; slot < batch.samples.size(); ++slot) {
     sums.sample_sum += SampleSum(batch.samples[slot]);
@@ -64,6 +66,11 @@ TEST(StatsSumsTest, EpochsAreSummedByTheirNumberInAnyOrderOfRuns) {
       EXPECT_EQ(taken->batches, sums.batches);
       EXPECT_EQ(taken->samples, sums.samples);
       EXPECT_EQ(taken->sample_sum, sums.sample_sum);
+      bool in_sequence = true;
+      for (std::size_t i = 1; i < sums.steps.size(); ++i) {
+        in_sequence = in_sequence && sums.steps[i] == sums.steps[i - 1] + 1;
+      }
+      EXPECT_EQ(taken->in_sequence, in_sequence);
       EXPECT_EQ(taken->stall_ns, sums.stall_ns);
       std::map<int, std::uint64_t> from;
       if (taken->from_storage > 0) from[-1] = taken->from_storage;

@@ -156,6 +156,8 @@ def full_core() -> dict[str, Any]:
                     "from_tiers": [48, 9],
                     "stall_ns": [10**9 * (49 + at), 0, 5 * 10**8, 0],
                     "sample_sum": 2**64 - 1 - at,
+                    "in_sequence": at == 0,
+                    "next_step": 3,
                 }
                 for at in range(2)
             ],

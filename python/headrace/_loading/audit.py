@@ -44,7 +44,7 @@ def audited(feed: EpochFeed, own: Stats, reports: Sequence[Stats] | None) -> lis
     complete = [
         number
         for number in sorted({epoch["epoch"] for report in reports for epoch in report["epochs"]})
-        if sum(entry["batches"] for entry in _of(reports, number)) == feed.order.steps * len(ranks)
+        if all(_is_whole(report, number, feed.order.steps) for report in reports)
     ]
     for number in complete:
         _check(feed, number, reports, ranks)
@@ -61,6 +61,14 @@ def sample_sum(samples: Ids) -> int:
 
 def _of(reports: Sequence[Stats], number: int) -> list[EpochReport]:
     return [epoch for report in reports for epoch in report["epochs"] if epoch["epoch"] == number]
+
+
+def _is_whole(report: Stats, number: int, steps: int) -> bool:
+    """Whether a rank took each batch of an epoch, and none again."""
+    return any(
+        epoch["epoch"] == number and epoch["batches"] == steps and epoch["in_sequence"]
+        for epoch in report["epochs"]
+    )
 
 
 def _check(feed: EpochFeed, number: int, reports: Sequence[Stats], ranks: range) -> None:

@@ -106,8 +106,8 @@ class Observed:
     def audit(self, stats: Sequence[Stats] | None = None) -> list[int]:
         """The epochs in which each sample was delivered once, but for those that the order drops or
         repeats: of all ranks, if `stats` has what ``stats()`` gives on each of them; default: of
-        this rank, what the plan gives it. Only epochs that were taken to their end count, of the
-        first and the newest 63.
+        this rank, what the plan gives it. Only epochs that each rank took from the first batch to
+        the last, none again, are checked; of the first and the newest 63.
 
         Raises DataLossError if other samples were delivered. `headrace docs observe`."""
         self._feed.check_open()

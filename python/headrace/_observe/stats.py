@@ -110,6 +110,8 @@ class EpochReport(TypedDict):
     stall: Annotated[Stall, F("s", "stall_ns")]
     sample_sum: Annotated[int, F()]
     """a sum over the samples, whatever their order: `loader.audit()` compares it with the plan's"""
+    in_sequence: Annotated[bool, F()]
+    """whether none of its batches was left out, or taken again after a state was loaded"""
 
 
 class FirstEpoch(TypedDict):

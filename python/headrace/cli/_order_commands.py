@@ -185,9 +185,9 @@ def _print_samples(
         raise InvalidArgumentError(f"--print: got {count}, must be at least 0")
     ranks = range(planned.ranks) if rank is None else [rank]
     if as_json:
-        print(json.dumps(_plan(planned, ranks, count or 0, audits=True)))
+        print(json.dumps(_plan(planned, ranks, count or 0, counts_uses=True)))
     elif count is None:
-        print(_plan(planned, ranks, 0, audits=False)["hash"])
+        print(_plan(planned, ranks, 0, counts_uses=False)["hash"])
     else:
         _print_first(planned, ranks, count)
 
@@ -204,14 +204,15 @@ def _dump(planned: _orders.Planned, steps: int) -> str:
 
 
 def _plan(
-    planned: _orders.Planned, ranks: Sequence[int], limit: int, *, audits: bool
+    planned: _orders.Planned, ranks: Sequence[int], limit: int, *, counts_uses: bool
 ) -> dict[str, Any]:
-    """The counters of these ranks' order, and the first `limit` samples; `audits` their uses."""
+    """The counters of these ranks' order, and the first `limit` samples; with
+    `counts_uses` how often each is delivered."""
     streams = [planned.stream(rank) for rank in ranks]
     hasher = _core.IdHasher()
     first: list[int] = []
     count = 0
-    uses = np.zeros(planned.source.samples, np.uint32) if audits else None
+    uses = np.zeros(planned.source.samples, np.uint32) if counts_uses else None
     for places in _orders.global_ids(streams, planned.batch):
         ids = planned.source.numbers(places)
         hasher.add(ids)

@@ -311,7 +311,8 @@ def run_order(
     keys = _keys_of_orders(scenario) | {"fast": fast, "files": files}
     parameters: dict[str, int | str] = {}
     if name in _REDOX:
-        parameters |= {"nodes": scenario.nodes, "block_samples": _REDOX_CHUNK, "read": "chunk"}
+        parameters |= {"nodes": scenario.nodes, "block_samples": _REDOX_CHUNK}
+        parameters["read"] = "kept" if files else "chunk"  # Files are read one by one.
         parameters |= _REDOX[name][1]
     if block_samples is not None:
         parameters["block_samples"] = block_samples
@@ -333,7 +334,8 @@ def _run_threads(
     why = model.why_not(scenario)
     if why:
         return Refused(policy, why)
-    ran = run_order(model.of(scenario), sizes, "exact", fast=fast)
+    files = isinstance(scenario.sizes, IndexSizes) and scenario.sizes.files
+    ran = run_order(model.of(scenario), sizes, "exact", fast=fast, files=files)
     return replace(ran, policy=policy)
 
 

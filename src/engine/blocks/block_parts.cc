@@ -119,7 +119,7 @@ BlockPart* BlockParts::Make(BlockWork& block, const FetchFrom& from,
   return block.parts.emplace_back(std::move(part)).get();
 }
 
-void BlockParts::ReadAgain(BlockPart& part, BlockQueue& queued) const {
+void BlockParts::ReadAgain(BlockPart& part, std::deque<BlockPart*>& queued) const {
   const bool falls_back = part.has_next_source();
   for (auto failure = part.failures.rbegin(); failure != part.failures.rend(); ++failure) {
     BlockPiece& piece = part.pieces[failure->first];
@@ -127,7 +127,7 @@ void BlockParts::ReadAgain(BlockPart& part, BlockQueue& queued) const {
       tiers_->Count(part.at_node() ? &TierCounts::node_fallbacks : &TierCounts::fallbacks);
     }
     piece.entry = nullptr;
-    queued.AddFirst(*Make(*part.block, piece.extent, {&piece, 1}));
+    queued.push_front(Make(*part.block, piece.extent, {&piece, 1}));
   }
   auto failure = part.failures.begin();
   std::size_t position = 0;

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "base/cell_pool.h"
-#include "engine/blocks/block_queue.h"
 #include "engine/blocks/block_work.h"
 #include "engine/loop/loop_context.h"
 #include "engine/memory/pinned_blocks.h"
@@ -46,7 +46,7 @@ class BlockParts {
                   std::span<const BlockPiece> pieces) const;
   // Takes the pieces out of `part` that failed, and makes a part of each, of storage: the next
   // source of a tier's or another node's. They go before what is `queued`.
-  void ReadAgain(BlockPart& part, BlockQueue& queued) const;
+  void ReadAgain(BlockPart& part, std::deque<BlockPart*>& queued) const;
 
  private:
   void TakeFromPinnedBlocks(BlockWork& block, std::vector<BlockPiece>& pieces);

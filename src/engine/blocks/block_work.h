@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -94,10 +93,7 @@ struct BlockPart : Fetch {
 // A block read of the plan. Lives from its step's admission until every sample that it keeps is
 // gone and none of its reads is in flight.
 struct BlockWork {
-  static constexpr std::uint64_t kNotWanted = std::numeric_limits<std::uint64_t>::max();
-
-  std::uint64_t deadline = 0;         // of its step
-  std::uint64_t wanted = kNotWanted;  // the deadline of the first step of which a row waits for it
+  std::uint64_t deadline = 0;  // of its step
   BlockRead plan;
   std::vector<KeptSample> samples;                // the kept ones, in order
   std::vector<RowRef> waiters;                    // for samples to come

@@ -45,7 +45,7 @@ void Outbox::Queue(Parcel parcel) {
     }
     KeptBytes kept{.row = {.step = nullptr, .slot = slot}};
     const Release& release = parcel.samples[position];
-    if (!blocks_.Take(release.block_read, release.sample, loop_.FirstDeadline(), kept)) continue;
+    if (!blocks_.Take(release.block_read, release.sample, kept)) continue;
     free_places_.push_back(slot);
     Keep(place, held, kept);
   }

@@ -127,8 +127,7 @@ bool Residency::HaveCome(std::uint64_t number) {
   return true;
 }
 
-bool Residency::Take(std::uint64_t block_read, SampleId sample_id, std::uint64_t deadline,
-                     KeptBytes& kept) {
+bool Residency::Take(std::uint64_t block_read, SampleId sample_id, KeptBytes& kept) {
   const auto [block, place] = FindKept(block_read, sample_id);
   if (block->in_storage) {
     HEADRACE_CHECK(block->samples_left > 0);
@@ -142,8 +141,6 @@ bool Residency::Take(std::uint64_t block_read, SampleId sample_id, std::uint64_t
     HEADRACE_CHECK(sample.waiter == 0);
     block->waiters.push_back(kept.row);
     sample.waiter = static_cast<std::uint32_t>(block->waiters.size());
-    queued_.Want(*block, deadline);
-    wanted_end_ = std::max(wanted_end_, block_read + 1);
     return false;
   }
   Give(*block, sample, kept);
@@ -166,27 +163,24 @@ void Residency::Give(BlockWork& block, KeptSample& sample, KeptBytes& to) {
 
 Status Residency::IssueReads() {
   Status status;
-  bool may_begin = true;
   while (!loop_.ended && MayReadNext()) {
-    if (may_begin && (queued_.empty() || next_block_ < wanted_end_)) {
+    if (queued_.empty()) {
       const Result<bool> begun = BeginBlock();
       status = begun.status();
-      if (!status.ok()) break;
-      may_begin = begun.value();
+      if (!status.ok() || !begun.value()) break;
       continue;
     }
-    if (queued_.empty()) break;
-    BlockPart& part = queued_.front();
+    BlockPart& part = *queued_.front();
     if (part.in_memory) {
-      queued_.PopFront();
       SubmitCopy(part);
+      queued_.pop_front();
       continue;
     }
     Fetch* const fetch = &part;
     const Fetcher::Memory memory =
         loop_.fetcher.Acquire({&fetch, 1}, loop_.staging, {.keep_bytes = loop_.KeptBytes(part)});
     if (memory == Fetcher::Memory::kWait) break;
-    queued_.PopFront();
+    queued_.pop_front();
     part.reading = true;
     if (memory == Fetcher::Memory::kNone) {
       loop_.fetcher.Refuse(part);
@@ -210,9 +204,9 @@ Status Residency::IssueReads() {
 
 // Whether one more read may be in flight, now that others have what they need earlier.
 bool Residency::MayReadNext() {
-  if (!queued_.empty() && queued_.front().at_node()) return true;
-  if (tiers_ != nullptr && !queued_.empty() && !queued_.front().in_memory) {
-    tiers_->BringBefore(queued_.front().deadline);
+  if (!queued_.empty() && queued_.front()->at_node()) return true;
+  if (tiers_ != nullptr && !queued_.empty() && !queued_.front()->in_memory) {
+    tiers_->BringBefore(queued_.front()->deadline);
   }
   return loop_.fetcher.has_room();
 }
@@ -247,7 +241,7 @@ Result<bool> Residency::BeginBlock() {
     if (is_parcel) {
       parcels_.Queue(*part);
     } else {
-      queued_.Add(*part);
+      queued_.push_back(part.get());
     }
   }
   ForgetBlock(block);
@@ -475,7 +469,7 @@ void Residency::ReleaseAll() {
     }
   }
   blocks_.clear();
-  queued_.Clear();
+  queued_.clear();
 }
 
 }  // namespace headrace

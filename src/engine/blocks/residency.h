@@ -10,7 +10,6 @@
 #include "base/cell_pool.h"
 #include "engine/blocks/block_copier.h"
 #include "engine/blocks/block_parts.h"
-#include "engine/blocks/block_queue.h"
 #include "engine/blocks/block_work.h"
 #include "engine/blocks/parcel_parts.h"
 #include "engine/loop/loop_context.h"
@@ -44,9 +43,8 @@ class ResidencyClient {
 // Keeps the samples of block reads resident: from the plan to cells, from cells to rows. A parcel
 // of another node is one of them: see docs/design/homes.md.
 //
-// Block reads take cells in the order of their numbers, each for all samples that it keeps, and are
-// issued then: those first that rows wait for, since a first step brings what later steps need,
-// too. The samples wait in these cells for their deliveries. There is no deadlock:
+// Block reads are issued in the order of their numbers, each once there are cells for all samples
+// that it keeps. The samples wait in these cells for their deliveries. There is no deadlock:
 //   - Staging memory waits only for reads and tasks. A block read has its cells before it takes
 //     staging memory, and each part of it gives its staging memory back independently.
 //   - Cells that the plan delivers or releases before a block read become free without that read:
@@ -75,8 +73,8 @@ class Residency final : public FetchClient {
   // The records of a step's samples lie anywhere in memory: fetched all at once, they cost a tenth.
   void Prefetch(const Step& step) const;
   // Gives kept.row, for which `block_read` keeps `sample`, its cells or its error. Returns false if
-  // its bytes were not read yet: the client is called later. `deadline` is that of the row's step.
-  bool Take(std::uint64_t block_read, SampleId sample, std::uint64_t deadline, KeptBytes& kept);
+  // its bytes were not read yet: the client is called later.
+  bool Take(std::uint64_t block_read, SampleId sample, KeptBytes& kept);
 
   // Issues reads as far as cells, staging memory and reads in flight allow.
   //
@@ -90,7 +88,7 @@ class Residency final : public FetchClient {
   bool HaveCome(std::uint64_t number);
 
   void DropQueue() {
-    queued_.Clear();
+    queued_.clear();
     parcels_.Drop();
   }
   void ReleaseAll();
@@ -139,10 +137,9 @@ class Residency final : public FetchClient {
   // Block reads by number, from blocks_begin_ on; null where all is done.
   std::deque<std::unique_ptr<BlockWork>> blocks_;
   std::uint64_t blocks_begin_ = 0;
-  std::uint64_t next_block_ = 0;  // the next to take cells
-  std::uint64_t come_ = 0;        // all before it are done
-  std::uint64_t wanted_end_ = 0;  // behind the last that a row has waited for
-  BlockQueue queued_;
+  std::uint64_t next_block_ = 0;   // the next to take cells
+  std::uint64_t come_ = 0;         // all before it are done
+  std::deque<BlockPart*> queued_;  // to be issued
   ParcelParts parcels_;
   // The number of block reads to issue, whatever the page cache holds.
   static constexpr std::uint32_t kReadAfterMiss = 64;

@@ -44,10 +44,9 @@ class ResidencyTest : public ::testing::Test, public ResidencyClient {
     test_.Run();
   }
   // What a row gets of a sample now.
-  std::optional<KeptBytes> TakeFor(std::uint64_t sample, RowRef row, std::uint64_t deadline = 0) {
+  std::optional<KeptBytes> TakeFor(std::uint64_t sample, RowRef row) {
     KeptBytes kept{.row = row};
-    if (!blocks_->Take(sample / 4, SampleId{sample}, deadline, kept)) return std::nullopt;
-    return kept;
+    return blocks_->Take(sample / 4, SampleId{sample}, kept) ? std::optional(kept) : std::nullopt;
   }
   // The bytes of one that was kept, whose cells go back.
   std::string Take(const KeptBytes& kept) {
@@ -86,30 +85,6 @@ TEST_F(ResidencyTest, WhatThePageCacheHoldsIsLeftThereForTheRows) {
     EXPECT_TRUE(TakeFor(sample, {}).value().in_storage);
   }
   blocks_->Drop({.block_read = 1, .sample = SampleId{6}});
-}
-
-TEST_F(ResidencyTest, ABlockThatARowWaitsForIsReadFirst) {
-  Make(8);
-  Queue(0);
-  Queue(1);
-  EXPECT_FALSE(TakeFor(5, {}).has_value());
-  ReadAll();
-  EXPECT_THAT(test_.storage.read, ElementsAre(ByteRange{400, 400}, ByteRange{0, 400}));
-  for (const KeptBytes& kept : kept_) Take(kept);
-  blocks_->ReleaseAll();
-}
-
-TEST_F(ResidencyTest, BlocksThatRowsWaitForAreReadByStep) {
-  Make(8);
-  Queue(0);
-  Queue(1);
-  EXPECT_FALSE(TakeFor(2, {}, 9).has_value());
-  EXPECT_FALSE(TakeFor(5, {}, 10).has_value());
-  EXPECT_FALSE(TakeFor(6, {}, 8).has_value());
-  ReadAll();
-  EXPECT_THAT(test_.storage.read, ElementsAre(ByteRange{400, 400}, ByteRange{0, 400}));
-  for (const KeptBytes& kept : kept_) Take(kept);
-  blocks_->ReleaseAll();
 }
 
 TEST_F(ResidencyTest, BlocksOfNumbersToWidenAreLeftInThePageCacheToo) {

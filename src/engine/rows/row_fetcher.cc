@@ -51,7 +51,7 @@ void RowFetcher::Plan(StepWork& work) {
     if (delivery.block_read != kNoBlockRead) {
       HEADRACE_CHECK(blocks_ != nullptr);
       kept = {.row = {&work, slot}};
-      if (!blocks_->Take(delivery.block_read, delivery.sample, work.deadline, kept)) continue;
+      if (!blocks_->Take(delivery.block_read, delivery.sample, kept)) continue;
       if (kept.in_storage) {
         tried.push_back(slot);
       } else if (TakeKept(kept)) {

@@ -188,15 +188,14 @@ struct PeerNode::Impl {
     }
   }
 
-  // Of calls that had another token: anyone may make them, so they end no run. Empty: there was
-  // none.
+  // Of calls that had another token or none: anyone may make them, so they end no run. Empty: there
+  // were none of these.
   std::string RefusedHere() const {
     const std::uint64_t count = counters.wrong_tokens;
     if (count == 0) return "";
     return fmt::format(
-        ", with the same HEADRACE_TOKEN: calls with another one were refused here, "
-        "so far {}",
-        count);
+        "; also check HEADRACE_TOKEN: this node refused {} that had another one, or none",
+        Counted(count, "call"));
   }
   Status Tell(NodeLink& link, std::uint64_t round, const std::string& facts, std::int64_t until_ns,
               const std::function<bool()>& keep_waiting) const;

@@ -264,8 +264,8 @@ class FastJob {
     return done;
   }
 
-  // The block reads of a step end together: an engine reads first what a step waits for. A step
-  // needs those that it draws from, and those that are due.
+  // The block reads of a step end together. A step needs those that it draws from, and those that
+  // are due.
   double AwaitBlocks(NodeNumber node, const Step& step, double read) {
     BlockReadsDone& done = queues_[node].block_reads;
     for (const BlockRead& each : step.reads) {

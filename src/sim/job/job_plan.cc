@@ -54,6 +54,8 @@ Status JobPlan::Settle() {
   }
   HEADRACE_ASSIGN_OR_RETURN(lane_policies_, LanePolicies().Get(options_.schedule));
   HEADRACE_ASSIGN_OR_RETURN(spec_, MakeSpec());
+  HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec_.name));
+  exchanges_ = job_.cluster.nodes > 1 && factory->exchanging_nodes(spec_.parameters) > 1;
   HEADRACE_ASSIGN_OR_RETURN(steps_per_epoch_, StepsPerEpoch(JobOf(0)));
   HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const ResolvedOrder> order, OrderOf(0));
   HEADRACE_ASSIGN_OR_RETURN(batches_max_, BatchesMax(*order));
@@ -63,7 +65,7 @@ Status JobPlan::Settle() {
   return Status();
 }
 
-Result<OrderSpec> JobPlan::MakeSpec() {
+Result<OrderSpec> JobPlan::MakeSpec() const {
   OrderSpec spec{.name = options_.order, .parameters = options_.parameters};
   HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec.name));
   if (factory->takes_costs()) spec.costs = CostsOf(job_.sizes);
@@ -72,8 +74,6 @@ Result<OrderSpec> JobPlan::MakeSpec() {
     spec.parameters.emplace("block_samples", static_cast<std::int64_t>(std::clamp(
                                                  bytes, 1.0, static_cast<double>(kNeighboursMax))));
   }
-  const std::uint32_t nodes = factory->exchanging_nodes(spec.parameters);
-  exchanges_ = nodes > 1 && job_.cluster.nodes > 1;
   const auto budget = spec.parameters.find(factory->budget_parameter());
   if (budget == spec.parameters.end()) return spec;
   if (auto* const bytes = std::get_if<std::int64_t>(&budget->second)) {
@@ -114,7 +114,7 @@ Result<std::uint32_t> JobPlan::BatchesMax(const ResolvedOrder& order) const {
   if (resident > memory) {
     return FailedPrecondition("order '{}' keeps {} resident, and {} {}", options_.order,
                               DecimalBytes(resident * data_.scale),
-                              exchanges_ ? "staging and the first tier have" : "staging has",
+                              has_first_tier() ? "staging and the first tier have" : "staging has",
                               DecimalBytes(memory_bytes()));
   }
   const double batch = data_.mean_bytes * static_cast<double>(job_.batch_size) * options_.ranks;
@@ -146,8 +146,7 @@ Result<TierRoom> JobPlan::MakeRoom(const ResolvedOrder& order) const {
 // What an order that exchanges keeps resident takes the place of the first tier.
 double JobPlan::memory_bytes() const {
   const Cluster& cluster = job_.cluster;
-  const bool has_tier = exchanges_ && !cluster.tiers.empty() && !cluster.tiers.front().shared;
-  return cluster.staging_bytes + (has_tier ? cluster.tiers.front().bytes : 0);
+  return cluster.staging_bytes + (has_first_tier() ? cluster.tiers.front().bytes : 0);
 }
 
 Result<double> JobPlan::FirstReadSeconds(

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "engine/lanes/lane_policies.h"
 #include "headrace/loader_options.h"
@@ -53,10 +54,15 @@ class JobPlan {
       : job_(job), options_(options), data_(data) {}
 
   Status Settle();
-  [[nodiscard]] Result<OrderSpec> MakeSpec();
+  [[nodiscard]] Result<OrderSpec> MakeSpec() const;
   [[nodiscard]] OrderOptions JobOf(NodeNumber node) const;
   [[nodiscard]] Result<std::uint32_t> BatchesMax(const ResolvedOrder& order) const;
   [[nodiscard]] Result<TierRoom> MakeRoom(const ResolvedOrder& order) const;
+  // Whether what the order keeps resident has the place of the first tier.
+  [[nodiscard]] bool has_first_tier() const {
+    const std::vector<Cluster::Tier>& tiers = job_.cluster.tiers;
+    return exchanges_ && !tiers.empty() && !tiers.front().shared;
+  }
   // Of a node, for what an order keeps resident and for batches.
   [[nodiscard]] double memory_bytes() const;
 

@@ -36,6 +36,40 @@ def test_the_sum_is_that_of_splitmix64() -> None:
     assert summed([1, 2]) != summed([3, 0])
 
 
+def test_an_epoch_that_was_not_taken_once_from_its_begin_to_its_end_is_not_checked(
+    numbered: Path,
+) -> None:
+    with hr.Loader(numbered, 8, seed=3, transform=FLAT) as loader:
+        steps = len(loader)
+        begin = loader.state_dict()
+        for _, _ in zip(range(steps // 2), loader, strict=False):
+            pass
+        loader.load_state_dict(begin)
+        for _, _ in zip(range(steps - steps // 2), loader, strict=False):
+            pass
+        assert loader.stats()["epochs"][0]["batches"] == steps
+        assert loader.audit() == []
+        list(loader)  # The rest of the epoch: some of it came twice.
+        assert loader.audit() == []
+        list(loader)
+        assert loader.audit() == [1]
+
+
+def test_what_one_rank_lacks_another_does_not_make_up_for(numbered: Path) -> None:
+    reports = []
+    for rank in range(2):
+        job = hr.Job(rank=rank, world_size=2)
+        with hr.Loader(numbered, 8, job=job, seed=3, transform=FLAT) as loader:
+            list(loader)
+            steps = len(loader)
+            taken = steps - 1 if rank else steps + 1
+            report = loader.stats()
+            report["epochs"][0] = {**report["epochs"][0], "batches": taken}
+            reports.append(report)
+    with hr.Loader(numbered, 8, job=hr.Job(rank=0, world_size=2), seed=3, transform=FLAT) as loader:
+        assert loader.audit(reports) == []
+
+
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("order", _core.order_names())
