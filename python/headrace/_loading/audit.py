@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headrace import _core as native
+from headrace._arguments import shown
 from headrace._dataset import epoch_samples
 from headrace._loading.feed import EpochFeed
 from headrace._observe.stats import EpochReport, Stats
@@ -29,12 +30,7 @@ def audited(feed: EpochFeed, own: Stats, reports: Sequence[Stats] | None) -> lis
     if reports is None:
         reports, ranks = [own], range(options.rank, options.rank + 1)
     else:
-        ranks = range(world)
-    if len(reports) != len(ranks):
-        raise InvalidArgumentError(
-            f"stats: got those of {counted(len(reports), 'rank')}, must be those of all {world}, "
-            "as torch.distributed.all_gather_object collects them; or leave it out"
-        )
+        reports, ranks = _of_all(reports, world), range(world)
     for report in reports:
         if report["substituted"] > len(report["substitutions"]):
             raise FailedPreconditionError(
@@ -49,6 +45,25 @@ def audited(feed: EpochFeed, own: Stats, reports: Sequence[Stats] | None) -> lis
     for number in complete:
         _check(feed, number, reports, ranks)
     return complete
+
+
+def _of_all(given: object, world: int) -> list[Stats]:
+    """What the ranks gave."""
+    way = (
+        f"must be those of all {counted(world, 'rank')}, as torch.distributed.all_gather_object "
+        "collects them; or leave it out"
+    )
+    if not isinstance(given, (list, tuple)):
+        raise InvalidArgumentError(f"stats: got {shown(given)}, {way}")
+    if len(given) != world:
+        raise InvalidArgumentError(f"stats: got those of {counted(len(given), 'rank')}, {way}")
+    for rank, report in enumerate(given):
+        if not isinstance(report, dict) or "epochs" not in report:
+            raise InvalidArgumentError(
+                f"stats: got {shown(report)} as those of rank {rank}, must be what loader.stats() "
+                "gives there"
+            )
+    return list(given)
 
 
 def sample_sum(samples: Ids) -> int:

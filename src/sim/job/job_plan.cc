@@ -151,12 +151,21 @@ double JobPlan::memory_bytes() const {
 
 Result<double> JobPlan::FirstReadSeconds(
     std::span<const std::shared_ptr<const ResolvedOrder>> orders) const {
+  const std::uint32_t nodes = job_.cluster.nodes;
+  double rate = 0;  // of all reads together
+  for (std::uint32_t readers = 1; readers <= nodes; ++readers) {
+    rate = std::max(rate, readers / job_.cluster.NodeFromStorage(readers));
+  }
+  if (!job_.cluster.reads_share) rate *= reads_in_flight();
+  if (!orders.front()->reads_blocks()) {
+    const double samples = static_cast<double>(job_.batch_size) * options_.ranks * nodes;
+    return samples * data_.mean_bytes * data_.scale / rate;
+  }
   std::vector<bool> needed(job_.sizes.size());
   for (const std::shared_ptr<const ResolvedOrder>& order : orders) {
     HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<Order> planned, order->MakeOrder({}));
     const std::optional<Step> step = planned->Next();
     if (!step.has_value()) continue;
-    for (const Delivery& delivery : step->deliveries) needed[Raw(delivery.sample)] = true;
     for (const BlockRead& read : step->reads) {
       const auto kept = static_cast<std::uint32_t>(read.kept.size());
       const std::uint32_t count = kept == 0 ? read.count : kept;
@@ -169,12 +178,7 @@ Result<double> JobPlan::FirstReadSeconds(
   for (std::size_t sample = 0; sample < needed.size(); ++sample) {
     if (needed[sample]) bytes += job_.sizes[sample];
   }
-  const std::uint32_t nodes = job_.cluster.nodes;
-  double rate = 0;  // of all reads together
-  for (std::uint32_t readers = 1; readers <= nodes; ++readers) {
-    rate = std::max(rate, readers / job_.cluster.NodeFromStorage(readers));
-  }
-  return bytes / rate / (job_.cluster.reads_share ? 1 : reads_in_flight());
+  return bytes / rate;
 }
 
 double JobPlan::least_read_bytes() const {

@@ -49,10 +49,11 @@ def test_an_epoch_that_was_not_taken_once_from_its_begin_to_its_end_is_not_check
             pass
         assert loader.stats()["epochs"][0]["batches"] == steps
         assert loader.audit() == []
-        list(loader)  # The rest of the epoch: some of it came twice.
-        assert loader.audit() == []
-        list(loader)
+        list(loader)  # The next epoch.
         assert loader.audit() == [1]
+        for wrong in (3, [None], [{}], {"epochs": []}):
+            with pytest.raises(errors.InvalidArgumentError, match="stats: got "):
+                loader.audit(wrong)  # type: ignore[arg-type]
 
 
 def test_what_one_rank_lacks_another_does_not_make_up_for(numbered: Path) -> None:
