@@ -104,12 +104,9 @@ class Observed:
         return self._explanation(epoch, step, self._core.explain_rows(at.plan.batch(step)))
 
     def audit(self, stats: Sequence[Stats] | None = None) -> list[int]:
-        """The epochs in which each sample was delivered once, but for those that the order drops or
-        repeats: of all ranks, if `stats` has what ``stats()`` gives on each of them; default: of
-        this rank, what the plan gives it. Only epochs that each rank took from the first batch to
-        the last, none again, are checked; of the first and the newest 63.
-
-        Raises DataLossError if other samples were delivered. `headrace docs observe`."""
+        """The epochs in which each sample was delivered once, of those that `headrace docs observe`
+        says are checked; of all ranks, if `stats` has what ``stats()`` gives on each of them.
+        Raises DataLossError if other samples were delivered."""
         self._feed.check_open()
         return audited(self._feed, self.stats(), stats)
 
