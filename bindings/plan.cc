@@ -125,6 +125,30 @@ class PyRankBatches {
   std::unique_ptr<RankBatches> batches_ HEADRACE_GUARDED_BY(mutex_);
 };
 
+// What follows from numbers alone, and the sizes of an engine that has no options.
+void BindPlanFigures(nb::module_& module) {
+  module.def(
+      "used_more_often",
+      [](std::uint64_t epochs, std::uint64_t nodes, double times) {
+        if (epochs < 1 || nodes < 1 || !(times >= 1)) {
+          ThrowStatus(InvalidArgument(
+              "used_more_often: got {} epochs, {} nodes, {} times the mean; must be at least 1",
+              epochs, nodes, times));
+        }
+        return FrequentShare(epochs, nodes, times - 1);
+      },
+      nb::arg("epochs"), nb::arg("nodes"), nb::arg("times"),
+      "The share of samples that a node uses more than `times` the mean, epochs / nodes, if each "
+      "epoch gives each sample to a node at random.");
+  const EngineOptions engine;
+  module.attr("reads_in_flight") = engine.reads_in_flight_max;
+  module.attr("block_reads_in_flight") = kBlockReadsInFlight;
+  module.attr("joined_read_bytes") = engine.coalesce_bytes_max;
+  module.attr("block_read_bytes") = engine.block_read_bytes_max;
+  module.def("sample_reads_in_flight", &SampleReadsInFlight, nb::arg("read_bytes"),
+             "Reads of a loader that reads samples of this mean size.");
+}
+
 }  // namespace
 
 void BindPlan(nb::module_& module) {
@@ -195,26 +219,7 @@ void BindPlan(nb::module_& module) {
         return names;
       },
       "Names of the policies by which ranks share a node, the default first.");
-  module.def(
-      "used_more_often",
-      [](std::uint64_t epochs, std::uint64_t nodes, double times) {
-        if (epochs < 1 || nodes < 1 || !(times >= 1)) {
-          ThrowStatus(InvalidArgument(
-              "used_more_often: got {} epochs, {} nodes, {} times the mean; must be at least 1",
-              epochs, nodes, times));
-        }
-        return FrequentShare(epochs, nodes, times - 1);
-      },
-      nb::arg("epochs"), nb::arg("nodes"), nb::arg("times"),
-      "The share of samples that a node uses more than `times` the mean, epochs / nodes, if each "
-      "epoch gives each sample to a node at random.");
-  const EngineOptions engine;
-  module.attr("reads_in_flight") = engine.reads_in_flight_max;
-  module.attr("block_reads_in_flight") = kBlockReadsInFlight;
-  module.attr("joined_read_bytes") = engine.coalesce_bytes_max;
-  module.attr("block_read_bytes") = engine.block_read_bytes_max;
-  module.def("sample_reads_in_flight", &SampleReadsInFlight, nb::arg("read_bytes"),
-             "Reads of a loader that reads samples of this mean size.");
+  BindPlanFigures(module);
 }
 
 }  // namespace headrace::bindings
