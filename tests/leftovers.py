@@ -24,8 +24,10 @@ MARK = "HEADRACE_TESTS_OF"
 ENDS_WITHIN_S = 5.0  # of a process that is about to end, such as one that a pool has asked to
 
 # torch's launcher and compiler leave these, Python's processes when they are killed, and Streaming.
+# Folders of benchmarks are in shared memory while tests of another process run them.
 _NOT_OURS = re.compile(
-    r"(torchelastic_|torchinductor_|pytorch-errorfile-|pymp-).*|\d+_\w+_filelock"
+    r"(torchelastic_|torchinductor_|pytorch-errorfile-|pymp-|headrace-(side|cluster)-).*"
+    r"|\d+_\w+_filelock"
 )
 
 # They live as long as the process that first used multiprocessing.
