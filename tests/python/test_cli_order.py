@@ -213,7 +213,10 @@ def test_a_dataset_is_planned_by_its_own_blocks(source_pack: Path) -> None:
         (("--samples", "9", "--pools", "--hash"), "is given as --set pools=VALUE; see --help"),
         (("--samples", "9", "--set", "pools=2"), "has no parameter 'pools'"),
         (("--samples", "9", "--set", "K=2"), "order exact: has no parameter 'K'"),
-        ((*REDOX, "--block-samples", "2", "--set", "K=2"), "--set K=2: is --block-samples, which"),
+        (
+            (*REDOX, "--block-samples", "2", "--set", "K=2"),
+            "--set K=2: is --block-samples, which is given as 2; give one of the two",
+        ),
         ((*REDOX, "--set", "K=0"), "--set K: got 0, must be in [1, "),
         ((*REDOX, "--set", "M=2"), "--set M: got 2, must be in [1, 1]"),
         ((*REDOX, "--set", "M=two"), "--set M: got 'two', must be a whole number"),

@@ -35,7 +35,8 @@ def audited(feed: EpochFeed, own: Stats, reports: Sequence[Stats] | None) -> lis
         if report["substituted"] > len(report["substitutions"]):
             raise FailedPreconditionError(
                 f"auditing epochs: of {report['substituted']:,} samples that were substituted the "
-                f"first {len(report['substitutions']):,} are known; mend the data"
+                f"first {len(report['substitutions']):,} are known; use "
+                "on_error='raise', or mend the data"
             )
     complete = [
         number

@@ -243,7 +243,8 @@ def _policy(function: str, given: object, known: Mapping[str, Policy]) -> Policy
         if inspect.isabstract(given):
             lacks = ", ".join(sorted(given.__abstractmethods__))
             raise InvalidArgumentError(
-                f"{function}: policy {name}: is abstract; derive a class from it that has {lacks}"
+                f"{function}: policy {name}: is abstract; write a class derived from it "
+                f"that has {lacks}"
             )
         return Policy(name, given.title or name, given.paper, given.changes_order, given)
     written = given.lower() if isinstance(given, str) else given  # Papers write Lobster_th.
