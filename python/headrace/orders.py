@@ -26,6 +26,7 @@ __all__ = ["Batch", "Epoch", "Exact", "Order", "Redox", "dealt_homes"]
 
 _BYTES_MAX = 2**62
 _HOMES_MAX = 16  # of one sample
+_CHUNKS_MAX = 2**31 - 1
 _NODES_MAX = 4096  # that are homes
 _PLACEMENT_STREAM = 7  # of random numbers: `headrace docs orders`
 _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
@@ -227,7 +228,7 @@ class Redox(Order):
 
     def to_core(self, dataset: Dataset) -> _core.OrderSpec:
         parameters = _integers(
-            chunks_per_virtual=(self.chunks_per_virtual, 1, 2**31 - 1),
+            chunks_per_virtual=(self.chunks_per_virtual, 1, _CHUNKS_MAX),
             slot_classes=(self.slot_classes, 0, 2**31 - 1),
             nodes=(self.nodes, 1, _NODES_MAX),
             prefetch=(self.prefetch, 0, 2**31 - 1),
@@ -241,8 +242,7 @@ class Redox(Order):
                 )
             slots = _share_bytes("slots", self.slots, dataset, self.block_samples or 0)
             whole = _core.resident_bytes(dataset.index, self.block_samples or 0)
-            chunks = -(-whole // (slots + 1))  # A share was rounded down to bytes.
-            parameters["chunks_per_virtual"] = min(chunks, 2**31 - 1)
+            parameters["chunks_per_virtual"] = chunks_of_slots(whole, slots)
         if self.mapping is not None:
             parameters["mapping"] = choice("mapping", self.mapping, ("consecutive", "interleaved"))
         if self.refill is not None:
@@ -262,6 +262,12 @@ class Redox(Order):
         if self.memory is not None:
             parameters["memory_bytes"] = _bytes("memory", self.memory)
         return _core.OrderSpec(self.name, parameters)
+
+
+def chunks_of_slots(total_bytes: int, slots: int) -> int:
+    """Chunks of a virtual one whose slots take so many bytes: `total_bytes` are those of all
+    samples. A share of them was rounded down to whole bytes."""
+    return min(-(-total_bytes // (slots + 1)), _CHUNKS_MAX)
 
 
 class _Plain(Order):

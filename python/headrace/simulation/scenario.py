@@ -58,6 +58,8 @@ class Sizes(Checked):
     least: float = 0
     """Smaller ones are set to it."""
 
+    files: ClassVar[bool] = False
+    """Whether each sample is a file of its own."""
     _checks: ClassVar[Mapping[str, Check]] = {
         "samples": lambda table, key: table.integer(key, 1, SAMPLES_MAX),
         "mean": lambda table, key: table.amount(key, BYTES_MAX),

@@ -18,7 +18,7 @@ from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.orders import Redox
 from headrace.simulation.bounds import BOUNDED, bound_seconds
 from headrace.simulation.own import OwnPolicy, preparing
-from headrace.simulation.scenario import IndexSizes, Scenario, check_step
+from headrace.simulation.scenario import Scenario, check_step
 from headrace.simulation.thread_models import THREAD_MODELS, ThreadModel
 
 SOURCES = ("tier", "peer", "storage", "on_demand")
@@ -272,23 +272,38 @@ def run_policies(
 ) -> tuple[Outcome | Refused, ...]:
     """On samples of these sizes."""
     sizes.flags.writeable = False  # Policies of your own have them.
+    files = any(policy.order for policy in chosen) and scenario.sizes.files
     outcomes: list[Outcome | Refused] = []
     for policy in chosen:
         progress(policy.name)
         if policy.own is not None:
             run = partial(_core.run_own_policy, preparing(policy.own, scenario, sizes))
-        elif policy.threads is not None:
-            outcomes.append(_run_threads(policy, policy.threads, scenario, sizes, fast))
-            continue
         elif policy.order:
-            files = isinstance(scenario.sizes, IndexSizes) and scenario.sizes.files
-            outcomes.append(run_order(scenario, sizes, policy.name, fast=fast, files=files))
+            outcomes.append(_run_by_engine(policy, scenario, sizes, fast=fast, files=files))
             continue
         else:
             run = partial(_core.run_published, policy.name)
         why = _why_not_published(scenario)
         outcomes.append(Refused(policy, why) if why else _run(policy, scenario, sizes, run))
     return tuple(outcomes)
+
+
+def _run_by_engine(
+    policy: Policy,
+    scenario: Scenario,
+    sizes: npt.NDArray[np.float64],
+    *,
+    fast: bool,
+    files: bool,
+) -> Outcome | Refused:
+    model = policy.threads
+    if model is None:
+        return run_order(scenario, sizes, policy.name, fast=fast, files=files)
+    why = model.why_not(scenario)
+    if why:
+        return Refused(policy, why)
+    ran = run_order(model.of(scenario), sizes, policy.order, fast=fast, files=files)
+    return replace(ran, policy=policy)
 
 
 def run_order(
@@ -323,21 +338,6 @@ def run_order(
         keys["batches_max"] = prefetch
     (policy,) = (policy for policy in policies() if policy.name == name)
     return _run(policy, scenario, sizes, partial(_core.run_order, policy.order, **keys))
-
-
-def _run_threads(
-    policy: Policy,
-    model: ThreadModel,
-    scenario: Scenario,
-    sizes: npt.NDArray[np.float64],
-    fast: bool,
-) -> Outcome | Refused:
-    why = model.why_not(scenario)
-    if why:
-        return Refused(policy, why)
-    files = isinstance(scenario.sizes, IndexSizes) and scenario.sizes.files
-    ran = run_order(model.of(scenario), sizes, "exact", fast=fast, files=files)
-    return replace(ran, policy=policy)
 
 
 def _why_not_published(scenario: Scenario) -> str:

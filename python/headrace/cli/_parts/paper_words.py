@@ -11,10 +11,9 @@ from headrace._units import parse_bytes
 from headrace.cli._parts.job import OrderOptions
 from headrace.cli._parts.orders import Source, parse_settings
 from headrace.errors import InvalidArgumentError
-from headrace.orders import order_class
+from headrace.orders import chunks_of_slots, order_class
 
 _BLOCK_SAMPLES, _CHUNKS = "block_samples", "chunks_per_virtual"
-_CHUNKS_MAX = 2**31 - 1
 
 
 def with_blocks(job: OrderOptions) -> OrderOptions:
@@ -74,7 +73,7 @@ def _of_virtual_chunks(word: str, text: str, source: Source) -> int:
 
 
 def _of_slots(word: str, text: str, source: Source) -> int:
-    """Chunks of a virtual one, as `Redox(slots=)` has them; of bytes, or a share of the data."""
+    """Chunks of a virtual one; of bytes, or a share of the data."""
     share = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
     memory = (
         int(source.total_bytes * float(share[1]) / 100)
@@ -82,7 +81,7 @@ def _of_slots(word: str, text: str, source: Source) -> int:
         else parse_bytes(text, f"--set {word}")
     )
     slots = integer(f"--set {word}", memory, 1, 2**62)
-    return min(-(-source.total_bytes // (slots + 1)), _CHUNKS_MAX)
+    return chunks_of_slots(source.total_bytes, slots)
 
 
 _COMPUTED: Mapping[str, Callable[[str, str, Source], int]] = {
