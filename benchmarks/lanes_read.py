@@ -69,7 +69,7 @@ def _afar(folder: Path) -> Iterator[Callable[[], None]]:
     _harness.make_warm([path / "samples" for path in stored])
     mounts = [read / str(i) for i in range(_FILES)]
     try:
-        with _slow_files.SlowFiles(stored, mounts, "samples", _BYTES_PER_S):
+        with _slow_files.SlowFiles(stored, mounts, "samples", bytes_per_s=_BYTES_PER_S):
             yield lambda: None
     finally:
         shutil.rmtree(read)

@@ -1,11 +1,12 @@
 """Files that come slowly, as objects from afar: nbdkit behind FUSE.
 
-A file consists of slots of 512 KiB, an object in each. A byte of an object comes as late as if
-its object were sent at `bytes_per_s` from its first byte on, whatever else is read at the time: so
-each read waits for itself, and a large object takes longer than a small one.
+Either each read takes `delay_s`, whatever else is read at the time. Or a file consists of slots of
+512 KiB, an object in each, and a byte of an object comes as late as if its object were sent at
+`bytes_per_s` from its first byte on: a large object takes longer than a small one.
 
 Each folder has a server and a mount of its own, since libfuse answers 10 requests of a mount at a
-time, and the kernel makes several of a large read. What the server does is `served.py`.
+time, and the kernel makes several of a large read. `served.py` serves slots; it takes much
+processor time, so reads that all take as long have a filter of nbdkit in its place.
 """
 
 from __future__ import annotations
@@ -37,12 +38,19 @@ class SlowFiles:
     """`mounts[i]/name` reads as `folders[i]/name`, slowly, as long as the `with` lasts."""
 
     def __init__(
-        self, folders: Sequence[Path], mounts: Sequence[Path], name: str, bytes_per_s: int
+        self,
+        folders: Sequence[Path],
+        mounts: Sequence[Path],
+        name: str,
+        *,
+        bytes_per_s: int = 0,
+        delay_s: float = 0.0,
     ) -> None:
         self._folders = folders
         self._mounts = mounts
         self._name = name
         self._bytes_per_s = bytes_per_s
+        self._delay_s = delay_s
         self._servers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> SlowFiles:
@@ -55,9 +63,8 @@ class SlowFiles:
                 )
                 self._servers.append(
                     subprocess.Popen(
-                        ["nbdkit", "-U", "-", "-r", "-t", str(_CONNECTIONS), "python", _SERVED,
-                         f"file={folder / self._name}", f"bytes_per_s={self._bytes_per_s}",
-                         "--run", client]
+                        ["nbdkit", "-U", "-", "-r", "-t", str(_CONNECTIONS),
+                         *self._served(folder / self._name), "--run", client]
                     )
                 )  # fmt: skip
             self._wait_until_mounted()
@@ -73,6 +80,13 @@ class SlowFiles:
         where: TracebackType | None,
     ) -> None:
         self._unmount()
+
+    def _served(self, file: Path) -> list[str]:
+        """The words of nbdkit that say what it serves, and how."""
+        if self._delay_s:
+            milliseconds = round(1000 * self._delay_s)
+            return ["--filter=delay", "file", f"file={file}", f"rdelay={milliseconds}ms"]
+        return ["python", str(_SERVED), f"file={file}", f"bytes_per_s={self._bytes_per_s}"]
 
     def _wait_until_mounted(self) -> None:
         end = time.monotonic() + _STARTING_S

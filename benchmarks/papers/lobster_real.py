@@ -45,7 +45,6 @@ POLICIES = ("fixed", "lobster", "shared_deadline")
 RANKS, BATCH, STEPS, EPOCHS = 8, 64, 16, 2
 READS = 64  # of the node
 SAMPLE_BYTES = 10_000
-SENT_BYTES = 3 * 4096  # of a sample: whole pages
 LATENCY_S = 0.020
 ROUNDS = 2
 _FILES = 32  # lanes_bench's
@@ -167,8 +166,7 @@ def main() -> None:
     rounds = 1 if arguments.quick else arguments.rounds
     try:
         bench = Bench(arguments.bench, folder, 4 if arguments.quick else STEPS)
-        rate = int(SENT_BYTES / LATENCY_S)
-        with _slow_files.SlowFiles(bench.stored, bench.mounts, "samples", rate):
+        with _slow_files.SlowFiles(bench.stored, bench.mounts, "samples", delay_s=LATENCY_S):
             lines = [_measured(bench, cell, rounds) for cell in cells]
     finally:
         shutil.rmtree(folder)

@@ -48,9 +48,9 @@ RedoxOrderOptions OfNode(RedoxOrderOptions options, std::uint32_t node) {
 }
 
 // The streams of all nodes, side by side.
-class Streams {
+class NodeStreams {
  public:
-  explicit Streams(const RedoxOrderOptions& options, Position start = {})
+  explicit NodeStreams(const RedoxOrderOptions& options, Position start = {})
       : layout_(RedoxLayout::Make(options).value()),
         ledger_(
             *options.blocks, options.job, Limits(options),
@@ -128,7 +128,7 @@ TEST(RedoxExchangeTest, NodesGiveEachOtherWhatOneStreamGivesAndReadTheirOwnChunk
     SCOPED_TRACE(seed);
     const RedoxOrderOptions options = AnyExchange(seed);
     const std::vector<Ids> whole = Whole(options);
-    Streams streams(options);
+    NodeStreams streams(options);
     std::size_t at = 0;
     for (std::vector<Step> steps; !(steps = streams.Next()).empty(); ++at) {
       ASSERT_FALSE(HasFailure());
@@ -164,7 +164,7 @@ TEST(RedoxExchangeTest, MoreRanksOnEachNodeKeepTheGlobalBatches) {
     options.chunks_per_virtual = 4;
     options.prefetch = 20;
     std::vector<Ids> all;
-    Streams streams(options);
+    NodeStreams streams(options);
     for (std::vector<Step> steps; !(steps = streams.Next()).empty();) {
       all.push_back(Positions(steps, 3, ranks));
     }
@@ -182,14 +182,14 @@ TEST(RedoxExchangeTest, EveryPositionGivesTheRemainder) {
     const RedoxOrderOptions options = AnyExchange(seed);
     if (options.job.sample_count > 128) continue;  // Each step is entered: quadratic time.
     std::vector<std::pair<Position, Ids>> whole;
-    Streams streams(options);
+    NodeStreams streams(options);
     for (std::vector<Step> steps; !(steps = streams.Next()).empty();) {
       whole.emplace_back(Position{steps[0].epoch, steps[0].step},
                          Positions(steps, options.nodes, options.job.ranks));
     }
     for (std::size_t at = 0; at < whole.size(); ++at) {
       SCOPED_TRACE(StepText(whole[at].first));
-      Streams rest(options, whole[at].first);
+      NodeStreams rest(options, whole[at].first);
       std::size_t i = at;
       for (std::vector<Step> steps; !(steps = rest.Next()).empty(); ++i) {
         ASSERT_FALSE(HasFailure());
@@ -210,7 +210,7 @@ TEST(RedoxExchangeTest, EachParcelIsAnAnswerWithWhatIsSentAlongAndTheCountersAgr
     RedoxOrderOptions options = AnyExchange(seed);
     options.job.drop_last = true;  // No pad set, which has parcels, too.
     if (!StepsPerEpoch(options.job).ok()) continue;
-    Streams streams(options);
+    NodeStreams streams(options);
     const bool split = options.framing == RedoxOrderOptions::Framing::kSplit;
     std::map<std::uint32_t, std::uint64_t> parcels;
     std::uint64_t ahead = 0;
@@ -277,12 +277,12 @@ TEST(RedoxExchangeTest, EachOfThreeNodesNeedsAboutAThird) {
                  .epochs = 1};
   options.blocks = MakeUniformBlocks(options.job.sample_count, 64);
   // Thirty virtual chunks of 64 slots; and an answer.
-  EXPECT_EQ(Streams::Limits(options), (Ids{641, 641, 641}));
+  EXPECT_EQ(NodeStreams::Limits(options), (Ids{641, 641, 641}));
   options.prefetch = 300;
   options.remote_units = 100;
-  EXPECT_EQ(Streams::Limits(options), (Ids{741, 741, 741}));
+  EXPECT_EQ(NodeStreams::Limits(options), (Ids{741, 741, 741}));
   options.remote_units = 0;
-  EXPECT_EQ(Streams::Limits(options), (Ids{1921, 1921, 1921}));
+  EXPECT_EQ(NodeStreams::Limits(options), (Ids{1921, 1921, 1921}));
   options.job.exchange = false;
   EXPECT_EQ(RedoxResidentUnits(options).value(), 1920U + 3 * 1280);
 }
@@ -305,7 +305,7 @@ RedoxOrderOptions FrozenOptions() {
 
 // As docs/orders.md and tests/python/redox/test_redox.py have it.
 TEST(RedoxExchangeTest, StreamsOfTwoNodesAreFrozen) {
-  Streams streams(FrozenOptions());
+  NodeStreams streams(FrozenOptions());
   const std::vector<Step> first = streams.Next();
   ASSERT_EQ(first.size(), 2U);
   const BlockRead parcel{
@@ -335,7 +335,7 @@ TEST(RedoxExchangeTest, StreamsOfTwoNodesAreFrozen) {
 TEST(RedoxExchangeTest, StreamsWhoseAnswersGoAloneAreFrozen) {
   RedoxOrderOptions options = FrozenOptions();
   options.framing = RedoxOrderOptions::Framing::kSplit;
-  Streams streams(options);
+  NodeStreams streams(options);
   const std::vector<Step> first = streams.Next();
   ASSERT_EQ(first.size(), 2U);
   EXPECT_EQ(first[1].parcels,
