@@ -64,9 +64,9 @@ struct ObjectReadsCounts {
 //
 // A read ends with OK, with the error of an attempt (kRefused, kChanged), or with
 //   Unavailable  broken, and no token is left, or the last `tries_max` tries gave no byte;
-//                `fetchers_max` processes ended during it; or the store asked to slow down: for
-//                StorePause::Options::deadline_ns without a success, or this read for as long,
-//                `tries_max` times in a row
+//                `fetchers_max` processes ended during it; or the store asked to slow down, for
+//                longer than StorePause::Options::deadline_ns without a success: all reads that
+//                wait for it end; or it asked this read for as long, `tries_max` times in a row
 //   Cancelled    Cancel() was called before its end
 // Messages are causes; the driver adds "reading NAME bytes [8, 12)".
 //
@@ -139,9 +139,8 @@ class ObjectReads {
     }
   };
 
-  // To be called first at each event: the time, and what ends with it.
+  // First and last at each event: sets the time; starts attempts while there are places for them.
   void BeginEvent(std::int64_t now_ns);
-  // To be called last at each event: starts attempts while there are places for them.
   void EndEvent();
 
   void StartAttempt(ReadId id, bool hedge);
