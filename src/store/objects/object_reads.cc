@@ -76,8 +76,8 @@ void ObjectReads::Ended(AttemptId id, AttemptEnd end, std::int64_t now_ns) {
   TakeBytes(attempt, end.received_bytes);
   if (end.result == AttemptResult::kOk && attempt.received < attempt.bytes.size) {
     end.result = AttemptResult::kBroken;
-    end.cause = Status(StatusCode::kUnavailable,
-                       fmt::format("got {} of {} bytes", attempt.received, attempt.bytes.size));
+    end.cause = Status(StatusCode::kUnavailable, fmt::format("got {} bytes, must be {}",
+                                                             attempt.received, attempt.bytes.size));
   }
   HEADRACE_CHECK(end.result == AttemptResult::kOk || !end.cause.ok());
   if (end.result == AttemptResult::kOk) {

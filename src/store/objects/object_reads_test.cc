@@ -124,7 +124,8 @@ TEST_F(ObjectReadsTest, AShortAnswerThatSaysItIsCompleteIsBroken) {
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].bytes, (ByteRange{99, 1}));
   reads_->Ended(starts[0].attempt, {}, 1);
-  EXPECT_THAT(std::string(Done().message()), HasSubstr("got 0 of 1 bytes, and no retry is left"));
+  EXPECT_THAT(std::string(Done().message()),
+              HasSubstr("got 0 bytes, must be 1, and no retry is left"));
 }
 
 TEST_F(ObjectReadsTest, AConnectionThatBreaksAfterTheLastByteGaveTheRead) {
