@@ -76,8 +76,8 @@ void ObjectReads::Ended(AttemptId id, AttemptEnd end, std::int64_t now_ns) {
   TakeBytes(attempt, end.received_bytes);
   if (end.result == AttemptResult::kOk && attempt.received < attempt.bytes.size) {
     end.result = AttemptResult::kBroken;
-    end.cause = Status(StatusCode::kUnavailable,
-                       fmt::format("got {} of {} bytes", attempt.received, attempt.bytes.size));
+    end.cause = Status(StatusCode::kUnavailable, fmt::format("got {} bytes, must be {}",
+                                                             attempt.received, attempt.bytes.size));
   }
   HEADRACE_CHECK(end.result == AttemptResult::kOk || !end.cause.ok());
   if (end.result == AttemptResult::kOk) {
@@ -89,7 +89,7 @@ void ObjectReads::Ended(AttemptId id, AttemptEnd end, std::int64_t now_ns) {
     pause_.SlowDown(end.retry_after_ns, window_.SlowDown(attempt.started_ns, now_ns_), now_ns_);
   }
   if (attempt.read) TakeEnd(*attempt.read, id, attempt, end);
-  if (end.result == AttemptResult::kSlowDown && now_ns_ >= *pause_.deadline_ns()) EndWaiting();
+  if (end.result == AttemptResult::kSlowDown && pause_.expired(now_ns_)) EndWaiting();
   EndEvent();
 }
 
@@ -111,12 +111,11 @@ void ObjectReads::Tick(std::int64_t now_ns) {
 std::optional<std::int64_t> ObjectReads::next_ns() const {
   std::optional<std::int64_t> next_ns;
   if (!timers_.empty()) next_ns = timers_.begin()->first;
-  const auto take = [&](std::int64_t time_ns) {  // What has passed was done, or waits for an event.
-    if (time_ns > now_ns_) next_ns = std::min(next_ns.value_or(time_ns), time_ns);
-  };
-  const bool waits = !order_.empty(Queue::kNew) || !order_.empty(Queue::kRetried);
-  if (waits || !order_.empty(Queue::kLate)) take(pause_.resume_ns());
-  if (waits && pause_.deadline_ns()) take(*pause_.deadline_ns());
+  const bool waits =
+      !order_.empty(Queue::kNew) || !order_.empty(Queue::kRetried) || !order_.empty(Queue::kLate);
+  const std::int64_t resume_ns = pause_.resume_ns();
+  // Once it has passed, reads that wait need an event: a place or a token.
+  if (waits && resume_ns > now_ns_) next_ns = std::min(next_ns.value_or(resume_ns), resume_ns);
   return next_ns;
 }
 
@@ -127,9 +126,7 @@ void ObjectReads::TakeActions(std::vector<ReadAction>& actions) {
 
 void ObjectReads::BeginEvent(std::int64_t now_ns) {
   HEADRACE_CHECK(now_ns >= now_ns_);
-  const std::int64_t last_ns = std::exchange(now_ns_, now_ns);
-  const std::optional<std::int64_t> deadline_ns = pause_.deadline_ns();
-  if (deadline_ns && last_ns < *deadline_ns && now_ns >= *deadline_ns) EndWaiting();
+  now_ns_ = now_ns;
 }
 
 void ObjectReads::EndEvent() {
@@ -255,10 +252,7 @@ void ObjectReads::Finish(ReadId id, Status status) {
   const Read read = reads_.Remove(id);
   for (const std::optional<AttemptId>& other : read.attempts) {
     if (!other) continue;
-    Attempt& attempt = attempts_.At(*other);
-    attempt.read.reset();
-    // A late one that lost counts with the time so far, or else only fast ones were learned from.
-    if (attempt.received == 0 && !attempt.hedge) first_byte_.Add(now_ns_ - attempt.started_ns);
+    attempts_.At(*other).read.reset();
     actions_.push_back({.kind = Kind::kCancel, .attempt = *other});
   }
   actions_.push_back({.kind = Kind::kDone, .read = id, .status = std::move(status)});

@@ -60,19 +60,21 @@ struct ObjectReadsCounts {
 // cancelled. How long is usual is learned from waits for the first byte, and from those between
 // reports of a body, not from the time of whole reads: these two depend on the store and hardly on
 // the size of a read, so that one number each serves all sizes. A broken attempt is continued
-// behind its last byte: the driver asks for the object's version (If-Match), so pieces are of one.
+// behind its last byte. The driver asks for the object's version (If-Match), so that all bytes are
+// of one version.
 //
 // A read ends with OK, with the error of an attempt (kRefused, kChanged), or with
 //   Unavailable  broken, and no token is left, or the last `tries_max` tries gave no byte;
-//                `fetchers_max` processes ended during it; or the store asked to slow down: for
-//                StorePause::Options::deadline_ns without a success, or this read for as long,
-//                `tries_max` times in a row
+//                `fetchers_max` processes ended during it; or the store asked to slow down, for
+//                longer than StorePause::Options::deadline_ns without a success: its next such
+//                answer ends all reads that wait; or it asked this read for as long, `tries_max`
+//                times in a row
 //   Cancelled    Cancel() was called before its end
 // Messages are causes; the driver adds "reading NAME bytes [8, 12)".
 //
 // An attempt exists from kStart until Ended(); its cell is free once the actions that follow are
-// done. There are at most as many as the window's maximum. The driver ends an attempt that gets no
-// byte for long (kBroken): without hedges and reads that break nothing here has a time limit.
+// done. There are at most as many as the window's maximum. No attempt has a time limit here: the
+// driver ends one that gets no byte for long (kBroken).
 //
 // Thread safety: none; one thread drives.
 // Cost: O(log n) a call for n reads, below 1 us. Memory: the reads that have not ended; the driver
@@ -139,9 +141,8 @@ class ObjectReads {
     }
   };
 
-  // To be called first at each event: the time, and what ends with it.
+  // First and last at each event: sets the time; starts attempts while there are places for them.
   void BeginEvent(std::int64_t now_ns);
-  // To be called last at each event: starts attempts while there are places for them.
   void EndEvent();
 
   void StartAttempt(ReadId id, bool hedge);

@@ -1,5 +1,6 @@
 #include "store/objects/object_reads.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -116,11 +117,15 @@ TEST_F(ObjectReadsTest, ABodyThatEndsEarlyIsContinuedBehindItsLastByte) {
 }
 
 TEST_F(ObjectReadsTest, AShortAnswerThatSaysItIsCompleteIsBroken) {
+  Use({.budget = {.tokens_max = 1}});
   reads_->Add(100, 0);
   reads_->Ended(Started(), {.received_bytes = 99}, 1);
   const std::vector<ReadAction> starts = Take(Kind::kStart);
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].bytes, (ByteRange{99, 1}));
+  reads_->Ended(starts[0].attempt, {}, 1);
+  EXPECT_THAT(std::string(Done().message()),
+              HasSubstr("got 0 bytes, must be 1, and no retry is left"));
 }
 
 TEST_F(ObjectReadsTest, AConnectionThatBreaksAfterTheLastByteGaveTheRead) {
@@ -159,6 +164,21 @@ TEST_F(ObjectReadsTest, TriesWithoutAByteAreBoundedAndAByteBeginsTheCountAgain) 
   EXPECT_EQ(Done().ToString(),
             "Unavailable: the cause, after 10 tries in a row without a byte; check the store and "
             "the network");
+}
+
+TEST_F(ObjectReadsTest, TheSecondTryWithoutAByteIsRepeatedAtOnceLaterOnesWait) {
+  reads_->Add(100, 0);
+  reads_->Ended(Started(), Fails(AttemptResult::kBroken), 0);
+  std::int64_t most_ns = 0;
+  for (std::int64_t end_ns = 50 * kNsPerMs; end_ns < kNsPerSecond; end_ns *= 2) {
+    reads_->Ended(Started(), Fails(AttemptResult::kBroken), now_ns_);
+    EXPECT_THAT(Take(Kind::kStart), SizeIs(0));
+    ASSERT_TRUE(reads_->next_ns());
+    EXPECT_LT(*reads_->next_ns(), now_ns_ + end_ns);
+    most_ns = std::max(most_ns, *reads_->next_ns() - now_ns_);
+    RunUntil(*reads_->next_ns());
+  }
+  EXPECT_GT(most_ns, 100 * kNsPerMs);
 }
 
 TEST_F(ObjectReadsTest, WithoutATokenABrokenTryIsFinal) {
@@ -235,6 +255,19 @@ TEST_F(ObjectReadsTest, ACancelledReadWithAnAttemptEndsWhenThatHasEnded) {
   EXPECT_EQ(reads_->attempts(), 0U);
 }
 
+TEST_F(ObjectReadsTest, ACancelledReadWithTwoAttemptsEndsWhenBothHaveEnded) {
+  Learn(200);
+  const ReadId read = reads_->Add(100, now_ns_);
+  const AttemptId first = Started();
+  RunUntil(now_ns_ + 30 * kNsPerMs);
+  const AttemptId second = Started();
+  reads_->Cancel(read, now_ns_);
+  reads_->Ended(second, {.received_bytes = 100}, now_ns_);
+  EXPECT_THAT(Take(Kind::kDone), SizeIs(0));
+  reads_->Ended(first, Fails(AttemptResult::kRefused), now_ns_);
+  EXPECT_EQ(Done().code(), StatusCode::kCancelled);
+}
+
 TEST_F(ObjectReadsTest, ASecondAttemptIsSentIfTheFirstByteIsLaterThanUsual) {
   Learn(200);
   reads_->Add(100, now_ns_);
@@ -285,18 +318,43 @@ TEST_F(ObjectReadsTest, WhileOneAttemptGoesOnAnotherMayBreakWithoutAToken) {
   EXPECT_EQ(starts[0].bytes, (ByteRange{60, 40})) << "behind the last byte of either";
 }
 
+TEST_F(ObjectReadsTest, BytesThatAnotherAttemptGaveAreNotKeptAgain) {
+  Learn(200);
+  reads_->Add(100, now_ns_);
+  const AttemptId first = Started();
+  RunUntil(now_ns_ + 30 * kNsPerMs);
+  const AttemptId second = Started();
+  reads_->Ended(first, Fails(AttemptResult::kBroken, 60), now_ns_);
+  EXPECT_THAT(Take(Kind::kKeep), SizeIs(1));
+  reads_->Ended(second, {.received_bytes = 100}, now_ns_);
+  const std::vector<ReadAction> keeps = Take(Kind::kKeep);
+  ASSERT_THAT(keeps, SizeIs(1));
+  EXPECT_EQ(keeps[0].attempt, second);
+  EXPECT_EQ(keeps[0].bytes, (ByteRange{60, 40}));
+  EXPECT_EQ(keeps[0].cell_offset, 60U);
+}
+
+TEST_F(ObjectReadsTest, AnAttemptThatHasAllBytesGetsNoSecondOne) {
+  Learn(200);
+  reads_->Add(100, now_ns_);
+  const AttemptId attempt = Started();
+  reads_->Received(attempt, 100, ++now_ns_);
+  RunUntil(now_ns_ + 100 * kNsPerSecond);
+  EXPECT_THAT(Take(Kind::kStart), SizeIs(0));
+}
+
 TEST_F(ObjectReadsTest, ABodyThatStallsGetsASecondAttemptForTheRest) {
   for (int i = 0; i < 200; ++i) {
     reads_->Add(100, now_ns_);
     const AttemptId attempt = Started();
-    reads_->Received(attempt, 50, now_ns_ += kNsPerMs);
+    reads_->Received(attempt, 50, now_ns_ += kNsPerSecond);
     reads_->Ended(attempt, {.received_bytes = 100}, now_ns_ += kNsPerMs);
     EXPECT_TRUE(Done().ok());
   }
   reads_->Add(100, now_ns_);
   const AttemptId first = Started();
   reads_->Received(first, 70, now_ns_ += kNsPerMs);
-  EXPECT_EQ(reads_->next_ns(), now_ns_ + 2 * kNsPerMs) << "that of the first byte: looks again";
+  EXPECT_EQ(reads_->next_ns(), now_ns_ + 200 * kNsPerMs) << "not three times a second";
   RunUntil(now_ns_ + 199 * kNsPerMs);
   EXPECT_THAT(Take(Kind::kStart), SizeIs(0));
   RunUntil(now_ns_ + kNsPerMs);
@@ -334,6 +392,7 @@ TEST_F(ObjectReadsTest, ALateReadWaitsForATokenAndAByteEndsItsWait) {
 }
 
 TEST_F(ObjectReadsTest, NoSecondAttemptIsSentToAStoreThatIsSlow) {
+  Use({.window = {.min = 8, .start = 8, .max = 8}});
   Learn(200);
   reads_->Add(100, now_ns_);
   const AttemptId late = Started();

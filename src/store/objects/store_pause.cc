@@ -14,7 +14,7 @@ std::int64_t JitterNs(std::int64_t first_ns, std::int64_t max_ns, std::uint32_t 
 
 void StorePause::SlowDown(std::optional<std::int64_t> retry_after_ns, bool fresh,
                           std::int64_t now_ns) {
-  if (!deadline_ns_) deadline_ns_ = now_ns + options_.deadline_ns;
+  if (!slow_ns_) slow_ns_ = now_ns;
   std::int64_t wait_ns = 0;
   if (retry_after_ns) {
     wait_ns = std::clamp<std::int64_t>(*retry_after_ns, 0, options_.retry_after_max_ns);
@@ -27,7 +27,7 @@ void StorePause::SlowDown(std::optional<std::int64_t> retry_after_ns, bool fresh
 
 void StorePause::Success() {
   failures_ = 0;
-  deadline_ns_.reset();
+  slow_ns_.reset();
 }
 
 }  // namespace headrace

@@ -39,17 +39,18 @@ class StorePause {
   [[nodiscard]] std::int64_t resume_ns() const { return resume_ns_; }
 
   // Whether the store asked to slow down since its last success.
-  [[nodiscard]] bool slow() const { return deadline_ns_.has_value(); }
-  // When reads that wait for the store end with an error: `Options::deadline_ns` after the first
-  // such answer since the last success. Empty: not slow.
-  [[nodiscard]] std::optional<std::int64_t> deadline_ns() const { return deadline_ns_; }
+  [[nodiscard]] bool slow() const { return slow_ns_.has_value(); }
+  // Whether it has been slow for Options::deadline_ns or longer.
+  [[nodiscard]] bool expired(std::int64_t now_ns) const {
+    return slow_ns_ && now_ns - *slow_ns_ >= options_.deadline_ns;
+  }
 
  private:
   const Options options_;
   Prng& prng_;
   std::uint32_t failures_ = 0;  // fresh ones since the last success
   std::int64_t resume_ns_ = 0;
-  std::optional<std::int64_t> deadline_ns_;
+  std::optional<std::int64_t> slow_ns_;  // the first time since the last success
 };
 
 }  // namespace headrace
