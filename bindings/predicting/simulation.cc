@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "convert/order_parameters.h"
 #include "convert/text.h"
 #include "gil/gil.h"
+#include "headrace/members.h"
 #include "module.h"
 #include "predicting/own_policy.h"
 #include "predicting/plain_curve.h"
@@ -187,6 +189,14 @@ nb::dict RunOrder(const Text& order, const InArray<double>& sizes, const nb::kwa
   }
   dict["stalls"] = stalls;
   dict["spread_seconds"] = ToArray(std::move(result.spread_seconds));
+  nb::list ranks;
+  for (const RankStages& rank : result.ranks) {
+    nb::dict stages;
+    ForEachMember([&](std::string_view name, double seconds) { stages[ToName(name)] = seconds; },
+                  rank);
+    ranks.append(stages);
+  }
+  dict["ranks"] = ranks;
   return dict;
 }
 

@@ -204,7 +204,12 @@ struct LaneStats {
   // decoder, and bytes read straight into a row, do not count.
   std::uint64_t copied_bytes = 0;
   std::int64_t decode_ns = 0;  // in decode tasks, summed over threads
-  std::int64_t busy_ns = 0;    // sum of BatchTimes::busy_ns
+  // From issuing reads of its samples to their bytes, summed over reads, by where they read from: a
+  // tier of this node that is read, another node, storage. Reads of whole blocks have none.
+  std::int64_t tier_read_ns = 0;
+  std::int64_t node_read_ns = 0;
+  std::int64_t storage_read_ns = 0;
+  std::int64_t busy_ns = 0;  // sum of BatchTimes::busy_ns
   StallTimes stall_ns{};
   std::int64_t held_up_ns = 0;      // that other lanes waited for this one's consumer
   std::uint64_t ready = 0;          // gauge: handed over, not taken
@@ -213,8 +218,9 @@ struct LaneStats {
   bool gone = false;                // its consumer left
   BufferStats batch;                // batches in work, ready and held by it
 };
-HEADRACE_MEMBERS(LaneStats, batches, samples, sample_bytes, copied_bytes, decode_ns, busy_ns,
-                 stall_ns, held_up_ns, ready, steps_in_work, queued_reads, gone, batch)
+HEADRACE_MEMBERS(LaneStats, batches, samples, sample_bytes, copied_bytes, decode_ns, tier_read_ns,
+                 node_read_ns, storage_read_ns, busy_ns, stall_ns, held_up_ns, ready, steps_in_work,
+                 queued_reads, gone, batch)
 
 // What an engine did so far, over all lanes; figures of each lane are in `lanes`.
 struct EngineStats {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,9 +12,13 @@ namespace headrace {
 
 // The bytes that one lane, a rank of the node, must load and preprocess for its next batches.
 struct LaneLoad {
-  std::uint64_t requests = 0;  // in the lane's queue
-  double local_bytes = 0;      // in a tier of the node
-  double remote_bytes = 0;     // in a tier of another node
+  static constexpr std::size_t kTiersMax = 8;
+  template <typename T>
+  using ByTier = std::array<T, kTiersMax>;
+
+  std::uint64_t requests = 0;    // in the lane's queue
+  ByTier<double> local_bytes{};  // in each tier of the node
+  double remote_bytes = 0;       // in a tier of another node
   double storage_bytes = 0;
   double preprocess_seconds = 0;  // T_P
 
@@ -23,9 +29,9 @@ struct LaneLoad {
 // rate of one thread while n are reading. Storage is assumed to give each lane the same, whatever
 // the others do (Liu et al. 2022, section 4.3).
 struct LoadRates {
-  Curve local;    // T_l
-  Curve remote;   // T_r
-  Curve storage;  // T_PFS
+  LaneLoad::ByTier<Curve> local;  // T_l of each tier
+  Curve remote;                   // T_r
+  Curve storage;                  // T_PFS
 };
 
 // How a lane's threads divide the three kinds of reads.
@@ -36,14 +42,15 @@ enum class LoadPools : std::uint8_t {
 
 // T_L and T_L + T_P of a lane by its number of loading threads: equation 1 with alpha = beta =
 // gamma = n, and T(.) the rate of one thread. (The paper calls T(.) the rate of all, and then
-// multiplies it by their number.)
+// multiplies it by their number.) The paper's nodes have one tier, in memory: here each tier has a
+// term of its own.
 //
 // More threads never take longer: if the rates fall, a lane leaves the threads idle that would slow
 // it.
 //
 // Immutable.
 // Thread safety: thread-compatible: const calls may be concurrent.
-// Memory: 24 bytes a thread.
+// Memory: 80 bytes a thread.
 class LoadModel {
  public:
   // For up to `threads_max` threads a lane, at least 1.
@@ -63,7 +70,7 @@ class LoadModel {
 
  private:
   struct OfAByte {  // seconds
-    double local = 0;
+    LaneLoad::ByTier<double> local{};
     double remote = 0;
     double storage = 0;
   };

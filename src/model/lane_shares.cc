@@ -80,68 +80,8 @@ int AlgorithmOne(const LaneLoad& lane, const LoadModel& model, int threads_most,
   return best;
 }
 
-// Removes threads until the shares fit, each from the lane that is least late without it.
-void CutTo(int budget, std::span<const LaneLoad> lanes, const LoadModel& model,
-           LaneShares& shares) {
-  for (int total = Total(shares); total > budget; --total) {
-    std::optional<std::size_t> from;
-    double seconds_least = 0;
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      if (shares[lane] == 1) continue;
-      const double seconds = model.Seconds(lanes[lane], shares[lane] - 1);
-      if (from && seconds >= seconds_least) continue;
-      from = lane;
-      seconds_least = seconds;
-    }
-    HEADRACE_CHECK(from.has_value());
-    --shares[*from];
-  }
-}
-
 // The largest number below `seconds`.
 double Below(double seconds) { return std::nextafter(seconds, 0.0); }
-
-// Finds threads for `slowest` in lanes that stay ahead of `latest` without them, each from the lane
-// that then is furthest ahead. Returns false if there are fewer than `count`.
-bool Take(int count, std::size_t slowest, double latest, std::span<const LaneLoad> lanes,
-          const LoadModel& model, LaneShares& shares) {
-  for (; count > 0; --count) {
-    std::optional<std::size_t> from;
-    double seconds_least = latest;
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      if (lane == slowest || shares[lane] == 1) continue;
-      const double seconds = model.Seconds(lanes[lane], shares[lane] - 1);
-      if (seconds >= seconds_least) continue;
-      from = lane;
-      seconds_least = seconds;
-    }
-    if (!from) return false;
-    --shares[*from];
-  }
-  return true;
-}
-
-// Brings the slowest lane closer to the others (equation 3, which algorithm 1 never uses) while it
-// takes longer than `enough_seconds` and there are threads to move. Reaches the least makespan:
-// until then the slowest lane has too few threads for it, and the others, with the spare ones, at
-// least as many too many.
-void Level(int budget, std::span<const LaneLoad> lanes, const LoadModel& model,
-           double enough_seconds, LaneShares& shares) {
-  while (true) {
-    const std::vector<double> seconds = SecondsOfLanes(lanes, model, shares);
-    const std::size_t slowest = Slowest(seconds);
-    const double latest = seconds[slowest];
-    if (latest <= enough_seconds) return;
-    const int wanted = model.ThreadsFor(lanes[slowest], Below(latest), budget);
-    if (wanted == 0) return;
-    const int spare = budget - Total(shares);
-    LaneShares moved = shares;
-    const int missing = std::max(0, wanted - shares[slowest] - spare);
-    if (!Take(missing, slowest, latest, lanes, model, moved)) return;
-    moved[slowest] = wanted;
-    shares = moved;
-  }
-}
 
 // Each lane's part of `budget` threads before rounding, in units of 1 / `total`; at least one
 // thread.
@@ -244,15 +184,17 @@ LaneShares BinarySearchShares(std::span<const LaneLoad> lanes, const LoadModel& 
                               double train_seconds, double tolerance_seconds) {
   CheckBudget(lanes.size(), model, budget);
   HEADRACE_CHECK(tolerance_seconds > 0);
-  const int most = budget - static_cast<int>(lanes.size()) + 1;
   LaneShares shares = ProportionalShares(lanes, budget);
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
     shares[lane] =
-        AlgorithmOne(lanes[lane], model, most, shares[lane], train_seconds, tolerance_seconds);
+        AlgorithmOne(lanes[lane], model, budget, shares[lane], train_seconds, tolerance_seconds);
   }
-  CutTo(budget, lanes, model, shares);
-  Level(budget, lanes, model, train_seconds + tolerance_seconds, shares);
   return shares;
+}
+
+LaneShares FitShares(LaneShares shares, int budget) {
+  if (Total(shares) <= budget) return shares;
+  return Proportional(std::vector<std::uint64_t>(shares.begin(), shares.end()), budget);
 }
 
 std::vector<double> SecondsOfLanes(std::span<const LaneLoad> lanes, const LoadModel& model,
@@ -298,18 +240,15 @@ LobsterDecision LobsterShares(std::span<const LaneLoad> lanes, const LoadModel& 
   const std::vector<double> seconds = SecondsOfLanes(lanes, model, decision.shares);
   decision.straggler = IsImbalanced(seconds, options.train_seconds, options.theta);
   if (!decision.straggler) return decision;
-  LaneShares found;
   if (options.search == LobsterOptions::Search::kMakespan) {
-    found = MakespanShares(lanes, model, budget);
-    SpreadSpare(lanes, model, budget, found);
-  } else {
+    decision.shares = MakespanShares(lanes, model, budget);
+    SpreadSpare(lanes, model, budget, decision.shares);
+  } else if (options.train_seconds > 0) {
     // The paper leaves tau to be tuned; a lane within theta of the others is not a straggler.
     const double tolerance = std::max(options.theta * options.train_seconds / 2, 1e-9);
-    found = BinarySearchShares(lanes, model, budget, options.train_seconds, tolerance);
+    decision.shares = FitShares(
+        BinarySearchShares(lanes, model, budget, options.train_seconds, tolerance), budget);
   }
-  const double most = *std::max_element(seconds.begin(), seconds.end());
-  // Algorithm 1 slows down lanes that are ahead of training: accept it only if it is not worse.
-  if (Makespan(lanes, model, found) <= most) decision.shares = std::move(found);
   return decision;
 }
 

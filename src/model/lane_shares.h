@@ -31,13 +31,23 @@ LaneShares ProportionalShares(std::span<const LaneLoad> lanes, int budget);
 LaneShares MakespanShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                           double enough_seconds = 0);
 
-// The paper's algorithm 1, corrected and fitted to the shared budget, to compare with
-// MakespanShares(). Searches each lane alone for the number of threads that brings T_L + T_P
-// closest to `train_seconds` (equation 2); then, while the slowest lane takes longer than
-// `train_seconds`, moves threads between lanes if that brings it closer to the others (equation 3).
-// `tolerance_seconds` is the paper's tau, above 0.
+// The paper's algorithm 1, with the repairs that lane_shares.cc lists and nothing else, to compare
+// with MakespanShares(). Begins with proportional shares. Searches each lane alone, with up to
+// `budget` threads, for the number that brings T_L + T_P closest to `train_seconds` (equation 2);
+// a lane that is closer than `tolerance_seconds`, the paper's tau, above 0, keeps what it has.
+//
+// The algorithm does not look at other lanes, so it never uses equation 3, and the lanes together
+// may get more than `budget`: see FitShares(). The paper gives no bound. What holds: a lane is
+// within tau of training, or no number of threads up to `budget` brings it closer. So where all is
+// within the budget, a lane that can be in time is late by at most tau or half of what its next
+// thread would save.
 LaneShares BinarySearchShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                               double train_seconds, double tolerance_seconds);
+
+// What lanes have of `shares` if these are more than `budget` threads, for which the paper has no
+// rule: threads in excess take turns on those there are, so each lane has its part of the budget,
+// in proportion to its share, at least 1. Shares that fit stay.
+LaneShares FitShares(LaneShares shares, int budget);
 
 // T_L + T_P of each lane with its share.
 std::vector<double> SecondsOfLanes(std::span<const LaneLoad> lanes, const LoadModel& model,
@@ -54,9 +64,12 @@ void SpreadSpare(std::span<const LaneLoad> lanes, const LoadModel& model, int bu
                  LaneShares& shares);
 
 struct LobsterOptions {
-  enum class Search : std::uint8_t { kMakespan, kBinarySearch };
+  enum class Search : std::uint8_t {
+    kMakespan,      // MakespanShares(): exact
+    kBinarySearch,  // the paper's; needs train_seconds, until then all is proportional
+  };
 
-  double train_seconds = 0;  // T_train of a step
+  double train_seconds = 0;  // T_train of a step; 0: unknown
   double theta = 0.1;        // of train_seconds: beyond it a lane is a straggler
   Search search = Search::kMakespan;
 };
@@ -66,8 +79,9 @@ struct LobsterDecision {
   bool straggler = false;  // predicted with proportional shares
 };
 
-// Proportional shares, if they make no lane a straggler; otherwise the result of a search, never
-// with a larger makespan than proportional shares.
+// Proportional shares, if they make no lane a straggler; otherwise the result of a search. That of
+// kMakespan is never slower than proportional shares; the paper's may be, as it slows down lanes
+// that are ahead of training.
 LobsterDecision LobsterShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                               const LobsterOptions& options);
 

@@ -22,7 +22,7 @@ Curve LoadCurve(std::vector<Curve::Point> points) { return Curve::Make(std::move
 
 // Rates of one thread that shrink as threads are added, so that times are convex.
 LoadRates Rates() {
-  return {.local = LoadCurve({{1, 2000 * kLoadMB}, {4, 6000 * kLoadMB}, {64, 9000 * kLoadMB}}),
+  return {.local = {LoadCurve({{1, 2000 * kLoadMB}, {4, 6000 * kLoadMB}, {64, 9000 * kLoadMB}})},
           .remote = LoadCurve({{1, 400 * kLoadMB}, {8, 1600 * kLoadMB}, {64, 2000 * kLoadMB}}),
           .storage = LoadCurve({{1, 50 * kLoadMB}, {64, 3200 * kLoadMB}})};
 }
@@ -33,7 +33,7 @@ std::vector<LaneLoad> RandomLanes(Prng& random, std::size_t count) {
   std::vector<LaneLoad> lanes(count);
   for (LaneLoad& lane : lanes) {
     lane.requests = random.Below(64);
-    lane.local_bytes = random.Uniform() * 20 * kLoadMB;
+    lane.local_bytes[0] = random.Uniform() * 20 * kLoadMB;
     lane.remote_bytes = random.Uniform() * 20 * kLoadMB;
     lane.storage_bytes = random.Uniform() * 20 * kLoadMB;
     lane.preprocess_seconds = random.Uniform() * 0.05;
@@ -52,7 +52,7 @@ LoadRates RandomRates(Prng& random) {
     return LoadCurve(std::move(points));
   };
   LoadRates rates;
-  rates.local = curve();
+  rates.local[0] = curve();
   rates.remote = curve();
   rates.storage = curve();
   return rates;
@@ -78,25 +78,38 @@ void AllShares(std::size_t lanes, int budget, const std::function<void(const Lan
 
 TEST(LoadModelTest, IsEquation1) {
   const LoadRates rates = Rates();
-  const LaneLoad lane{.local_bytes = 10 * kLoadMB,
+  const LaneLoad lane{.local_bytes = {10 * kLoadMB},
                       .remote_bytes = 4 * kLoadMB,
                       .storage_bytes = 2 * kLoadMB,
                       .preprocess_seconds = 1};
   const LoadModel sum(rates, 8);
   EXPECT_DOUBLE_EQ(sum.LoadSeconds(lane, 1), 10 / 2000.0 + 4 / 400.0 + 2 / 50.0);
   EXPECT_DOUBLE_EQ(sum.LoadSeconds(lane, 8),
-                   10 * kLoadMB / (8 * rates.local.RateEach(8)) + 4 / 1600.0 + 2 / 400.0);
+                   10 * kLoadMB / (8 * rates.local[0].RateEach(8)) + 4 / 1600.0 + 2 / 400.0);
   EXPECT_DOUBLE_EQ(sum.Seconds(lane, 8), sum.LoadSeconds(lane, 8) + 1);
   const LoadModel parallel(rates, 8, LoadPools::kParallel);
   EXPECT_DOUBLE_EQ(parallel.LoadSeconds(lane, 1), 2 / 50.0);
   EXPECT_DOUBLE_EQ(sum.LoadSeconds({}, 3), 0);
 }
 
+TEST(LoadModelTest, EachTierHasItsOwnTerm) {
+  LoadRates rates;
+  rates.local = {LoadCurve({{1, 1000 * kLoadMB}, {4, 4000 * kLoadMB}}),
+                 LoadCurve({{1, 100 * kLoadMB}, {4, 200 * kLoadMB}})};
+  rates.storage = LoadCurve({{1, 10 * kLoadMB}});
+  const LoadModel model(rates, 4);
+  const LaneLoad lane{.local_bytes = {8 * kLoadMB, 4 * kLoadMB}, .storage_bytes = 2 * kLoadMB};
+  EXPECT_DOUBLE_EQ(model.LoadSeconds(lane, 1), 0.008 + 0.04 + 0.2);
+  EXPECT_DOUBLE_EQ(model.LoadSeconds(lane, 4), 0.002 + 0.02 + 0.2);
+  // As much in the second tier takes as long as there, not as in the first.
+  EXPECT_DOUBLE_EQ(model.LoadSeconds({.local_bytes = {0, 8 * kLoadMB}}, 1), 0.08);
+}
+
 TEST(LoadModelTest, MoreThreadsNeverTakeLonger) {
   LoadRates rates;
   rates.storage = LoadCurve({{1, 50 * kLoadMB}, {4, 200 * kLoadMB}, {8, 100 * kLoadMB}});
   const LoadModel model(rates, 16);
-  const LaneLoad lane{.local_bytes = 1e12, .storage_bytes = 200 * kLoadMB};
+  const LaneLoad lane{.local_bytes = {1e12}, .storage_bytes = 200 * kLoadMB};
   EXPECT_DOUBLE_EQ(model.LoadSeconds(lane, 4), 1);
   EXPECT_DOUBLE_EQ(model.LoadSeconds(lane, 16), 1);  // 4 of them read
   EXPECT_EQ(model.ThreadsFor(lane, 1, 16), 4);
@@ -170,11 +183,6 @@ TEST(MakespanSharesTest, IsTheLeastOfAllShares) {
     SpreadSpare(lanes, model, budget, found);
     ASSERT_LE(Total(found), budget);
     ASSERT_EQ(Makespan(lanes, model, found), least);
-    // Algorithm 1, without a training time, reaches the same.
-    const LaneShares searched = BinarySearchShares(lanes, model, budget, 0, 1e-12);
-    ASSERT_LE(Total(searched), budget);
-    ASSERT_THAT(searched, Each(Ge(1)));
-    ASSERT_EQ(Makespan(lanes, model, searched), least) << "round " << round;
   }
 }
 
@@ -194,40 +202,99 @@ TEST(MakespanSharesTest, LanesWithoutWorkKeepOneThread) {
   EXPECT_THAT(MakespanShares(nothing, model, 16), ElementsAre(1, 1, 1));
 }
 
-TEST(BinarySearchSharesTest, AgreesWithMakespanWithinOneThreadOnConvexCurves) {
+// 50 MB/s for each thread.
+LoadModel StorageAlone(int threads_max) {
+  LoadRates rates;
+  rates.storage = Rates().storage;
+  return LoadModel(rates, threads_max);
+}
+
+// The end of algorithm 1: equation 2 for each lane alone.
+TEST(BinarySearchSharesTest, NoNumberOfThreadsBringsALaneCloserToTraining) {
   Prng random(4, 0, RandomStream::kOrder);
+  int beyond = 0;
   for (int round = 0; round < 2000; ++round) {
-    const std::size_t lanes_count = 2 + random.Below(7);
-    const int budget = static_cast<int>(lanes_count + 8 + random.Below(56));
-    LoadRates rates;
-    rates.storage = Rates().storage;
-    const LoadModel model(rates, budget);
-    std::vector<LaneLoad> lanes = RandomLanes(random, lanes_count);
-    for (LaneLoad& lane : lanes) lane.preprocess_seconds = 0;
-    // Training is out of reach: loading is the bottleneck.
-    const LaneShares exact = MakespanShares(lanes, model, budget);
-    const LaneShares searched = BinarySearchShares(lanes, model, budget, 1e-6, 1e-9);
+    const std::size_t lanes_count = 1 + random.Below(8);
+    const int budget = static_cast<int>(lanes_count + random.Below(40));
+    const LoadModel model(RandomRates(random), budget);
+    const std::vector<LaneLoad> lanes = RandomLanes(random, lanes_count);
+    const double train = random.Uniform() * 0.2;
+    const double tau = 1e-9 + random.Uniform() * train / 10;
+    const LaneShares shares = BinarySearchShares(lanes, model, budget, train, tau);
+    beyond += Total(shares) > budget ? 1 : 0;
     for (std::size_t lane = 0; lane < lanes_count; ++lane) {
-      ASSERT_LE(std::abs(exact[lane] - searched[lane]), 1) << "round " << round;
+      const double difference = std::abs(train - model.Seconds(lanes[lane], shares[lane]));
+      if (difference < tau) continue;
+      for (int threads = 1; threads <= budget; ++threads) {
+        ASSERT_LE(difference, std::abs(train - model.Seconds(lanes[lane], threads)))
+            << "round " << round << ", lane " << lane << ", " << threads << " threads";
+      }
     }
   }
+  EXPECT_GT(beyond, 200);  // Nothing holds it to the budget ...
+  EXPECT_LT(beyond, 1800);
 }
 
 TEST(BinarySearchSharesTest, BringsEachLaneCloseToTraining) {
-  LoadRates rates;
-  rates.storage = Rates().storage;  // 50 MB/s a thread
-  const LoadModel model(rates, 64);
+  const LoadModel model = StorageAlone(64);
   std::vector<LaneLoad> lanes(3, LaneLoad{.requests = 1});
   lanes[0].storage_bytes = 25 * kLoadMB;
   lanes[1].storage_bytes = 50 * kLoadMB;
   lanes[2].storage_bytes = 2 * kLoadMB;
-  // 0.1 s: 5, 10 and 0.4 threads. More would not help.
+  // 0.1 s: 5, 10 and 0.4 threads. More would not help: the exact shares are the same.
   EXPECT_THAT(BinarySearchShares(lanes, model, 64, 0.1, 0.001), ElementsAre(5, 10, 1));
   EXPECT_THAT(MakespanShares(lanes, model, 64, 0.1), ElementsAre(5, 10, 1));
-  // A budget of 9: 25/n, 50/m, 2 MB together.
-  EXPECT_THAT(BinarySearchShares(lanes, model, 9, 0.1, 0.001), ElementsAre(3, 5, 1));
   // The first shares are within the tolerance: they stay (the entry case).
   EXPECT_THAT(BinarySearchShares(lanes, model, 9, 0.1, 100), ElementsAre(3, 3, 3));
+}
+
+TEST(BinarySearchSharesTest, MoreThreadsThanThereAreTakeTurns) {
+  const LoadModel model = StorageAlone(9);
+  std::vector<LaneLoad> lanes(3, LaneLoad{.requests = 1});
+  lanes[0].storage_bytes = 25 * kLoadMB;
+  lanes[1].storage_bytes = 50 * kLoadMB;
+  lanes[2].storage_bytes = 2 * kLoadMB;
+  // Each lane alone may have all nine: 5, of 10 those nine, 1.
+  const LaneShares searched = BinarySearchShares(lanes, model, 9, 0.1, 0.001);
+  EXPECT_THAT(searched, ElementsAre(5, 9, 1));
+  // A part of 9 / 15 each, at least one; here it is the best that there is, too.
+  EXPECT_THAT(FitShares(searched, 9), ElementsAre(3, 5, 1));
+  EXPECT_THAT(MakespanShares(lanes, model, 9), ElementsAre(3, 5, 1));
+  EXPECT_THAT(FitShares({3, 2, 1}, 9), ElementsAre(3, 2, 1));
+}
+
+// Where the paper's result is not the best.
+TEST(BinarySearchSharesTest, ALaneThatPreprocessesLongCostsTheOthers) {
+  const LoadModel model = StorageAlone(8);
+  // 0.1 s of training: lane 0 has half of it left to load 5 MB, with two threads; lane 1 could do
+  // with ten of the eight.
+  const std::vector<LaneLoad> lanes = {
+      {.requests = 1, .storage_bytes = 5 * kLoadMB, .preprocess_seconds = 0.05},
+      {.requests = 1, .storage_bytes = 50 * kLoadMB}};
+  const LaneShares searched = BinarySearchShares(lanes, model, 8, 0.1, 0.001);
+  EXPECT_THAT(searched, ElementsAre(2, 8));
+  const LaneShares fitted = FitShares(searched, 8);
+  EXPECT_THAT(fitted, ElementsAre(2, 6));
+  EXPECT_DOUBLE_EQ(Makespan(lanes, model, fitted), 50.0 / 300);
+  // Lane 0 is late anyway: with one thread fewer it is no later than lane 1 has to be.
+  const LaneShares exact = MakespanShares(lanes, model, 8);
+  EXPECT_THAT(exact, ElementsAre(1, 7));
+  EXPECT_DOUBLE_EQ(Makespan(lanes, model, exact), 0.15);
+}
+
+// Lanes that are ahead of training get fewer threads than there are: equation 2 asks for no more.
+TEST(BinarySearchSharesTest, SlowsDownLanesThatAreAheadOfTraining) {
+  const LoadModel model = StorageAlone(16);
+  const std::vector<LaneLoad> lanes = {{.requests = 1, .storage_bytes = 10 * kLoadMB},
+                                       {.requests = 1, .storage_bytes = 40 * kLoadMB}};
+  const LobsterOptions paper{.train_seconds = 0.2, .search = LobsterOptions::Search::kBinarySearch};
+  EXPECT_THAT(LobsterShares(lanes, model, 16, paper).shares, ElementsAre(1, 4));
+  EXPECT_THAT(LobsterShares(lanes, model, 16, {.train_seconds = 0.2}).shares, ElementsAre(4, 12));
+  // Without T_train equation 2 says nothing.
+  const LobsterOptions unknown{.search = LobsterOptions::Search::kBinarySearch};
+  const LobsterDecision decision = LobsterShares(lanes, model, 16, unknown);
+  EXPECT_TRUE(decision.straggler);
+  EXPECT_THAT(decision.shares, ElementsAre(8, 8));
 }
 
 TEST(LobsterSharesTest, IsProportionalWithoutAStraggler) {
@@ -244,7 +311,7 @@ TEST(LobsterSharesTest, IsProportionalWithoutAStraggler) {
 TEST(LobsterSharesTest, AStragglerGetsThreadsOfTheOthers) {
   const LoadModel model(Rates(), 16);
   // Equal queues, but one of them comes from storage.
-  std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 10, .local_bytes = 20 * kLoadMB});
+  std::vector<LaneLoad> lanes(4, LaneLoad{.requests = 10, .local_bytes = {20 * kLoadMB}});
   lanes[1] = {.requests = 10, .storage_bytes = 20 * kLoadMB};
   for (const auto search :
        {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
@@ -257,7 +324,7 @@ TEST(LobsterSharesTest, AStragglerGetsThreadsOfTheOthers) {
   EXPECT_DOUBLE_EQ(Makespan(lanes, model, {4, 4, 4, 4}), 0.1);
 }
 
-TEST(LobsterSharesTest, DoesNoHarm) {
+TEST(LobsterSharesTest, ExactSharesDoNoHarm) {
   Prng random(5, 0, RandomStream::kOrder);
   int stragglers = 0;
   for (int round = 0; round < 2000; ++round) {
@@ -275,7 +342,6 @@ TEST(LobsterSharesTest, DoesNoHarm) {
     stragglers += exact.straggler ? 1 : 0;
     options.search = LobsterOptions::Search::kBinarySearch;
     const LobsterDecision searched = LobsterShares(lanes, model, budget, options);
-    ASSERT_LE(Makespan(lanes, model, searched.shares), proportional);
     ASSERT_EQ(exact.straggler, searched.straggler);
     for (const auto* decision : {&exact, &searched}) {
       ASSERT_LE(Total(decision->shares), budget);

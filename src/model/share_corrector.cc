@@ -28,7 +28,9 @@ bool ShareCorrector::Observe(std::span<const LaneLoad> lanes,
   for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
     Window& window = windows_[lane];
     window.sum.requests += lanes[lane].requests;
-    window.sum.local_bytes += lanes[lane].local_bytes;
+    for (std::size_t tier = 0; tier < LaneLoad::kTiersMax; ++tier) {
+      window.sum.local_bytes[tier] += lanes[lane].local_bytes[tier];
+    }
     window.sum.remote_bytes += lanes[lane].remote_bytes;
     window.sum.storage_bytes += lanes[lane].storage_bytes;
     window.sum.preprocess_seconds += lanes[lane].preprocess_seconds;
@@ -68,8 +70,10 @@ std::vector<LaneLoad> ShareCorrector::CorrectedLoads() const {
                          options_.scale_max);
     }
     // Times are linear in bytes, so the bytes carry the scale.
+    LaneLoad::ByTier<double> local_bytes = window.sum.local_bytes;
+    for (double& bytes : local_bytes) bytes *= scale / steps;
     loads.push_back({.requests = window.sum.requests / static_cast<std::uint64_t>(steps_),
-                     .local_bytes = window.sum.local_bytes * scale / steps,
+                     .local_bytes = local_bytes,
                      .remote_bytes = window.sum.remote_bytes * scale / steps,
                      .storage_bytes = window.sum.storage_bytes * scale / steps,
                      .preprocess_seconds = window.sum.preprocess_seconds / steps});

@@ -33,7 +33,9 @@ ThreadSplit SplitLoadAndDecode(const SplitRequest& request) {
   std::vector<LaneLoad> lanes(request.lanes.begin(), request.lanes.end());
   for (LaneLoad& lane : lanes) lane.preprocess_seconds = 0;  // counted separately
 
-  const int decode_most = request.threads - static_cast<int>(lanes.size());
+  HEADRACE_CHECK(request.decode_max >= 1);
+  const int decode_most =
+      std::min(request.threads - static_cast<int>(lanes.size()), request.decode_max);
   ThreadSplit split = SplitAt(request.preprocess->PeakThreads(decode_most), request, lanes);
   // One more thread may not help several lanes that are equally late, while two threads help all of
   // them. So all splits are tried, and the first that is in time, or else the shortest, is taken.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "model/lane_shares.h"
@@ -11,11 +12,14 @@ namespace headrace {
 // Divides a node's threads into loading and preprocessing (Liu et al. 2022, section 4.1).
 
 struct SplitRequest {
+  static constexpr int kAny = std::numeric_limits<int>::max();
+
   std::span<const LaneLoad> lanes;         // preprocess_seconds are ignored
   std::span<const std::uint64_t> samples;  // of each lane, to preprocess
   const LoadModel* load = nullptr;
   const PreprocessCurve* preprocess = nullptr;
   int threads = 2;           // more than there are lanes, and up to load->threads_max()
+  int decode_max = kAny;     // at most so many of them can preprocess, at least 1
   double train_seconds = 0;  // T_train of a step
 };
 

@@ -51,6 +51,22 @@ Node TwoLanes(double storage_bytes, std::uint64_t samples) {
           .samples = {samples, samples}};
 }
 
+TEST(SplitLoadAndDecodeTest, NoMoreDecodeThanCan) {
+  Node node = TwoLanes(kSplitMB, 10);
+  const auto split = [&](int decode_max) {
+    return SplitLoadAndDecode({.lanes = node.lanes,
+                               .samples = node.samples,
+                               .load = &node.load,
+                               .preprocess = &node.preprocess,
+                               .threads = 16,
+                               .decode_max = decode_max,
+                               .train_seconds = 1});
+  };
+  EXPECT_EQ(split(4).decode, 4);
+  EXPECT_EQ(split(4).loading, 12);
+  EXPECT_EQ(split(8).decode, 6);
+}
+
 TEST(SplitLoadAndDecodeTest, StartsFromThePeakAndLeavesTheRestToLoading) {
   const ThreadSplit split = TwoLanes(kSplitMB, 10).Split(16, /*train_seconds=*/1);
   EXPECT_EQ(split.decode, 6);

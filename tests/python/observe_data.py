@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 CAUSES = ("storage", "decode", "consumer", "ranks")
+READS = ("tier_read_ns", "node_read_ns", "storage_read_ns")
 
 
 def lane(
@@ -21,6 +22,7 @@ def lane(
         "samples": 8 * (steps + 1),
         "sample_bytes": 0,
         "decode_ns": 0,
+        **dict.fromkeys(READS, 0),
         "busy_ns": 0,
         "stall_ns": ns,
         "held_up_ns": 0,
@@ -85,6 +87,7 @@ def full_core() -> dict[str, Any]:
     def lane() -> dict[str, Any]:
         return {
             **counts("batches", "samples", "sample_bytes", "copied_bytes", "decode_ns", "busy_ns"),
+            **{name: (at + 2) * 10**9 for at, name in enumerate(READS)},
             "stall_ns": times(),
             **counts("held_up_ns", "ready", "steps_in_work", "queued_reads"),
             "gone": False,

@@ -99,6 +99,9 @@ def test_stats_tell_of_each_rank(numbered: Path) -> None:
         assert 0 <= rank["stall_share"] <= 1
         assert rank["stall_share"] == pytest.approx(sum(rank["stall_shares"].values()))
         assert rank["stall"] == stats["stall"]
+        assert rank["train_share"] == pytest.approx(1 - rank["stall_share"])
+        assert rank["stages"].keys() == {"tiers", "nodes", "storage", "preprocessing"}
+        assert rank["stages"]["nodes"] == rank["stages"]["tiers"] == 0
         assert stats["imbalance"] is None
         assert stats["verdict"].startswith("rank 1 ")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loader_data import COUNT, FLAT, epoch_ids
+from loader_data import COUNT, FLAT, epoch_ids, rates
 from test_profile import machine
 from typer.testing import CliRunner
 
@@ -75,6 +75,27 @@ def test_a_schedule_goes_through_a_file_and_is_followed(numbered: Path, tmp_path
     assert stats["schedule"]["name"] == str(path)
     assert stats["schedule"]["planned_steps"] == steps
     assert stats["tiers"][0]["uses"] > 0
+
+
+def test_a_run_has_the_decode_threads_that_its_schedule_decided(
+    numbered: Path, tmp_path: Path
+) -> None:
+    profile, path = tmp_path / "machine.toml", tmp_path / "plan.schedule"
+
+    def decode_threads(*points: tuple[int, float]) -> tuple[int, int]:
+        """Of the run, and all that there are, where threads decode at these rates."""
+        decode = dataclasses.replace(machine().decode, rates=rates(points))
+        dataclasses.replace(machine(), decode=decode).save(profile)
+        write_schedule(numbered, path, "--profile", profile)
+        with make(numbered, engine=hr.EngineOptions(schedule=path)) as loader:
+            assert count(loader) == COUNT
+            stats = loader.stats()
+        return stats["schedule"]["decode_threads"], stats["threads"]
+
+    alone, _ = decode_threads((1, 1e6))
+    assert alone == 1  # Others would only take bandwidth from it.
+    decided, there_are = decode_threads((1, 1e6), (1024, 1024e6))
+    assert decided == there_are
 
 
 def test_a_schedule_for_another_job_is_refused(numbered: Path, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def _make_rank(lane: Core, figures: Core, rank: int) -> Rank:
         {**lane, "figures": figures},
         rank=rank,
         stall_share=stall_seconds(shares),
+        train_share=1 - stall_seconds(shares) if seconds else 0.0,
         stall_shares=shares,
     )
     return result

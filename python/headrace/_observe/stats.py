@@ -67,6 +67,20 @@ class Quantiles(TypedDict):
     p99: Annotated[float, F("s", "p99_ns", "quantile=0.99")]
 
 
+class Stages(TypedDict):
+    """Seconds that a rank's samples took by stage. Reads count from when they were issued, summed
+    over those in flight; those of blocks, and what memory had, are not in them."""
+
+    tiers: Annotated[float, F("s", "tier_read_ns")]
+    """reads from tiers of this node"""
+    nodes: Annotated[float, F("s", "node_read_ns")]
+    """reads from other nodes"""
+    storage: Annotated[float, F("s", "storage_read_ns")]
+    """reads from storage"""
+    preprocessing: Annotated[float, F("s", "decode_ns")]
+    """decoding, summed over threads"""
+
+
 class Rank(TypedDict):
     """One of the ranks that the loader's engine serves. Times in seconds."""
 
@@ -80,6 +94,9 @@ class Rank(TypedDict):
     """share of time spent waiting, over the newest batches without the first of each run"""
     stall_shares: Annotated[Stall, F("share")]
     """`stall_share` by cause"""
+    train_share: Annotated[float, F("share")]
+    """the rest of that time: the share that the training loop has for itself"""
+    stages: Annotated[Stages, F("s", "")]
     held_up: Annotated[float, F("s", "held_up_ns", metric="held_up_seconds_total")]
     """time that other ranks waited because this one took no batches"""
     step: Annotated[Quantiles, F("s", "figures.step", metric="step_seconds")]

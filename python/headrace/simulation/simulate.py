@@ -68,6 +68,33 @@ class Fetched:
     """Of the threads that fetched."""
 
 
+@dataclass(frozen=True)
+class RankStages:
+    """Seconds that a rank took for each stage, over all steps; figure 3 of Lobster's paper."""
+
+    tier_seconds: float
+    """Reads of its samples from tiers of the node, from when they were issued, summed over those in
+    flight. What comes with a block is not counted;"""
+    node_seconds: float
+    """from other nodes;"""
+    storage_seconds: float
+    """and from storage."""
+    preprocess_seconds: float
+    """Summed over threads."""
+    train_seconds: float
+    """Computing;"""
+    wait_seconds: float
+    """waiting for its own batch,"""
+    barrier_seconds: float
+    """and for slower ranks."""
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the time that the rank trains."""
+        seconds = self.train_seconds + self.wait_seconds + self.barrier_seconds
+        return self.train_seconds / seconds if seconds else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """A run of a policy. Times are simulated seconds."""
@@ -112,6 +139,9 @@ class Outcome:
     spread_seconds: npt.NDArray[np.float64] | None = None
     """Of each step: by how much the slowest rank's loading and preprocessing of its batch, or
     computing where that takes longer, exceeds the fastest's; None: of a published policy; empty:
+    estimated."""
+    ranks: tuple[RankStages, ...] = ()
+    """Of each rank of the first node, then of the next; empty: of a published policy, or
     estimated."""
 
     @property
@@ -393,4 +423,5 @@ def _run(
     except FailedPreconditionError as error:
         return Refused(policy, str(error).removeprefix(f"{policy.name}: "))
     fetched = {source: Fetched(**ran["fetched"][source]) for source in SOURCES}
-    return Outcome(policy=policy, **(ran | {"fetched": fetched}))
+    ranks = tuple(RankStages(**stages) for stages in ran.get("ranks", ()))
+    return Outcome(policy=policy, **(ran | {"fetched": fetched, "ranks": ranks}))

@@ -81,7 +81,9 @@ void LaneQueues::ResumeLanes() {
 }
 
 void LaneQueues::LearnRead(const RowRead& read, std::int64_t ns) {
-  Learn(ns, read.bytes(), queues_[read.work->lane].read_ns_per_byte.Of(read));
+  Queue& queue = queues_[read.work->lane];
+  queue.read_ns.Of(read) += ns;
+  Learn(ns, read.bytes(), queue.read_ns_per_byte.Of(read));
 }
 
 void LaneQueues::AddDecode(std::unique_ptr<DecodeTask> task, bool first) {
@@ -130,6 +132,9 @@ void LaneQueues::AddTo(std::span<LaneStats> lanes) const {
     lanes[lane].sample_bytes = queue.sample_bytes;
     lanes[lane].copied_bytes = queue.copied_bytes;
     lanes[lane].decode_ns = queue.decode_ns;
+    lanes[lane].tier_read_ns = queue.read_ns.tier;
+    lanes[lane].node_read_ns = queue.read_ns.node;
+    lanes[lane].storage_read_ns = queue.read_ns.storage;
     lanes[lane].queued_reads = queue.to_read.size();
   }
 }

@@ -56,7 +56,7 @@ class LaneQueues {
   void EndReads(const StepWork& work, std::uint32_t count = 1) {
     queues_[work.lane].reads_in_flight -= count;
   }
-  // Records the time that a read took.
+  // Counts a read, and records the time that it took.
   void LearnRead(const RowRead& read, std::int64_t ns);
 
   void AddDecode(std::unique_ptr<DecodeTask> task, bool first = false);
@@ -91,6 +91,7 @@ class LaneQueues {
     std::uint64_t sample_bytes = 0;  // LaneStats' ...
     std::uint64_t copied_bytes = 0;
     std::int64_t decode_ns = 0;
+    BySource<std::int64_t> read_ns;
   };
 
   LanePolicy* const policy_;

@@ -139,6 +139,10 @@ TEST_F(LaneQueuesTest, LearnsWhatReadsAndDecodesTake) {
   queues_.AddTo(stats);
   EXPECT_EQ(stats[1].decode_ns, 500);
   EXPECT_EQ(stats[1].sample_bytes, 100U);
+  EXPECT_EQ(stats[1].storage_read_ns, 600);
+  EXPECT_EQ(stats[1].node_read_ns, 900);
+  EXPECT_EQ(stats[1].tier_read_ns, 0);
+  EXPECT_EQ(stats[0].storage_read_ns, 0);
   EXPECT_EQ(stats[0].queued_reads, 3U);
 }
 

@@ -166,11 +166,11 @@ std::uint64_t ParcelBytes(const NodeOptions& options, const Budget& budget) {
   return options.job.exchange ? std::min(kParcelBytesMax, budget.staging_bytes / 4) : 0;
 }
 
-// Of a name that is no policy's: a schedule file, which is written with a policy that lets them
-// read.
-bool IdleThreadsRead(std::string_view schedule) {
-  const LanePolicyFactory* const policies = LanePolicies().Find(schedule);
-  return policies == nullptr || policies->idle_threads_read();
+// A name that is no policy's is that of a schedule file, which lets them read. Without one a single
+// rank has all there is.
+bool IdleThreadsRead(const NodeOptions& options) {
+  const LanePolicyFactory* const policies = LanePolicies().Find(options.schedule);
+  return policies == nullptr || (options.job.ranks > 1 && policies->idle_threads_read());
 }
 
 }  // namespace
@@ -263,7 +263,7 @@ EngineOptions LoaderConfig::engine_options() const {
   EngineOptions engine;
   engine.batches_max = budget.batches_max;
   engine.reads_in_flight_max = std::max(engine.reads_in_flight_max, reads_in_flight);
-  if (options.job.ranks > 1 && IdleThreadsRead(options.schedule)) {
+  if (IdleThreadsRead(options)) {
     engine.reads_in_flight_max =
         std::max(engine.reads_in_flight_max,
                  EngineOptions().reads_in_flight_max + static_cast<std::uint32_t>(options.threads));

@@ -152,6 +152,10 @@ TEST(LoaderConfigTest, ThreadsThatAPolicyLeavesIdleMayRead) {
     options.schedule = schedule;
     EXPECT_EQ(reads(), most) << schedule;
   }
+  options.job.ranks = 1;
+  EXPECT_EQ(reads(), 68U) << "a file is followed by one rank, too";
+  options.schedule = "reading";
+  EXPECT_EQ(reads(), 64U);
 }
 
 }  // namespace

@@ -52,16 +52,13 @@ std::int64_t Total(const Training& training) {
 class LobsterTest : public ::testing::TestWithParam<Skew> {};
 
 TEST_P(LobsterTest, NeverTakesLongerThanSharesInProportion) {
-  for (const auto search :
-       {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
-    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-      ProportionalLanePolicy proportional(kBudget);
-      LobsterLanePolicy lobster({.budget = kBudget, .search = search});
-      const std::int64_t without = Total(TrainSkewed(seed, GetParam(), &proportional));
-      const std::int64_t with = Total(TrainSkewed(seed, GetParam(), &lobster));
-      // Steps end at the end of a read: half a millisecond of noise is in each.
-      EXPECT_LE(with, without + without / 50) << "seed " << seed;
-    }
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    ProportionalLanePolicy proportional(kBudget);
+    LobsterLanePolicy lobster({.budget = kBudget});
+    const std::int64_t without = Total(TrainSkewed(seed, GetParam(), &proportional));
+    const std::int64_t with = Total(TrainSkewed(seed, GetParam(), &lobster));
+    // Steps end at the end of a read: half a millisecond of noise is in each.
+    EXPECT_LE(with, without + without / 50) << "seed " << seed;
   }
 }
 
@@ -77,15 +74,12 @@ TEST(LobsterLanePolicyTest, ALaneThatHasShownNothingYetIsNotTakenForFast) {
              .queued_samples = 16,
              .step_samples = 16,
              .step_bytes = 6'400'000};
-  for (const auto search :
-       {LobsterOptions::Search::kMakespan, LobsterOptions::Search::kBinarySearch}) {
-    LobsterLanePolicy lobster({.budget = kBudget, .search = search});
-    std::vector<LaneShare> shares(work.size());
-    ASSERT_TRUE(lobster.Split({}, work, shares).ok());
-    for (const std::size_t lane : {0U, 2U, 3U}) {
-      EXPECT_GT(shares[1].reads, 2 * shares[lane].reads);
-      EXPECT_GT(shares[1].decodes, 2 * shares[lane].decodes);
-    }
+  LobsterLanePolicy lobster({.budget = kBudget});
+  std::vector<LaneShare> shares(work.size());
+  ASSERT_TRUE(lobster.Split({}, work, shares).ok());
+  for (const std::size_t lane : {0U, 2U, 3U}) {
+    EXPECT_GT(shares[1].reads, 2 * shares[lane].reads);
+    EXPECT_GT(shares[1].decodes, 2 * shares[lane].decodes);
   }
 }
 
@@ -123,6 +117,30 @@ TEST(LobsterLanePolicyTest, ALanesMissesInThisStepDecideItsReads) {
     }
     EXPECT_EQ(lobster.counts().stragglers, 3U);
   }
+}
+
+// A lane takes 1.3 ms to decode with its 8 threads and, one read after the other, 131 ms to load:
+// a fifth of its bytes at 1 ns, the others at 250. Of training's 22.6 ms 21.3 are left, which 6.2
+// reads need.
+TEST(LobsterLanePolicyTest, ThePapersOwnSharesLeaveReadsThatNoLaneNeeds) {
+  std::vector<LaneWork> work(4, {.queued_bytes = {.tier = 131'072, .storage = 524'288},
+                                 .queued_samples = 64,
+                                 .step_samples = 64,
+                                 .step_bytes = 655'360,
+                                 .read_ns_per_byte = {.tier = 1, .storage = 250},
+                                 .decode_ns_per_byte = 16,
+                                 .step_ns = 22'600'000});
+  work[2].queued_bytes = {.tier = 655'360};  // All hits: one read is enough.
+  for (LaneWork& lane : work) lane.step_reads = lane.queued_bytes;
+  std::vector<LaneShare> shares(4);
+  LobsterLanePolicy paper({.budget = kBudget, .search = LobsterOptions::Search::kBinarySearch});
+  ASSERT_TRUE(paper.Split({}, work, shares).ok());
+  EXPECT_EQ(shares[0].reads, 6U);
+  EXPECT_EQ(shares[2].reads, 1U);
+  LobsterLanePolicy exact({.budget = kBudget});
+  ASSERT_TRUE(exact.Split({}, work, shares).ok());
+  EXPECT_EQ(shares[0].reads + shares[1].reads + shares[2].reads + shares[3].reads, kBudget.reads);
+  EXPECT_GT(shares[0].reads, 15U);
 }
 
 TEST(LobsterLanePolicyTest, SharesStayWhileOthersPromiseLittle) {
@@ -258,6 +276,25 @@ TEST(SchedulePolicyTest, TheSharesThatTheEngineSeesAreTheFiles) {
     }
   }
   EXPECT_EQ(policy.value()->counts().planned, kSteps - 10);
+}
+
+// It says how many decode threads the step has by the file; after its end, what follows says it.
+TEST(SchedulePolicyTest, TheNumberOfDecodeThreadsIsTheStepsInTheFile) {
+  std::uint32_t step = 0;
+  const std::vector<std::byte> file = MakeFile(3, [&](std::span<const LaneDemand> demand) {
+    ++step;
+    return std::vector<LaneThreads>(demand.size(), {.loading = 1, .decode = step});
+  });
+  auto policy = SchedulePolicy::Open({.file = {file, "a.schedule"}},
+                                     std::make_unique<FixedLanePolicy>(kBudget));
+  const std::vector<LaneWork> work(kLanes);
+  std::vector<LaneShare> shares(kLanes);
+  EXPECT_EQ(policy.value()->counts().decodes, 0U);
+  for (const std::uint32_t expected : {1U, 2U, 3U, 0U}) {
+    const std::uint64_t at = policy.value()->counts().planned;
+    ASSERT_TRUE(policy.value()->Split({.step = at}, work, shares).ok());
+    EXPECT_EQ(policy.value()->counts().decodes, expected * kLanes);
+  }
 }
 
 // All lanes get as much, though one has four times as much to read.

@@ -109,7 +109,7 @@ LoadModel ModelOfReads(std::uint32_t reads) {
   std::vector<Curve::Point> points = {{.users = 1, .rate = kRate}};
   if (reads > 1) points.push_back({.users = double(reads), .rate = kRate * reads});
   const Curve curve = Curve::Make(std::move(points)).value();
-  return {{.local = curve, .remote = curve, .storage = curve}, static_cast<int>(reads)};
+  return {{.local = {curve}, .remote = curve, .storage = curve}, static_cast<int>(reads)};
 }
 
 std::vector<LaneLoad> LoadsOf(std::span<const LaneWork> work,
@@ -127,7 +127,7 @@ std::vector<LaneLoad> LoadsOf(std::span<const LaneWork> work,
   for (std::size_t i = 0; i < work.size(); ++i) {
     const BySource<std::uint64_t>& of = work[i].*bytes;
     loads[i].requests = work[i].queued_samples;
-    loads[i].local_bytes = static_cast<double>(of.tier) * tier[i];
+    loads[i].local_bytes[0] = static_cast<double>(of.tier) * tier[i];
     loads[i].remote_bytes = static_cast<double>(of.node) * node[i];
     loads[i].storage_bytes = static_cast<double>(of.storage) * storage[i];
   }
@@ -231,13 +231,16 @@ void LobsterLanePolicy::SplitReads(std::span<const LaneWork> work) {
   Take(loads, budget, std::move(decision.shares));
 }
 
-// Changes the shares if others are better by enough, or if there are more or fewer to give.
+// Changes the shares if others are better by enough, or if there are more or fewer to give. The
+// paper's own are taken as they are.
 void LobsterLanePolicy::Take(std::span<const LaneLoad> loads, int budget, LaneShares shares) {
-  FillShares(loads, model_, budget, shares);
-  const int given = std::accumulate(reads_.begin(), reads_.end(), 0);
-  if (given == budget &&
-      Makespan(loads, model_, shares) > Makespan(loads, model_, reads_) * (1 - options_.gain_min)) {
-    return;
+  if (options_.search == LobsterOptions::Search::kMakespan) {
+    FillShares(loads, model_, budget, shares);
+    const int given = std::accumulate(reads_.begin(), reads_.end(), 0);
+    if (given == budget && Makespan(loads, model_, shares) >
+                               Makespan(loads, model_, reads_) * (1 - options_.gain_min)) {
+      return;
+    }
   }
   if (!reads_.empty() && reads_ != shares) corrections_.fetch_add(1, std::memory_order_relaxed);
   reads_ = std::move(shares);

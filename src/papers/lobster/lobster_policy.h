@@ -62,7 +62,8 @@ class LobsterLanePolicy final : public LanePolicy {
  public:
   struct Options {
     LaneBudget budget;
-    // kBinarySearch: the paper's own search.
+    // kBinarySearch: reads are as the paper's own algorithm ends, each step: threads that it gives
+    // to no lane do not read, and gain_min is not for them.
     LobsterOptions::Search search = LobsterOptions::Search::kMakespan;
     double theta = 0.1;
     double gain_min = 0.05;               // of the makespan, in [0, 1)
@@ -89,7 +90,7 @@ class LobsterLanePolicy final : public LanePolicy {
 };
 
 // Rows of LanePolicies(). The first is the paper's policy: after a schedule's end its runs continue
-// with it. The second uses the paper's own search, the third none.
+// with it. The second uses the paper's own search and stays with its result, the third none.
 const LanePolicyFactory& LobsterPolicyFactory();
 const LanePolicyFactory& LobsterSearchPolicyFactory();
 const LanePolicyFactory& ProportionalPolicyFactory();

@@ -67,7 +67,7 @@ std::vector<LaneLoad> LoadsOf(std::span<const LaneDemand> demand) {
   std::vector<LaneLoad> lanes;
   for (const LaneDemand& lane : demand) {
     lanes.push_back({.requests = lane.samples,
-                     .local_bytes = lane.local_bytes,
+                     .local_bytes = lane.tier_bytes,
                      .remote_bytes = lane.peer_bytes,
                      .storage_bytes = lane.storage_bytes});
   }
@@ -76,7 +76,7 @@ std::vector<LaneLoad> LoadsOf(std::span<const LaneDemand> demand) {
 
 LoadModel Model() {
   LoadRates rates;
-  rates.local = Curve::Make({{1, 4000 * kMB}, {8, 16000 * kMB}}).value();
+  rates.local[0] = Curve::Make({{1, 4000 * kMB}, {8, 16000 * kMB}}).value();
   rates.storage = Curve::Make({{1, 20 * kMB}, {32, 640 * kMB}}).value();
   return LoadModel(rates, kLoadingThreads);
 }

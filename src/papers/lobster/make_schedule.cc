@@ -1,5 +1,6 @@
 #include "papers/lobster/make_schedule.h"
 
+#include <numeric>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -30,6 +31,12 @@ Result<std::optional<PlacedStep>> PlacedFor(const ScheduleRequest& request, Posi
 
 }  // namespace
 
+static_assert(LaneLoad::kTiersMax == kTiersMax);
+
+double LaneDemand::bytes() const {
+  return std::accumulate(tier_bytes.begin(), tier_bytes.end(), peer_bytes + storage_bytes);
+}
+
 Result<std::vector<LaneDemand>> DemandOfStep(const ScheduleRequest& request, const Step& step,
                                              const PlacedStep* placed) {
   const ScheduleHeader& header = request.header;
@@ -56,7 +63,7 @@ Result<std::vector<LaneDemand>> DemandOfStep(const ScheduleRequest& request, con
       if (found != uses.end()) use = found->second;
     }
     if (use != nullptr && use->tier != kNoTier) {
-      lane.local_bytes += bytes;
+      lane.tier_bytes[use->tier] += bytes;
     } else if (use != nullptr && use->at_peer) {
       lane.peer_bytes += bytes;
     } else {

@@ -7,6 +7,7 @@
 
 #include "headrace/ids.h"
 #include "headrace/status.h"
+#include "model/lane_load.h"
 #include "papers/lobster/schedule_file.h"
 #include "plan/block_map.h"
 #include "plan/order.h"
@@ -16,10 +17,12 @@ namespace headrace {
 
 // The work of one step for one lane.
 struct LaneDemand {
-  std::uint64_t samples = 0;  // in its batch
-  double local_bytes = 0;     // in tiers of the node, by the plan
-  double peer_bytes = 0;      // in tiers of another node
+  std::uint64_t samples = 0;              // in its batch
+  LaneLoad::ByTier<double> tier_bytes{};  // in each tier of the node, by the plan
+  double peer_bytes = 0;                  // in tiers of another node
   double storage_bytes = 0;
+
+  [[nodiscard]] double bytes() const;  // of its batch
 
   friend bool operator==(const LaneDemand&, const LaneDemand&) = default;
 };

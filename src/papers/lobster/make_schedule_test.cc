@@ -107,10 +107,10 @@ TEST(MakeScheduleTest, AsksForTheThreadsOfEveryStepWithWhatItNeeds) {
   EXPECT_EQ(made.value(), 2U);
   ASSERT_EQ(job.asked.size(), 2U);
   EXPECT_THAT(job.asked[0],
-              ElementsAre(LaneDemand{.samples = 2, .local_bytes = 101, .storage_bytes = 100},
+              ElementsAre(LaneDemand{.samples = 2, .tier_bytes = {101}, .storage_bytes = 100},
                           LaneDemand{.samples = 2, .peer_bytes = 102, .storage_bytes = 103}));
   EXPECT_THAT(job.asked[1], ElementsAre(LaneDemand{.samples = 1, .storage_bytes = 104},
-                                        LaneDemand{.samples = 2, .local_bytes = 211}));
+                                        LaneDemand{.samples = 2, .tier_bytes = {106, 105}}));
 
   auto reader = ScheduleReader::Open({.bytes = file, .name = "a.schedule"});
   ASSERT_TRUE(reader.ok());

@@ -48,8 +48,8 @@ struct ScheduleHeader {
   std::uint32_t world_size = 1;
   std::uint32_t first_rank = 0;       // lane 0; lanes are ranks one after the other
   std::uint32_t lanes = 1;            // in [1, kLanesMax]; all must be ranks of the world
-  std::uint32_t loading_threads = 1;  // of all lanes together, in [lanes, kThreadsMax]
-  std::uint32_t decode_threads = 0;   // of all lanes together, up to kThreadsMax
+  std::uint32_t loading_threads = 1;  // of all lanes together, at most; in [lanes, kThreadsMax]
+  std::uint32_t decode_threads = 0;   // of all lanes together, at most; up to kThreadsMax
   Position start;                     // of the first step
 
   friend bool operator==(const ScheduleHeader&, const ScheduleHeader&) = default;

@@ -12,10 +12,10 @@
 #include "index/atomic_file.h"
 #include "loader/config/resolved_order.h"
 #include "loader/planning/tier_room.h"
-#include "model/lane_shares.h"
 #include "model/preprocess_model.h"
 #include "papers/lobster/lobster_policy.h"
 #include "papers/lobster/make_schedule.h"
+#include "papers/lobster/planned_threads.h"
 #include "papers/lobster/schedule_file.h"
 #include "papers/lobster/schedule_policy.h"
 #include "papers/lobster/scheduled_placement.h"
@@ -63,97 +63,17 @@ std::uint64_t PlacementDigest(const LoaderConfig& config) {
   return hasher.Digest()[0];
 }
 
-// Bytes a second by the reads that each of `lanes` lanes has in flight, as one lane sees it.
-Curve LaneCurve(const SizedRates& rates, double read_bytes, std::uint32_t lanes, int reads) {
-  std::vector<Curve::Point> points;
-  for (int users = 1; users <= reads; users *= 2) {
-    const double rate = rates.Rate(read_bytes, double(users) * lanes) / lanes;
-    if (rate == kUnlimited) return {};
-    points.push_back({.users = double(users), .rate = rate});
-  }
-  Result<Curve> curve = Curve::Make(std::move(points));
-  return curve.ok() ? std::move(curve).value() : Curve();
+PlannedThreads ThreadsOf(const LoaderConfig& config, double read_bytes, double train_seconds) {
+  PlannedThreads::Options options{.budget = LaneBudgetOf(config),
+                                  .lanes = config.options.job.ranks,
+                                  .model = config.options.model,
+                                  .read_bytes = read_bytes,
+                                  .transform = TransformHash(config.options),
+                                  .train_seconds = train_seconds};
+  auto learned = PreprocessModel::FromRows(config.options.preprocess, {});
+  if (learned.ok()) options.preprocess = std::move(learned).value();
+  return PlannedThreads(std::move(options));
 }
-
-// Without a model all that counts is how much more one lane has than another.
-LoadModel LoadModelOf(const LoaderConfig& config, double read_bytes) {
-  const int reads = static_cast<int>(LaneBudgetOf(config).reads);
-  const std::optional<MachineModel>& model = config.options.model;
-  if (!model.has_value()) return ModelOfReads(static_cast<std::uint32_t>(reads));
-  const std::uint32_t lanes = config.options.job.ranks;
-  LoadRates rates;
-  rates.storage = LaneCurve(model->storage.rate, read_bytes, lanes, reads);
-  if (!model->tiers.empty()) {
-    rates.local = LaneCurve(model->tiers.front().read, read_bytes, lanes, reads);
-  }
-  if (model->link.has_value()) {
-    rates.remote = LaneCurve(model->link->rate, read_bytes, lanes, reads);
-  }
-  return {rates, reads};
-}
-
-// Decides the threads of a step.
-class Threads {
- public:
-  Threads(const LoaderConfig& config, double read_bytes, double train_seconds)
-      : budget_(LaneBudgetOf(config)),
-        load_(LoadModelOf(config, read_bytes)),
-        train_seconds_(train_seconds),
-        transform_(TransformHash(config.options)) {
-    if (config.options.model.has_value()) decode_ = config.options.model->decode;
-    auto learned = PreprocessModel::FromRows(config.options.preprocess, {});
-    if (learned.ok()) preprocess_ = std::move(learned).value();
-  }
-
-  std::vector<LaneThreads> operator()(std::span<const LaneDemand> demand) {
-    std::vector<std::uint64_t> bytes;
-    for (const LaneDemand& lane : demand) {
-      bytes.push_back(static_cast<std::uint64_t>(Bytes(lane)));
-    }
-    const LaneShares decodes = Proportional(bytes, static_cast<int>(budget_.decodes));
-    std::vector<LaneLoad> loads;
-    for (std::size_t i = 0; i < demand.size(); ++i) {
-      loads.push_back({.requests = demand[i].samples,
-                       .local_bytes = demand[i].local_bytes,
-                       .remote_bytes = demand[i].peer_bytes,
-                       .storage_bytes = demand[i].storage_bytes,
-                       .preprocess_seconds = SecondsOnOne(demand[i]) / std::max(1, decodes[i])});
-    }
-    const int reads = load_.threads_max();
-    LaneShares shares =
-        LobsterShares(loads, load_, reads, {.train_seconds = train_seconds_}).shares;
-    FillShares(loads, load_, reads, shares);
-    std::vector<LaneThreads> threads;
-    for (std::size_t i = 0; i < demand.size(); ++i) {
-      threads.push_back({.loading = static_cast<std::uint32_t>(shares[i]),
-                         .decode = static_cast<std::uint32_t>(decodes[i])});
-    }
-    return threads;
-  }
-
- private:
-  static double Bytes(const LaneDemand& lane) {
-    return lane.local_bytes + lane.peer_bytes + lane.storage_bytes;
-  }
-
-  // To preprocess on one thread while all run: as it was learned, or as `headrace profile` says.
-  [[nodiscard]] double SecondsOnOne(const LaneDemand& lane) const {
-    if (lane.samples == 0) return 0;
-    const auto samples = static_cast<double>(lane.samples);
-    const auto threads = static_cast<int>(budget_.decodes);
-    const std::optional<double> learned =
-        preprocess_.Seconds(transform_, Bytes(lane) / samples, threads);
-    if (learned.has_value()) return *learned * samples;
-    return decode_.points().empty() ? 0 : Bytes(lane) / decode_.RateEach(threads);
-  }
-
-  const LaneBudget budget_;
-  const LoadModel load_;
-  const double train_seconds_;
-  const std::uint64_t transform_;
-  Curve decode_;
-  PreprocessModel preprocess_;
-};
 
 Status CheckMayReplace(const std::string& path) {
   std::error_code error;
@@ -181,7 +101,7 @@ ScheduleHeader MakeHeader(const Index& index, const LoaderConfig& config, Positi
           .world_size = options.world_size,
           .first_rank = options.rank,
           .lanes = options.ranks,
-          .loading_threads = budget.reads,
+          .loading_threads = budget.reads + budget.decodes,  // those that do not decode read
           .decode_threads = budget.decodes,
           .start = start};
 }
@@ -250,7 +170,7 @@ Result<std::uint64_t> WriteLobsterSchedule(const std::shared_ptr<const Index>& i
                     .placement = placement.get(),
                     .blocks = room.blocks.get(),
                     .sample_bytes = sample_bytes,
-                    .threads = Threads(config, read_bytes, plan.train_seconds),
+                    .threads = ThreadsOf(config, read_bytes, plan.train_seconds),
                     .steps_max = plan.steps},
                    [&](std::span<const std::byte> bytes) { return file->Append(bytes); }));
   HEADRACE_RETURN_IF_ERROR(file->Publish());

@@ -54,7 +54,10 @@ Status SchedulePolicy::Split(Position at, std::span<const LaneWork> work,
     begun_ = true;
     ended_ = !more;
   }
-  if (ended_) return beyond_->Split(at, work, shares);
+  if (ended_) {
+    decodes_.store(0, std::memory_order_relaxed);
+    return beyond_->Split(at, work, shares);
+  }
   if (step_.at != at) {
     return FailedPrecondition(
         "following schedule {}: the run is at {}, the schedule goes on at {}; "
@@ -67,6 +70,9 @@ Status SchedulePolicy::Split(Position at, std::span<const LaneWork> work,
                     .decodes = std::max(1U, step_.lanes[lane].decode)};
   }
   planned_.fetch_add(1, std::memory_order_relaxed);
+  std::uint32_t decodes = 0;
+  for (const LaneShare& share : shares) decodes += share.decodes;
+  decodes_.store(decodes, std::memory_order_relaxed);
   if (options_.correct) Correct(work, shares);
   return Status();
 }
@@ -118,6 +124,8 @@ void SchedulePolicy::LookBack() {
 LaneCounts SchedulePolicy::counts() const {
   LaneCounts counts = beyond_->counts();
   counts.corrections += corrections_.load(std::memory_order_relaxed);
+  const std::uint32_t decodes = decodes_.load(std::memory_order_relaxed);
+  if (decodes != 0) counts.decodes = decodes;
   counts.planned = planned_.load(std::memory_order_relaxed);
   return counts;
 }

@@ -58,6 +58,7 @@ class SchedulePolicy final : public LanePolicy {
   std::vector<Seen> seen_;  // since shares were last checked
   std::atomic<std::uint64_t> corrections_ = 0;
   std::atomic<std::uint64_t> planned_ = 0;
+  std::atomic<std::uint32_t> decodes_ = 0;  // of the step; 0: the schedule has ended
 };
 
 }  // namespace headrace

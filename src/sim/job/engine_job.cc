@@ -19,6 +19,13 @@ namespace {
 
 using From = SampleFetch::From;
 
+void AddReadsAndDecodes(const LaneStats& lane, RankStages& rank) {
+  rank.tier_seconds = static_cast<double>(lane.tier_read_ns) * 1e-9;
+  rank.node_seconds = static_cast<double>(lane.node_read_ns) * 1e-9;
+  rank.storage_seconds = static_cast<double>(lane.storage_read_ns) * 1e-9;
+  rank.preprocess_seconds = static_cast<double>(lane.decode_ns) * 1e-9;
+}
+
 // All nodes of a job, from the first step to the last.
 class EngineJob {
  public:
@@ -131,8 +138,8 @@ class EngineJob {
   // The step that runs, of all ranks. Events refer to it.
   struct RunningStep {
     std::int64_t begin_ns = 0;
-    std::size_t left = 0;  // ranks that have not ended it
-    double ends = 0;       // sum of the seconds at which ranks have
+    std::size_t left = 0;      // ranks that have not ended it
+    std::vector<double> ends;  // seconds at which each rank has
     double slowest = 0;
     double ready_first = kUnlimited;  // of EngineJobResult::spread_seconds
     double ready_last = 0;
@@ -140,18 +147,23 @@ class EngineJob {
   };
 
   Status RunStep(std::uint64_t step) {
-    running_ = {.begin_ns = loop_.now_ns(), .left = nodes_.size() * options_.ranks};
-    for (const std::unique_ptr<JobNode>& node : nodes_) {
-      for (std::uint32_t rank = 0; rank < options_.ranks; ++rank) {
-        node->Take(rank, [this](std::shared_ptr<Batch> batch) { OnTaken(std::move(batch)); });
-      }
+    const std::size_t ranks = nodes_.size() * options_.ranks;
+    running_ = {.begin_ns = loop_.now_ns(), .left = ranks, .ends = std::vector<double>(ranks)};
+    result_.ranks.resize(ranks);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      nodes_[rank / options_.ranks]->Take(
+          static_cast<std::uint32_t>(rank % options_.ranks),
+          [this, rank](std::shared_ptr<Batch> batch) { OnTaken(rank, std::move(batch)); });
     }
     while (running_.left > 0) {
       if (!loop_.RunOne()) return Stuck(step);
       if (loop_.now_ns() > kSimulatedNanosMax) return TakesTooLong();
     }
-    const auto ranks = static_cast<double>(running_.in_use.size());
-    result_.run.barrier_seconds += now() * ranks - running_.ends;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const double waited = now() - running_.ends[rank];
+      result_.ranks[rank].barrier_seconds += waited;
+      result_.run.barrier_seconds += waited;
+    }
     HEADRACE_RETURN_IF_ERROR(Allreduce(step));
     const double begin = static_cast<double>(running_.begin_ns) * 1e-9;
     const double end = now();
@@ -178,19 +190,22 @@ class EngineJob {
     return Status();
   }
 
-  // A rank has its batch, or, with null, its run has ended early.
-  void OnTaken(std::shared_ptr<Batch> batch) {
+  // A rank, of all nodes', has its batch, or, with null, its run has ended early.
+  void OnTaken(std::size_t rank, std::shared_ptr<Batch> batch) {
     if (batch == nullptr) return;
     const double compute = ComputeSeconds(*batch);
     const double ready = std::max(compute, static_cast<double>(batch->times.busy_ns) * 1e-9);
     running_.ready_first = std::min(running_.ready_first, ready);
     running_.ready_last = std::max(running_.ready_last, ready);
     running_.in_use.push_back(std::move(batch));
-    result_.run.stall_seconds += static_cast<double>(loop_.now_ns() - running_.begin_ns) * 1e-9;
+    const double waited = static_cast<double>(loop_.now_ns() - running_.begin_ns) * 1e-9;
+    result_.run.stall_seconds += waited;
     result_.run.compute_seconds += compute;
+    result_.ranks[rank].wait_seconds += waited;
+    result_.ranks[rank].train_seconds += compute;
     running_.slowest = std::max(running_.slowest, compute);
-    loop_.After(SimulatedNanos(compute), [this] {
-      running_.ends += now();
+    loop_.After(SimulatedNanos(compute), [this, rank] {
+      running_.ends[rank] = now();
       --running_.left;
     });
   }
@@ -225,6 +240,7 @@ class EngineJob {
     FetchTotals& peer = run.fetched[static_cast<std::size_t>(From::kPeer)];
     FetchTotals& storage = run.fetched[static_cast<std::size_t>(From::kStorage)];
     double read_bytes = 0;
+    auto rank = result_.ranks.begin();
     for (const std::unique_ptr<JobNode>& node : nodes_) {
       const EngineStats stats = node->stats();
       for (const TierUses& uses : stats.tiers.uses) {
@@ -238,6 +254,7 @@ class EngineJob {
           data_.scale * static_cast<double>(stats.tiers.node_bytes + stats.blocks.parcel_bytes);
       for (const LaneStats& lane : stats.lanes) {
         for (std::size_t i = 0; i < kStallCauses; ++i) result_.stall_ns[i] += lane.stall_ns[i];
+        AddReadsAndDecodes(lane, *rank++);
       }
       const StoreStats from_storage = node->storage();
       read_bytes += data_.scale * static_cast<double>(from_storage.bytes);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "headrace/loader_options.h"
+#include "headrace/members.h"
 #include "headrace/order_options.h"
 #include "headrace/part_stats.h"
 #include "headrace/status.h"
@@ -33,6 +34,21 @@ struct EngineJobOptions {
   bool files = false;  // whether each sample is one, so that no read has two
 };
 
+// What a rank took for each stage, over all steps (Liu et al. 2022, figure 3).
+struct RankStages {
+  // Reads from when they were issued, summed over those in flight, by where they read from. What
+  // comes with a block has none.
+  double tier_seconds = 0;
+  double node_seconds = 0;
+  double storage_seconds = 0;
+  double preprocess_seconds = 0;  // summed over threads
+  double train_seconds = 0;
+  double wait_seconds = 0;     // for its own batch
+  double barrier_seconds = 0;  // for slower ranks
+};
+HEADRACE_MEMBERS(RankStages, tier_seconds, node_seconds, storage_seconds, preprocess_seconds,
+                 train_seconds, wait_seconds, barrier_seconds)
+
 struct EngineJobResult {
   SimulatedRun run;
   double least_seconds = 0;         // of this plan without a stall: the slowest node of each step
@@ -45,6 +61,7 @@ struct EngineJobResult {
   // Of each step, between the slowest and the fastest rank: loading and preprocessing its batch
   // from when the engine admitted it, or computing where that takes longer. Only by RunEngines().
   std::vector<double> spread_seconds;
+  std::vector<RankStages> ranks;  // of the first node, then of the next, ... Only by RunEngines().
 };
 
 // Runs the job. A step begins on all ranks when the slowest has ended the one before, and a rank

@@ -125,6 +125,38 @@ TEST(EngineJobTest, SharesOfRanksAreThoseOfTheirLanePolicy) {
   EXPECT_TRUE(RunFast(SimulatedJob(JobOf(960, 1)), {.schedule = "fixed"}).ok());
 }
 
+// All of the second epoch is in a tier. Every rank's steps are training and waiting, for its own
+// batch or for the other rank.
+TEST(EngineJobTest, EachRanksTimeIsBrokenDownByStage) {
+  SimulatedJob job = JobOf(64, 1);
+  job.batch_size = 4;
+  job.epochs = 2;
+  job.cluster.staging_bytes = 1;
+  job.cluster.storage = RateOf(1e12);
+  job.cluster.sample_rate = 1e3;
+  job.cluster.preprocess_rate = 1e6;
+  job.cluster.tiers = {{.bytes = 2 * BytesOf(job), .rate = 1e9}};
+  job.cluster.storage_latency_seconds = 0.01;
+  const EngineJobResult result =
+      RunJob(job, {.placement = "pinned", .schedule = "fixed", .ranks = 2, .reads_in_flight = 2});
+  ASSERT_EQ(result.ranks.size(), 2U);
+  double storage = 0;
+  double preprocess = 0;
+  for (const RankStages& rank : result.ranks) {
+    storage += rank.storage_seconds;
+    preprocess += rank.preprocess_seconds;
+    EXPECT_NEAR(rank.train_seconds + rank.wait_seconds + rank.barrier_seconds, result.run.seconds,
+                1e-6);
+    EXPECT_GT(rank.wait_seconds, 0);
+    EXPECT_GT(rank.tier_seconds, 0);
+    EXPECT_EQ(rank.node_seconds, 0);
+  }
+  EXPECT_NEAR(storage, static_cast<double>(result.storage_reads) * 0.01, 1e-3);
+  EXPECT_EQ(result.storage_reads, 64U);
+  EXPECT_NEAR(preprocess, 2 * BytesOf(job) / 1e6, BytesOf(job) / 1e6 / 100);
+  EXPECT_DOUBLE_EQ(result.ranks[0].train_seconds, result.ranks[1].train_seconds);
+}
+
 // A tier has half of the samples, in the second epoch more of one rank's than of the other's, as it
 // happens: their steps differ by whole latencies.
 TEST(EngineJobTest, TheSpreadOfAStepIsBetweenTheSlowestAndTheFastestRank) {

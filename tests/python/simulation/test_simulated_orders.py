@@ -207,6 +207,24 @@ def test_a_lane_policy_shares_a_node_among_its_ranks(tmp_path: Path) -> None:
     assert np.mean(fixed.spread_seconds > 0.001) > 0.4  # The first epoch misses everything.
 
 
+def test_the_time_of_each_rank_is_broken_down_by_stage() -> None:
+    outcome = ran(lanes(schedule="fixed"), "exact")
+    assert len(outcome.ranks) == 4
+    for rank in outcome.ranks:
+        steps = rank.train_seconds + rank.wait_seconds + rank.barrier_seconds
+        assert steps == pytest.approx(outcome.seconds)
+        assert rank.utilisation == pytest.approx(rank.train_seconds / outcome.seconds)
+        assert rank.tier_seconds > 0
+        assert rank.preprocess_seconds > 0
+        assert rank.node_seconds == 0
+    assert outcome.storage_reads is not None
+    storage = sum(rank.storage_seconds for rank in outcome.ranks)
+    assert storage >= outcome.storage_reads * 0.01  # Reads also take their bytes.
+    mean = np.mean([rank.utilisation for rank in outcome.ranks])
+    assert mean == pytest.approx(outcome.utilisation)
+    assert ran(cluster(), "staging").ranks == ()
+
+
 def test_lobsters_threads_and_evictions_run_together_and_alone() -> None:
     whole = ran(lanes(schedule="lobster", placement="reuse"), "exact")
     threads = ran(lanes(schedule="lobster"), "exact")
