@@ -69,7 +69,11 @@ def walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
     try:
         with entries(folder) as there:
             for entry in there:
-                (folders if leads_to_folder(entry) else files).append(entry.name)
+                try:
+                    to = folders if entry.is_dir() else files
+                except OSError:
+                    to = files
+                to.append(entry.name)
     except OSError:
         return
     yield folder, folders, files

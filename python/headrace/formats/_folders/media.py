@@ -19,7 +19,7 @@ from headrace.formats._base.sounds import sound_bytes
 from headrace.formats._coco.annotations import is_annotations
 from headrace.formats._files.images import IMAGES
 from headrace.formats._files.patterns import expand
-from headrace.formats._files.reading import file_reader
+from headrace.formats._files.reading import open_file
 from headrace.formats._folders.beside import files_beside, warn_of_files_beside
 from headrace.formats._folders.files_by_format import entries_of, is_note
 from headrace.formats._indexing.recorded import file_state
@@ -159,8 +159,8 @@ def _decoded_bytes(path: str, undecoded: FindingCounts) -> int:
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SOUNDS:
         return 0
-    with file_reader(path) as (read, size):
-        decoded = sound_bytes(read, size)
+    with open_file(path) as file:
+        decoded = sound_bytes(file.read, file.size)
     if decoded is None:
         undecoded.add(suffix, os.path.basename(path))
     return decoded or 0
