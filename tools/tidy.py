@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import tidy_classes
 from source_tree import source_files, syntax_nodes
-from tidy_rules import bans, words
+from tidy_rules import bans, places, words
 from tidy_rules import floors as floor_rules
 from tidy_rules.bans import CPP, PYTHON, TEXT
 
@@ -415,6 +415,7 @@ RULES: list[Rule] = [
     floors,
     class_sizes,
     banned,
+    places.by_places,
     words.phrases,
     words.identifiers,
     words.names,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headrace import _core
+from headrace import _core, _places
 from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._base.builder import Builder
@@ -115,7 +114,7 @@ class Arrays(_Rows):
 
     def recognises(self, path: str) -> bool:
         first = expand(path)[0]
-        return first.endswith((".npy", ".npz")) and os.path.isfile(first)
+        return first.endswith((".npy", ".npz")) and _places.is_file(first)
 
     def takes(self, name: str) -> bool:
         return name.endswith((".npy", ".npz"))
@@ -263,7 +262,7 @@ def _add_rows(
         return
     if column.count == 0:
         return
-    values = np.memmap(path, np.uint8, "r")
+    values = np.memmap(_places.local_path(path), np.uint8, "r")
     view = np.ndarray(
         (column.count, *column.shape),
         column.dtype,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
-from headrace import _core
+from headrace import _core, _places
 from headrace._arguments import integer
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.cache import (
@@ -43,9 +43,9 @@ class Folder(Format):
     has_class_folders: ClassVar[bool] = True
 
     def recognises(self, path: str) -> bool:
-        if not os.path.isdir(path):
+        if not _places.is_folder(path):
             return False
-        with os.scandir(path) as entries:
+        with _places.entries(path) as entries:
             return any(entry.is_dir() for entry in entries if not entry.name.startswith("."))
 
     def open(self, path: str, wanted: Wanted) -> Opened:
@@ -94,7 +94,7 @@ class Folder(Format):
 def _open_named(root: str, path: str, wanted: Wanted) -> Opened:
     """Opens an index that the caller named. An index of another folder is not replaced."""
     skip = wanted.skip
-    if os.path.exists(path):
+    if _places.exists(path):
         index = _core.Index.open(path)
         if index.root != root:
             raise InvalidArgumentError(
@@ -135,7 +135,7 @@ def _open_folder(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) ->
 
 def _build(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) -> None:
     jobs = JOBS if wanted.jobs is None else integer("index jobs", wanted.jobs, 1, JOBS_MAX)
-    _core.build_folder_index(root, path, wanted.progress, list(skip), jobs)
+    _core.build_folder_index(_places.local_path(root), path, wanted.progress, list(skip), jobs)
     warn_of_files_beside(root, skip)
 
 

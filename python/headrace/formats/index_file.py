@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import ClassVar
 
-from headrace import _core
+from headrace import _core, _places
 from headrace.formats._base.cache import INDEX_SUFFIX
 from headrace.formats._base.format import Format, Opened, Wanted, refuse_skip
 
@@ -17,11 +16,11 @@ class IndexFile(Format):
     opens: ClassVar[str] = f"an index file ({INDEX_SUFFIX})"
 
     def recognises(self, path: str) -> bool:
-        return path.endswith(INDEX_SUFFIX) and os.path.isfile(path)
+        return path.endswith(INDEX_SUFFIX) and _places.is_file(path)
 
     def open(self, path: str, wanted: Wanted) -> Opened:
         refuse_skip(f"opening index {path}", wanted.skip)
-        return Opened(_core.Index.open(path))
+        return Opened(_core.Index.open(_places.local_path(path)))
 
     def remedy(self, index: _core.Index) -> str:
         return "copy or create the dataset again"

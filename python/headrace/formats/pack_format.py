@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headrace import _core
+from headrace import _core, _places
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._base.format import Format, Opened, Wanted, refuse_skip
 from headrace.formats._fields.order import FieldType
@@ -31,7 +31,7 @@ class Pack(Format):
     opens: ClassVar[str] = f"a pack written by `headrace pack` (it holds {PACK_INDEX_NAME})"
 
     def recognises(self, path: str) -> bool:
-        return os.path.exists(os.path.join(path, PACK_INDEX_NAME))
+        return _places.exists(os.path.join(path, PACK_INDEX_NAME))
 
     def open(self, path: str, wanted: Wanted) -> Opened:
         refuse_skip(f"opening pack {path}", wanted.skip)
@@ -40,7 +40,7 @@ class Pack(Format):
                 f"opening pack {path}: index={os.fspath(wanted.index)!r} was given, but a pack has "
                 f"its own ({PACK_INDEX_NAME}); leave index out"
             )
-        return Opened(_core.Index.open(os.path.join(path, PACK_INDEX_NAME)))
+        return Opened(_core.Index.open(_places.local_path(os.path.join(path, PACK_INDEX_NAME))))
 
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
         names = [field.name for field in fields]

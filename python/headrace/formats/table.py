@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from headrace import _core
+from headrace import _core, _places
 from headrace._arguments import shown
 from headrace._text import unread_reason
 from headrace._units import format_bytes
@@ -140,7 +140,7 @@ def with_options(name: str | None, texts: Sequence[str], path: str | None = None
 
 def _recognised_or_none(path: str | None) -> Format | None:
     try:
-        return recognise(os.path.abspath(os.path.expanduser(path))) if path else None
+        return recognise(_places.absolute(os.path.expanduser(path))) if path else None
     except OSError:
         return None  # Opening it says why.
 
@@ -277,12 +277,12 @@ def recognised(path: str) -> Format:
         row = recognise(path)
         if row is not None:
             return row
-        names = sorted(os.listdir(path)) if os.path.isdir(path) else None
+        names = sorted(_places.names(path)) if _places.is_folder(path) else None
     except OSError as error:
         raise FailedPreconditionError(f"opening dataset {path}: {unread_reason(error)}") from error
-    if not os.path.exists(path):
+    if not _places.exists(path):
         first = expand(path)[0]
-        there = "" if os.path.exists(first) else ", which is not there"
+        there = "" if _places.exists(first) else ", which is not there"
         raise NotFoundError(
             f"opening dataset {path}: no format opens this pattern; its first file is "
             f"{first}{there}; {described()}"
@@ -290,7 +290,7 @@ def recognised(path: str) -> Format:
     if names is None:
         advice = advice_on_file(path, FORMATS) or described()
         raise InvalidArgumentError(
-            f"opening dataset {path}: this is a file of {format_bytes(os.path.getsize(path))}"
+            f"opening dataset {path}: this is a file of {format_bytes(_places.stat(path).st_size)}"
             f", no dataset; {advice}"
         )
     if not names:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headrace import _core
+from headrace import _core, _places
 from headrace._arguments import integer, shown
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._base.builder import Builder
@@ -198,7 +198,7 @@ class TokenFile:
 def _describe(
     path: str, dtype: str | None, header_bytes: int | None, builder: Builder | None
 ) -> TokenFile:
-    if not os.path.exists(path):
+    if not _places.exists(path):
         raise NotFoundError(f"indexing {path}: no such file")
     if path.endswith(".idx") or is_megatron(path):
         base = os.path.splitext(path)[0]
@@ -242,7 +242,7 @@ def _describe_raw(path: str, dtype: str | None, header_bytes: int | None) -> Tok
             f"indexing {path}: a raw file does not say its dtype; give it, as "
             "hr.formats.Tokens(dtype='uint16', ...)"
         )
-    element, size = np.dtype(token_dtype), os.path.getsize(path) - front
+    element, size = np.dtype(token_dtype), _places.stat(path).st_size - front
     if size < 0:
         raise InvalidArgumentError(
             f"indexing {path}: header_bytes={front}, but the file has {size + front} bytes; give "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import re
 import warnings
 from array import array
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from headrace import _core
+from headrace import _core, _places
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._base.builder import Builder, FieldCoding
 from headrace.formats._base.findings import (
@@ -60,16 +59,16 @@ class WebDataset(Format):
     """Extensions whose members stay bytes, whatever they are."""
 
     def recognises(self, path: str) -> bool:
-        if os.path.isdir(path):
+        if _places.is_folder(path):
             return _are_tars(path)
         first = expand(path)[0]
-        return first.endswith(_SUFFIXES) and os.path.isfile(first)
+        return first.endswith(_SUFFIXES) and _places.is_file(first)
 
     def takes(self, name: str) -> bool:
         return name.endswith(_SUFFIXES)
 
     def fill(self, path: str, builder: Builder) -> None:
-        if os.path.isdir(path):
+        if _places.is_folder(path):
             builder.depends_on(path)
         shards = _shards(path)
         fields = self._first_fields(path, shards)
@@ -392,7 +391,7 @@ def _npy(tar: TarReader, member: Member, coding: FieldCoding) -> NpyHeader:
 
 
 def _are_tars(folder: str) -> bool:
-    with os.scandir(folder) as entries:
+    with _places.entries(folder) as entries:
         names = [entry.name for entry in entries if not entry.name.startswith(".")]
     return bool(names) and all(name.endswith(_SUFFIXES) for name in names)
 

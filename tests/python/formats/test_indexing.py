@@ -18,7 +18,6 @@ import headrace as hr
 from headrace import _core, errors
 from headrace.formats import Arrays, Builder, Format, TFRecord
 from headrace.formats._base.format import Wanted
-from headrace.formats._files import reading
 from headrace.formats._indexing.in_order import in_order
 
 WAIT_S = 20.0
@@ -118,7 +117,7 @@ def test_eight_files_are_read_at_a_time(
             together.wait()
         return real(fd, size, offset)
 
-    monkeypatch.setattr(reading.os, "pread", read)
+    monkeypatch.setattr(os, "pread", read)
     index, _ = row.build(path, Wanted(tmp_path / "out.hri", jobs=jobs))
     assert index.sample_count == 64 * 3
     assert len(reads) >= 64

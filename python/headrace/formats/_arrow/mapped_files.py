@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headrace import _places
 from headrace._text import unread_reason
-from headrace.errors import DataLossError, FailedPreconditionError, NotFoundError
+from headrace.errors import DataLossError, FailedPreconditionError, HeadraceError, NotFoundError
 
 Bytes = npt.NDArray[np.uint8]
 _AHEAD_BYTES = 256 * 1024  # of one read
@@ -29,14 +30,14 @@ class MappedFile:
         self.number = 0  # in the builder
         self._scratch = bytearray()
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(_places.local_path(path), os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, self._fd)
             size = os.fstat(self._fd).st_size
             if size == 0:
                 raise DataLossError(f"indexing {path}: the file is empty; copy it again")
             self._map = mmap.mmap(self._fd, size, prot=mmap.PROT_READ)
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
-        except (DataLossError, NotFoundError):
+        except HeadraceError:
             raise
         except FileNotFoundError as error:
             raise NotFoundError(f"reading {path}: no such file") from error

@@ -7,6 +7,7 @@ import stat
 
 import numpy as np
 
+from headrace import _places
 from headrace.errors import NotFoundError
 from headrace.formats._arrow.record_batch import Chunk
 from headrace.formats._arrow.row_data import Extents, RowNumbers
@@ -42,7 +43,7 @@ def with_files(
                 name, f"{at} has no bytes, and its path {path!r} is no absolute path", _EMBED
             )
         try:
-            status = os.stat(path)
+            status = _places.stat(path)
         except (OSError, ValueError) as error:
             raise NotFoundError(
                 f"indexing {chunk.what}: column {name!r}: {at} has no bytes, and its file {path} "
@@ -50,7 +51,7 @@ def with_files(
             ) from error
         if not stat.S_ISREG(status.st_mode):
             raise chunk.refused(name, f"{at} has no bytes, and {path} is no file", _EMBED)
-        names.append(os.path.normpath(path))
+        names.append(_places.absolute(path))
         if not names[-1].startswith(builder.root.rstrip("/") + "/"):
             raise chunk.refused(
                 name,

@@ -15,7 +15,7 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from headrace import _core
+from headrace import _core, _places
 from headrace._arguments import choice, given_path, integer, written_path
 from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -111,8 +111,8 @@ class Builder:
         continues from them. `elsewhere`: describes the files of `add_parts` in other processes;
         private to headrace.
         """
-        self._root = os.path.abspath(given_path("builder root", root))
-        self._path = os.path.abspath(written_path("index file", path))
+        self._root = _places.absolute(given_path("builder root", root))
+        self._path = _places.absolute(written_path("index file", path))
         if not isinstance(decodes, bool):
             choice("builder decodes", decodes, ("groups",))
         self._decodes = decodes is True
@@ -201,9 +201,9 @@ class Builder:
         Otherwise the change is found when a sample is read, as an error that names the file: for
         datasets of very many files.
         """
-        where = os.path.abspath(given_path("adding file", path))
+        where = _places.absolute(given_path("adding file", path))
         try:
-            status = os.stat(where)
+            status = _places.stat(where)
         except OSError as error:
             raise NotFoundError(f"adding file {where}: {unread_reason(error)}") from error
         state = (where, status.st_size, status.st_mtime_ns)
@@ -235,7 +235,7 @@ class Builder:
         The `GroupFormat` of that name decodes it, and gets this text as `part`; "/" is not allowed
         in it. Describe each as a block with `add_blocks`, as it is decoded whole.
         """
-        where = os.path.abspath(given_path("adding a row group of", path))
+        where = _places.absolute(given_path("adding a row group of", path))
         if not self._row_groups or not part or "/" in part:
             raise InvalidArgumentError(
                 f"adding row group {part!r} of {where}: the builder must be made with "
@@ -276,7 +276,7 @@ class Builder:
 
     def depends_on(self, path: str | os.PathLike[str]) -> None:
         """The index is built again when this file, or the list of this folder, changes."""
-        where = os.path.abspath(given_path("depending on", path))
+        where = _places.absolute(given_path("depending on", path))
         self._depends_on.append(file_state(where))
 
     def add_extents(

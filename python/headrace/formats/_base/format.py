@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace import _core
+from headrace import _core, _places
 from headrace._arguments import shown
 from headrace._signature import named_arguments
 from headrace.errors import InvalidArgumentError
@@ -198,9 +198,9 @@ class Format(metaclass=_NamedOptions):
 
     def root(self, path: str) -> str:
         """The folder that contains all files of the dataset at `path`, for the builder."""
-        if os.path.isdir(path):
+        if _places.is_folder(path):
             return path
-        return os.path.dirname(path) if os.path.exists(path) else folder_above(path)
+        return os.path.dirname(path) if _places.exists(path) else folder_above(path)
 
     def decodes(self, path: str) -> Decodes:
         """Whether files of the dataset at `path` are decoded, for the builder.
@@ -254,7 +254,7 @@ class Format(metaclass=_NamedOptions):
         index = open_current(target, lambda index: self._describes(path, index))
         if index is not None:
             return Opened(index, named=None if wanted.index is None else target)
-        if wanted.index is not None and os.path.exists(target):
+        if wanted.index is not None and _places.exists(target):
             self._check_replaceable(path, target)
         index, _ = self._build(self._at_path(path), target, wanted)
         return Opened(index, named=None if wanted.index is None else target, is_new=True)
@@ -274,7 +274,7 @@ class Format(metaclass=_NamedOptions):
         index = open_current(target, describes)
         is_new = index is None
         if index is None:
-            if wanted.index is not None and os.path.exists(target):
+            if wanted.index is not None and _places.exists(target):
                 self._check_replaceable(source.title, target)
             index, target = self._build(source, target, wanted)
         return target, Opened(index, None if wanted.index is None else target, is_new)

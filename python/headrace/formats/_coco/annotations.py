@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import _places
 from headrace.errors import InvalidArgumentError
 from headrace.formats._coco.json_stream import Element, elements, wrong
 from headrace.formats._json.infinite import as_written, decoded
@@ -58,7 +59,7 @@ def first_images(path: str, count: int) -> list[str]:
 
 def is_results(path: str) -> bool:
     """Whether the file is a list of results, as of pycocotools: annotations without images."""
-    with open(path, "rb") as file:
+    with _places.open(path) as file:
         text = file.read(_RESULTS_BYTES).decode("latin-1").lstrip()
     if not text.startswith("["):
         return False

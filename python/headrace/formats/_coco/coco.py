@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from headrace import _places
 from headrace._arguments import choice
 from headrace.errors import (
     FailedPreconditionError,
@@ -29,10 +30,9 @@ from headrace.formats._coco.annotations import (
     read_annotations,
 )
 from headrace.formats._files.npy import Read
-from headrace.formats._files.paths import spelled
 from headrace.formats._files.reading import file_reader
 from headrace.formats._indexing.recorded import file_state
-from headrace.formats._tables.files import Files, are_images, is_file, path_of
+from headrace.formats._tables.files import Files, are_images, path_of
 from headrace.formats._tables.numbers import TOO_LARGE, too_large
 
 _AT_ONCE = 5_000  # images
@@ -59,7 +59,7 @@ class Coco(Format):
     """The type of boxes, areas and keypoints: "float64" or "float32"."""
 
     def recognises(self, path: str) -> bool:
-        if not path.lower().endswith(".json") or not os.path.isfile(path):
+        if not path.lower().endswith(".json") or not _places.is_file(path):
             return False
         try:
             return is_results(path) or is_annotations(path)
@@ -77,7 +77,7 @@ class Coco(Format):
             )
         base = os.path.dirname(path)
         if self.folder is not None:
-            return os.path.normpath(os.path.join(base, self.folder))
+            return _places.absolute(os.path.join(base, self.folder))
         names = first_images(path, _LOOKED_FOR)
         if not names:
             raise InvalidArgumentError(
@@ -86,7 +86,7 @@ class Coco(Format):
             )
         tried = _neighbours(path)
         for folder in tried:
-            if any(is_file(spelled(path_of(folder, name))) for name in names):
+            if any(_places.is_file(_places.spelled(path_of(folder, name))) for name in names):
                 return folder
         raise NotFoundError(
             f"indexing {path}: its images, such as {names[:1]!s:.200}, are not in "
@@ -264,4 +264,4 @@ def _neighbours(path: str) -> list[str]:
         for folder in (above, base)
         for name in (split, f"images/{split}", "images", "")
     ]
-    return [os.path.normpath(folder) for folder in folders]
+    return [_places.absolute(folder) for folder in folders]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 
+from headrace import _places
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.reading import file_reader
@@ -16,7 +17,7 @@ def npz_members(path: str) -> list[tuple[str, NpyHeader, int]]:
     """Of each array: its name, its header, and where in the file that begins."""
     with file_reader(path) as (read, size):
         try:
-            with zipfile.ZipFile(path) as archive:
+            with _places.open(path) as file, zipfile.ZipFile(file) as archive:
                 entries = archive.infolist()
         except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
             raise DataLossError(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import errno
-import glob
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from headrace import _places
 from headrace._arguments import given_path, shown
 from headrace._text import os_reason
 from headrace.errors import (
@@ -30,19 +28,20 @@ def dataset_path(doing: str, path: Any) -> str:
     if isinstance(path, (list, tuple)):
         return _listed(doing, path)
     text = given_path(doing, path)
-    where = os.path.abspath(text)
-    if os.path.exists(where):
+    where = _places.absolute(text)
+    if _places.exists(where):
         return where
-    if _URL.match(text):
-        raise InvalidArgumentError(
-            f"{doing} {shown(text)}: this is a URL, and headrace reads files; copy the data to a "
-            "disk, or mount the storage as a file system (s3fs, gcsfuse, rclone mount, NFS), and "
-            "name the path"
-        )
-    where = spelled(os.path.abspath(os.path.expanduser(text)))
-    if not os.path.exists(where) and not is_pattern(where):
+    if _places.is_local(text):
+        if _URL.match(text):
+            raise InvalidArgumentError(
+                f"{doing} {shown(text)}: this is a URL, and headrace reads files; copy the data to "
+                "a disk, or mount the storage as a file system (s3fs, gcsfuse, rclone mount, NFS), "
+                "and name the path"
+            )
+        where = _places.spelled(_places.absolute(os.path.expanduser(text)))
+    if not _places.exists(where) and not is_pattern(where):
         raise _not_found(f"{doing} {where}", where)
-    paths = expand(where) if glob.has_magic(where) else []
+    paths = expand(where) if _places.has_magic(where) else []
     # Where wildcards stand for folders, their names may be values of columns.
     return (
         paths[0] if len(paths) == 1 and "=" not in paths[0][len(folder_above(where)) :] else where
@@ -58,7 +57,7 @@ def _listed(doing: str, paths: Sequence[Any]) -> str:
         if isinstance(path, (list, tuple)):
             raise InvalidArgumentError(f"{doing}: got {shown(paths)}, must be a list of paths")
         where = dataset_path(doing, path)
-        if len(paths) > 1 and os.path.isdir(where):
+        if len(paths) > 1 and _places.is_folder(where):
             raise InvalidArgumentError(
                 f"{doing}: {where} is a folder; a list has files: write {where}/* in its place"
             )
@@ -76,55 +75,33 @@ def _listed(doing: str, paths: Sequence[Any]) -> str:
 def _not_found(doing: str, path: str) -> HeadraceError:
     """The error for a path to nothing, or to something in a folder that this user may not enter."""
     try:
-        os.stat(path)
+        _places.stat(path)
     except PermissionError as error:
         return FailedPreconditionError(f"{doing}: {os_reason(error)}")
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return InvalidArgumentError(f"{doing}: {os_reason(error)}; shorten the path")
-    if glob.has_magic(path):
+    if _places.has_magic(path):
         return NotFoundError(f"{doing}: no file matches this pattern; see what is there with ls")
     return NotFoundError(f"{doing}: {_absent(path)}")
 
 
 def _absent(path: str) -> str:
     """Says where a path to nothing stops existing."""
-    missing = Path(path)
-    while not missing.parent.exists():
-        missing = missing.parent
-    if missing.is_symlink() and not missing.exists():
+    missing = path
+    while _places.is_local(path) and not _places.exists(os.path.dirname(missing)):
+        missing = os.path.dirname(missing)
+    if _places.exists(missing, follow_symlinks=False):
         return (
             f"{missing} is a link to {os.readlink(missing)}, which is not there; point it to what "
             "is, or name another path"
         )
-    if str(missing) == path:
+    if missing == path:
         return "no such file or folder; see what is there with ls"
     return (
-        f"no such file or folder (the path exists as far as {missing.parent}); see what is there "
-        "with ls"
+        f"no such file or folder (the path exists as far as {os.path.dirname(missing)}); see what "
+        "is there with ls"
     )
-
-
-def spelled(path: str) -> str:
-    """An absolute path as it is there: where there is nothing at it, in another Unicode form.
-
-    "é" is one character or two (NFC, NFD): systems and programs differ in which they write.
-    """
-    if path.isascii() or "\0" in path:
-        return path
-    at = "/"
-    try:
-        if os.path.lexists(path):
-            return path
-        for part in filter(None, path.split("/")):
-            forms = (part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD")))
-            tried = (os.path.join(at, form) for form in forms)
-            at = next((place for place in tried if os.path.lexists(place)), "")
-            if not at:
-                return path
-    except UnicodeEncodeError:
-        return path  # Half a surrogate pair.
-    return at
 
 
 def are_below(folder: str, paths: Sequence[str]) -> bool:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from headrace import _places
 from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
@@ -24,11 +24,11 @@ def is_pattern(path: str) -> bool:
 
     Braces may stand for files that do not exist, wildcards only for those that do.
     """
-    if os.path.exists(path):
+    if _places.exists(path):
         return False
     if any(map(_is_list, _BRACES.findall(path))):
         return True
-    return glob.has_magic(path) and next(_matches(path), None) is not None
+    return _places.has_magic(path) and next(_matches(path), None) is not None
 
 
 def expand(path: str) -> list[str]:
@@ -64,18 +64,20 @@ def searched_folders(path: str) -> set[str]:
         for number, part in enumerate(parts):
             above = "/".join(parts[:number]) or "/"
             if part == _ANY_DEPTH:
-                folders.update(map(os.path.normpath, glob.glob(f"{above}/**/", recursive=True)))
-            elif glob.has_magic(part):
-                folders.update(filter(os.path.isdir, glob.glob(above, recursive=True)))
-    return set(map(os.path.normpath, folders))
+                folders.update(map(_places.absolute, _places.match(f"{above}/**/", any_depth=True)))
+            elif _places.has_magic(part):
+                folders.update(filter(_places.is_folder, _places.match(above, any_depth=True)))
+    return set(map(_places.absolute, folders))
 
 
 def pattern_of(paths: Sequence[str]) -> str | None:
     """A pattern of these paths, which are absolute, in this order; None: there is none."""
     if len(paths) == 1:
         return paths[0]
-    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
-    names = [os.path.relpath(path, folder) for path in paths]
+    folder = os.path.dirname(paths[0])
+    while not all(path.startswith(os.path.join(folder, "")) for path in paths):
+        folder = os.path.dirname(folder)
+    names = [path.removeprefix(os.path.join(folder, "")) for path in paths]
     if any(_SPECIAL_IN_LIST.search(name) for name in (folder, *names)):
         return None
     return os.path.join(folder, f"{{{','.join(names)}}}")
@@ -83,10 +85,10 @@ def pattern_of(paths: Sequence[str]) -> str | None:
 
 def files_at(path: str, takes: Callable[[str], bool]) -> list[str]:
     """The files of a dataset: a file, a pattern, or those in a folder whose names `takes` takes."""
-    if not os.path.isdir(path):
+    if not _places.is_folder(path):
         return expand(path)
     try:
-        names = sorted(os.listdir(path))
+        names = sorted(_places.names(path))
     except OSError as error:
         raise FailedPreconditionError(f"indexing {path}: {unread_reason(error)}") from error
     return [os.path.join(path, name) for name in names if takes(name)]
@@ -95,13 +97,13 @@ def files_at(path: str, takes: Callable[[str], bool]) -> list[str]:
 def _matches(pattern: str) -> Iterator[str]:
     """The paths that match wildcards; of `**` all files below, as it stands for folders."""
     if _ANY_DEPTH not in pattern.split("/"):
-        return glob.iglob(pattern)
-    matches = set(glob.iglob(pattern, recursive=True))  # It may find a path in two ways.
-    return filter(os.path.isfile, matches) if pattern.endswith(_ANY_DEPTH) else iter(matches)
+        return _places.match(pattern)
+    matches = set(_places.match(pattern, any_depth=True))  # It may find a path in two ways.
+    return filter(_places.is_file, matches) if pattern.endswith(_ANY_DEPTH) else iter(matches)
 
 
 def _has_wildcards(path: str) -> bool:
-    return glob.has_magic(path) and not os.path.exists(path)
+    return _places.has_magic(path) and not _places.exists(path)
 
 
 def _is_list(inside: str) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from headrace import _places
 from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, HeadraceError, NotFoundError
 from headrace.formats._files.npy import Read
@@ -17,24 +17,24 @@ def file_reader(path: str) -> Iterator[tuple[Read, int]]:
 
     An OSError becomes the error of headrace that says the same.
     """
-    with open_file(path) as (fd, size):
-        yield lambda offset, count: os.pread(fd, count, offset), size
+    with open_file(path) as file:
+        yield file.read, file.size
 
 
 @contextmanager
-def open_file(path: str) -> Iterator[tuple[int, int]]:
-    """A descriptor of the file, and its size; errors as those of `file_reader`."""
+def open_file(path: str) -> Iterator[_places.Reader]:
+    """The file; errors as those of `file_reader`."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = _places.reader(path)
     except FileNotFoundError as error:
         raise NotFoundError(f"reading {path}: no such file") from error
     except OSError as error:
         raise FailedPreconditionError(f"reading {path}: {unread_reason(error)}") from error
     try:
-        yield fd, os.fstat(fd).st_size
+        yield file
     except HeadraceError:
         raise  # Some are OSErrors, too.
     except OSError as error:
         raise FailedPreconditionError(f"reading {path}: {unread_reason(error)}") from error
     finally:
-        os.close(fd)
+        file.close()

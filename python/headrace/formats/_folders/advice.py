@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 
+from headrace import _places
 from headrace.formats._base.format import Format
 from headrace.formats._folders.calls import open_call
 from headrace.formats._folders.files_by_format import UNLIKE, contents_of, path_of_files, taker
@@ -53,7 +54,7 @@ _UNDECODED = {
 
 def advice_on_file(path: str, formats: Sequence[Format]) -> str:
     """For a file that no format recognises; empty: there is none."""
-    if not os.path.getsize(path):
+    if not _places.stat(path).st_size:
         return "copy or write it again"
     name = os.path.basename(path)
     if name.endswith(".bin"):

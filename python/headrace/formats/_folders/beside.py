@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence, Set
 from fnmatch import fnmatchcase
 from itertools import islice
 
+from headrace import _places
 from headrace.formats._base.findings import Finding, callers_level
 from headrace.formats._files.images import IMAGES
 
@@ -29,7 +30,7 @@ def files_beside(root: str, skip: Sequence[str] = ()) -> Finding | None:
     beside: list[str] = []
     for folder in islice(_folders(root, 0), _FOLDERS_LOOKED_AT):
         try:
-            with os.scandir(folder) as entries:
+            with _places.entries(folder) as entries:
                 names = [x.name for x in islice(entries, _FILES_LOOKED_AT) if not x.is_dir()]
         except OSError:
             continue  # The walk has told of it.
@@ -61,13 +62,13 @@ def _has_sample(folder: str, stem: str, samples: Set[str]) -> bool:
     wanted = {stem + os.path.splitext(sample)[1] for sample in samples}
     if not wanted.isdisjoint(samples):
         return True
-    return any(os.path.isfile(os.path.join(folder, name)) for name in wanted)
+    return any(_places.is_file(os.path.join(folder, name)) for name in wanted)
 
 
 def _folders(above: str, depth: int) -> Iterator[str]:
     """The folders below, those of each before the next ones."""
     try:
-        with os.scandir(above) as entries:
+        with _places.entries(above) as entries:
             some = islice(entries, _FILES_LOOKED_AT)
             names = sorted(x.name for x in some if x.name[0] != "." and x.is_dir())
     except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, cast
 
+from headrace import _places
 from headrace._arguments import shown
 from headrace._text import unread_reason
 from headrace.errors import FailedPreconditionError, HeadraceError, InvalidArgumentError
@@ -133,10 +133,10 @@ class Chooser:
         known = row or self.recognise(path)
         if known is not None and known.file_a_sample:
             return
-        if not os.path.isdir(original):
+        if not _places.is_folder(original):
             self._warnings += words_of_incomplete(path)
             return
-        if not os.path.isdir(path):
+        if not _places.is_folder(path):
             here = (file for file in expand(path) if os.path.dirname(file) == original)
             refuse_incomplete(original, list(map(os.path.basename, here)), row)
             return
@@ -156,7 +156,7 @@ class Chooser:
         known = row or self.recognise(path)
         if known is None or "split" not in known.options():
             return None
-        if os.path.isdir(path) and not known.recognises(path):
+        if _places.is_folder(path) and not known.recognises(path):
             return None
         if split is None:
             return row
@@ -171,7 +171,7 @@ class Chooser:
         self, path: str, row: Format | None, skip: Sequence[str], wanted: str | None
     ) -> Splits:
         """The splits at a path; none if it is one dataset as its format has it."""
-        if not os.path.isdir(path):
+        if not _places.is_folder(path):
             return _of_pattern(path) if wanted is not None else Splits(path, {})
         files, folders = self._entries(path, skip)
         known = row or self.recognise(path)
@@ -203,14 +203,14 @@ class Chooser:
 
     def _refuse_coco(self, path: str, skip: Sequence[str]) -> None:
         """Raises for a folder of COCO, whose folders have names of splits."""
-        if os.path.isdir(path) and _is_folder(self.recognise(path)):
+        if _places.is_folder(path) and _is_folder(self.recognise(path)):
             look = coco_look(path, self._entries(path, skip)[1], self.recognise)
             if look is not None:
                 raise InvalidArgumentError(f"opening dataset {path}: {look}")
 
     def _look(self, path: str, skip: Sequence[str]) -> str | None:
         """What to type for a folder that is taken for one of classes and looks like another."""
-        known = self.recognise(path) if os.path.isdir(path) else None
+        known = self.recognise(path) if _places.is_folder(path) else None
         if not _is_folder(known):
             folders = self._entries(path, skip)[1] if _has_classes(known) else ()
             return self._one_split(path, [x for x in folders if not x.startswith(".")], skip)
@@ -241,7 +241,7 @@ class Chooser:
 
     def _look_below(self, path: str, row: Format, skip: Sequence[str]) -> str | None:
         """What to type for a folder that has no files of the given format itself."""
-        if not os.path.isdir(path) or row.has_class_folders or row.recognises(path):
+        if not _places.is_folder(path) or row.has_class_folders or row.recognises(path):
             return None
         files, folders = self._entries(path, skip)
         return None if any(map(row.takes, files)) else below_look(path, folders, row)
@@ -308,7 +308,7 @@ class Chooser:
         They are all of one kind, with nothing beside them but notes; or what a given format takes.
         """
         known = row or self.recognise(path)
-        if not os.path.isdir(path) or _takes_all(path, row, known):
+        if not _places.is_folder(path) or _takes_all(path, row, known):
             return None
         contents = contents_of(
             path, self._entries_of(path)[0], (row,) if row is not None else self._formats
@@ -331,7 +331,7 @@ class Chooser:
         names = splits.parts[first]
         if names[0].endswith(UNLIKE) and not are_numbered(names):
             return _unlike(splits, first, row)
-        look = self._look_at_part(part) if row is None and os.path.isdir(part) else None
+        look = self._look_at_part(part) if row is None and _places.is_folder(part) else None
         if look is not None:
             return InvalidArgumentError(
                 f"opening dataset {path}: it holds several splits: {splits.names}; {part}: {look}"
@@ -340,7 +340,7 @@ class Chooser:
         call = open_call(path, named, first)
         other = "" if lists_many(part) else f", which is {open_call(part, named)}"
         split = f"{call} (in commands --split {first}){other}"
-        known = self.recognise(path) if row is None and os.path.isdir(part) else None
+        known = self.recognise(path) if row is None and _places.is_folder(part) else None
         of_part = None if known is None else self.recognise(part)
         if known is None or of_part is None or of_part.name not in (_FOLDER, "media"):
             known = None
@@ -362,7 +362,7 @@ class Chooser:
         parts of their names."""
         first = splits.parts[splits.first][0]
         are_samples = is_media(first)
-        if not os.path.isfile(os.path.join(path, first)):
+        if not _places.is_file(os.path.join(path, first)):
             return ""
         if splits.has_usual_name and not are_samples:
             return ""
@@ -460,7 +460,7 @@ def _no_such(path: str, row: Format | None, split: str, splits: Splits) -> Inval
     asked = f"opening dataset {path}: split={split!r} was given, "
     if not splits:
         why = "but no names of files or folders there are those of splits"
-        if glob.has_magic(path) or not os.path.isdir(path):
+        if _places.has_magic(path) or not _places.is_folder(path):
             why = "but it is one dataset, not a folder of several"
         return InvalidArgumentError(f"{asked}{why}; leave split out: {open_call(path, row)}")
     meant = splits.like(split)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from headrace import _places
 from headrace.formats._base.format import Format
 from headrace.formats._files.patterns import expand
 
@@ -38,7 +38,7 @@ class Contents:
 
 def entries_of(folder: str) -> tuple[list[str], list[str]]:
     """The files and the folders in it, by name, hidden ones, too. OSError: it cannot be read."""
-    with os.scandir(folder) as entries:
+    with _places.entries(folder) as entries:
         is_folder = {entry.name: entry.is_dir() for entry in entries}
     names = sorted(is_folder)
     return [name for name in names if not is_folder[name]], [
@@ -88,9 +88,9 @@ def path_of_files(folder: str, names: Sequence[str], *, suffix: str = "") -> str
         return os.path.join(folder, names[0])
     wanted = [os.path.join(folder, name) for name in names]
     for pattern in _patterns(names, suffix):
-        if glob.has_magic(pattern) and not _matches_only(folder, pattern, names):
+        if _places.has_magic(pattern) and not _matches_only(folder, pattern, names):
             continue
-        path = os.path.join(glob.escape(folder), pattern)
+        path = os.path.join(_places.escape(folder), pattern)
         if expand(path) == wanted:
             return path
     return None
@@ -103,8 +103,8 @@ def _patterns(names: Sequence[str], suffix: str) -> Iterable[str]:
     begin = begin.rstrip("0123456789")  # Files that are added later are numbered on.
     end = end.lstrip("0123456789")
     if suffix:
-        yield f"*{glob.escape(suffix)}"
-    yield f"{glob.escape(begin)}*{glob.escape(end)}"
+        yield f"*{_places.escape(suffix)}"
+    yield f"{_places.escape(begin)}*{_places.escape(end)}"
     yield f"{{{','.join(names)}}}"
 
 
@@ -116,5 +116,5 @@ def _shared(names: Sequence[str]) -> str:
 
 
 def _matches_only(folder: str, pattern: str, names: Sequence[str]) -> bool:
-    there = (name for name in os.listdir(folder) if not name.startswith("."))
+    there = (name for name in _places.names(folder) if not name.startswith("."))
     return sorted(name for name in there if fnmatchcase(name, pattern)) == list(names)

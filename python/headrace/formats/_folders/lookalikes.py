@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
+from headrace import _places
 from headrace.formats._base.format import Format
 from headrace.formats._files.images import IMAGES
 from headrace.formats._folders.advice import undecoded_advice, undecoded_suffixes
@@ -42,7 +42,7 @@ def coco_look(path: str, folders: Sequence[str], opens: Opens) -> str | None:
     if "annotations" not in folders:
         return None
     where = os.path.join(path, "annotations")
-    names = sorted(name for name in os.listdir(where) if name.endswith(".json"))
+    names = sorted(name for name in _places.names(where) if name.endswith(".json"))
     tables = [
         name
         for name in names[:_TABLES_LOOKED_AT]
@@ -155,7 +155,7 @@ def _path_below(path: str, kind: str, files: Sequence[str]) -> str:
     between = "/".join(["*"] * depths.pop()) if len(depths) == 1 else "**"
     numbered = all("-of-" in name for name in names)  # `*` takes folders, too.
     name = "*-of-*" if numbered and not kind else f"*{kind}"
-    return os.path.join(glob.escape(path), between, name)
+    return os.path.join(_places.escape(path), between, name)
 
 
 def _files_below(path: str, folders: Sequence[str], depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -163,7 +163,7 @@ def _files_below(path: str, folders: Sequence[str], depth: int = 0) -> Iterator[
     for folder in sorted(folders):
         where = os.path.join(path, folder)
         below = []
-        with contextlib.suppress(OSError), os.scandir(where) as entries:
+        with contextlib.suppress(OSError), _places.entries(where) as entries:
             for entry in islice(entries, _LOOKED_AT):
                 if entry.name.startswith("."):
                     continue

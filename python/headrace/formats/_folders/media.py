@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headrace import _core
+from headrace import _core, _places
 from headrace.errors import HeadraceError, InvalidArgumentError
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.findings import Finding, FindingCounts
@@ -19,7 +19,7 @@ from headrace.formats._base.sounds import sound_bytes
 from headrace.formats._coco.annotations import is_annotations
 from headrace.formats._files.images import IMAGES
 from headrace.formats._files.patterns import expand
-from headrace.formats._files.reading import file_reader
+from headrace.formats._files.reading import open_file
 from headrace.formats._folders.beside import files_beside, warn_of_files_beside
 from headrace.formats._folders.files_by_format import entries_of, is_note
 from headrace.formats._indexing.recorded import file_state
@@ -42,9 +42,9 @@ class Media(Format):
     has_class_folders: ClassVar[bool] = True
 
     def recognises(self, path: str) -> bool:
-        if not os.path.isdir(path):
+        if not _places.is_folder(path):
             first = expand(path)[0]
-            return is_media(first) and os.path.isfile(first)
+            return is_media(first) and _places.is_file(first)
         files, folders = _visible(path)
         if folders:
             first_files = (_first_file(os.path.join(path, x)) for x in folders[:_FOLDERS_LOOKED_AT])
@@ -63,7 +63,7 @@ class Media(Format):
         )
 
     def fill(self, path: str, builder: Builder) -> None:
-        classes = _visible(path)[1] if os.path.isdir(path) else []
+        classes = _visible(path)[1] if _places.is_folder(path) else []
         files = list(_sound_files(path, classes, builder.depends_on))
         if not files:
             raise InvalidArgumentError(
@@ -125,8 +125,8 @@ def _visible(folder: str) -> tuple[list[str], list[str]]:
 
 def _first_file(folder: str) -> str | None:
     """A file in a folder, or in those below; None: none of the first entries is one."""
-    some: list[os.DirEntry[str]] = []
-    with suppress(OSError), os.scandir(folder) as entries:
+    some: list[_places.Entry] = []
+    with suppress(OSError), _places.entries(folder) as entries:
         some = [x for x in islice(entries, _FILES_LOOKED_AT) if not x.name.startswith(".")]
     file = next((entry.name for entry in some if entry.is_file() and not is_note(entry.name)), None)
     if file is not None:
@@ -139,14 +139,14 @@ def _sound_files(
     path: str, classes: Sequence[str], visit: Callable[[str], object]
 ) -> Iterator[tuple[str, int]]:
     """The files, each with the number of its class folder. `visit` gets each folder."""
-    if not os.path.isdir(path):
+    if not _places.is_folder(path):
         yield from ((file, 0) for file in expand(path))
         return
     visit(path)
     if not classes:
         yield from ((os.path.join(path, name), 0) for name in _visible(path)[0] if is_media(name))
     for label, name in enumerate(classes):
-        for where, folders, files in os.walk(os.path.join(path, name), followlinks=True):
+        for where, folders, files in _places.walk(os.path.join(path, name)):
             folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
             visit(where)
             for file in sorted(files):
@@ -159,8 +159,8 @@ def _decoded_bytes(path: str, undecoded: FindingCounts) -> int:
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SOUNDS:
         return 0
-    with file_reader(path) as (read, size):
-        decoded = sound_bytes(read, size)
+    with open_file(path) as file:
+        decoded = sound_bytes(file.read, file.size)
     if decoded is None:
         undecoded.add(suffix, os.path.basename(path))
     return decoded or 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -10,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
+from headrace import _places
 from headrace._units import counted
 from headrace.errors import HeadraceError, InvalidArgumentError
 from headrace.formats._base.findings import Finding
@@ -150,7 +150,7 @@ def refuse_incomplete(folder: str, names: Sequence[str], row: Format | None) -> 
 
 def words_of_incomplete(pattern: str) -> list[str]:
     """What is wrong with sets of which files match wildcards, for warnings."""
-    if not glob.has_magic(pattern) or not is_pattern(pattern):
+    if not _places.has_magic(pattern) or not is_pattern(pattern):
         return []
     return [
         f"{pattern}: {file_set.what}; if it is to be complete, {file_set.remedy}"
@@ -163,7 +163,7 @@ def incomplete_at(path: str) -> list[FileSet]:
 
     Not those that are complete over several folders.
     """
-    if os.path.isdir(path):
+    if _places.is_folder(path):
         return []
     with suppress(HeadraceError, OSError):
         folders: dict[str, list[str]] = {}

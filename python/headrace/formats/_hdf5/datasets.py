@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import _places
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -74,8 +75,8 @@ def read_ahead(path: str) -> None:
 
     Several threads do so at a time; h5py has one lock for all of them while it reads.
     """
-    if os.path.isfile(path):
-        with suppress(OSError), open(path, "rb", buffering=0) as file:
+    if _places.is_file(path):
+        with suppress(OSError), _places.open(path) as file:
             file.read(_AHEAD_BYTES)
 
 
@@ -83,9 +84,9 @@ def read_ahead(path: str) -> None:
 def opened(path: str) -> Iterator[Any]:
     """The file; an error of h5py becomes that of headrace."""
     module = h5py()
-    if not os.path.exists(path):
+    if not _places.exists(path):
         raise NotFoundError(f"indexing {path}: no such file")
-    if not os.access(path, os.R_OK):
+    if not os.access(_places.local_path(path), os.R_OK):
         raise FailedPreconditionError(f"indexing {path}: no permission to read it; chmod it")
     try:
         # Without a lock: nothing is written, and some file systems have none.

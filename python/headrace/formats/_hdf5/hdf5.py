@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from headrace import _core
+from headrace import _core, _places
 from headrace._arguments import choice, items, shown
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.builder import Builder
@@ -55,14 +54,14 @@ class Hdf5(Format):
     """Datasets to copy into the index; those of at most 64 bytes a sample are copied anyway."""
 
     def recognises(self, path: str) -> bool:
-        if os.path.isdir(path):
-            with os.scandir(path) as entries:
+        if _places.is_folder(path):
+            with _places.entries(path) as entries:
                 names = [entry.name for entry in entries if not entry.name.startswith(".")]
             return bool(names) and all(name.lower().endswith(_SUFFIXES) for name in names)
         first = expand(path)[0]
-        if not first.lower().endswith(_SUFFIXES) or not os.path.isfile(first):
+        if not first.lower().endswith(_SUFFIXES) or not _places.is_file(first):
             return False
-        with open(first, "rb") as file:
+        with _places.open(first) as file:
             front = file.read(4096)
         return any(front[at : at + 8] == _MAGIC for at in (0, 512, 1024, 2048))
 
@@ -71,7 +70,7 @@ class Hdf5(Format):
 
     def fill(self, path: str, builder: Builder) -> None:
         self._check_options()
-        if os.path.isdir(path):
+        if _places.is_folder(path):
             builder.depends_on(path)
         files = _files(path)
         if not files:
@@ -229,7 +228,7 @@ class _Layout:
         if column.name in self._inline:
             self._add_values(item, column, field, builder)
             return
-        size = os.path.getsize(path)
+        size = _places.stat(path).st_size
         if column.filters.names:
             if column.shape[:1] != (0,):
                 begins, sizes = compressed_chunks(path, item, column, self._by_row, size)

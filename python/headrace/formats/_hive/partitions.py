@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import shlex
@@ -14,6 +13,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 import numpy as np
 
+from headrace import _places
 from headrace._units import counted
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._base.findings import callers_level
@@ -80,7 +80,7 @@ def keys_of(base: str, file: str) -> dict[str, str]:
 
 def base_of(path: str) -> str:
     """The folder below which folders name columns: `path`, or that above a pattern's wildcards."""
-    if os.path.isdir(path):
+    if _places.is_folder(path):
         return path
     return folder_above(path) if is_pattern(path) else os.path.dirname(path)
 
@@ -165,7 +165,7 @@ def _number(text: str) -> int | None:
 def partition_files(folder: str) -> list[str]:
     """The files in a folder of partitions, by path; none of a hidden folder, or of one of "_"."""
     paths: list[str] = []
-    for where, folders, files in os.walk(folder, followlinks=True):
+    for where, folders, files in _places.walk(folder):
         folders[:] = sorted(folder for folder in folders if not folder.startswith((".", "_")))
         paths += (os.path.join(where, file) for file in files if not file.startswith((".", "_")))
     return sorted(paths)
@@ -184,7 +184,7 @@ def first_files(folder: str) -> list[str]:
     at = folder
     for _ in range(_DEPTH_MAX):
         first, files = "", []
-        with os.scandir(at) as entries:
+        with _places.entries(at) as entries:
             for entry in entries:
                 if entry.name.startswith((".", "_")):
                     continue
@@ -205,7 +205,7 @@ def first_files(folder: str) -> list[str]:
 def values_of_splits(folder: str, is_split: Callable[[str], bool]) -> tuple[str, dict[str, str]]:
     """The column of a folder of partitions whose values are all names of splits, and by value a
     pattern of its files; none: there is no such column."""
-    above = glob.escape(folder)
+    above = _places.escape(folder)
     names = _partitions_in(folder)
     for _ in range(_DEPTH_MAX):
         if not names:
@@ -213,20 +213,20 @@ def values_of_splits(folder: str, is_split: Callable[[str], bool]) -> tuple[str,
         key = names[0].partition("=")[0]
         values = [name.partition("=")[2] for name in names if name.startswith(f"{key}=")]
         if all(is_split(unquote(value)) for value in values):
-            there = map(os.path.basename, glob.iglob(f"{above}/{glob.escape(key)}=*"))
+            there = map(os.path.basename, _places.match(f"{above}/{_places.escape(key)}=*"))
             values = sorted({name.partition("=")[2] for name in there})
         if all(is_split(unquote(value)) for value in values):
             # With a wildcard for its name the column stays one of the files.
-            patterns = {unquote(x): f"{above}/*={glob.escape(x)}/**/*.parquet" for x in values}
+            patterns = {unquote(x): f"{above}/*={_places.escape(x)}/**/*.parquet" for x in values}
             return unquote(key), patterns
         folder = os.path.join(folder, names[0])
-        above += f"/{glob.escape(key)}=*"
+        above += f"/{_places.escape(key)}=*"
         names = _partitions_in(folder)
     return "", {}
 
 
 def _partitions_in(folder: str) -> list[str]:
-    with os.scandir(folder) as entries:
+    with _places.entries(folder) as entries:
         return sorted(x.name for x in entries if x.name.find("=") > 0 and x.is_dir())
 
 
@@ -237,7 +237,7 @@ def refuse_other_partitions(folder: str) -> None:
     written = next((suffix for suffix in _READ_BY_PYARROW if suffix in suffixes), None)
     if written is None:
         return
-    names = sorted(name for name in os.listdir(folder) if name.find("=") > 0)
+    names = sorted(name for name in _places.names(folder) if name.find("=") > 0)
     more = ", ..." if len(names) > _SHOWN else ""
     code = (
         "import pyarrow.dataset as d; d.write_dataset(d.dataset("
@@ -254,7 +254,7 @@ def refuse_other_partitions(folder: str) -> None:
 
 def warn_of_partitions(path: str, fields: Sequence[str]) -> None:
     """Warns if the folders of a pattern's files name columns that are no fields."""
-    if not crosses_folders(path) or os.path.isdir(path):
+    if not crosses_folders(path) or _places.is_folder(path):
         return
     lost = [name for name in names_of(path, expand(path)) if name not in fields]
     if lost:

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from headrace import _places
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._files.patterns import expand
 
@@ -30,29 +31,29 @@ class Saved:
 
 def is_saved(path: str) -> bool:
     """Whether the path is a folder of `datasets`, an Arrow file, or a pattern of such files."""
-    if os.path.isdir(path):
-        if os.path.isfile(os.path.join(path, DICT)):
+    if _places.is_folder(path):
+        if _places.is_file(os.path.join(path, DICT)):
             return True
-        if not os.path.isfile(os.path.join(path, INFO)):
+        if not _places.is_file(os.path.join(path, INFO)):
             return False  # Without a list of its files, which may be millions.
-        names = os.listdir(path)
+        names = _places.names(path)
         return STATE in names or any(name.endswith(".arrow") for name in names)
     first = expand(path)[0]
-    return first.endswith(SUFFIXES) and os.path.isfile(first)
+    return first.endswith(SUFFIXES) and _places.is_file(first)
 
 
 def saved_at(path: str, split: str | None) -> Saved:
     """What there is at a path that `is_saved` knows; `split` chooses if there are several."""
-    if not os.path.isdir(path):
+    if not _places.is_folder(path):
         _refuse_split(path, split, "it is a file of rows")
         return Saved(tuple(expand(path)))
     listed = os.path.join(path, DICT)
-    if os.path.exists(listed):
+    if _places.exists(listed):
         names = _strings(_json(listed), "splits", listed)
         name = _chosen(path, names, split)
         saved = _of_folder(os.path.join(path, name))
         return Saved(saved.files, (listed, *saved.beside), saved.features, saved.rows)
-    if os.path.exists(os.path.join(path, STATE)):
+    if _places.exists(os.path.join(path, STATE)):
         _refuse_split(path, split, "it is one dataset, saved without splits")
         return _of_folder(path)
     return _of_cache(path, split)
@@ -148,8 +149,8 @@ def _strings(content: dict[str, Any], key: str, path: str) -> list[str]:
 
 def _json(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(_JSON_BYTES_MAX)
+        with _places.open(path) as file:
+            text = file.read(_JSON_BYTES_MAX).decode()
         content = json.loads(text)
     except FileNotFoundError as error:
         raise NotFoundError(f"indexing {path}: no such file; {_AGAIN}") from error

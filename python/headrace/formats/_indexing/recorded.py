@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from headrace import _core
+from headrace import _core, _places
 from headrace._text import unread_reason
 from headrace.errors import NotFoundError, ResourceExhaustedError, UnavailableError
 
@@ -184,7 +183,7 @@ def state_of(path: str) -> State | None:
 def file_state(path: str) -> State:
     """The state of a file. Of a folder: a size of -1 and the time of its last addition."""
     try:
-        status = os.stat(path)
+        status = _places.stat(path)
     except OSError as error:
         raise NotFoundError(f"reading the state of {path}: {unread_reason(error)}") from error
     return path, -1 if S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns

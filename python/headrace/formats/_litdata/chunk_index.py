@@ -7,6 +7,7 @@ import os
 from contextlib import closing
 from typing import Any
 
+from headrace import _places
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._files.reading import file_reader
 from headrace.formats._indexing.in_order import in_order
@@ -115,8 +116,8 @@ class ChunkIndex:
             self._check_packed(path, packed)
             return ShardFile(path, "zstd", size, 0, samples, level)
         plain = path.replace(f".{packed}.bin", ".bin") if packed else path
-        if os.path.exists(plain):
-            file_bytes = os.path.getsize(plain)
+        if _places.exists(plain):
+            file_bytes = _places.stat(plain).st_size
             # Older versions count the items only, without the table before them.
             if file_bytes not in (size, size + table_end(samples)):
                 raise DataLossError(
@@ -136,7 +137,7 @@ class ChunkIndex:
         return ShardFile(path, "zstd", None, decoded, samples)
 
     def _check_packed(self, path: str, packed: str) -> None:
-        if not os.path.exists(path):
+        if not _places.exists(path):
             raise NotFoundError(f"indexing {path}: no such file, which {self.index} lists")
         if packed.partition(":")[0] != "zstd":
             raise InvalidArgumentError(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from headrace import _core
+from headrace import _core, _places
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.format import Format
@@ -146,10 +146,10 @@ class _Dataset:
         if not all(_is_count(count) and count < _BYTES_MAX for count in counts):
             raise self._damaged(f"shard {number}: its samples and bytes are {counts!r:.100}")
         path = inside(folder, raw["basename"])
-        is_raw = os.path.exists(path)
+        is_raw = _places.exists(path)
         if packed and not is_raw:
             path = inside(folder, packed["basename"])
-        if not os.path.exists(path):
+        if not _places.exists(path):
             raise NotFoundError(f"indexing {path}: no such file, which {self.index} lists")
         if is_raw or not packed:
             return ShardFile(path, "stored", raw["bytes"], raw["bytes"], samples)

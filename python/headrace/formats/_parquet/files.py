@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace import _places
 from headrace._text import unread_reason
 from headrace.errors import (
     DataLossError,
@@ -52,7 +53,7 @@ def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
     pa = arrow()
     try:
         with (
-            pa.OSFile(os.fsencode(path), "rb") as source,
+            pa.OSFile(os.fsencode(_places.local_path(path)), "rb") as source,
             pa.parquet.ParquetFile(source, page_checksum_verification=True) as file,
         ):
             yield file
@@ -77,7 +78,7 @@ def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
 def files_of(path: str) -> list[str]:
     """The files of a dataset: a file, a pattern, or the Parquet files of a folder, by name; also of
     its partitions."""
-    if os.path.isdir(path) and first_files(path):
+    if _places.is_folder(path) and first_files(path):
         return [file for file in partition_files(path) if file.endswith(SUFFIXES)]
     return files_at(path, lambda name: name.endswith(SUFFIXES) and not name.startswith((".", "_")))
 
@@ -90,7 +91,7 @@ def is_partitioned(folder: str) -> bool:
 def is_folder_of_files(folder: str) -> bool:
     """Whether it has Parquet files, and no folders."""
     has_files = False
-    with os.scandir(folder) as entries:
+    with _places.entries(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
@@ -105,7 +106,7 @@ def warn_of_others(folder: str, files: Sequence[str]) -> None:
     taken = {os.path.basename(file) for file in files}
     suffixes = Counter(
         os.path.splitext(name)[1]
-        for name in os.listdir(folder)
+        for name in _places.names(folder)
         if name not in taken and not name.startswith((".", "_"))
     )
     others = [f"{suffixes[suffix]} {suffix}" for suffix in sorted(suffixes) if suffix not in _NOTES]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import numpy.typing as npt
 
-from headrace import _core
+from headrace import _core, _places
 from headrace._units import format_bytes
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._base.absent import (
@@ -89,10 +88,10 @@ class Parquet(GroupFormat):
     others get that of `fill`, else 0 or an empty value."""
 
     def recognises(self, path: str) -> bool:
-        if os.path.isdir(path):
+        if _places.is_folder(path):
             return is_folder_of_files(path) or is_partitioned(path)
         first = expand(path)[0]
-        return first.endswith(SUFFIXES) and os.path.isfile(first)
+        return first.endswith(SUFFIXES) and _places.is_file(first)
 
     def takes(self, name: str) -> bool:
         return name.endswith(SUFFIXES)
@@ -112,7 +111,7 @@ class Parquet(GroupFormat):
     def _lacks_partitions(self, index: _core.Index) -> bool:
         """Whether an index from before partitions were columns lacks them."""
         path = index.attributes.get(SOURCE, "")
-        if os.path.isdir(path) or not crosses_folders(path):
+        if _places.is_folder(path) or not crosses_folders(path):
             return False
         has = {field.name for field in index.fields}
         wanted = names_of(path, files_of(path)[:1])
@@ -148,10 +147,10 @@ class Parquet(GroupFormat):
 
     def _index_into(self, path: str, builder: Builder) -> None:
         files = files_of(path)
-        if os.path.isdir(path) and is_partitioned(path):
+        if _places.is_folder(path) and is_partitioned(path):
             for folder in {path, *(up for file in files for up in folders_between(path, file))}:
                 builder.depends_on(folder)
-        elif os.path.isdir(path):
+        elif _places.is_folder(path):
             builder.depends_on(path)
             warn_of_others(path, files)
         if not files:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from headrace import _core
+from headrace import _core, _places
 from headrace.errors import DataLossError
 from headrace.formats._files.reading import file_reader
 
@@ -29,9 +29,9 @@ _SPARSE_BYTES = 16 * 1024  # between two places: further apart, each is read alo
 
 def begins_with(index: str, begin: re.Pattern[bytes]) -> bool:
     """Whether there is such a file of JSON, and what it begins with."""
-    if not os.path.isfile(index):
+    if not _places.is_file(index):
         return False
-    with open(index, "rb") as file:
+    with _places.open(index) as file:
         return begin.match(file.read(4096)) is not None
 
 
@@ -159,7 +159,7 @@ def zstd_content_bytes(path: str, at: int, front: bytes) -> int | None:
 
 def inside(folder: str, name: str) -> str:
     """The path of a file that an index.json names; it must lie in the folder."""
-    path = os.path.normpath(os.path.join(folder, name))
+    path = _places.absolute(os.path.join(folder, name))
     if not path.startswith(folder.rstrip("/") + "/") or "\0" in name:
         raise DataLossError(
             f"indexing {folder}: its index.json names a file outside of it, {name!r:.200}; {AGAIN}"

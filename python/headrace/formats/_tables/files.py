@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace import _core
+from headrace import _core, _places
 from headrace.errors import InvalidArgumentError, NotFoundError
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.findings import FindingCounts
 from headrace.formats._base.format import written
 from headrace.formats._files.images import IMAGES
-from headrace.formats._files.paths import are_below, spelled
+from headrace.formats._files.paths import are_below
 from headrace.formats._indexing.in_order import JOBS
 
 _REMEMBERED_MAX = 50_000  # files that other rows may name again
@@ -68,21 +67,14 @@ def are_images(names: Sequence[str]) -> bool:
 def path_of(folder: str, name: str) -> str:
     """The absolute path that `name` stands for, below `folder` if it is relative."""
     if name.startswith("/"):
-        return os.path.normpath("/" + name.lstrip("/"))
+        return _places.absolute("/" + name.lstrip("/"))
     path = f"{folder.rstrip('/')}/{name}"
-    return os.path.normpath(path) if _ODD.search(name) else path
-
-
-def is_file(path: str) -> bool:
-    """Whether there is a regular file at the path."""
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError):  # ValueError: a zero byte, or no Unicode.
-        return False
+    return _places.absolute(path) if _ODD.search(name) else path
 
 
 def _find(folder: str, names: Sequence[str]) -> NamedFiles:
     """The files of these names: paths, if absolute; else below the folder."""
+    folder = _places.local_path(folder)
     if _are_plain(names):
         prefix = folder.rstrip("/") + "/"
         paths, where, asked = [prefix + name for name in names], folder, names
@@ -102,7 +94,7 @@ def _find(folder: str, names: Sequence[str]) -> NamedFiles:
 def _in_other_forms(files: NamedFiles) -> NamedFiles:
     """With the files that are there under names in another Unicode form."""
     missing = np.flatnonzero(~files.are_there).tolist()
-    there = {row: spelled(files.paths[row]) for row in missing}
+    there = {row: _places.spelled(files.paths[row]) for row in missing}
     other = {row: path for row, path in there.items() if path != files.paths[row]}
     if not other:
         return files
@@ -152,7 +144,11 @@ class Files:
         if _URL.match(name):
             return f"{name!r:.200} is a URL; headrace reads files of this machine: download them"
         path = path_of(self._folder, name)
-        if len(name) < os.pathconf("/", "PC_PATH_MAX") and "\0" not in name and os.path.isdir(path):
+        if (
+            len(name) < os.pathconf("/", "PC_PATH_MAX")
+            and "\0" not in name
+            and _places.is_folder(path)
+        ):
             return f"{name!r:.200} is a folder, not a file"
         return f"{name!r:.200}: there is no such file below {self._folder}"
 
@@ -164,12 +160,12 @@ class Files:
         if not relative:
             return None
         try:
-            with os.scandir(base) as entries:
+            with _places.entries(base) as entries:
                 folders = sorted(entry.name for entry in entries if entry.is_dir())[:_FOLDERS_MAX]
         except OSError:
             return None
         for folder in folders:
-            if all(is_file(path_of(os.path.join(base, folder), name)) for name in relative):
+            if all(_places.is_file(path_of(os.path.join(base, folder), name)) for name in relative):
                 return folder
         return None
 

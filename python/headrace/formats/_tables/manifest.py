@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
 
+from headrace import _places
 from headrace._arguments import choice, items, shown
 from headrace.errors import (
     DataLossError,
@@ -79,11 +80,11 @@ class Manifest(Format):
 
     def recognises(self, path: str) -> bool:
         try:
-            if os.path.isdir(path):
+            if _places.is_folder(path):
                 table = _table_in(path)
                 return table is not None and have_files(_head(table), path)
             first = expand(path)[0]
-            if not first.lower().endswith(SUFFIXES) or not os.path.isfile(first):
+            if not first.lower().endswith(SUFFIXES) or not _places.is_file(first):
                 return False
             if first.lower().endswith(_TEXT_SUFFIXES):
                 return True
@@ -99,10 +100,10 @@ class Manifest(Format):
 
     def root(self, path: str) -> str:
         base = os.path.dirname(self._tables(path)[0])
-        return base if self.folder is None else os.path.normpath(os.path.join(base, self.folder))
+        return base if self.folder is None else _places.absolute(os.path.join(base, self.folder))
 
     def _tables(self, path: str) -> list[str]:
-        if not os.path.isdir(path):
+        if not _places.is_folder(path):
             return expand(path)
         table = _table_in(path)
         if table is None:
@@ -118,7 +119,7 @@ class Manifest(Format):
         states = [file_state(table) for table in tables]
         for table in tables:
             builder.depends_on(table)
-        if os.path.isdir(path):
+        if _places.is_folder(path):
             builder.depends_on(path)
         odd = Oddities()
         plan = self._plan(tables, builder.tell, odd)
@@ -215,7 +216,7 @@ def _table_in(folder: str) -> str | None:
     A folder with several folders may be one with a folder for each class, unless its table is named
     manifest.
     """
-    with os.scandir(folder) as entries:
+    with _places.entries(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
     tables = []
     for entry in visible:

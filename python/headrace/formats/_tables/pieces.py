@@ -14,6 +14,7 @@ from typing import IO, Any, overload
 
 import numpy as np
 
+from headrace import _places
 from headrace._text import unread_reason
 from headrace._units import counted
 from headrace.errors import (
@@ -72,7 +73,7 @@ def read_pieces(
 def opened(path: str) -> Iterator[IO[bytes]]:
     """The file; an OSError becomes the error of headrace that says the same."""
     try:
-        with open(path, "rb") as file:
+        with _places.open(path) as file:
             yield file
     except HeadraceError:
         raise  # Some are OSErrors, too.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace import _places
 from headrace.formats._json.infinite import as_written, decoded
 
 
@@ -43,7 +44,7 @@ class RowPiece:
         has them; and whether there are any."""
         if self.offsets is None:
             return "", False
-        with open(self.path, "rb") as file:
+        with _places.open(self.path) as file:
             file.seek(self.offsets[row])
             line = decoded(file.readline().decode("utf-8-sig"))
         return as_written(_value_of(line, column))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -268,8 +267,8 @@ class TarReader:
 @contextmanager
 def open_tar(path: str) -> Iterator[TarReader]:
     """Its reader; errors as those of `file_reader`."""
-    with open_file(path) as (fd, size):
-        yield TarReader(lambda offset, count: os.pread(fd, count, offset), size, path, fd)
+    with open_file(path) as file:
+        yield TarReader(file.read, file.size, path, file.descriptor)
 
 
 def _sum(data: bytes) -> int:

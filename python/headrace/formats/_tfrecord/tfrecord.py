@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from headrace import _core
+from headrace import _core, _places
 from headrace._arguments import shown
 from headrace._text import unread_reason
 from headrace.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
@@ -55,10 +55,10 @@ class TFRecord(Format):
             )
 
     def recognises(self, path: str) -> bool:
-        if os.path.isdir(path):
+        if _places.is_folder(path):
             return bool(_files_in(path))
         first = expand(path)[0]
-        if not os.path.isfile(first):
+        if not _places.is_file(first):
             return False
         return _is_named(first) or (_is_numbered(first) and _begins(first))
 
@@ -66,7 +66,7 @@ class TFRecord(Format):
         return _is_named(name) or (_is_numbered(name) and name[-1].isdigit())
 
     def fill(self, path: str, builder: Builder) -> None:
-        if os.path.isdir(path):
+        if _places.is_folder(path):
             builder.depends_on(path)
         files = _files(path)
         first = self._first(files)
@@ -196,7 +196,7 @@ def _is_numbered(path: str) -> bool:
 
 def _begins(path: str) -> bool:
     """Whether a record begins the file: any file may have such a name."""
-    with open(path, "rb") as file:
+    with _places.open(path) as file:
         head = file.read(HEAD_BYTES)
     return len(head) == HEAD_BYTES and int.from_bytes(head[8:], "little") == masked_crc(head[:8])
 
@@ -204,7 +204,7 @@ def _begins(path: str) -> bool:
 def _files_in(folder: str) -> list[str]:
     """The files of records of a folder that has no others; else none."""
     files = []
-    with os.scandir(folder) as entries:
+    with _places.entries(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") or entry.name.endswith(_BESIDE):
                 continue
@@ -215,7 +215,7 @@ def _files_in(folder: str) -> list[str]:
 
 
 def _files(path: str) -> list[str]:
-    if not os.path.isdir(path):
+    if not _places.is_folder(path):
         return expand(path)
     try:
         return _files_in(path)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
+from headrace import _places
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._files.reading import file_reader
 
@@ -43,9 +43,9 @@ class TokenHeader:
 
 def has_header(path: str) -> bool:
     """Whether the file begins with a header of tokens. OSError: it cannot be read."""
-    if not os.path.isfile(path):
+    if not _places.is_file(path):
         return False
-    with open(path, "rb") as file:
+    with _places.open(path) as file:
         front = file.read(_PACKED_BYTES)
     return front.startswith(_PACKED) or _words(front)[:2] in _NUMBERS
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace import _places
 from headrace.errors import DataLossError, InvalidArgumentError, NotFoundError
 from headrace.formats._files.npy import Read
 from headrace.formats._files.reading import file_reader
@@ -47,15 +48,15 @@ class Megatron:
 def is_megatron(path: str) -> bool:
     """Whether `path` is an .idx of Megatron, or a .bin beside one."""
     base, suffix = os.path.splitext(path)
-    if suffix not in (".bin", ".idx") or not os.path.isfile(base + ".idx"):
+    if suffix not in (".bin", ".idx") or not _places.is_file(base + ".idx"):
         return False
-    with open(base + ".idx", "rb") as file:
+    with _places.open(base + ".idx") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def read_megatron(idx: str, bin_path: str) -> Megatron:
     """Reads and checks the whole .idx, in pieces: the sequences must fill the .bin in order."""
-    if not os.path.exists(bin_path):
+    if not _places.exists(bin_path):
         raise NotFoundError(f"indexing {idx}: its tokens, {bin_path}, are missing; copy both files")
     with file_reader(idx) as (read, size):
         front = read(0, _HEADER_BYTES)
@@ -78,7 +79,7 @@ def read_megatron(idx: str, bin_path: str) -> Megatron:
                 f"the file has {size}",
             )
         tokens = _count_tokens(read, idx, sequences, dtype.itemsize)
-    has = os.path.getsize(bin_path)
+    has = _places.stat(bin_path).st_size
     if has != tokens * dtype.itemsize:
         raise DataLossError(
             f"indexing {bin_path}: it has {has} bytes, its {idx} says {tokens} tokens of "

@@ -215,7 +215,7 @@ def test_a_caption_is_found_though_its_image_is_not_among_the_first_files(
         with scandir(path) as entries:
             yield iter(sorted(entries, key=lambda each: (each.name not in first, each.name)))
 
-    monkeypatch.setattr(beside.os, "scandir", in_other_order)
+    monkeypatch.setattr(os, "scandir", in_other_order)
     found = beside.files_beside(str(tmp_path / "data"))
     assert found is not None
     assert (found.count, found.examples) == (1, ("ant/007.txt",))

@@ -146,7 +146,7 @@ def test_what_this_user_may_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         error = paths._not_found(f"opening dataset {tmp_path}", str(tmp_path))
     assert isinstance(error, errors.FailedPreconditionError)
     assert str(error) == f"opening dataset {why}"
-    monkeypatch.setattr(os, "listdir", denied)
+    monkeypatch.setattr(os, "scandir", denied)
     with pytest.raises(errors.FailedPreconditionError) as caught:
         patterns.files_at(str(tmp_path), lambda name: True)
     assert str(caught.value) == f"indexing {why}"
@@ -158,9 +158,9 @@ def test_what_the_system_does_not_read(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     with (
         pytest.raises(errors.FailedPreconditionError) as caught,
-        open_file(str(tmp_path / name)) as (fd, _),
+        open_file(str(tmp_path / name)) as file,
     ):
-        os.pread(fd, 1, 0)
+        file.read(0, 1)
     why = {"loop": "Too many levels of symbolic links", "folder": "Is a directory"}[name]
     assert str(caught.value) == f"reading {tmp_path / name}: {why}{REMEDY}"
 

@@ -6,6 +6,7 @@ The shards are written here, by their layouts: tests of what the packages write 
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -322,7 +323,7 @@ def test_a_folder_of_records_that_cannot_be_listed(
     def refusing(path: str) -> Any:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(tfrecord.os, "scandir", refusing)
+    monkeypatch.setattr(os, "scandir", refusing)
     with pytest.raises(errors.FailedPreconditionError) as caught:
         tfrecord._files(str(tmp_path))
     assert str(caught.value).startswith(f"indexing {tmp_path}: Permission denied for user ")

@@ -1,0 +1,70 @@
+"""The file system of this machine."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+from headrace._places.place import Entry, Reader, Stat
+
+
+class LocalReader:
+    """A file, by its descriptor."""
+
+    __slots__ = ("descriptor", "size")
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.size = os.fstat(self.descriptor).st_size
+        except OSError:
+            os.close(self.descriptor)
+            raise
+
+    def read(self, offset: int, count: int, /) -> bytes:
+        """As `Reader.read`."""
+        return os.pread(self.descriptor, count, offset)
+
+    def close(self) -> None:
+        """Closes the descriptor."""
+        os.close(self.descriptor)
+
+
+class Local:
+    """The `Place` of paths without a scheme: its calls are those of `os`."""
+
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> Stat:
+        """As `os.stat`."""
+        return os.stat(path, follow_symlinks=follow_symlinks)
+
+    def entries(self, folder: str, /) -> AbstractContextManager[Iterator[Entry]]:
+        """As `os.scandir`."""
+        return os.scandir(folder)
+
+    def reader(self, path: str, /) -> Reader:
+        """Opens a file; of a folder the first `read` raises."""
+        return LocalReader(path)
+
+
+def spelled(path: str) -> str:
+    """An absolute path as it is there: where there is nothing at it, in another Unicode form.
+
+    "é" is one character or two (NFC, NFD): systems and programs differ in which they write.
+    """
+    if path.isascii() or "\0" in path or not path.startswith("/"):
+        return path
+    at = "/"
+    try:
+        if os.path.lexists(path):
+            return path
+        for part in filter(None, path.split("/")):
+            forms = (part, *(unicodedata.normalize(form, part) for form in ("NFC", "NFD")))
+            tried = (os.path.join(at, form) for form in forms)
+            at = next((place for place in tried if os.path.lexists(place)), "")
+            if not at:
+                return path
+    except UnicodeEncodeError:
+        return path  # Half a surrogate pair.
+    return at
