@@ -82,7 +82,8 @@ class CoordinatedPlacement final : public CountedPlanner {
       for (Pending& each : pending) {
         if (each.uses != level || open == 0) continue;
         owned[each.block] = AnyFrom(each.block, each.turn, level, held, [&](std::uint32_t node) {
-          if (!shares[node].Add(each.block, sizes().Of(each.block))) return false;
+          const TierNumber has = nodes_[node].Of(each.block);
+          if (!shares[node].Add(each.block, sizes().Of(each.block), has)) return false;
           if (!NotFull(shares[node])) --open;
           return true;
         });
