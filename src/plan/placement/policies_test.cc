@@ -326,5 +326,29 @@ TEST(PoliciesTest, HeldBlocksMoveUpIfNothingElseTakesTheRoom) {
   }
 }
 
+// A period of a large dataset takes minutes to plan.
+TEST(PoliciesTest, APeriodIsNoLongerPlannedOnceTheAskerStops) {
+  for (const char* name : {"coordinated", "frequency"}) {
+    Case made;
+    made.units.assign(8, 1);
+    made.request.blocks = BlocksOf(made.units);
+    made.request.capacity_units = {{2, 4}};
+    StepUses uses{.blocks = {0, 1, 2, 3}, .node_ends = {4}};
+    SetSteps(made,
+             {uses, {.at = {.step = 1}, .ends_epoch = true, .blocks = {4}, .node_ends = {1}}});
+    int asked = 0;
+    int until = 1000;
+    made.request.keep_going = [&asked, &until] { return asked++ < until; };
+    EXPECT_FALSE(MakePlacement(name, made.Of(0))->Next()->ops.empty()) << name;
+    const int calls = asked;
+    EXPECT_GE(calls, 5) << name;  // Each step, each node, and what follows.
+    for (until = 0; until < calls; ++until) {
+      asked = 0;
+      EXPECT_TRUE(MakePlacement(name, made.Of(0))->Next()->ops.empty()) << name << until;
+      EXPECT_LE(asked, until + 4) << name;  // No more work.
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headrace

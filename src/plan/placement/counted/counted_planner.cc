@@ -89,6 +89,7 @@ void CountedPlanner::Advance() {
   const std::uint64_t epochs = nodes() == 1 ? 1 : request().horizon_epochs;
   period_end_ = epoch + std::min(epochs, kForever - epoch);
   Count();
+  if (stopped()) return;
   std::vector<Share> shares;
   for (std::uint32_t each = 0; each < nodes(); ++each) {
     shares.push_back(
@@ -101,6 +102,7 @@ void CountedPlanner::Advance() {
     wanted_.Start(std::move(shares[each]));
     if (rules_.draws_by_node) draw_.Start(each, /*shared=*/false);
     if (!wanted_.room().Full()) lists_ != nullptr ? FillFromLists(each) : Fill(each);
+    if (stopped()) return;
     wanted_.MoveUp(sizes());
     Change(each);
   }
@@ -120,7 +122,7 @@ void CountedPlanner::Count() {
   }
   counts_->Clear();
   bool more = peeked_ || ahead_->Next(seen_);
-  while (more && seen_.at.epoch < *period_end_) {
+  while (more && seen_.at.epoch < *period_end_ && !stopped()) {
     counts_->Add(seen_);
     more = ahead_->Next(seen_);
   }
@@ -147,6 +149,7 @@ void CountedPlanner::Fill(std::uint32_t each) {
   std::vector<std::uint32_t> sorted(sum);
   const Permutation& draw = draw_.permutation();
   for (std::uint32_t i = 0; i < block_count(); ++i) {
+    if (StoppedAt(i)) return;
     const auto block = static_cast<std::uint32_t>(draw.At(i));
     const std::uint32_t k = key(block);
     if (k > 0) sorted[ends[k]++] = block;

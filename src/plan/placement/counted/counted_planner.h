@@ -118,6 +118,10 @@ class CountedPlanner : public SteppedPlanner {
 
   // Gives blocks to nodes before each fills its room. By node.
   virtual void Assign(std::vector<Share>& /*shares*/) {}
+  // Whether the plan ends here: PlacementRequest::keep_going.
+  [[nodiscard]] bool stopped() const { return request().keep_going && !request().keep_going(); }
+  // The same, asked at one block of many. `i`: of a loop over blocks.
+  [[nodiscard]] bool StoppedAt(std::uint64_t i) const { return i % 65'536 == 0 && stopped(); }
   // The draw of the period, if it is one for all.
   [[nodiscard]] Draw& draw() { return draw_; }
 

@@ -71,12 +71,13 @@ class CoordinatedPlacement final : public CountedPlanner {
       if (expects && i + kAhead < block_count()) {
         ExpectNodes(static_cast<std::uint32_t>(order.At(i + kAhead)));
       }
+      if (StoppedAt(i)) return;
       const auto block = static_cast<std::uint32_t>(order.At(i));
       if (owned[block]) continue;
       const std::uint32_t uses = MostUses(block, kDone, held).value_or(kDone);
       if (uses != kDone) pending.push_back({.block = block, .turn = i % nodes(), .uses = uses});
     }
-    while (!pending.empty() && open > 0) {
+    while (!pending.empty() && open > 0 && !stopped()) {
       std::uint32_t level = 0;
       for (const Pending& each : pending) level = std::max(level, each.uses);
       for (Pending& each : pending) {
