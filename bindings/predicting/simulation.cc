@@ -75,14 +75,15 @@ SimulatedJob ToJob(const InArray<double>& sizes, Keywords& keywords) {
   return job;
 }
 
-// Runs `simulate` without the GIL. It calls its argument before each step, and ends when that
-// returns false: Ctrl-C came.
+// Runs `simulate` without the GIL. It calls its argument often, and ends when that returns false:
+// Ctrl-C came.
 template <typename Simulate>
 auto RunSimulation(const Simulate& simulate) {
   std::optional<nb::python_error> raised;  // dies under the GIL: declared outside its release
   const MonotonicClock clock;
   std::int64_t checked_ns = clock.NowNanos();
   const auto keep_going = [&raised, &clock, &checked_ns] {
+    if (raised) return false;
     if (clock.NowNanos() - checked_ns < kSignalNanos) return true;
     checked_ns = clock.NowNanos();
     const GilAcquire acquire;

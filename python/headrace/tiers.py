@@ -24,11 +24,18 @@ from headrace.formats._base.outside import check_outside
 
 __all__ = ["PLACEMENTS", "Budget", "Part", "Ram", "Ssd", "Tier"]
 
+RAM = "ram"
+"""The name of a tier in memory, where tiers have names."""
 _SSD_UNIT_BYTES = 4096
 """The least bytes that a sample takes on a disk."""
 
 PLACEMENTS = tuple(_core.placements())
 """Names of the placements, the default first; see `headrace docs placements`."""
+
+
+def tier_key(name: str) -> str:
+    """By which a tier is found: a folder by its path, memory in letters of either case."""
+    return RAM if name.lower() == RAM else name
 
 
 def needs_tiers(placement: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,23 @@ def test_json_and_table_agree(numbered: Path) -> None:
     assert "headrace profile" in table
 
 
+def test_a_tier_of_the_name_ram_is_memory_as_for_advise(numbered: Path) -> None:
+    by_option = run(numbered, "--batch", 8, "--ram", "20KB", "--json")
+    for name in ("ram", "RAM"):
+        assert run(numbered, "--batch", 8, "--tier", f"{name}=20KB", "--json") == by_option
+
+
+def test_a_papers_words_are_those_of_headrace_order(numbered: Path) -> None:
+    def planned(*settings: str) -> Any:
+        given = [part for setting in settings for part in ("--set", setting)]
+        return json.loads(run(numbered, "--batch", 8, "--order", "redox", *given, "--json"))
+
+    words = planned("K=4", "PCS=3", "P=40")
+    assert words == planned("block_samples=4", "chunks_per_virtual=3", "prefetch=40")
+    chunks = planned("K=4", "M=5")["parameters"]["chunks_per_virtual"]
+    assert chunks == math.ceil(math.ceil(COUNT / 4) / 5)
+
+
 def test_planning_makes_no_folder(numbered: Path, tmp_path: Path) -> None:
     run(numbered, "--tier", f"{tmp_path / 'tier'}=1MB")
     assert not (tmp_path / "tier").exists()
@@ -112,7 +130,7 @@ def test_planning_makes_no_folder(numbered: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tier", "nowhere"], "must be FOLDER=CAPACITY"),
+        (["--tier", "nowhere"], "must be NAME=CAPACITY"),
         (["--ram", "1MB", "--placement", "magic"], "placement: got 'magic'"),
         (["--placement", "belady"], "nothing to place"),
         (["--demand", "100"], "without --profile"),

@@ -11,7 +11,7 @@ from loader_data import FLAT
 
 import headrace as hr
 from headrace import errors
-from headrace.tiers import Ssd
+from headrace.tiers import Ram, Ssd
 
 
 def make(path: Path, **options: Any) -> hr.Loader:
@@ -55,3 +55,21 @@ def test_a_folder_whose_disk_is_not_there_is_not_made(
     subprocess.run(command, shell=True, check=True)
     make(numbered, tiers=Ssd(path, "1MB")).close()  # One tier needs no list.
     assert (path / "rank-0").is_dir()
+
+
+@pytest.mark.parametrize("order", ["exact", "batch"])
+def test_a_folder_of_an_earlier_run_keeps_its_samples_beside_memory_that_begins_empty(
+    numbered: Path, tmp_path: Path, order: Any
+) -> None:
+    tiers = [Ram(20 * 4096), Ssd(tmp_path / "tier", 40 * 4096)]
+    hits = []
+    for run in range(2):
+        with make(numbered, seed=run, epochs=3, tiers=tiers, order=order) as loader:
+            for _ in range(3):
+                for _ in loader:
+                    pass
+            stats = loader.stats()
+        assert stats["tiers"][1]["inherited"] == 40 * run
+        assert (stats["sources"]["moved"], stats["sources"]["not_kept"]) == (0, 0)
+        hits.append(sum(tier["uses"] for tier in stats["tiers"]))
+    assert hits[1] >= hits[0] + 40

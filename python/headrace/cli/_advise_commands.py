@@ -33,7 +33,8 @@ from headrace.errors import InvalidArgumentError
 from headrace.profile import MachineProfile, load
 from headrace.simulation import Advice, Scenario, TierChoice, Workload, load_scenario
 from headrace.simulation import advise as run_search
-from headrace.simulation.machine import RAM, memory_of
+from headrace.simulation.machine import memory_of
+from headrace.tiers import RAM
 
 _MEMORY_SHARE = 4  # of a machine's memory a loader takes this part at most, if nobody says
 _TIER_OF_DATA = 1.05  # a larger tier has room that samples do not need
@@ -162,7 +163,7 @@ def _workload(
 
 
 def _tier(text: str) -> TierChoice:
-    name, capacity = split_tier(text, "NAME", "ram=32GB or /nvme/cache=1TB")
+    name, capacity = split_tier(text)
     return TierChoice(name=name, capacity=parse_bytes(capacity, f"--tier {text} capacity"))
 
 

@@ -24,6 +24,7 @@ from headrace._options.groups import Cache, EngineOptions, Job
 from headrace._units import counted, format_bytes
 from headrace.cli._commands import find_dataset, format_row
 from headrace.cli._parts import orders as _orders
+from headrace.cli._parts import paper_words as _paper_words
 from headrace.cli._parts.demand import parse_demand
 from headrace.cli._parts.job import JobOptions, of_loader, with_options
 from headrace.cli._parts.naming import renamed
@@ -52,7 +53,10 @@ def plan(
     ram: Annotated[str | None, typer.Option(help="A tier in memory of this capacity.")] = None,
     tier: Annotated[
         list[str] | None,
-        typer.Option(metavar="FOLDER=CAPACITY", help="A tier in a folder; may be repeated."),
+        typer.Option(
+            metavar="NAME=CAPACITY",
+            help="A tier in a folder, /nvme/cache=1TB, or in memory, ram=32GB; may be repeated.",
+        ),
     ] = None,
     placement: Annotated[str, of_loader("placement", group=Cache)] = Cache.placement,
     horizon: Annotated[int | None, of_loader("horizon", group=Cache)] = Cache.horizon,
@@ -102,6 +106,10 @@ def plan(
         raise InvalidArgumentError(
             f"--epochs {epochs}: the job has --job-epochs {job_epochs}; plan at most these"
         )
+    job = _paper_words.with_blocks(job)
+    if job.settings:
+        sized = _orders.make_source(source, None, job.block_samples)
+        job = _paper_words.with_parameters(job, sized)
     parameters = _orders.parse_settings(job.settings)
     if job.block_samples is not None:
         parameters["block_samples"] = str(job.block_samples)
@@ -168,12 +176,14 @@ def _write_schedule(
     print(f"{path}: {counted(written, 'step')} of {counted(local_ranks, 'rank')}, {size}")
 
 
-def _tiers(ram: str | None, folders: list[str] | None, images: str | None) -> list[tiers.CoreTier]:
+def _tiers(ram: str | None, others: list[str] | None, images: str | None) -> list[tiers.CoreTier]:
     """As for a loader, but makes no folder."""
     chosen: list[tiers.Tier] = [] if ram is None else [tiers.Ram(ram)]
     options = ["--ram"] * len(chosen)
-    for text in folders or []:
-        chosen.append(tiers.Ssd(*split_tier(text, "FOLDER", "/nvme/cache=1TB")))
+    for text in others or []:
+        name, capacity = split_tier(text)
+        in_memory = tiers.tier_key(name) == tiers.RAM
+        chosen.append(tiers.Ram(capacity) if in_memory else tiers.Ssd(name, capacity))
         options.append(f"--tier {text}")
     try:
         return tiers.core_tiers(chosen, make=False, images=images)

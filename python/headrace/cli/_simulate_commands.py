@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from headrace.cli._parts import simulated
 from headrace.cli._parts.options import Json
 from headrace.cli._parts.progress import parts
 from headrace.cli._plots import simulation_page
-from headrace.errors import InvalidArgumentError
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.simulation import (
     Policy,
     Scenario,
@@ -87,10 +87,22 @@ def simulate(
             _show(first.simulation, html, as_json, simulated.beside(first.values))
         else:
             _show_sweep(loaded, keys, points, html, as_json)
+        why = simulated.Swept({}, points).remarks()
+        _check_any_ran(loaded, any(map(simulated.has_run, points)), why)
     else:
         with parts("simulating") as progress:
             simulation = run_scenario(loaded, policy, progress, fast=fast)
         _show(simulation, html, as_json)
+        why = simulated.refusals(simulation)
+        _check_any_ran(loaded, bool(simulated.outcomes(simulation)), why)
+
+
+def _check_any_ran(scenario: Scenario, has_run: bool, why: Iterable[str]) -> None:
+    if not has_run:
+        raise FailedPreconditionError(
+            f"simulating {scenario.title}: no policy supports it: {'; '.join(why)}; choose others "
+            "with --policy, or change the scenario"
+        )
 
 
 def _show(simulation: Simulation, html: Path | None, as_json: bool, beside: str = "") -> None:

@@ -239,7 +239,7 @@ class _Search:
             if self.run(setup) is None:
                 whys.append(self.refused[-1][1])
         if not self._candidates:
-            full = "; simulate each read: `--full`, or full=True" if self._fast else ""
+            full = ": `--full`, or full=True, simulates each read" if self._fast else ""
             raise InvalidArgumentError(
                 f"advising for {self._work.dataset}: no candidate can be simulated: {whys[0]}{full}"
             )

@@ -40,8 +40,6 @@ from headrace.simulation.scenario import (
 
 PREFETCH = 64
 """Batches that a loader has ahead if nobody says how many, as memory allows."""
-RAM = "ram"
-"""The name of a tier in memory."""
 _PREFETCH_MAX = 2**16
 _NO_LIMIT = 1e15  # a rate that nothing reaches
 
@@ -163,12 +161,7 @@ class TierChoice(Checked):
     @property
     def in_memory(self) -> bool:
         """Whether it takes of the job's memory."""
-        return tier_key(self.name) == RAM
-
-
-def tier_key(name: str) -> str:
-    """By which a tier is found: a folder by its path, memory in letters of either case."""
-    return RAM if name.lower() == RAM else name
+        return tiers.tier_key(self.name) == tiers.RAM
 
 
 @named_fields
@@ -195,7 +188,7 @@ class Setup(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, count in Counter(tier_key(tier.name) for tier in self.tiers).items():
+        for name, count in Counter(tiers.tier_key(tier.name) for tier in self.tiers).items():
             if count > 1:
                 raise InvalidArgumentError(
                     f"Setup.tiers: got {name!r} {count} times, must be tiers of different names"
@@ -238,7 +231,7 @@ def memory_of(machine: MachineProfile | Scenario, nodes: int) -> int:
     """Bytes of a node's memory, of a scenario with its tiers there."""
     if isinstance(machine, MachineProfile):
         return machine.host.memory_bytes
-    in_memory = [tier for tier in machine.tiers if tier_key(tier.name) == RAM]
+    in_memory = [tier for tier in machine.tiers if tiers.tier_key(tier.name) == tiers.RAM]
     return machine.staging.capacity + sum(int(tier.of_node(nodes)[0]) for tier in in_memory)
 
 
@@ -256,7 +249,7 @@ class ProfiledMachine:
         return [rate.read_bytes for rate in storage.rates] if storage.reads == "ranges" else None
 
     def tier_key(self, name: str) -> str:
-        return tier_key(name)
+        return tiers.tier_key(name)
 
     def scenario(self, work: Workload, setup: Setup) -> Scenario:
         return machine_scenario(self.profile, work, setup)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from headrace._arguments import shown
+from headrace._arguments import instance, shown
 from headrace._core import PolicyRates, PolicyReaders
 from headrace._units import counted
 from headrace.errors import InvalidArgumentError
@@ -70,8 +70,10 @@ class OwnPolicy(ABC):
     reads_ahead = True
     """Whether staging fetches samples before they are needed."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, job: Job | None = None) -> None:
+        name = type(self).__name__
+        way = f"; give `simulate` the class, {name}: it makes an object of it for each run"
+        self.job = instance(f"{name}: job", job, Job, way)
 
     def begin(self) -> Start:
         """Is called once, before the first step."""

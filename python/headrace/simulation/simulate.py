@@ -260,7 +260,7 @@ def chosen_policies(
     if names is None:
         chosen = [one.name for one in known.values() if scenario.ranks > 1 or one.threads is None]
     else:
-        chosen = items(f"{function}: names", names, "policies' names")
+        chosen = items(f"{function}: names", names, "policies' names or classes, such as a list")
     selected = [_policy(function, name, known) for name in chosen]
     for name in scenario.printed:
         choice("printed", name, tuple(known))
@@ -277,6 +277,11 @@ def _policy(function: str, given: object, known: Mapping[str, Policy]) -> Policy
                 f"that has {lacks}"
             )
         return Policy(name, given.title or name, given.paper, given.changes_order, given)
+    if isinstance(given, OwnPolicy):
+        name = type(given).__name__
+        raise InvalidArgumentError(
+            f"{function}: policy {name}: is an object; give the class, {name}: each run makes one"
+        )
     written = given.lower() if isinstance(given, str) else given  # Papers write Lobster_th.
     way = ", or a class derived from OwnPolicy"
     return known[choice(f"{function}: policy", written, tuple(known), way)]

@@ -144,6 +144,9 @@ struct PlacementRequest {
   // Makes a stream of all uses from the start of the run on; called as often as needed while the
   // placement is made.
   std::function<Result<std::unique_ptr<UseStream>>()> uses;
+  // Asked often while a long period is planned; empty: nobody asks. Once it returns false it does
+  // so always, and the plan changes no more: who asked does not run the step.
+  std::function<bool()> keep_going;
 };
 
 class AllNodes;  // plan/placement/all_nodes.h

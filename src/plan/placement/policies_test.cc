@@ -160,10 +160,20 @@ class CountedModel : public SlowModel {
       sorted.emplace_back(stays && !has, -uses, !has, rank[block], block);
     }
     std::ranges::sort(sorted);
-    for (const auto& each : sorted) {
-      const std::uint32_t block = std::get<4>(each);
-      plan[node][block] = FirstWithRoom(node, block, plan[node]);
+    for (const auto& each : sorted) Put(node, std::get<4>(each), plan);
+    for (std::uint32_t block = 0; block < blocks(); ++block) {
+      if (plan[node][block] == kNoTier) continue;
+      const TierNumber faster = FirstWithRoom(node, block, plan[node]);
+      if (faster < plan[node][block]) plan[node][block] = faster;
     }
+  }
+  // Where it is, if there is room; returns whether there is room anywhere.
+  bool Put(std::uint32_t node, std::uint32_t block, Plan& plan) {
+    const TierNumber has = tier_[node][block];
+    const bool stays = has != kNoTier && Room(node, has, plan[node]) >= made_.units[block];
+    const TierNumber tier = stays ? has : FirstWithRoom(node, block, plan[node]);
+    plan[node][block] = tier;
+    return tier != kNoTier;
   }
 
   std::map<std::pair<std::uint32_t, std::uint32_t>, int> uses_;  // by (node, block)
@@ -258,8 +268,7 @@ class CoordinatedModel final : public CountedModel {
       const std::uint32_t node = std::get<4>(each);
       const std::uint32_t block = std::get<5>(each);
       if (owned[block]) continue;
-      plan[node][block] = FirstWithRoom(node, block, plan[node]);
-      owned[block] = plan[node][block] != kNoTier;
+      owned[block] = Put(node, block, plan);
     }
     for (std::uint32_t node = 0; node < made_.nodes(); ++node)
       Fill(node, rank, plan, /*stays=*/true);
@@ -279,6 +288,66 @@ TEST(PoliciesTest, FrequencySortsEachNodesBlocks) {
 }
 TEST(PoliciesTest, CoordinatedSortsBlocksAndNodesTogether) {
   ExpectAsModel<CoordinatedModel>("coordinated", kSeeds);
+}
+
+// A disk's tier that an earlier run has filled, beside memory, which begins empty.
+TEST(PoliciesTest, HeldBlocksStayInTheirTierWhileOthersFillTheFasterOne) {
+  for (const char* name : {"coordinated", "frequency", "pinned"}) {
+    for (const std::uint32_t held : {4, 6}) {  // Of 8 blocks.
+      Case made;
+      made.units.assign(8, 1);
+      made.request.blocks = BlocksOf(made.units);
+      made.request.capacity_units = {{2, 6}};
+      made.request.held = {{{}, {}}};
+      for (std::uint32_t block = 0; block < held; ++block) {
+        made.request.held[0][1].push_back(block);
+      }
+      SetSteps(made, {{.ends_epoch = true, .blocks = {0, 1, 2, 3, 4, 5, 6, 7}, .node_ends = {8}}});
+      const auto step = MakePlacement(name, made.Of(0))->Next();
+      ASSERT_TRUE(step.has_value());
+      EXPECT_EQ(step->ops.size(), 8 - held) << name;
+      for (const CacheOp& op : step->ops) EXPECT_EQ(op.from, kNoTier) << name;
+    }
+  }
+}
+
+TEST(PoliciesTest, HeldBlocksMoveUpIfNothingElseTakesTheRoom) {
+  for (const char* name : {"coordinated", "frequency"}) {
+    Case made;
+    made.units.assign(4, 1);
+    made.request.blocks = BlocksOf(made.units);
+    made.request.capacity_units = {{3, 4}};
+    made.request.held = {{{}, {0, 1, 2, 3}}};
+    SetSteps(made, {{.ends_epoch = true, .blocks = {0, 1, 2, 3}, .node_ends = {4}}});
+    const auto step = MakePlacement(name, made.Of(0))->Next();
+    ASSERT_TRUE(step.has_value());
+    EXPECT_EQ(step->ops.size(), 3U) << name;
+    for (const CacheOp& op : step->ops) EXPECT_EQ(op.to, 0) << name;
+  }
+}
+
+// A period of a large dataset takes minutes to plan.
+TEST(PoliciesTest, APeriodIsNoLongerPlannedOnceTheAskerStops) {
+  for (const char* name : {"coordinated", "frequency"}) {
+    Case made;
+    made.units.assign(8, 1);
+    made.request.blocks = BlocksOf(made.units);
+    made.request.capacity_units = {{2, 4}};
+    StepUses uses{.blocks = {0, 1, 2, 3}, .node_ends = {4}};
+    SetSteps(made,
+             {uses, {.at = {.step = 1}, .ends_epoch = true, .blocks = {4}, .node_ends = {1}}});
+    int asked = 0;
+    int until = 1000;
+    made.request.keep_going = [&asked, &until] { return asked++ < until; };
+    EXPECT_FALSE(MakePlacement(name, made.Of(0))->Next()->ops.empty()) << name;
+    const int calls = asked;
+    EXPECT_GE(calls, 5) << name;  // Each step, each node, and what follows.
+    for (until = 0; until < calls; ++until) {
+      asked = 0;
+      EXPECT_TRUE(MakePlacement(name, made.Of(0))->Next()->ops.empty()) << name << until;
+      EXPECT_LE(asked, until + 4) << name;  // No more work.
+    }
+  }
 }
 
 }  // namespace

@@ -103,8 +103,8 @@ class EngineJob {
       HEADRACE_ASSIGN_OR_RETURN(of_node.order, plan.OrderOf(number));
       orders.push_back(of_node.order);
       if (plan.room().has_value()) {
-        HEADRACE_ASSIGN_OR_RETURN(of_node.placement,
-                                  plan.placements()->Make(plan.RequestOf(of_node.order)));
+        HEADRACE_ASSIGN_OR_RETURN(
+            of_node.placement, plan.placements()->Make(plan.RequestOf(of_node.order, keep_going)));
       }
       nodes_.push_back(std::make_unique<JobNode>(world, number, std::move(of_node), Others()));
     }
@@ -124,8 +124,7 @@ class EngineJob {
   Status RunSteps(const std::function<bool()>& keep_going) {
     double epoch_begin = 0;
     for (std::uint64_t step = 0; step < steps_per_epoch_ * job_.epochs; ++step) {
-      if (keep_going && !keep_going()) return SimulationEnded();
-      HEADRACE_RETURN_IF_ERROR(RunStep(step));
+      HEADRACE_RETURN_IF_ERROR(RunStep(step, keep_going));
       if ((step + 1) % steps_per_epoch_ != 0) continue;
       result_.run.epoch_seconds.push_back(now() - epoch_begin);
       epoch_begin = now();
@@ -146,7 +145,8 @@ class EngineJob {
     std::vector<std::shared_ptr<Batch>> in_use;
   };
 
-  Status RunStep(std::uint64_t step) {
+  // Nodes plan in it, each for long where a period of its placement begins.
+  Status RunStep(std::uint64_t step, const std::function<bool()>& keep_going) {
     const std::size_t ranks = nodes_.size() * options_.ranks;
     running_ = {.begin_ns = loop_.now_ns(), .left = ranks, .ends = std::vector<double>(ranks)};
     result_.ranks.resize(ranks);
@@ -156,6 +156,7 @@ class EngineJob {
           [this, rank](std::shared_ptr<Batch> batch) { OnTaken(rank, std::move(batch)); });
     }
     while (running_.left > 0) {
+      if (keep_going && !keep_going()) return SimulationEnded();
       if (!loop_.RunOne()) return Stuck(step);
       if (loop_.now_ns() > kSimulatedNanosMax) return TakesTooLong();
     }

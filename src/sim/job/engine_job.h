@@ -82,7 +82,8 @@ struct EngineJobResult {
 // - Reads of a tier, and those of other nodes' samples over a node's link, share its rate or have
 //   all of it likewise. Writing to a tier takes no time.
 //
-// `keep_going` is asked before each node is planned and before each step; may be empty.
+// `keep_going` is asked before each node is planned, often while one is, and during each step; once
+// it returns false it must do so always. May be empty.
 //
 // Thread safety: may be called from any thread.
 // Memory: 8 bytes a sample, the plans of all nodes, and what orders that read blocks keep resident,

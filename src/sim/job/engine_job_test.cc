@@ -420,15 +420,20 @@ TEST(EngineJobTest, AJobThatTakesTooLongEndsWithAnError) {
   }
 }
 
-TEST(EngineJobTest, MayBeEndedAtAnyStep) {
-  const SimulatedJob job = JobOf(800, 2);
-  for (int steps = 1; steps < 60; steps += 7) {
-    int left = steps;
-    const auto keep_going = [&left] { return left-- > 0; };
+TEST(EngineJobTest, MayBeEndedAtAnyTime) {
+  SimulatedJob job = JobOf(800, 2);
+  job.cluster.tiers = {{.bytes = BytesOf(job), .rate = 1e9}};
+  for (const char* order : {"epoch", "exact"}) {
     for (const auto run : {&RunEngines, &RunFast}) {
-      left = steps;
-      const Result<EngineJobResult> ended = run(job, {.order = "epoch"}, keep_going);
-      EXPECT_EQ(ended.ok(), steps > 52) << steps;
+      int asked = 0;
+      const auto count = [&asked] { return ++asked > 0; };
+      ASSERT_TRUE(run(job, {.order = order}, count).ok());
+      EXPECT_GT(asked, 52);  // Each step.
+      for (int part = 0; part < 12; ++part) {
+        int left = part < 6 ? part : asked * (part - 5) / 7;
+        const auto keep_going = [&left] { return left > 0 && left-- > 0; };
+        EXPECT_EQ(run(job, {.order = order}, keep_going).status().code(), StatusCode::kCancelled);
+      }
     }
   }
 }
@@ -445,9 +450,9 @@ TEST(EngineJobTest, WhatCannotBeSimulatedIsRefused) {
   EXPECT_THAT(error({.schedule = "best"}),
               HasSubstr("schedule: got 'best', must be one of 'shared"));
   EXPECT_THAT(RunFast(job, {.schedule = "fixed", .ranks = 2}).status().ToString(),
-              HasSubstr("simulate without fast"));
+              HasSubstr("simulate each read"));
   job.cluster.storage_latency_seconds = 0.01;
-  EXPECT_THAT(RunFast(job, {}).status().ToString(), HasSubstr("simulate without fast"));
+  EXPECT_THAT(RunFast(job, {}).status().ToString(), HasSubstr("simulate each read"));
   job.cluster.storage_latency_seconds = -1;
   EXPECT_THAT(error({}), HasSubstr("storage_latency_seconds is -1, must be a number of at least"));
   job.cluster.storage_latency_seconds = 0;

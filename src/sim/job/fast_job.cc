@@ -56,7 +56,7 @@ struct NodeQueues {
 
 Status NotEstimated(const std::string& what) {
   return FailedPrecondition(
-      "estimating step by step: got {}, which goes by single reads; simulate without fast, or "
+      "estimating step by step: got {}, which goes by single reads; simulate each read, or "
       "leave it out",
       what);
 }
@@ -79,8 +79,9 @@ class FastJob {
     const std::uint64_t steps = plan_->steps_per_epoch() * job_.epochs;
     double epoch_begin = 0;
     for (std::uint64_t step = 0; step < steps; ++step) {
-      if (keep_going && !keep_going()) return SimulationEnded();
       steps_left_ = steps - 1 - step;
+      if (blocks_ != nullptr) blocks_->Next();
+      if (keep_going && !keep_going()) return SimulationEnded();  // It may have planned for long.
       RunStep();
       if ((step + 1) % plan_->steps_per_epoch() != 0) continue;
       result_.run.epoch_seconds.push_back(result_.run.seconds - epoch_begin);
@@ -112,8 +113,8 @@ class FastJob {
     const std::shared_ptr<const ResolvedOrder>& first = orders.front();
     reads_blocks_ = first->reads_blocks();
     if (!plan_->room().has_value()) return Status();
-    HEADRACE_ASSIGN_OR_RETURN(blocks_,
-                              PlannedBlocks::Make(*plan_->placements(), plan_->RequestOf(first)));
+    HEADRACE_ASSIGN_OR_RETURN(
+        blocks_, PlannedBlocks::Make(*plan_->placements(), plan_->RequestOf(first, keep_going)));
     return Status();
   }
 
@@ -122,7 +123,6 @@ class FastJob {
     double end = begin;
     double slowest = 0;
     double ends = 0;
-    if (blocks_ != nullptr) blocks_->Next();
     for (NodeNumber node = 0; node < job_.cluster.nodes; ++node) Admit(node);
     PlanReads();
     ReadStorage();

@@ -15,7 +15,8 @@ namespace headrace {
 // Tiers fetch ahead while storage has nothing else to do. What nodes read for each other is part of
 // what they read for the step.
 //
-// `keep_going` is asked before each node is planned and before each step; may be empty.
+// `keep_going` is asked before each node is planned, often while one is, and during each step; once
+// it returns false it must do so always. May be empty.
 //
 // Thread safety: may be called from any thread.
 // Memory: 8 bytes a sample, the plans of all nodes, and PlannedBlocks.

@@ -102,8 +102,11 @@ Result<std::shared_ptr<const ResolvedOrder>> JobPlan::OrderOf(NodeNumber node) c
   return std::make_shared<const ResolvedOrder>(std::move(order));
 }
 
-PlacementRequest JobPlan::RequestOf(const std::shared_ptr<const ResolvedOrder>& order) const {
-  return MakePlacementRequest(order, *room_, job_.epochs, Position());
+PlacementRequest JobPlan::RequestOf(const std::shared_ptr<const ResolvedOrder>& order,
+                                    std::function<bool()> keep_going) const {
+  PlacementRequest request = MakePlacementRequest(order, *room_, job_.epochs, Position());
+  request.keep_going = std::move(keep_going);
+  return request;
 }
 
 Result<std::uint32_t> JobPlan::BatchesMax(const ResolvedOrder& order) const {

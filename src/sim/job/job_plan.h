@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,7 +32,8 @@ class JobPlan {
   // Of the ranks of a node.
   [[nodiscard]] Result<std::shared_ptr<const ResolvedOrder>> OrderOf(NodeNumber node) const;
   // Of a run from the first step on; `order` is that of a node. There must be tiers.
-  [[nodiscard]] PlacementRequest RequestOf(const std::shared_ptr<const ResolvedOrder>& order) const;
+  [[nodiscard]] PlacementRequest RequestOf(const std::shared_ptr<const ResolvedOrder>& order,
+                                           std::function<bool()> keep_going) const;
 
   [[nodiscard]] const PlacementFactory* placements() const { return placements_; }
   [[nodiscard]] const std::optional<TierRoom>& room() const { return room_; }  // nothing: no tiers

@@ -343,7 +343,7 @@ def test_ctrl_c_ends_a_run() -> None:
 
 
 def test_what_is_no_policy_is_refused() -> None:
-    for given in (OwnPolicy, "stage", Staging(None), int):  # type: ignore[arg-type]
+    for given in (OwnPolicy, "stage", int):
         with pytest.raises((errors.InvalidArgumentError, TypeError)) as caught:
             simulation.simulate(small(), [given])  # type: ignore[list-item]
         if given is OwnPolicy:
@@ -351,6 +351,17 @@ def test_what_is_no_policy_is_refused() -> None:
             assert "fetch_of" in str(caught.value)
         else:
             assert str(caught.value).endswith("'epoch', or a class derived from OwnPolicy")
+
+
+def test_an_object_in_place_of_a_class_is_named() -> None:
+    way = "Staging: job: got None, must be a Job; give `simulate` the class, Staging: it makes"
+    with pytest.raises(errors.InvalidArgumentError, match=way):
+        simulation.simulate(small(), [Staging()])  # type: ignore[list-item]
+    made = Staging.__new__(Staging)
+    with pytest.raises(errors.InvalidArgumentError, match="policy Staging: is an object; give the"):
+        simulation.simulate(small(), [made])  # type: ignore[list-item]
+    with pytest.raises(errors.InvalidArgumentError, match="policies' names or classes, such as a"):
+        simulation.simulate(small(), Staging)  # type: ignore[arg-type]
 
 
 def solar() -> type[OwnPolicy]:

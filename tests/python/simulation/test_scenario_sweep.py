@@ -293,8 +293,24 @@ def test_a_page_of_policies_that_all_refuse(tmp_path: Path, sweeps: list[str]) -
     for text in sweeps:
         command += ["--sweep", text]
     ran = RUNNER.invoke(app, [*command, "--html", str(tmp_path / "page.html")])
-    assert ran.exit_code == 0, ran.output
-    assert "keeps all samples in memory, 270.8 MB" in (tmp_path / "page.html").read_text()
+    why = "keeps all samples in memory, 270.8 MB"
+    assert why in (tmp_path / "page.html").read_text()
+    assert ran.exit_code == 1  # As for other data that a command cannot take.
+    assert re.search(
+        f"headrace: simulating .*: no policy supports it: lbann_dynamic: .*{why}", ran.output
+    )
+
+
+def test_a_run_of_policies_that_all_refuse_fails_with_the_reasons(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    shipped = Path(simulation.__file__).parent / "scenarios" / "thesis-s1.toml"
+    file.write_text(shipped.read_text().replace("[job]", "[job]\nranks = 2"))
+    command = ["simulate", str(file), "--policy", "nopfs", "--policy", "naive"]
+    ran = RUNNER.invoke(app, command)
+    assert ran.exit_code == 1
+    whys = "; ".join(f"{name}: has one rank a node, the scenario 2" for name in ("nopfs", "naive"))
+    assert f"no policy supports it: {whys}; choose others with --policy, or" in ran.output
+    assert RUNNER.invoke(app, [*command, "--json"]).exit_code == 1
 
 
 def test_a_page_whose_folder_is_gone_meanwhile(tmp_path: Path) -> None:

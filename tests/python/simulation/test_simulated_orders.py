@@ -239,7 +239,7 @@ def test_what_decides_single_reads_is_not_estimated() -> None:
     for unfit in (scenario, lanes(storage=cluster().storage, schedule="fixed")):
         (refused,) = simulation.simulate(unfit, ["exact"], orders=(), fast=True).outcomes
         assert isinstance(refused, Refused)
-        assert "which goes by single reads; simulate without fast, or leave it out" in refused.why
+        assert "which goes by single reads; simulate each read, or leave it out" in refused.why
 
 
 def test_a_latency_is_one_of_every_policy() -> None:

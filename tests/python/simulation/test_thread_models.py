@@ -84,7 +84,7 @@ def test_what_they_do_not_support_is_refused() -> None:
     assert "needs storage.reads_in_flight" in why("dali", replace(scenario, storage=free))
     few = replace(scenario, staging=replace(scenario.staging, threads=8), ranks=16)
     assert "and the scenario has 40 for 16 ranks; raise staging.threads" in why("dali", few)
-    assert "simulate without fast" in why("lobster", scenario, fast=True)
+    assert "simulate each read" in why("lobster", scenario, fast=True)
 
 
 def test_the_command_takes_them_and_lists_them() -> None:

@@ -10,15 +10,17 @@ from headrace.errors import InvalidArgumentError
 from headrace.formats import table
 
 
-def split_tier(text: str, name: str, example: str) -> tuple[str, str]:
-    """Name and capacity of a `--tier`. `name`: what the first is called.
+def split_tier(text: str) -> tuple[str, str]:
+    """Name and capacity of a `--tier`: "ram", or a folder.
 
     Raises: InvalidArgumentError: one of them is missing.
     """
-    of, _, capacity = text.rpartition("=")
-    if not of or not capacity:
-        raise InvalidArgumentError(f'--tier: got "{text}", must be {name}=CAPACITY, as {example}')
-    return of, capacity
+    name, _, capacity = text.rpartition("=")
+    if not name or not capacity:
+        raise InvalidArgumentError(
+            f'--tier: got "{text}", must be NAME=CAPACITY, as ram=32GB or /nvme/cache=1TB'
+        )
+    return name, capacity
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]

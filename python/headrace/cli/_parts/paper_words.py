@@ -1,22 +1,24 @@
-"""A paper's words for the parameters of its order, in `headrace order --set`."""
+"""A paper's words for the parameters of its order, in `--set` of `headrace order` and `plan`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from headrace._arguments import integer
 from headrace._units import parse_bytes
-from headrace.cli._parts.job import OrderOptions
+from headrace.cli._parts.job import JobOptions
 from headrace.cli._parts.orders import Source, parse_settings
 from headrace.errors import InvalidArgumentError
 from headrace.orders import chunks_of_slots, order_class
 
+Job = TypeVar("Job", bound=JobOptions)
 _BLOCK_SAMPLES, _CHUNKS = "block_samples", "chunks_per_virtual"
 
 
-def with_blocks(job: OrderOptions) -> OrderOptions:
+def with_blocks(job: Job) -> Job:
     """The job with --block-samples, if one of the words sets them."""
     words = _words(job.order)
     settings = parse_settings(job.settings)
@@ -33,7 +35,7 @@ def with_blocks(job: OrderOptions) -> OrderOptions:
     return replace(job, block_samples=samples, settings=_options(settings))
 
 
-def with_parameters(job: OrderOptions, source: Source) -> OrderOptions:
+def with_parameters(job: Job, source: Source) -> Job:
     """The job with the order's own names in place of the words."""
     words = _words(job.order)
     settings: dict[str, str] = {}

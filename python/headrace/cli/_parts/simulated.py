@@ -87,6 +87,18 @@ def outcomes(simulation: Simulation) -> list[Outcome]:
     return [outcome for outcome in simulation.outcomes if isinstance(outcome, Outcome)]
 
 
+def has_run(point: Mapping[str, Any]) -> bool:
+    """Whether any policy ran, of `plain`."""
+    return any(_REFUSED not in outcome for outcome in point["policies"].values())
+
+
+def refusals(simulation: Simulation) -> Iterator[str]:
+    """The policies that did not run, and why."""
+    for outcome in simulation.outcomes:
+        if isinstance(outcome, Refused):
+            yield f"{outcome.policy.name}: {outcome.why}"
+
+
 def grids(simulation: Simulation) -> Iterator[Grid]:
     """Times, and sources."""
     ran = outcomes(simulation)
@@ -111,13 +123,11 @@ def remarks(simulation: Simulation) -> Iterator[str]:
     """What stands below the tables."""
     for order, bound in simulation.bounds.items():
         yield f"bound of order {order}: {seconds(bound)} s"
-    for outcome in simulation.outcomes:
-        name = outcome.policy.name
-        if isinstance(outcome, Refused):
-            yield f"{name}: {outcome.why}"
-        elif outcome.policy.changes_order:
+    yield from refusals(simulation)
+    for outcome in outcomes(simulation):
+        if outcome.policy.changes_order:
             used = outcome.samples_used / simulation.scenario.sizes.samples
-            yield f"{name}: decides the order itself; uses {used:.1%} of the samples"
+            yield f"{outcome.policy.name}: decides the order itself; uses {used:.1%} of the samples"
 
 
 def _times(outcome: Outcome, bound: float) -> list[str]:

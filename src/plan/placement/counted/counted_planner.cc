@@ -23,6 +23,21 @@ std::vector<std::uint32_t> Wanted::Blocks() const {
   return blocks;
 }
 
+void Wanted::MoveUp(const BlockSizes& sizes) {
+  TierRoom& room = share_.room;
+  bool left = false;  // in a tier that is not the slowest
+  for (TierNumber tier = 0; tier + 1 < room.count(); ++tier)
+    left |= room.Free(tier) >= sizes.least();
+  if (!left) return;
+  for (const std::uint32_t block : Blocks()) {
+    const TierNumber tier = room.WithRoom(block);
+    if (tier >= tier_of_[block]) continue;
+    room.Return(tier_of_[block], sizes.Of(block));
+    room.Take(tier, sizes.Of(block));
+    tier_of_[block] = tier;
+  }
+}
+
 void Draw::Start(std::uint64_t node, bool shared) {
   node_ = node;
   shared_ = shared;
@@ -74,6 +89,7 @@ void CountedPlanner::Advance() {
   const std::uint64_t epochs = nodes() == 1 ? 1 : request().horizon_epochs;
   period_end_ = epoch + std::min(epochs, kForever - epoch);
   Count();
+  if (stopped()) return;
   std::vector<Share> shares;
   for (std::uint32_t each = 0; each < nodes(); ++each) {
     shares.push_back(
@@ -86,6 +102,8 @@ void CountedPlanner::Advance() {
     wanted_.Start(std::move(shares[each]));
     if (rules_.draws_by_node) draw_.Start(each, /*shared=*/false);
     if (!wanted_.room().Full()) lists_ != nullptr ? FillFromLists(each) : Fill(each);
+    if (stopped()) return;
+    wanted_.MoveUp(sizes());
     Change(each);
   }
   draw_.Forget();
@@ -104,7 +122,7 @@ void CountedPlanner::Count() {
   }
   counts_->Clear();
   bool more = peeked_ || ahead_->Next(seen_);
-  while (more && seen_.at.epoch < *period_end_) {
+  while (more && seen_.at.epoch < *period_end_ && !stopped()) {
     counts_->Add(seen_);
     more = ahead_->Next(seen_);
   }
@@ -131,13 +149,14 @@ void CountedPlanner::Fill(std::uint32_t each) {
   std::vector<std::uint32_t> sorted(sum);
   const Permutation& draw = draw_.permutation();
   for (std::uint32_t i = 0; i < block_count(); ++i) {
+    if (StoppedAt(i)) return;
     const auto block = static_cast<std::uint32_t>(draw.At(i));
     const std::uint32_t k = key(block);
     if (k > 0) sorted[ends[k]++] = block;
   }
   for (const std::uint32_t block : sorted) {
     if (wanted_.Of(block) != kNoTier) continue;
-    if (!Add(block) && wanted_.room().Full()) return;
+    if (!Add(each, block) && wanted_.room().Full()) return;
   }
 }
 
@@ -165,44 +184,49 @@ void CountedPlanner::FillFromLists(std::uint32_t each) {
   for (std::size_t first = 0; first < candidates_.size();) {
     std::size_t end = first;
     while (end < candidates_.size() && candidates_[end].key == candidates_[first].key) ++end;
-    FillLevel(std::span(candidates_).subspan(first, end - first));
+    FillLevel(each, std::span(candidates_).subspan(first, end - first));
     if (wanted_.room().Full()) return;
     first = end;
   }
 }
 
 // Takes blocks of one key.
-void CountedPlanner::FillLevel(std::span<Candidate> level) {
-  if (OrderMatters(level)) {
+void CountedPlanner::FillLevel(std::uint32_t each, std::span<Candidate> level) {
+  if (OrderMatters(each, level)) {
     std::vector<std::uint32_t> blocks;
     blocks.reserve(level.size());
-    for (const Candidate& each : level) blocks.push_back(each.block);
+    for (const Candidate& candidate : level) blocks.push_back(candidate.block);
     std::vector<std::uint32_t> places(level.size());
     draw_.Places(blocks, places);
     for (std::size_t i = 0; i < level.size(); ++i) level[i].place = places[i];
     std::ranges::sort(level, {}, &Candidate::place);
   }
-  for (const Candidate& each : level) {
-    if (!Add(each.block) && wanted_.room().Full()) return;
+  for (const Candidate& candidate : level) {
+    if (!Add(each, candidate.block) && wanted_.room().Full()) return;
   }
 }
 
-// Whether another order of these blocks may put them elsewhere: not if one tier takes all of them,
-// and those before it none.
-bool CountedPlanner::OrderMatters(std::span<const Candidate> level) const {
+// Whether another order of these blocks, of one key, may put them elsewhere: not if all stay where
+// they are; or one tier takes all of them, and those before it none.
+bool CountedPlanner::OrderMatters(std::uint32_t each, std::span<const Candidate> level) const {
   if (level.size() == 1) return false;
+  std::array<std::uint64_t, kTiersMax> had{};  // by tier
   std::uint64_t sum = 0;
   std::uint64_t least = kForever;
-  for (const Candidate& each : level) {
-    const std::uint64_t units = sizes().Of(each.block);
+  for (const Candidate& candidate : level) {
+    const std::uint64_t units = sizes().Of(candidate.block);
     if (units == BlockSizes::kTooLarge) continue;
+    const TierNumber has = nodes_[each].Of(candidate.block);
+    if (has != kNoTier) had[has] += units;
     sum += units;
     least = std::min(least, units);
   }
   const TierRoom& room = wanted_.room();
+  const bool has = nodes_[each].Has(level.front().block);  // All have it, or none.
   for (TierNumber tier = 0; tier < room.count(); ++tier) {
-    if (sum <= room.Free(tier)) return false;
-    if (least <= room.Free(tier)) return true;
+    if (has ? had[tier] > room.Free(tier) : least <= room.Free(tier)) {
+      return has || sum > room.Free(tier);
+    }
   }
   return false;
 }

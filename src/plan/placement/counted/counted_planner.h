@@ -26,9 +26,11 @@ struct Share {
   TierRoom room;
   std::vector<Kept> kept;
 
-  // Puts the block into the fastest tier with room; returns whether there was any.
-  bool Add(std::uint32_t block, std::uint64_t units) {
-    const TierNumber tier = room.WithRoom(block);
+  // Leaves the block in the tier that has it, `has`, or, if that has no room or is kNoTier, puts it
+  // into the fastest one with room; returns whether there was any.
+  bool Add(std::uint32_t block, std::uint64_t units, TierNumber has) {
+    const bool stays = has != kNoTier && room.HasRoom(has, block);
+    const TierNumber tier = stays ? has : room.WithRoom(block);
     if (tier == kNoTier) return false;
     room.Take(tier, units);
     kept.push_back({.block = block, .tier = tier});
@@ -47,11 +49,13 @@ class Wanted {
     share_ = std::move(share);
     for (const Kept& each : share_.kept) tier_of_[each.block] = each.tier;
   }
-  bool Add(std::uint32_t block, std::uint64_t units) {
-    if (!share_.Add(block, units)) return false;
+  bool Add(std::uint32_t block, std::uint64_t units, TierNumber has) {
+    if (!share_.Add(block, units, has)) return false;
     tier_of_[block] = share_.kept.back().tier;
     return true;
   }
+  // Once all are added: moves blocks up into room that is left, by their numbers.
+  void MoveUp(const BlockSizes& sizes);
   [[nodiscard]] const TierRoom& room() const { return share_.room; }
   [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block]; }
   [[gnu::always_inline]] void Expect(std::uint32_t block) const {
@@ -114,6 +118,10 @@ class CountedPlanner : public SteppedPlanner {
 
   // Gives blocks to nodes before each fills its room. By node.
   virtual void Assign(std::vector<Share>& /*shares*/) {}
+  // Whether the plan ends here: PlacementRequest::keep_going.
+  [[nodiscard]] bool stopped() const { return request().keep_going && !request().keep_going(); }
+  // The same, asked at one block of many. `i`: of a loop over blocks.
+  [[nodiscard]] bool StoppedAt(std::uint64_t i) const { return i % 65'536 == 0 && stopped(); }
   // The draw of the period, if it is one for all.
   [[nodiscard]] Draw& draw() { return draw_; }
 
@@ -163,9 +171,11 @@ class CountedPlanner : public SteppedPlanner {
   }
   void Fill(std::uint32_t each);
   void FillFromLists(std::uint32_t each);
-  void FillLevel(std::span<Candidate> level);
-  [[nodiscard]] bool OrderMatters(std::span<const Candidate> level) const;
-  bool Add(std::uint32_t block) { return wanted_.Add(block, sizes().Of(block)); }
+  void FillLevel(std::uint32_t each, std::span<Candidate> level);
+  [[nodiscard]] bool OrderMatters(std::uint32_t each, std::span<const Candidate> level) const;
+  bool Add(std::uint32_t each, std::uint32_t block) {
+    return wanted_.Add(block, sizes().Of(block), nodes_[each].Of(block));
+  }
   void Change(std::uint32_t each);
   void Exchange(NodeTiers& tiers, const std::vector<std::uint32_t>* had);
   // Calls visit(block) for the blocks of a list or, if it is null, for all.

@@ -71,18 +71,20 @@ class CoordinatedPlacement final : public CountedPlanner {
       if (expects && i + kAhead < block_count()) {
         ExpectNodes(static_cast<std::uint32_t>(order.At(i + kAhead)));
       }
+      if (StoppedAt(i)) return;
       const auto block = static_cast<std::uint32_t>(order.At(i));
       if (owned[block]) continue;
       const std::uint32_t uses = MostUses(block, kDone, held).value_or(kDone);
       if (uses != kDone) pending.push_back({.block = block, .turn = i % nodes(), .uses = uses});
     }
-    while (!pending.empty() && open > 0) {
+    while (!pending.empty() && open > 0 && !stopped()) {
       std::uint32_t level = 0;
       for (const Pending& each : pending) level = std::max(level, each.uses);
       for (Pending& each : pending) {
         if (each.uses != level || open == 0) continue;
         owned[each.block] = AnyFrom(each.block, each.turn, level, held, [&](std::uint32_t node) {
-          if (!shares[node].Add(each.block, sizes().Of(each.block))) return false;
+          const TierNumber has = nodes_[node].Of(each.block);
+          if (!shares[node].Add(each.block, sizes().Of(each.block), has)) return false;
           if (!NotFull(shares[node])) --open;
           return true;
         });
