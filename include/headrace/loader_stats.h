@@ -34,7 +34,9 @@ struct EpochTaken {
   std::uint64_t epoch = 0;
   std::uint64_t batches = 0;
   std::uint64_t samples = 0;
-  // Where there are tiers: samples by where they came from; else all from storage.
+  // Where there are tiers: samples by where they came from; else all from storage. Those that come
+  // with a block count as from storage: it may have come in parts from several sources, which only
+  // TierCounts has.
   std::uint64_t from_storage = 0;
   std::uint64_t from_nodes = 0;
   std::vector<std::uint64_t> from_tiers;  // fastest first; may be shorter than the tiers

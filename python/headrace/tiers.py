@@ -26,7 +26,7 @@ __all__ = ["PLACEMENTS", "Budget", "Part", "Ram", "Ssd", "Tier"]
 
 RAM = "ram"
 """The name of a tier in memory, where tiers have names."""
-_SSD_UNIT_BYTES = 4096
+SSD_UNIT_BYTES = 4096
 """The least bytes that a sample takes on a disk."""
 
 PLACEMENTS = tuple(_core.placements())
@@ -145,7 +145,7 @@ def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
     if isinstance(capacity, str):
         whole = system.f_frsize * system.f_blocks
         capacity = parse_share_or_bytes(capacity, name, whole)
-    capacity = integer(name, capacity, _SSD_UNIT_BYTES, 2**62)
+    capacity = integer(name, capacity, SSD_UNIT_BYTES, 2**62)
     threads = integer(f"tiers[{number}] threads", tier.threads, 1, 1024)
     return CoreTier(path, capacity, threads)
 

@@ -105,6 +105,16 @@ def test_json_and_table_agree(numbered: Path) -> None:
     assert "headrace profile" in table
 
 
+def test_a_folder_that_makes_small_samples_take_more_memory_is_noted(
+    numbered: Path, tmp_path: Path
+) -> None:
+    ssd = ("--tier", f"{tmp_path / 'tier'}=1MB")
+    note = "note: beside a tier in a folder a sample takes at least 4,096 bytes of memory, too, and"
+    assert note in run(numbered, "--batch", 8, "--ram", "20KB", *ssd)
+    for alone in (("--ram", "20KB"), ssd):
+        assert "note: beside" not in run(numbered, "--batch", 8, *alone)
+
+
 def test_a_tier_of_the_name_ram_is_memory_as_for_advise(numbered: Path) -> None:
     by_option = run(numbered, "--batch", 8, "--ram", "20KB", "--json")
     for name in ("ram", "RAM"):

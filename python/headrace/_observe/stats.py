@@ -119,7 +119,8 @@ class EpochReport(TypedDict):
     batches: Annotated[int, F()]
     samples: Annotated[int, F()]
     storage: Annotated[int, F("", "from_storage")]
-    """samples that came from storage, or with a block; all of them without tiers"""
+    """samples that came from storage; all of them without tiers; with an order that reads blocks
+    also those that came with a block, of which tiers and other nodes may have given a part"""
     nodes: Annotated[int, F("", "from_nodes")]
     """samples that came from tiers of other nodes"""
     tiers: Annotated[list[int], F("", "from_tiers")]

@@ -154,6 +154,8 @@ def plan(
     _print(planned, predicted, names, ranks)
     values = ", ".join(f"{name} {value}" for name, value in resolved.items())
     print(f"order {job.order}: {values}" if values else f"order {job.order}")
+    if note := _unit_note(wanted, _mean_bytes(planned)):
+        print(f"note: {note}")
     if alike := alike_labels(job.order, expected):
         print(f"note: {alike}")
 
@@ -190,6 +192,17 @@ def _tiers(ram: str | None, others: list[str] | None, images: str | None) -> lis
     except InvalidArgumentError as error:
         of_options = {f"tiers[{at}]": option for at, option in enumerate(options)}
         raise InvalidArgumentError(renamed(str(error), of_options)) from error
+
+
+def _unit_note(wanted: list[tiers.CoreTier], sample_bytes: float) -> str:
+    """Of samples so small that a folder costs memory; empty: of none."""
+    unit = tiers.SSD_UNIT_BYTES
+    if sample_bytes >= unit or len({bool(tier.path) for tier in wanted}) < 2:
+        return ""
+    return (
+        f"beside a tier in a folder a sample takes at least {unit:,} bytes of memory, too, and has "
+        f"{sample_bytes:,.0f} bytes on average: without the folder more of them fit there"
+    )
 
 
 def _mean_bytes(planned: list[PlannedEpoch]) -> float:

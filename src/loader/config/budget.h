@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
+#include "base/units.h"
 #include "headrace/loader_stats.h"
 #include "headrace/status.h"
 
@@ -59,6 +61,12 @@ inline constexpr std::uint64_t kDecodedShareOfResidents = 4;
 // Batches that the consumer may hold without slowing the loader: the current one and the previous
 // one.
 inline constexpr std::uint32_t kBatchesHeld = 2;
+
+// Memory for parcels of one direction, what other nodes send or what they get: a quarter of what is
+// for reads, and no more than keeps a network busy.
+constexpr std::uint64_t ParcelBytes(std::uint64_t staging_bytes) {
+  return std::min(64 * kMiB, staging_bytes / 4);
+}
 
 // Returns the bytes that one rank, alone in its process, has for the residents of its order: its
 // memory minus tiers and minus the shares of decodes, results, decoded objects, reads and batches.

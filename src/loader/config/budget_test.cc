@@ -304,5 +304,10 @@ TEST(BudgetTest, SmallBatchesAreReadFurtherAhead) {
   EXPECT_GE(MakeBudget(needs).value().batches_max * 4, 64);
 }
 
+TEST(BudgetTest, ParcelsHaveAQuarterOfWhatIsForReadsUpToALimit) {
+  EXPECT_EQ(ParcelBytes(40 * kMiB), 10 * kMiB);
+  EXPECT_EQ(ParcelBytes(kGiB), 64 * kMiB);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -31,9 +31,6 @@ constexpr std::uint32_t kSampleReadsInFlightMax = 256;
 
 constexpr int kThreadsMax = 1024;
 
-// Memory for what other nodes send, and for what they get, at most: more keeps no network busier.
-constexpr std::uint64_t kParcelBytesMax = 64 * kMiB;
-
 // Least scratch budget of a rank: enough for images of moderate size.
 constexpr std::uint64_t kScratchBytesLeast = 512 * kKiB;
 // Largest useful scratch budget, in decodes of the largest sample: half of it is reserved for
@@ -161,11 +158,6 @@ NodeOptions ForAllRanks(const Index& index, const LoaderOptions& options) {
   return node;
 }
 
-// A quarter of what is for reads, for parcels of one direction.
-std::uint64_t ParcelBytes(const NodeOptions& options, const Budget& budget) {
-  return options.job.exchange ? std::min(kParcelBytesMax, budget.staging_bytes / 4) : 0;
-}
-
 // A name that is no policy's is that of a schedule file, which lets them read. Without one a single
 // rank has all there is.
 bool IdleThreadsRead(const NodeOptions& options) {
@@ -239,7 +231,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   order->AddNeeds(needs);
   if (!node.tiers.tiers.empty()) needs.pinned_bytes = 0;  // A tier does that, and more.
   HEADRACE_ASSIGN_OR_RETURN(Budget budget, MakeBudget(needs));
-  const std::uint64_t parcel_bytes = ParcelBytes(node, budget);
+  const std::uint64_t parcel_bytes = node.job.exchange ? ParcelBytes(budget.staging_bytes) : 0;
   budget.staging_bytes -= 2 * parcel_bytes;
   return LoaderConfig{.options = std::move(node),
                       .schema = std::move(schema),
