@@ -293,7 +293,7 @@ TEST(PoliciesTest, CoordinatedSortsBlocksAndNodesTogether) {
 // A disk's tier that an earlier run has filled, beside memory, which begins empty.
 TEST(PoliciesTest, HeldBlocksStayInTheirTierWhileOthersFillTheFasterOne) {
   for (const char* name : {"coordinated", "frequency", "pinned"}) {
-    for (const std::uint32_t held : {4, 6}) {  // Of 8 blocks.
+    for (const std::uint32_t held : {4U, 6U}) {  // Of 8 blocks.
       Case made;
       made.units.assign(8, 1);
       made.request.blocks = BlocksOf(made.units);

@@ -431,7 +431,7 @@ TEST(EngineJobTest, MayBeEndedAtAnyTime) {
       EXPECT_GT(asked, 52);  // Each step.
       for (int part = 0; part < 12; ++part) {
         int left = part < 6 ? part : asked * (part - 5) / 7;
-        const auto keep_going = [&left] { return left > 0 && left-- > 0; };
+        const auto keep_going = [&left] { return --left >= 0; };
         EXPECT_EQ(run(job, {.order = order}, keep_going).status().code(), StatusCode::kCancelled);
       }
     }

@@ -304,7 +304,8 @@ def test_the_command() -> None:
         "deepio_opportunistic: decides the order itself; uses 100.0% of the samples" in shown.output
     )
     said = RUNNER.invoke(app, ["simulate", "nopfs-8c", "--policy", "lbann_dynamic", "--json"])
-    result = json.loads(said.output)
+    assert said.exit_code == 1  # It is the only policy.
+    result = json.loads(said.stdout)
     assert result["policies"]["lbann_dynamic"]["refused"].startswith("keeps all samples in memory")
     assert result["bounds"]["batch"] < result["bounds"]["exact"]
     wrong = RUNNER.invoke(app, ["simulate"])
