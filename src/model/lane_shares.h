@@ -39,8 +39,8 @@ LaneShares MakespanShares(std::span<const LaneLoad> lanes, const LoadModel& mode
 // The algorithm does not look at other lanes, so it never uses equation 3, and the lanes together
 // may get more than `budget`: see FitShares(). The paper gives no bound. What holds: a lane is
 // within tau of training, or no number of threads up to `budget` brings it closer. So where all is
-// within the budget, a lane that can be in time is late by at most tau or half of what its next
-// thread would save.
+// within the budget, a lane that can be in time is late by at most tau or half of what the next
+// number of threads that is faster would save.
 LaneShares BinarySearchShares(std::span<const LaneLoad> lanes, const LoadModel& model, int budget,
                               double train_seconds, double tolerance_seconds);
 

@@ -33,13 +33,15 @@ ThreadSplit SplitLoadAndDecode(const SplitRequest& request) {
   std::vector<LaneLoad> lanes(request.lanes.begin(), request.lanes.end());
   for (LaneLoad& lane : lanes) lane.preprocess_seconds = 0;  // counted separately
 
-  HEADRACE_CHECK(request.decode_max >= 1);
+  HEADRACE_CHECK(1 <= request.decode_min && request.decode_min <= request.decode_max);
   const int decode_most =
       std::min(request.threads - static_cast<int>(lanes.size()), request.decode_max);
-  ThreadSplit split = SplitAt(request.preprocess->PeakThreads(decode_most), request, lanes);
+  const int decode_least = std::min(decode_most, request.decode_min);
+  const int peak = std::max(decode_least, request.preprocess->PeakThreads(decode_most));
+  ThreadSplit split = SplitAt(peak, request, lanes);
   // One more thread may not help several lanes that are equally late, while two threads help all of
   // them. So all splits are tried, and the first that is in time, or else the shortest, is taken.
-  for (int decode = split.decode - 1; decode >= 1 && Together(split) > request.train_seconds;
+  for (int decode = peak - 1; decode >= decode_least && Together(split) > request.train_seconds;
        --decode) {
     ThreadSplit next = SplitAt(decode, request, lanes);
     if (next.preprocess_seconds > std::max(next.load_seconds, request.train_seconds)) break;

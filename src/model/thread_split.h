@@ -19,7 +19,8 @@ struct SplitRequest {
   const LoadModel* load = nullptr;
   const PreprocessCurve* preprocess = nullptr;
   int threads = 2;           // more than there are lanes, and up to load->threads_max()
-  int decode_max = kAny;     // at most so many of them can preprocess, at least 1
+  int decode_min = 1;        // at least so many of them preprocess, if there are so many; not 0
+  int decode_max = kAny;     // at most so many of them can; at least decode_min
   double train_seconds = 0;  // T_train of a step
 };
 

@@ -128,8 +128,9 @@ def test_a_papers_words_are_those_of_headrace_order(numbered: Path) -> None:
 
     words = planned("K=4", "PCS=3", "P=40")
     assert words == planned("block_samples=4", "chunks_per_virtual=3", "prefetch=40")
-    chunks = planned("K=4", "M=5")["parameters"]["chunks_per_virtual"]
-    assert chunks == math.ceil(math.ceil(COUNT / 4) / 5)
+    for samples in ("K=4", "block_samples=4"):
+        chunks = planned(samples, "M=5")["parameters"]["chunks_per_virtual"]
+        assert chunks == math.ceil(math.ceil(COUNT / 4) / 5), samples
 
 
 def test_planning_makes_no_folder(numbered: Path, tmp_path: Path) -> None:

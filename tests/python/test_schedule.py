@@ -95,7 +95,7 @@ def test_a_run_has_the_decode_threads_that_its_schedule_decided(
     alone, _ = decode_threads((1, 1e6))
     assert alone == 1  # Others would only take bandwidth from it.
     decided, there_are = decode_threads((1, 1e6), (1024, 1024e6))
-    assert decided == there_are
+    assert 0.95 * there_are <= decided <= there_are  # As few as reach nearly the highest rate.
 
 
 def test_a_schedule_for_another_job_is_refused(numbered: Path, tmp_path: Path) -> None:

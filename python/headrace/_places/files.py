@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from stat import S_ISDIR, S_ISREG
 
 from headrace._places.place import Entry, Reader, Stat
-from headrace._places.table import place_of
+from headrace._places.table import is_local, place_of
 
 _BUFFER_BYTES = 256 * 1024  # of a file that is not local: each read is a request
 
@@ -88,14 +88,9 @@ def reader(path: str) -> Reader:
 
 def open(path: str) -> io.BufferedReader:
     """Opens a file, to read it from its beginning; its user closes it."""
-    ranges = reader(path)
-    if ranges.descriptor is None:
-        return io.BufferedReader(_Ranges(ranges), _BUFFER_BYTES)
-    try:
-        return builtins.open(ranges.descriptor, "rb")
-    except BaseException:
-        ranges.close()
-        raise
+    if is_local(path):
+        return builtins.open(path, "rb")
+    return io.BufferedReader(_Ranges(reader(path)), _BUFFER_BYTES)
 
 
 class _Ranges(io.RawIOBase):

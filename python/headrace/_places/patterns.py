@@ -18,7 +18,7 @@ _ANY_DEPTH = "**"
 
 
 def match(pattern: str, *, any_depth: bool = False) -> Iterator[str]:
-    """The paths that wildcards match, in no order: as `glob.iglob` has them.
+    """The paths that an absolute pattern matches, in no order: as `glob.iglob` has them.
 
     Hidden names, those of ".", match no wildcard that does not begin with "." itself. A name
     without wildcards matches a link to nothing, too. `any_depth`: "**" stands for folders at any

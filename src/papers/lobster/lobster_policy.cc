@@ -109,7 +109,9 @@ LoadModel ModelOfReads(std::uint32_t reads) {
   std::vector<Curve::Point> points = {{.users = 1, .rate = kRate}};
   if (reads > 1) points.push_back({.users = double(reads), .rate = kRate * reads});
   const Curve curve = Curve::Make(std::move(points)).value();
-  return {{.local = {curve}, .remote = curve, .storage = curve}, static_cast<int>(reads)};
+  LoadRates rates{.remote = curve, .storage = curve};
+  rates.local.fill(curve);
+  return {rates, static_cast<int>(reads)};
 }
 
 std::vector<LaneLoad> LoadsOf(std::span<const LaneWork> work,

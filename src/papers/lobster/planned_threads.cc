@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "model/lane_shares.h"
-#include "model/preprocess_curve.h"
 #include "model/thread_split.h"
 #include "papers/lobster/lobster_policy.h"
 
@@ -41,10 +40,11 @@ LoadModel LoadModelOf(const PlannedThreads::Options& options) {
   return {rates, reads};
 }
 
-// A byte's curve, of a rate over threads.
-PreprocessCurve CurveOfAByte(const Curve& rate) {
+// A byte's curve, of the rate over threads that the model has.
+std::optional<PreprocessCurve> CurveOfAByte(const std::optional<MachineModel>& model) {
+  if (!model.has_value() || model->decode.points().empty()) return std::nullopt;
   std::vector<PreprocessCurve::Point> points;
-  for (const Curve::Point& point : rate.points()) {
+  for (const Curve::Point& point : model->decode.points()) {
     points.push_back({.threads = point.users, .seconds = point.users / point.rate});
   }
   return PreprocessCurve(points);
@@ -53,7 +53,9 @@ PreprocessCurve CurveOfAByte(const Curve& rate) {
 }  // namespace
 
 PlannedThreads::PlannedThreads(Options options)
-    : options_(std::move(options)), load_(LoadModelOf(options_)) {}
+    : options_(std::move(options)),
+      load_(LoadModelOf(options_)),
+      of_a_byte_(CurveOfAByte(options_.model)) {}
 
 std::vector<LaneThreads> PlannedThreads::operator()(std::span<const LaneDemand> demand) const {
   std::vector<LaneLoad> loads;
@@ -102,18 +104,17 @@ int PlannedThreads::DecodeThreads(std::span<const LaneDemand> demand,
                        .samples = samples,
                        .load = &load_,
                        .threads = load_.threads_max(),
+                       .decode_min = least,
                        .decode_max = most,
                        .train_seconds = options_.train_seconds};
   const double mean = static_cast<double>(sum(bytes)) / static_cast<double>(sum(samples));
   request.preprocess = options_.preprocess.Find(options_.transform, mean);
-  std::optional<PreprocessCurve> of_a_byte;
   if (request.preprocess == nullptr) {
-    if (options_.model->decode.points().empty()) return most;
-    of_a_byte.emplace(CurveOfAByte(options_.model->decode));
-    request.preprocess = &*of_a_byte;
+    if (!of_a_byte_.has_value()) return most;
+    request.preprocess = &*of_a_byte_;
     request.samples = bytes;
   }
-  return std::clamp(SplitLoadAndDecode(request).decode, least, most);
+  return SplitLoadAndDecode(request).decode;
 }
 
 // To preprocess the lane's batch on one thread while so many run: as it was learned, or as the

@@ -8,6 +8,7 @@
 #include "engine/lanes/lane_policy.h"
 #include "headrace/machine_model.h"
 #include "model/lane_load.h"
+#include "model/preprocess_curve.h"
 #include "model/preprocess_model.h"
 #include "papers/lobster/make_schedule.h"
 #include "papers/lobster/schedule_file.h"
@@ -45,6 +46,7 @@ class PlannedThreads {
 
   Options options_;
   LoadModel load_;
+  std::optional<PreprocessCurve> of_a_byte_;  // none: the model has no rate of decoding
 };
 
 }  // namespace headrace

@@ -89,8 +89,7 @@ TEST(PlannedThreadsTest, ThreadsMoveBetweenLoadingAndPreprocessingStepByStep) {
     return DecodesOf(threads);
   };
   // 8 MB a lane: 10 ms to decode with all 16 threads, and 100 ms to read from storage with the
-  // other
-  // 32. Of 48 threads, 3.2 s / loading + 0.16 s / decoding is least with 8 or 9 that decode.
+  // other 32. Of 48 threads, 3.2 s / loading + 0.16 s / decoding is least with 8 or 9 that decode.
   const LaneDemand misses{.samples = 8, .storage_bytes = 8 * kPlannedMB};
   const LaneDemand hits{.samples = 8, .tier_bytes = {8 * kPlannedMB}};
   EXPECT_EQ(of(hits), kDecodes);
@@ -133,7 +132,7 @@ TEST(PlannedThreadsTest, WithoutAModelBytesCountAndAllDecode) {
   PlannedThreads::Options options = OnMachine();
   options.model.reset();
   const auto threads = PlannedThreads(options)(
-      std::vector<LaneDemand>{{.samples = 8, .tier_bytes = {30 * kPlannedMB}},
+      std::vector<LaneDemand>{{.samples = 8, .tier_bytes = {0, 30 * kPlannedMB}},
                               {.samples = 8, .storage_bytes = 10 * kPlannedMB}});
   EXPECT_EQ(threads[0], (LaneThreads{.loading = 24, .decode = 12}));
   EXPECT_EQ(threads[1], (LaneThreads{.loading = 8, .decode = 4}));

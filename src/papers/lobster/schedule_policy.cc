@@ -71,7 +71,7 @@ Status SchedulePolicy::Split(Position at, std::span<const LaneWork> work,
   }
   planned_.fetch_add(1, std::memory_order_relaxed);
   std::uint32_t decodes = 0;
-  for (const LaneShare& share : shares) decodes += share.decodes;
+  for (const LaneThreads& lane : step_.lanes) decodes += lane.decode;
   decodes_.store(decodes, std::memory_order_relaxed);
   if (options_.correct) Correct(work, shares);
   return Status();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <list>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -323,6 +324,24 @@ TEST(PoliciesTest, HeldBlocksMoveUpIfNothingElseTakesTheRoom) {
     ASSERT_TRUE(step.has_value());
     EXPECT_EQ(step->ops.size(), 3U) << name;
     for (const CacheOp& op : step->ops) EXPECT_EQ(op.to, 0) << name;
+  }
+}
+
+// The engine would lose what else it is told to move at the same step.
+TEST(PoliciesTest, HeldBlocksMoveUpFewAtATime) {
+  constexpr std::uint32_t kBlocks = 400;
+  for (const char* name : {"coordinated", "frequency"}) {
+    Case made;
+    made.units.assign(kBlocks, 1);
+    made.request.blocks = BlocksOf(made.units);
+    made.request.capacity_units = {{kBlocks, kBlocks}};
+    std::vector<std::uint32_t> all(kBlocks);
+    std::iota(all.begin(), all.end(), 0U);
+    made.request.held = {{{}, all}};
+    SetSteps(made, {{.ends_epoch = true, .blocks = all, .node_ends = {kBlocks}}});
+    const auto step = MakePlacement(name, made.Of(0))->Next();
+    ASSERT_TRUE(step.has_value());
+    EXPECT_EQ(step->ops.size(), 256U) << name;
   }
 }
 

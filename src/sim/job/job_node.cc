@@ -5,7 +5,6 @@
 
 #include "base/cell_pool.h"
 #include "base/check.h"
-#include "loader/config/budget.h"
 #include "sim/job/simulated_time.h"
 
 namespace headrace {
@@ -173,8 +172,7 @@ EngineParts JobNode::Parts() {
   }
   if (plan_.room.has_value() && world_.job.cluster.nodes > 1) parts.nodes = &nodes_;
   if (plan_.order->job().exchange) {
-    const auto staging = static_cast<std::uint64_t>(world_.job.cluster.staging_bytes);
-    const std::uint64_t bytes = world_.data.Scaled(static_cast<double>(ParcelBytes(staging)));
+    const std::uint64_t bytes = world_.data.Scaled(world_.job.cluster.staging_bytes / 4);
     parts.parcels = &nodes_;
     parts.parcel_memory = BufferPool::Make(bytes);
     parts.sent_memory = BufferPool::Make(bytes);

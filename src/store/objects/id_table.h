@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-// Values with numbers that are never used twice. `Id` is an enum of 64 bits: an entry in the low
+// Values with numbers that are not used twice, within 2^32 uses of an entry. `Id` is an enum of 64 bits: an entry in the low
 // half, above it how often the entry was used. Memory: that of the most values at a time.
 //
 // Thread safety: that of a vector. Cost: O(1) a call.
@@ -30,6 +30,7 @@ class IdTable {
 
   // Null: it was removed.
   T* Find(Id id) {
+    HEADRACE_CHECK(static_cast<std::uint32_t>(id) < entries_.size());
     Entry& entry = entries_[static_cast<std::uint32_t>(id)];
     const bool same = entry.uses == static_cast<std::uint64_t>(id) >> 32U;
     return same && entry.value ? &*entry.value : nullptr;

@@ -29,6 +29,7 @@ ObjectReads::ObjectReads(const ObjectReadsOptions& options, Prng& prng)
 
 ReadId ObjectReads::Add(std::uint64_t bytes, std::int64_t now_ns) {
   HEADRACE_CHECK(bytes > 0);
+  if (reads_.size() == 0) pause_.Rested(now_ns - now_ns_);
   BeginEvent(now_ns);
   const ReadId id = reads_.Add({.bytes = bytes});
   Wait(id, reads_.At(id), Queue::kNew);

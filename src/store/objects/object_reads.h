@@ -118,8 +118,9 @@ class ObjectReads {
     std::int64_t progress_ns = 0;  // of the last byte; before the first: the start
     bool hedge = false;
   };
-  // Waits in `place`, or until `timer_ns`, or has attempts. With one attempt, `place` is that of a
-  // read that is late, `timer_ns` when it will be.
+  // Without an attempt it waits: in `place`, or until `timer_ns` and then in one. With one attempt
+  // that gives bytes in time, `timer_ns` is when it will be late; with one that is late, `place` is
+  // where the read waits for a second one. With two it has neither.
   struct Read {
     std::uint64_t bytes = 0;
     std::uint64_t kept = 0;  // bytes in the read's buffer, from the start

@@ -9,7 +9,8 @@ namespace headrace {
 
 // Whether one more request may be sent for a read that has one already: a retry or a hedge. Both
 // take a token of one budget, so that a store that fails gets at most a tenth more requests than it
-// answers (retry budgets and hedged requests: Dean and Barroso, "The tail at scale", 2013). Each
+// answers, beside the first `tokens_max`. Tries that the store or a fetcher asked for, kSlowDown and
+// kFetcherGone, take none (retry budgets and hedged requests: Dean and Barroso, "The tail at scale", 2013). Each
 // read that succeeds gives a tenth of a token.
 //
 // A hedge takes a token of a second balance as well, which begins empty and gets a twentieth of a

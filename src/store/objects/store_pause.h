@@ -35,6 +35,12 @@ class StorePause {
   // An attempt succeeded: the next wait is short again. A wait that is under way stays.
   void Success();
 
+  // No read was asked for during `idle_ns`. After more than Options::retry_after_max_ns what the
+  // store said before counts no more: the time did not pass without an answer.
+  void Rested(std::int64_t idle_ns) {
+    if (idle_ns > options_.retry_after_max_ns) Success();
+  }
+
   // No attempt may begin before.
   [[nodiscard]] std::int64_t resume_ns() const { return resume_ns_; }
 

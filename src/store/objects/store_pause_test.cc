@@ -61,6 +61,17 @@ TEST_F(StorePauseTest, OnlyFreshAnswersMakeItWait) {
   EXPECT_GT(most_ns, 900);
 }
 
+TEST_F(StorePauseTest, ALongTimeWithoutReadsIsNotTheStores) {
+  for (const bool rests : {false, true}) {
+    pause_.Success();
+    pause_.SlowDown({}, /*fresh=*/true, 1000);
+    pause_.Rested(rests ? 5001 : 5000);
+    EXPECT_EQ(pause_.slow(), !rests);
+    pause_.SlowDown({}, /*fresh=*/true, 40'000);
+    EXPECT_EQ(pause_.expired(40'000), !rests);
+  }
+}
+
 TEST_F(StorePauseTest, ASuccessMakesTheNextWaitShortAndEndsTheDeadline) {
   for (std::int64_t i = 0; i < 10; ++i) pause_.SlowDown({}, true, 1000 * i);
   EXPECT_TRUE(pause_.slow());

@@ -22,7 +22,7 @@ def with_blocks(job: Job) -> Job:
     """The job with --block-samples, if one of the words sets them."""
     words = _words(job.order)
     settings = parse_settings(job.settings)
-    word = next((name for name in settings if words.get(name) == _BLOCK_SAMPLES), None)
+    word = next((name for name in settings if words.get(name, name) == _BLOCK_SAMPLES), None)
     if word is None:
         return job
     value = settings.pop(word)

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from headrace import _places
@@ -91,7 +92,7 @@ def _absent(path: str) -> str:
     missing = path
     while _places.is_local(path) and not _places.exists(os.path.dirname(missing)):
         missing = os.path.dirname(missing)
-    if _places.exists(missing, follow_symlinks=False):
+    with suppress(OSError):
         return (
             f"{missing} is a link to {os.readlink(missing)}, which is not there; point it to what "
             "is, or name another path"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -159,8 +158,9 @@ def zstd_content_bytes(path: str, at: int, front: bytes) -> int | None:
 
 def inside(folder: str, name: str) -> str:
     """The path of a file that an index.json names; it must lie in the folder."""
-    path = _places.absolute(os.path.join(folder, name))
-    if not path.startswith(folder.rstrip("/") + "/") or "\0" in name:
+    below = _places.absolute(folder).rstrip("/") + "/"
+    path = _places.absolute(below + name)
+    if not path.startswith(below) or "\0" in name:
         raise DataLossError(
             f"indexing {folder}: its index.json names a file outside of it, {name!r:.200}; {AGAIN}"
         )

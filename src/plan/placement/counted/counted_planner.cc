@@ -23,15 +23,18 @@ std::vector<std::uint32_t> Wanted::Blocks() const {
   return blocks;
 }
 
-void Wanted::MoveUp(const BlockSizes& sizes) {
+void Wanted::MoveUp(const BlockSizes& sizes, const BlockMap& blocks) {
   TierRoom& room = share_.room;
   bool left = false;  // in a tier that is not the slowest
   for (TierNumber tier = 0; tier + 1 < room.count(); ++tier)
     left |= room.Free(tier) >= sizes.least();
   if (!left) return;
+  std::uint64_t samples = 0;
   for (const std::uint32_t block : Blocks()) {
     const TierNumber tier = room.WithRoom(block);
     if (tier >= tier_of_[block]) continue;
+    samples += blocks.block(block).count;
+    if (samples > kMovedUpMax) return;
     room.Return(tier_of_[block], sizes.Of(block));
     room.Take(tier, sizes.Of(block));
     tier_of_[block] = tier;
@@ -103,7 +106,7 @@ void CountedPlanner::Advance() {
     if (rules_.draws_by_node) draw_.Start(each, /*shared=*/false);
     if (!wanted_.room().Full()) lists_ != nullptr ? FillFromLists(each) : Fill(each);
     if (stopped()) return;
-    wanted_.MoveUp(sizes());
+    wanted_.MoveUp(sizes(), *request().blocks);
     Change(each);
   }
   draw_.Forget();

@@ -42,6 +42,10 @@ struct Share {
 // Memory: 1 byte a block; 8 bytes a block that the node is to have.
 class Wanted {
  public:
+  // Of a period, whose moves are all due at its first step. The engine loses moves beyond
+  // TierCache's kMovesMax: the samples are in no tier then.
+  static constexpr std::uint64_t kMovedUpMax = 256;
+
   explicit Wanted(std::uint32_t blocks) : tier_of_(blocks, kNoTier) {}
 
   void Start(Share share) {
@@ -54,8 +58,9 @@ class Wanted {
     tier_of_[block] = share_.kept.back().tier;
     return true;
   }
-  // Once all are added: moves blocks up into room that is left, by their numbers.
-  void MoveUp(const BlockSizes& sizes);
+  // Once all are added: moves blocks up into room that is left, by their numbers, of kMovedUpMax
+  // samples in all.
+  void MoveUp(const BlockSizes& sizes, const BlockMap& blocks);
   [[nodiscard]] const TierRoom& room() const { return share_.room; }
   [[nodiscard]] TierNumber Of(std::uint32_t block) const { return tier_of_[block]; }
   [[gnu::always_inline]] void Expect(std::uint32_t block) const {
