@@ -6,13 +6,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/shared_memory.h"
-#include "base/unique_fd.h"
 #include "base/units.h"
 #include "headrace/status.h"
-#include "ipc/connection.h"
+#include "ipc/spawned_process.h"
 
 namespace headrace {
 
@@ -30,22 +30,17 @@ struct GroupRequest {
 // format, path, part. The answer is the number of bytes written (8 bytes), and a status.
 //
 // Thread safety: one thread at a time.
-// Shutdown: the destructor kills the process. It waits at most kEndNs for its end: a process that
-//           the kernel cannot end now, because its storage does not answer, ends later.
+// Shutdown: as SpawnedProcess.
 class ReaderProcess {
  public:
   // How long a reader may continue after its bytes are no longer wanted; then it is killed.
   static constexpr std::int64_t kGraceNs = 150 * kNsPerMs;
-  static constexpr std::int64_t kEndNs = kNsPerSecond;
 
   // `command`: see reader_command.h.
   //
   // Errors: FailedPrecondition  an empty command, or it cannot be run
   //         ResourceExhausted   out of descriptors, processes or memory
   static Result<std::unique_ptr<ReaderProcess>> Start(const std::vector<std::string>& command);
-  ~ReaderProcess();
-  ReaderProcess(const ReaderProcess&) = delete;
-  ReaderProcess& operator=(const ReaderProcess&) = delete;
 
   // Memory with the decoded bytes: `bytes` of them, at least 1. Calls `wanted` now and then.
   //
@@ -59,20 +54,15 @@ class ReaderProcess {
 
   // Whether it can decode more.
   [[nodiscard]] bool usable() const { return usable_; }
-  [[nodiscard]] pid_t pid() const { return pid_; }
+  [[nodiscard]] pid_t pid() const { return process_->pid(); }
 
  private:
-  ReaderProcess(std::unique_ptr<IpcConnection> connection, pid_t pid);
+  explicit ReaderProcess(std::unique_ptr<SpawnedProcess> process) : process_(std::move(process)) {}
   Result<std::vector<std::byte>> Await(const std::function<bool()>& wanted);
   Status Ended();
-  // How it ended: "by signal 9". Kills it if it runs.
-  std::string End();
 
-  const std::unique_ptr<IpcConnection> connection_;
-  const pid_t pid_;
-  const UniqueFd process_;  // a pidfd; none if the kernel has none
+  const std::unique_ptr<SpawnedProcess> process_;
   bool usable_ = true;
-  bool ended_ = false;
 };
 
 }  // namespace headrace
