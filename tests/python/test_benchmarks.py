@@ -241,6 +241,18 @@ def test_the_tables_of_rinas_ladder_have_each_measurement(monkeypatch: pytest.Mo
     assert fallen[0].endswith("data and control plane (0.94 [0.94, 3.12])")
 
 
+def test_the_page_of_rinas_ladder_shows_the_newest_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from _reports import rinas_report
+
+    page = (ROOT / "docs" / "formats" / "huggingface.md").read_text()
+    generated = page.partition(rinas_report.BEGIN)[2].partition(rinas_report.END)[0]
+    result = recorded("rinas_ladder")
+    assert result["whole"]
+    assert generated.strip() == rinas_report.tables(result).strip()
+    assert [what for what, holds in rinas_report.verdicts(result) if not holds] == []
+
+
 def test_several_epochs_without_the_first_are_shown_by_their_mean(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
