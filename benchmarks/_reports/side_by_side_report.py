@@ -162,7 +162,7 @@ def _older_windows(found: dict[str, Any]) -> list[str]:
         for run in found["runs"][name]
     }
     return [
-        f"\nEarlier runs of *window* and *both* have a window of {ran} requests, newer ones of {planned}."
+        f"\nEarlier runs of *window* and *both* have a window of {ran} requests, newer {planned}."
         for ran, planned in sorted(windows)
         if ran != planned
     ]

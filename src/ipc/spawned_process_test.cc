@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "base/units.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace headrace {

@@ -327,7 +327,7 @@ TEST(PoliciesTest, HeldBlocksMoveUpIfNothingElseTakesTheRoom) {
   }
 }
 
-// The engine would lose what else it is told to move at the same step.
+// The engine would lose more moves of one step.
 TEST(PoliciesTest, HeldBlocksMoveUpFewAtATime) {
   constexpr std::uint32_t kBlocks = 400;
   for (const char* name : {"coordinated", "frequency"}) {

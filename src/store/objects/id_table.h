@@ -10,8 +10,9 @@
 
 namespace headrace {
 
-// Values with numbers that are not used twice, within 2^32 uses of an entry. `Id` is an enum of 64 bits: an entry in the low
-// half, above it how often the entry was used. Memory: that of the most values at a time.
+// Values with numbers that are not used twice, within 2^32 uses of an entry. `Id` is an enum of 64
+// bits: an entry in the low half, above it how often the entry was used. Memory: that of the most
+// values at a time.
 //
 // Thread safety: that of a vector. Cost: O(1) a call.
 template <typename Id, typename T>
