@@ -52,6 +52,7 @@ struct Arguments {
   std::uint64_t epochs = 1;
   double hits = 0;
   std::uint32_t prefetch = 4;
+  int threads = 0;  // that decode; 0: as a loader chooses
   double train_ms = 60;
   bool make = false;
 
@@ -159,6 +160,7 @@ Status Run(const Arguments& arguments) {
                  .epochs = arguments.epochs};
   options.schedule = arguments.policy;
   options.prefetch = arguments.prefetch;
+  options.threads = arguments.threads;
   options.memory_bytes = 64 * kMiB;  // a rank: for the large batches too
   if (arguments.hits > 0) {
     const auto of_rank =
@@ -230,6 +232,7 @@ std::optional<Arguments> Parse(int count, char** values) {
       if (name == "--heavy") arguments.heavy = std::stoull(value);
       if (name == "--epochs") arguments.epochs = std::stoull(value);
       if (name == "--hits") arguments.hits = std::stod(value);
+      if (name == "--threads") arguments.threads = std::stoi(value);
       if (name == "--prefetch") arguments.prefetch = static_cast<std::uint32_t>(std::stoul(value));
     } else {
       arguments.folder = name;
