@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from stat import S_ISDIR, S_ISREG
 
+from headrace._places.local import open_file
 from headrace._places.place import Entry, Reader, Stat
 from headrace._places.table import is_local, place_of
 
@@ -89,7 +90,7 @@ def reader(path: str) -> Reader:
 def open(path: str) -> io.BufferedReader:
     """Opens a file, to read it from its beginning; its user closes it."""
     if is_local(path):
-        return builtins.open(path, "rb")
+        return builtins.open(path, "rb", opener=open_file)
     return io.BufferedReader(_Ranges(reader(path)), _BUFFER_BYTES)
 
 

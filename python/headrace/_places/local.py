@@ -6,8 +6,28 @@ import os
 import unicodedata
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from stat import S_ISDIR, S_ISREG
 
 from headrace._places.place import Entry, Reader, Stat
+
+SPECIAL = "this is a pipe, a socket or a device, not a file; leave it out, or name another path"
+
+
+def is_special(mode: int) -> bool:
+    """Whether it is neither a file nor a folder: to open such a thing may take for ever."""
+    return not (S_ISREG(mode) or S_ISDIR(mode))
+
+
+def open_file(path: str, _flags: int = 0) -> int:
+    """Opens a file to be read, without waiting for another process; its descriptor."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # Of files: no effect.
+    try:
+        if is_special(os.fstat(descriptor).st_mode):
+            raise OSError(SPECIAL)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 class LocalReader:
@@ -16,7 +36,7 @@ class LocalReader:
     __slots__ = ("descriptor", "size")
 
     def __init__(self, path: str) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.descriptor = open_file(path)
         try:
             self.size = os.fstat(self.descriptor).st_size
         except OSError:

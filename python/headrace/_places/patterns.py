@@ -18,7 +18,8 @@ _ANY_DEPTH = "**"
 
 
 def match(pattern: str, *, any_depth: bool = False) -> Iterator[str]:
-    """The paths that an absolute pattern matches, in no order: as `glob.iglob` has them.
+    """The paths that an absolute pattern matches, in no order: as `glob.iglob` has them, but a
+    folder that has wildcards in its own name comes before those that they match.
 
     Hidden names, those of ".", match no wildcard that does not begin with "." itself. A name
     without wildcards matches a link to nothing, too. `any_depth`: "**" stands for folders at any
@@ -30,7 +31,7 @@ def match(pattern: str, *, any_depth: bool = False) -> Iterator[str]:
 def _matches(pattern: str, any_depth: bool, *, only_folders: bool) -> Iterator[str]:
     folder, name = os.path.split(pattern)
     above = [folder]
-    if has_magic(folder):
+    if has_magic(folder) and not is_folder(folder):
         above = list(_matches(folder, any_depth, only_folders=True))
     for where in above:
         if any_depth and name == _ANY_DEPTH:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from headrace._places.local import Local
+from headrace._places.local import SPECIAL, Local, is_special
 from headrace._places.place import Place
-from headrace.errors import InvalidArgumentError
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 LOCAL: Place = Local()
 
@@ -28,19 +28,47 @@ def is_local(path: str) -> bool:
 
 
 def absolute(path: str) -> str:
-    """The path from its place's root, without "." and ".."; as `os.path.abspath` if it is local."""
-    if is_local(path):
-        return os.path.abspath(path)
-    scheme, colon, rest = path.partition("://")
-    return scheme + colon + os.path.normpath(rest)
+    """The path from its place's root, without "." and "..".
+
+    A local one leads where it leads the system: ".." after a link to a folder is the folder above
+    the one that it leads to.
+    """
+    if not is_local(path):
+        scheme, colon, rest = path.partition("://")
+        return scheme + colon + os.path.normpath(rest)
+    try:
+        whole = os.path.abspath(path)
+    except FileNotFoundError as error:
+        raise FailedPreconditionError(
+            f"finding {path}: the working folder is not there any more; change to one that is, or "
+            "give a path that begins with /"
+        ) from error
+    parts = path.split("/")
+    if ".." not in parts:
+        return whole
+    after = len(parts) - parts[::-1].index("..")  # The part behind the last one.
+    above = "/".join(parts[:after])
+    try:
+        real = os.path.realpath(above)
+        same = os.path.realpath(os.path.abspath(above)) == real
+    except ValueError:  # A zero byte, or no Unicode.
+        return whole
+    return whole if same else os.path.normpath(os.path.join(real, *parts[after:]))
 
 
 def local_path(path: str) -> str:
     """The path, for what takes no other than a local one: mapped memory, h5py, pyarrow, the core.
 
-    Raises InvalidArgumentError for another place.
+    Raises InvalidArgumentError for another place, and FailedPreconditionError for what is neither
+    a file nor a folder.
     """
     if is_local(path):
+        try:
+            mode = os.stat(path).st_mode
+        except (OSError, ValueError):
+            return path  # Whoever opens it says why.
+        if is_special(mode):
+            raise FailedPreconditionError(f"reading {path}: {SPECIAL}")
         return path
     raise InvalidArgumentError(
         f"reading {path}: files of this format are read from a local file system only; copy the "

@@ -134,7 +134,8 @@ def plan(
             "--demand: says nothing without --profile, which predicts times; give both"
         )
     if schedule is not None:
-        _write_schedule(source, options, schedule, epochs, local_ranks, step_seconds)
+        made = _write_schedule(source, options, schedule, epochs, local_ranks, step_seconds)
+        print(json.dumps(made) if as_json else _said(made))
         return
     if local_ranks != 1 or step_seconds != 0:
         raise InvalidArgumentError("--local-ranks and --step-seconds: are for --schedule, give it")
@@ -167,15 +168,22 @@ def _write_schedule(
     epochs: int,
     local_ranks: int,
     step_seconds: float,
-) -> None:
+) -> dict[str, Any]:
+    """What was written."""
     local = integer("--local-ranks", local_ranks, 1, options.world_size)
     options = options.replace(job={"ranks": local})
     if not 0 <= step_seconds < math.inf:
         raise InvalidArgumentError(f"--step-seconds: got {step_seconds}, must be at least 0")
     steps = epochs * _core.EpochPlanner(source.index, options).steps_per_epoch
     written = _core.plan_schedule(source.index, options, os.fspath(path), steps, step_seconds)
-    size = counted(path.stat().st_size, "byte")
-    print(f"{path}: {counted(written, 'step')} of {counted(local_ranks, 'rank')}, {size}")
+    size = path.stat().st_size
+    return {"schedule": str(path), "steps": written, "ranks": local_ranks, "bytes": size}
+
+
+def _said(made: dict[str, Any]) -> str:
+    """Of a schedule, for people."""
+    steps, ranks = counted(made["steps"], "step"), counted(made["ranks"], "rank")
+    return f"{made['schedule']}: {steps} of {ranks}, {counted(made['bytes'], 'byte')}"
 
 
 def _tiers(ram: str | None, others: list[str] | None, images: str | None) -> list[tiers.CoreTier]:

@@ -69,7 +69,8 @@ class Folder(Format):
 
     def remedy(self, index: _core.Index) -> str:
         skip = "".join(f" --skip {shlex.quote(pattern)}" for pattern in skip_of(index))
-        return f"run `headrace index {index.root}{skip}` to index the folder as it is now"
+        root = shlex.quote(index.root)
+        return f"run `headrace index {root}{skip}` to index the folder as it is now"
 
     def leave_out(self, index: _core.Index, kind: str) -> str:
         return f'leave it out with --skip {kind} (in Python: skip="{kind}")'

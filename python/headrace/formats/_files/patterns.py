@@ -126,7 +126,8 @@ def _parts(inside: str) -> Iterator[str]:
         yield from inside.split(",")
         return
     first, last = int(match[1]), int(match[2])
-    width = max(len(match[1]), len(match[2])) if match[1].startswith("0") else 0
+    padded = len(match[1]) > 1 and match[1].startswith("0")  # As of bash and braceexpand.
+    width = max(len(match[1]), len(match[2])) if padded else 0
     step = 1 if last >= first else -1
     for number in range(first, last + step, step):
         yield f"{number:0{width}d}"
