@@ -1,6 +1,7 @@
 #include "engine/lanes/lane_queues.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -82,7 +83,8 @@ void LaneQueues::ResumeLanes() {
 
 void LaneQueues::LearnRead(const RowRead& read, std::int64_t ns) {
   Queue& queue = queues_[read.work->lane];
-  queue.read_ns.Of(read) += ns;
+  std::int64_t& sum = queue.read_ns.Of(read);
+  sum += std::min(ns, std::numeric_limits<std::int64_t>::max() - sum);  // Simulated: centuries.
   Learn(ns, read.bytes(), queue.read_ns_per_byte.Of(read));
 }
 
