@@ -30,6 +30,7 @@ RESULTS = Path(__file__).parent / "results"
 
 _CACHESTAT = 451  # The same number on every architecture; Linux 6.5.
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_EVICTIONS_MAX = 10
 _RESAMPLES = 10_000
 
 
@@ -68,12 +69,18 @@ def make_cold(files: Sequence[Path]) -> None:
     The files alone, unlike /proc/sys/vm/drop_caches: other work on the machine keeps its cache, and
     directories stay known, to whoever reads.
     """
-    for path in files:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(fd)
+    for _ in range(_EVICTIONS_MAX):  # A page that is in use at the moment stays at first.
+        for path in files:
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                with contextlib.suppress(OSError):
+                    os.fsync(fd)  # Pages that are not written yet stay.
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)
+        if not resident_bytes(files):
+            return
+        time.sleep(0.05)
     check_cold(files)
 
 
