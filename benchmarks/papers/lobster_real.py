@@ -163,7 +163,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=_data.default_folder())
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument(
-        "--hits", type=float, nargs="+", default=HITS, help="only cells of these; all take three hours"
+        "--hits",
+        type=float,
+        nargs="+",
+        default=HITS,
+        help="only cells of these; all take three hours",
     )
     parser.add_argument("--quick", action="store_true", help="one small cell, and writes nothing")
     arguments = parser.parse_args()
