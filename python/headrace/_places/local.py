@@ -20,14 +20,20 @@ def is_special(mode: int) -> bool:
 
 def open_file(path: str, _flags: int = 0) -> int:
     """Opens a file to be read, without waiting for another process; its descriptor."""
+    return _opened(path)[0]
+
+
+def _opened(path: str) -> tuple[int, int]:
+    """The descriptor, and the size."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # Of files: no effect.
     try:
-        if is_special(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if is_special(found.st_mode):
             raise OSError(SPECIAL)
     except OSError:
         os.close(descriptor)
         raise
-    return descriptor
+    return descriptor, found.st_size
 
 
 class LocalReader:
@@ -36,12 +42,7 @@ class LocalReader:
     __slots__ = ("descriptor", "size")
 
     def __init__(self, path: str) -> None:
-        self.descriptor = open_file(path)
-        try:
-            self.size = os.fstat(self.descriptor).st_size
-        except OSError:
-            os.close(self.descriptor)
-            raise
+        self.descriptor, self.size = _opened(path)
 
     def read(self, offset: int, count: int, /) -> bytes:
         """As `Reader.read`."""

@@ -43,7 +43,7 @@ def absolute(path: str) -> str:
             f"finding {path}: the working folder is not there any more; change to one that is, or "
             "give a path that begins with /"
         ) from error
-    parts = path.split("/")
+    parts = path.split("/") if ".." in path else []
     if ".." not in parts:
         return whole
     after = len(parts) - parts[::-1].index("..")  # The part behind the last one.

@@ -67,7 +67,7 @@ std::vector<LaneThreads> PlannedThreads::operator()(std::span<const LaneDemand> 
                      .storage_bytes = lane.storage_bytes});
     bytes.push_back(static_cast<std::uint64_t>(lane.bytes()));
   }
-  const int decode = DecodeThreads(demand, loads);
+  const int decode = DecodeThreads(demand, loads, bytes);
   const int reads = load_.threads_max() - decode;
   const LaneShares decodes = Proportional(bytes, decode);
   for (std::size_t i = 0; i < demand.size(); ++i) {
@@ -86,17 +86,14 @@ std::vector<LaneThreads> PlannedThreads::operator()(std::span<const LaneDemand> 
 
 // Section 4.1. A thread decodes for one lane, so each lane has one where there are enough.
 int PlannedThreads::DecodeThreads(std::span<const LaneDemand> demand,
-                                  std::span<const LaneLoad> loads) const {
+                                  std::span<const LaneLoad> loads,
+                                  std::span<const std::uint64_t> bytes) const {
   const int most = static_cast<int>(options_.budget.decodes);
   const int least = std::min(static_cast<int>(demand.size()), most);
   if (!options_.model.has_value() || least == most) return most;
   std::vector<std::uint64_t> samples;
-  std::vector<std::uint64_t> bytes;
-  for (const LaneDemand& lane : demand) {
-    samples.push_back(lane.samples);
-    bytes.push_back(static_cast<std::uint64_t>(lane.bytes()));
-  }
-  const auto sum = [](const std::vector<std::uint64_t>& of) {
+  for (const LaneDemand& lane : demand) samples.push_back(lane.samples);
+  const auto sum = [](std::span<const std::uint64_t> of) {
     return std::accumulate(of.begin(), of.end(), std::uint64_t{0});
   };
   if (sum(bytes) == 0) return most;

@@ -41,7 +41,8 @@ class PlannedThreads {
 
  private:
   [[nodiscard]] int DecodeThreads(std::span<const LaneDemand> demand,
-                                  std::span<const LaneLoad> loads) const;
+                                  std::span<const LaneLoad> loads,
+                                  std::span<const std::uint64_t> bytes) const;
   [[nodiscard]] double SecondsOnOne(const LaneDemand& lane, int threads) const;
 
   Options options_;

@@ -73,8 +73,8 @@ struct ObjectReadsCounts {
 // Messages are causes; the driver adds "reading NAME bytes [8, 12)".
 //
 // An attempt exists from kStart until Ended(); its cell is free once the actions that follow are
-// done. There are at most as many as the window's maximum. No attempt has a time limit here: the
-// driver ends one that gets no byte for long (kBroken).
+// done. There are at most as many as the window's maximum. The driver, not this class, limits the
+// time of an attempt: it ends one that gets no byte for long (kBroken).
 //
 // Thread safety: none; one thread drives.
 // Cost: O(log n) a call for n reads, below 1 us. Memory: the reads that have not ended; the driver

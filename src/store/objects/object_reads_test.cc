@@ -74,6 +74,14 @@ class ObjectReadsTest : public testing::Test {
     }
     now_ns_ = time_ns;
   }
+  // Of a read whose first attempt is late.
+  std::pair<AttemptId, AttemptId> TwoAttempts() {
+    Learn(200);
+    reads_->Add(100, now_ns_);
+    const AttemptId first = Started();
+    RunUntil(now_ns_ + 30 * kNsPerMs);
+    return {first, Started()};
+  }
 
   Prng prng_{1, 0, RandomStream::kOrder};
   std::int64_t now_ns_ = 0;
@@ -293,11 +301,7 @@ TEST_F(ObjectReadsTest, ASecondAttemptIsSentIfTheFirstByteIsLaterThanUsual) {
 }
 
 TEST_F(ObjectReadsTest, TheFirstAttemptMayStillWin) {
-  Learn(200);
-  reads_->Add(100, now_ns_);
-  const AttemptId first = Started();
-  RunUntil(now_ns_ + 30 * kNsPerMs);
-  const AttemptId second = Started();
+  const auto [first, second] = TwoAttempts();
   reads_->Ended(first, {.received_bytes = 100}, now_ns_);
   const std::vector<ReadAction> cancels = Take(Kind::kCancel);
   ASSERT_THAT(cancels, SizeIs(1));
@@ -305,11 +309,7 @@ TEST_F(ObjectReadsTest, TheFirstAttemptMayStillWin) {
 }
 
 TEST_F(ObjectReadsTest, WhileOneAttemptGoesOnAnotherMayBreakWithoutAToken) {
-  Learn(200);
-  reads_->Add(100, now_ns_);
-  const AttemptId first = Started();
-  RunUntil(now_ns_ + 30 * kNsPerMs);
-  const AttemptId second = Started();
+  const auto [first, second] = TwoAttempts();
   reads_->Ended(first, Fails(AttemptResult::kBroken, 60), now_ns_);
   EXPECT_THAT(Take(Kind::kStart), SizeIs(0));
   reads_->Ended(second, Fails(AttemptResult::kBroken, 20), now_ns_);
@@ -319,11 +319,7 @@ TEST_F(ObjectReadsTest, WhileOneAttemptGoesOnAnotherMayBreakWithoutAToken) {
 }
 
 TEST_F(ObjectReadsTest, BytesThatAnotherAttemptGaveAreNotKeptAgain) {
-  Learn(200);
-  reads_->Add(100, now_ns_);
-  const AttemptId first = Started();
-  RunUntil(now_ns_ + 30 * kNsPerMs);
-  const AttemptId second = Started();
+  const auto [first, second] = TwoAttempts();
   reads_->Ended(first, Fails(AttemptResult::kBroken, 60), now_ns_);
   EXPECT_THAT(Take(Kind::kKeep), SizeIs(1));
   reads_->Ended(second, {.received_bytes = 100}, now_ns_);
