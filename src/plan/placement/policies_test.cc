@@ -312,36 +312,32 @@ TEST(PoliciesTest, HeldBlocksStayInTheirTierWhileOthersFillTheFasterOne) {
   }
 }
 
+// The first step's changes where the slower of two tiers holds all blocks, each of which is used.
+std::vector<CacheOp> OpsWhereTheSlowerHolds(std::uint32_t blocks, std::uint64_t room,
+                                            const char* name) {
+  Case made;
+  made.units.assign(blocks, 1);
+  made.request.blocks = BlocksOf(made.units);
+  made.request.capacity_units = {{room, blocks}};
+  std::vector<std::uint32_t> all(blocks);
+  std::iota(all.begin(), all.end(), 0U);
+  made.request.held = {{{}, all}};
+  SetSteps(made, {{.ends_epoch = true, .blocks = all, .node_ends = {blocks}}});
+  return MakePlacement(name, made.Of(0))->Next().value().ops;
+}
+
 TEST(PoliciesTest, HeldBlocksMoveUpIfNothingElseTakesTheRoom) {
   for (const char* name : {"coordinated", "frequency"}) {
-    Case made;
-    made.units.assign(4, 1);
-    made.request.blocks = BlocksOf(made.units);
-    made.request.capacity_units = {{3, 4}};
-    made.request.held = {{{}, {0, 1, 2, 3}}};
-    SetSteps(made, {{.ends_epoch = true, .blocks = {0, 1, 2, 3}, .node_ends = {4}}});
-    const auto step = MakePlacement(name, made.Of(0))->Next();
-    ASSERT_TRUE(step.has_value());
-    EXPECT_EQ(step->ops.size(), 3U) << name;
-    for (const CacheOp& op : step->ops) EXPECT_EQ(op.to, 0) << name;
+    const std::vector<CacheOp> ops = OpsWhereTheSlowerHolds(4, /*room=*/3, name);
+    EXPECT_EQ(ops.size(), 3U) << name;
+    for (const CacheOp& op : ops) EXPECT_EQ(op.to, 0) << name;
   }
 }
 
 // The engine would lose more moves of one step.
 TEST(PoliciesTest, HeldBlocksMoveUpFewAtATime) {
-  constexpr std::uint32_t kBlocks = 400;
   for (const char* name : {"coordinated", "frequency"}) {
-    Case made;
-    made.units.assign(kBlocks, 1);
-    made.request.blocks = BlocksOf(made.units);
-    made.request.capacity_units = {{kBlocks, kBlocks}};
-    std::vector<std::uint32_t> all(kBlocks);
-    std::iota(all.begin(), all.end(), 0U);
-    made.request.held = {{{}, all}};
-    SetSteps(made, {{.ends_epoch = true, .blocks = all, .node_ends = {kBlocks}}});
-    const auto step = MakePlacement(name, made.Of(0))->Next();
-    ASSERT_TRUE(step.has_value());
-    EXPECT_EQ(step->ops.size(), 256U) << name;
+    EXPECT_EQ(OpsWhereTheSlowerHolds(400, /*room=*/400, name).size(), 256U) << name;
   }
 }
 
