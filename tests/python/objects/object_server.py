@@ -366,4 +366,4 @@ if __name__ == "__main__":
         asyncio.run(_serve(sys.argv[2], float(sys.argv[3]), float(sys.argv[4])))
     else:
         numbers = [float(one) for one in sys.argv[2:]]
-        asyncio.run(_serve("127.0.0.1", *(numbers + [0, 0])[:2], size=int(sys.argv[1])))
+        asyncio.run(_serve("127.0.0.1", *[*numbers, 0, 0][:2], size=int(sys.argv[1])))

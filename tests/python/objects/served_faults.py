@@ -91,7 +91,7 @@ class Fault:
         return None
 
     def altered(self, answer: Answer, whole: Answer) -> Answer:
-        """The answer with what is wrong in it. `whole`: that to the same request without a range."""
+        """The answer, made wrong. `whole`: the answer to the same request without a range."""
         if self.kind == "whole":
             return whole
         if self.kind == "no-etag":
