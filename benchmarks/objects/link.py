@@ -1,0 +1,160 @@
+"""One epoch from an object store whose link has a stated rate and latency: Headrace and its peers.
+
+    python link.py [--mbps 100] [--latency-ms 20] [--rounds 5] [--samples 12000] [--only WHO ...]
+
+The server is tests/python/objects/object_server.py (S3 over http, one process, no TLS), paced well
+below what a core can serve. A round runs each row once, in another order, with an empty cache on
+tmpfs or disk (--work); the figure of a row is its bytes a second over the pace, the median of the
+rounds. Each peer has a grid of settings, all printed; its best is compared. Rows are processes of
+their own; `cpu_s` is what they and their children took. A row that misses or repeats samples says
+so. Nothing else may run beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(_ROOT / "tests/python/objects"), str(_ROOT / "tools")]
+
+from object_server import ObjectServer
+from package_env import package_env
+
+_READERS = Path(__file__).with_name("object_readers.py")
+_SIZE = 100_000  # bytes of a sample
+_LIMIT_S = 600
+
+ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("headrace", {"data": "pack", "order": "epoch"}),
+    ("headrace", {"data": "mds", "order": "epoch"}),
+    ("headrace", {"data": "litdata", "order": "epoch"}),
+    ("headrace", {"data": "objects", "order": "exact"}),
+    *(
+        ("mosaicml", {"workers": workers, "predownload": predownload})
+        for workers in (2, 4)
+        for predownload in (512, 4096)
+    ),
+    *(
+        ("litdata", {"workers": workers, "max_pre_download": ahead})
+        for workers in (2, 4)
+        for ahead in (2, 8)
+    ),
+    *(("s3-map", {"workers": workers}) for workers in (4, 8, 16)),
+)
+_NEEDS = {"mosaicml": "mds", "litdata": "litdata", "s3-map": "objects"}
+
+
+def _packages() -> dict[str, str]:
+    folders = [str(package_env(name)) for name in ("objects", "loaders", "trainers")]
+    own = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([*([own] if own else []), *folders])}
+
+
+def _run(arguments: list[str], env: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, str(_READERS), *arguments],
+        env=os.environ | env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=_LIMIT_S,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(arguments)}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def _cpu_s() -> float:
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+
+def _epoch(
+    who: str, settings: dict[str, Any], samples: int, env: dict[str, str], work: Path
+) -> dict[str, Any]:
+    cache = work / "cache"
+    shutil.rmtree(cache, ignore_errors=True)
+    before = _cpu_s()
+    said = _run(["read", who, json.dumps(settings), str(samples), str(cache)], env)
+    shutil.rmtree(cache, ignore_errors=True)
+    return json.loads(said.splitlines()[-1]) | {"cpu_s": _cpu_s() - before}
+
+
+def _fill(server: ObjectServer, kind: str, samples: int, work: Path) -> None:
+    folder = work / kind
+    _run(["write", kind, str(folder), str(samples), str(_SIZE)], _packages())
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            server.put(f"{kind}/{file.relative_to(folder).as_posix()}", file.read_bytes())
+    for made in work.iterdir():
+        shutil.rmtree(made) if made.is_dir() else made.unlink()
+
+
+def measure(options: argparse.Namespace) -> None:
+    rows = [row for row in ROWS if not options.only or row[0] in options.only]
+    pace = options.mbps * 1e6
+    work = Path(tempfile.mkdtemp(prefix="headrace-link-", dir=options.work))
+    results: dict[int, list[dict[str, Any]]] = {number: [] for number in range(len(rows))}
+    try:
+        with ObjectServer(pace=pace, latency=options.latency_ms / 1e3) as server:
+            kinds = {settings.get("data") or _NEEDS[who] for who, settings in rows}
+            for kind in sorted(kinds):
+                _fill(server, kind, options.samples, work)
+            env = _packages() | server.environment()
+            for number in range(options.rounds):
+                order = list(enumerate(rows))
+                random.Random(number).shuffle(order)
+                for row, (who, settings) in order:
+                    server.clear_log()
+                    found = _epoch(who, settings, options.samples, env, work)
+                    found["requests"] = len(server.log("GET"))
+                    results[row].append(found)
+                    print(json.dumps([number, who, settings, found]), file=sys.stderr, flush=True)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    _report(rows, results, pace)
+
+
+def _report(
+    rows: list[tuple[str, dict[str, Any]]], results: dict[int, list[dict[str, Any]]], pace: float
+) -> None:
+    print("| loader | settings | of the pace | s | first batch, s | CPU s | requests | wrong |")
+    print("|---|---|---:|---:|---:|---:|---:|---|")
+    for number, (who, settings) in enumerate(rows):
+        found = results[number]
+
+        def middle(key: str, found: list[dict[str, Any]] = found) -> float:
+            return statistics.median(one[key] for one in found)
+
+        share = statistics.median(one["bytes"] / one["s"] / pace for one in found)
+        wrong = sum(one["missing"] + one["repeated"] for one in found)
+        words = ", ".join(f"{name}={value}" for name, value in settings.items())
+        print(
+            f"| {who} | {words} | {share:.2f} | {middle('s'):.1f} | {middle('first_s'):.2f} "
+            f"| {middle('cpu_s'):.1f} | {middle('requests'):.0f} | {wrong or ''} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mbps", type=float, default=100, help="the pace, in 10^6 bytes a second")
+    parser.add_argument("--latency-ms", type=float, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--samples", type=int, default=12_000)
+    parser.add_argument("--only", nargs="*", help="the loaders to run")
+    parser.add_argument("--work", help="a folder for data and caches; the usual one for such files")
+    measure(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
