@@ -82,8 +82,7 @@ def _cpu_s() -> float:
 def _epoch(
     who: str, settings: dict[str, Any], samples: int, env: dict[str, str], work: Path
 ) -> dict[str, Any]:
-    cache = work / "cache"
-    shutil.rmtree(cache, ignore_errors=True)
+    cache = work / f"cache-{random.randrange(1 << 40):x}"  # Streaming knows caches by their names.
     before = _cpu_s()
     said = _run(["read", who, json.dumps(settings), str(samples), str(cache)], env)
     shutil.rmtree(cache, ignore_errors=True)
@@ -137,7 +136,7 @@ def _report(
             return statistics.median(one[key] for one in found)
 
         share = statistics.median(one["bytes"] / one["s"] / pace for one in found)
-        wrong = sum(one["missing"] + one["repeated"] for one in found)
+        wrong = sum(one["missing"] + one["repeated"] + one["foreign"] for one in found)
         words = ", ".join(f"{name}={value}" for name, value in settings.items())
         print(
             f"| {who} | {words} | {share:.2f} | {middle('s'):.1f} | {middle('first_s'):.2f} "

@@ -213,16 +213,21 @@ def _read(who: str, settings: dict[str, Any], samples: int, cache: Path) -> None
     first = 0.0
     seen = np.zeros(samples, np.int64)
     size = 0
+    foreign = 0  # bytes of no sample
     for batch in READERS[who](settings, samples, cache):
         first = first or time.perf_counter() - begin
         for sample in batch:
-            seen[_number(sample)] += 1
+            number = _number(sample)
+            if number < samples:
+                seen[number] += 1
+            else:
+                foreign += 1
             size += len(sample)
     seconds = time.perf_counter() - begin
     missing = int((seen == 0).sum())
     repeated = int((seen > 1).sum())
     found = {"s": seconds, "first_s": first, "bytes": size}
-    print(json.dumps({**found, "missing": missing, "repeated": repeated}), flush=True)
+    print(json.dumps({**found, "missing": missing, "repeated": repeated, "foreign": foreign}), flush=True)
 
 
 def main(arguments: list[str]) -> None:
