@@ -65,6 +65,7 @@ class ObjectServer:
             "AWS_SECRET_ACCESS_KEY": "secret-of-test",
             "AWS_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
+            "GOOGLE_ALLOW_HTTP": "true",
             "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(
                 {
                     "gcs_base_url": self.url,
