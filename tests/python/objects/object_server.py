@@ -85,6 +85,10 @@ class ObjectServer:
         """What is stored. Not in the log."""
         return self._ask("GET", f"object/{bucket}/{key}")
 
+    def etag(self, key: str, bucket: str = "data") -> str:
+        """The object's ETag, with its quotes. Not in the log."""
+        return self._ask("GET", f"etag/{bucket}/{key}").decode()
+
     def uploads(self) -> dict[str, str]:
         """The keys of uploads in parts that are not complete, by upload id."""
         return json.loads(self._ask("GET", "uploads"))

@@ -271,8 +271,11 @@ class Buckets:
 
     def control(self, request: Request) -> Answer | None:
         """None: not a matter of what is stored."""
-        if request.key.startswith("object/"):
-            bucket, _, key = request.key.removeprefix("object/").partition("/")
+        what, _, name = request.key.partition("/")
+        bucket, _, key = name.partition("/")
+        if what == "etag":
+            return Answer(200, self.objects[bucket][key].etag.encode())
+        if what == "object":
             if request.method == "PUT":
                 self.put(bucket, key, request.body)
                 return Answer(200)
