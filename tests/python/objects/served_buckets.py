@@ -306,6 +306,8 @@ def _xml(root: str, body: str) -> Answer:
 
 def parsed_target(target: str) -> tuple[str, str, dict[str, str]]:
     """Bucket, key and query of a request's target."""
+    if "://" in target:  # of a client for which this is its proxy
+        target = "/" + target.partition("://")[2].partition("/")[2]
     path, _, query = target.partition("?")
     bucket, _, key = path.removeprefix("/").partition("/")
     pairs = (one.partition("=") for one in query.split("&") if one)
