@@ -156,7 +156,7 @@ class Requests:
         self._get: Any = obstore.get
         self._clients = client.Clients()
         self._failure = client.failure
-        self._etags: dict[bytes, str] = {}
+        self._etags: dict[bytes, tuple[int, str]] = {}  # versions, and their ETags, by URL
 
     def carry_out(self, attempt: Attempt, memory: memoryview, reports: Reports) -> Failure | None:
         """None: the cell has all bytes, or the attempt was ended meanwhile."""
@@ -179,9 +179,9 @@ class Requests:
     ) -> Failure | None:
         start = attempt.start
         options: dict[str, Any] = {"range": (start.offset, start.offset + start.size)}
-        etag = self._etags.get(start.url)
-        if etag is not None and version_of(etag, None) == start.version:
-            options["if_match"] = etag
+        known = self._etags.get(start.url)
+        if known is not None and known[0] == start.version:
+            options["if_match"] = known[1]
         answer = self._get(made, address.key, options=options)
         changed = self._changed(start, answer.meta)
         if changed:
@@ -214,16 +214,16 @@ class Requests:
                 f"the object has {meta['size']} bytes, and had {start.object_bytes} when it was "
                 "indexed",
             )
-        if not start.version:
+        if not start.version or (start.version, etag) == self._etags.get(start.url):
             return None
         version = version_of(etag, meta["last_modified"])
         if version and version != start.version:
             return Failure(Result.CHANGED, "the object has changed since it was indexed")
         # A weak one matches nothing.
-        if etag and not etag.startswith("W/") and self._etags.get(start.url) != etag:
+        if etag and not etag.startswith("W/"):
             if len(self._etags) >= ETAGS_MAX:
                 self._etags.clear()
-            self._etags[start.url] = etag
+            self._etags[start.url] = (start.version, etag)
         return None
 
 
