@@ -15,7 +15,17 @@ PACKAGE = "headrace"
 FLOORS = {
     "values": (  # they know no dataset
         *("_arguments", "_charts", "_core", "_descriptors", "_html", "_names", "_places"),
-        *("_process", "_signature", "_text", "_toml", "_units", "audio", "errors", "image"),
+        *(
+            "_objects",
+            "_process",
+            "_signature",
+            "_text",
+            "_toml",
+            "_units",
+            "audio",
+            "errors",
+            "image",
+        ),
         "profile",
     ),
     "data": ("formats", "_dataset", "pack"),
