@@ -13,11 +13,13 @@ and for files in which a library or the core is given a path: `local_path` says 
 
 from __future__ import annotations
 
+from headrace._objects.memory import remembering
 from headrace._places.files import (
     entries,
     exists,
     is_file,
     is_folder,
+    look_ahead,
     names,
     open,
     reader,
@@ -43,10 +45,12 @@ __all__ = [
     "is_folder",
     "is_local",
     "local_path",
+    "look_ahead",
     "match",
     "names",
     "open",
     "reader",
+    "remembering",
     "spelled",
     "stat",
     "walk",

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 
+from headrace._objects.connection import Connection
+from headrace._objects.place import ObjectPlace
 from headrace._places.local import SPECIAL, Local, is_special
 from headrace._places.place import Place
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 LOCAL: Place = Local()
 
-PLACES: dict[str, Place] = {}
+LISTER = Connection()
+_STORE, _WEB = ObjectPlace(LISTER), ObjectPlace(LISTER, has_lists=False)
+
+PLACES: dict[str, Place] = {"s3": _STORE, "gs": _STORE, "az": _STORE, "https": _WEB, "http": _WEB}
 """By scheme, without its "://", those that are not the local file system."""
 
 
