@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from object_server import ObjectServer
+from open_checks import put, requests
 from small_datasets import Written, described
 
 import headrace as hr
 
 FILES = ("npy", "records", "tokens")
 FOLDERS = ("tars", "tfrecord", "mds")
-
-
-def put(server: ObjectServer, data: Written, scheme: str = "s3") -> str:
-    """Copies the files into the bucket; the URL of the dataset."""
-    for file in data.files(data.root):
-        server.put(f"a b/{file.relative_to(data.root).as_posix()}", file.read_bytes())
-    return f"{scheme}://data/a b{str(data.path).removeprefix(str(data.root))}"
-
-
-def requests(server: ObjectServer) -> Counter[str]:
-    """How many there were of each kind, since the last call."""
-    kinds = Counter("list" if not x["key"] else x["method"].lower() for x in server.log())
-    server.clear_log()
-    return kinds
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])

@@ -30,7 +30,7 @@ def placed(objects: MemoryPlace, monkeypatch: pytest.MonkeyPatch) -> MemoryPlace
     return objects
 
 
-@pytest.mark.parametrize("name", ["npy", "records", "tokens", "tars", "tfrecord", "mds"])
+@pytest.mark.parametrize("name", ["folder", "npy", "records", "tokens", "tars", "tfrecord", "mds"])
 def test_a_format_describes_files_of_another_place_as_those_on_a_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -47,7 +47,7 @@ def test_a_format_describes_files_of_another_place_as_those_on_a_disk(
     assert not ds.format_row.is_current(ds.index)
 
 
-@pytest.mark.parametrize("name", ["folder", "npz", "parquet", "arrow", "manifest", "coco", "pack"])
+@pytest.mark.parametrize("name", ["npz", "parquet", "arrow", "manifest", "coco", "pack"])
 def test_what_takes_a_path_of_its_own_refuses_files_of_another_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
