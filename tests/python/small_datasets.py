@@ -21,6 +21,7 @@ from PIL import Image
 import headrace as hr
 from headrace import _core
 from headrace.formats import Builder, Format, Records, Tokens
+from headrace.formats._files.objects import folder_of
 from headrace.formats._tfrecord.records import masked_crc
 from headrace.formats._tokens import megatron
 from headrace.pack import PackParameters, write_pack
@@ -270,7 +271,8 @@ class Written:
 
 def described(index: _core.Index, root: str) -> dict[str, Any]:
     """All that an index says, with names that do not depend on where the files lie."""
-    assert index.root.startswith(root)
+    folder = folder_of(index)
+    assert folder.startswith(root)
     columns: list[Any] = []
     for position, field in enumerate(index.fields):
         kind = (field.name, field.kind, field.dtype, field.shape, field.is_inline)
@@ -283,7 +285,7 @@ def described(index: _core.Index, root: str) -> dict[str, Any]:
         columns.append((*kind, values))
     names = [index.object(number)[:2] for number in range(index.object_count)]
     return {
-        "below": index.root.removeprefix(root),
+        "below": folder.removeprefix(root),
         "samples": index.sample_count,
         "columns": columns,
         "files": names,

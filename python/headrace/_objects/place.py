@@ -18,6 +18,12 @@ _AHEAD_BYTES = 64 * 1024  # read at least, as a request for fewer takes as long
 _HEADS_MAX = 64  # of files of one folder; more are asked for by one list of it
 
 
+NO_LISTS = (
+    "a web server has no list of its files; name the files: a pattern such as a-{000..099}.tar, a "
+    "list of URLs (in Python), or a table that names them"
+)
+
+
 class Requests(Protocol):
     """The requests of a store. Thread safety: all calls may be made from any thread."""
 
@@ -142,7 +148,8 @@ class ObjectPlace:
             raise _again(found)
         if isinstance(found, Object):
             return FileStat(found.size, found.version)
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        why = NO_LISTS if not self._has_lists else "no key begins with it and /; correct the URL"
+        raise FileNotFoundError(f"there is no such object, and {why}")
 
     def entries(self, folder: str, /) -> AbstractContextManager[Iterator[ObjectEntry]]:
         """What a list says."""
@@ -201,10 +208,7 @@ class ObjectPlace:
     def _look(self, memory: Memory, heads: list[str], lists: list[str]) -> list[Listing | OSError]:
         """Asks, and remembers the answers; the lists."""
         if lists and not self._has_lists:
-            raise OSError(
-                f"{lists[0]}: a web server has no list of its files; name the files: a pattern "
-                "such as a-{000..099}.tar, a list of URLs (in Python), or a table that names them"
-            )
+            raise OSError(NO_LISTS)
         if not heads and not lists:
             return []
         found, listed = self._requests.look(heads, lists)

@@ -29,7 +29,7 @@ from headrace._places.files import (
 from headrace._places.local import spelled
 from headrace._places.patterns import escape, has_magic, match
 from headrace._places.place import Entry, Place, Reader, Stat
-from headrace._places.table import absolute, is_local, local_path
+from headrace._places.table import absolute, is_local, joined, local_path
 
 __all__ = [
     "Entry",
@@ -44,6 +44,7 @@ __all__ = [
     "is_file",
     "is_folder",
     "is_local",
+    "joined",
     "local_path",
     "look_ahead",
     "match",

@@ -61,6 +61,11 @@ def absolute(path: str) -> str:
     return whole if same else os.path.normpath(os.path.join(real, *parts[after:]))
 
 
+def joined(folder: str, path: str) -> str:
+    """The path, from the folder if it is relative; a URL stands for itself."""
+    return os.path.join(folder, path) if is_local(path) else path
+
+
 def local_path(path: str) -> str:
     """The path, for what takes no other than a local one: mapped memory, h5py, pyarrow, the core.
 

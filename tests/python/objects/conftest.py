@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from object_server import ObjectServer
+from rank_scripts import real_packages
 
 from headrace._places import table
 
@@ -17,3 +20,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
             monkeypatch.setenv(name, value)
         yield started
         table.LISTER.close()
+
+
+@pytest.fixture
+def h5py(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [str(real_packages("hdf5")), *sys.path])
+    return pytest.importorskip("h5py")

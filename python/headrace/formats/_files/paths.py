@@ -90,10 +90,9 @@ def _not_found(doing: str, path: str) -> HeadraceError:
         _places.stat(path)
     except PermissionError as error:
         return FailedPreconditionError(f"{doing}: {os_reason(error)}")
-    except FileNotFoundError:
+    except FileNotFoundError as error:
         if not _places.is_local(path):
-            kind = "object" if path.startswith("http") else "object, and no key begins so"
-            return NotFoundError(f"{doing}: there is no such {kind}; correct the URL")
+            return NotFoundError(f"{doing}: {os_reason(error)}")
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return InvalidArgumentError(f"{doing}: {os_reason(error)}; shorten the path")
