@@ -13,6 +13,7 @@ LOCAL = {
     "_dataset/left_out.py": "lists of skip=",
     "formats/_base/cache.py": "indexes are local",
     "formats/_base/findings.py": "where the package itself lies",
+    "formats/_base/index_copy.py": "copies of indexes, in the cache",
     "formats/_base/outside.py": "indexes and packs, as they are written",
     "formats/_huggingface/open_datasets.py": "/proc, and what this process has mapped",
     "formats/_indexing/unfinished.py": "unfinished indexes are local",

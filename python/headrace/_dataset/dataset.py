@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from headrace import _core, formats
+from headrace import _core, _places, formats
 from headrace._arguments import shown, whole
 from headrace._dataset import left_out as listed
 from headrace._dataset.decoding import decoded_sample
@@ -328,6 +328,7 @@ the `skip` that it was made with."""
 
 
 @named_arguments
+@_places.remembering()
 def open_dataset(
     path: str | os.PathLike[str] | Any,
     *,
@@ -386,6 +387,7 @@ def open_dataset(
 inspect.unwrap(open_dataset).__qualname__ = "open"  # As a TypeError of a missing path names it.
 
 
+@_places.remembering()
 def find_dataset(
     path: str | os.PathLike[str],
     *,
@@ -398,6 +400,7 @@ def find_dataset(
     return _find(path, None, skip, progress, row, split)[0]
 
 
+@_places.remembering()
 def _reopen(
     path: str,
     index: str | None,

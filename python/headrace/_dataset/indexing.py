@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from headrace import formats
+from headrace import _places, formats
 from headrace._dataset import left_out as listed
 from headrace._dataset.dataset import Dataset, FormatArgument, row_of
 from headrace.errors import InvalidArgumentError
@@ -16,6 +16,7 @@ from headrace.formats._files.paths import dataset_path
 from headrace.formats._indexing.elsewhere import Elsewhere
 
 
+@_places.remembering()
 def index_folder(
     root: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,

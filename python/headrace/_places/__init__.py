@@ -13,11 +13,13 @@ and for files in which a library or the core is given a path: `local_path` says 
 
 from __future__ import annotations
 
+from headrace._objects.memory import remembering
 from headrace._places.files import (
     entries,
     exists,
     is_file,
     is_folder,
+    look_ahead,
     names,
     open,
     reader,
@@ -27,7 +29,7 @@ from headrace._places.files import (
 from headrace._places.local import spelled
 from headrace._places.patterns import escape, has_magic, match
 from headrace._places.place import Entry, Place, Reader, Stat
-from headrace._places.table import absolute, is_local, local_path
+from headrace._places.table import absolute, is_local, joined, local_path
 
 __all__ = [
     "Entry",
@@ -42,11 +44,14 @@ __all__ = [
     "is_file",
     "is_folder",
     "is_local",
+    "joined",
     "local_path",
+    "look_ahead",
     "match",
     "names",
     "open",
     "reader",
+    "remembering",
     "spelled",
     "stat",
     "walk",

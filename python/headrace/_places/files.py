@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from stat import S_ISDIR, S_ISREG
 
@@ -25,9 +25,24 @@ def exists(path: str, *, follow_symlinks: bool = True) -> bool:
     """Whether there is a file or a folder at the path; or, not following them, a link."""
     try:
         place_of(path).stat(path, follow_symlinks=follow_symlinks)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if not is_absence(path, error):
+            raise
         return False
     return True
+
+
+def is_absence(path: str, error: Exception, *, of_list: bool = False) -> bool:
+    """Whether the error means that there is nothing at the path for this user.
+
+    Any error of the system does; but what a store does not answer now may be there. Without the
+    right to list, stores say of what is absent that one may not read it; `of_list`: then this was
+    such a list, and not an answer.
+    """
+    if is_local(path) or isinstance(error, ValueError):
+        return True
+    nothing = (FileNotFoundError, NotADirectoryError)
+    return isinstance(error, nothing if of_list else (*nothing, PermissionError))
 
 
 def is_folder(path: str) -> bool:
@@ -43,6 +58,16 @@ def is_file(path: str) -> bool:
 def entries(folder: str) -> AbstractContextManager[Iterator[Entry]]:
     """What lies in a folder, as `Place.entries` has it."""
     return place_of(folder).entries(folder)
+
+
+def look_ahead(files: Iterable[str], folders: Iterable[str] = ()) -> None:
+    """Asks for the states of files and the lists of folders at once; see `remembering`."""
+    some, lists = list(files), list(folders)
+    for place in {id(place): place for place in map(place_of, (*some, *lists))}.values():
+        place.look_ahead(
+            [path for path in some if place_of(path) is place],
+            [path for path in lists if place_of(path) is place],
+        )
 
 
 def leads_to_folder(entry: Entry) -> bool:
@@ -75,7 +100,9 @@ def walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
                 except OSError:
                     to = files
                 to.append(entry.name)
-    except OSError:
+    except OSError as error:
+        if not is_absence(folder, error, of_list=True):
+            raise
         return
     yield folder, folders, files
     for name in folders:
@@ -130,5 +157,7 @@ def _mode(path: str) -> int:
     """Of what is there; 0: nothing."""
     try:
         return stat(path).st_mode
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if not is_absence(path, error):
+            raise
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from stat import S_ISDIR, S_ISREG
 
@@ -67,6 +67,9 @@ class Local:
     def reader(self, path: str, /) -> Reader:
         """Opens a file; of a folder the first `read` raises."""
         return LocalReader(path)
+
+    def look_ahead(self, files: Sequence[str], folders: Sequence[str], /) -> None:
+        """Nothing: one question takes microseconds."""
 
 
 def spelled(path: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from fnmatch import translate
 from glob import escape, has_magic
 
-from headrace._places.files import entries, exists, is_folder, leads_to_folder
+from headrace._places.files import entries, exists, is_absence, is_folder, leads_to_folder
 from headrace._places.place import Entry
 
 __all__ = ["escape", "has_magic", "match"]
@@ -59,11 +58,15 @@ def _below(folder: str, only_folders: bool) -> Iterator[str]:
 
 def _visible(folder: str, only_folders: bool, *, hidden: bool = False) -> list[Entry]:
     """The entries of a folder; none if it cannot be read."""
-    with suppress(OSError), entries(folder) as there:
-        return [
-            entry
-            for entry in there
-            if (hidden or not entry.name.startswith("."))
-            and (not only_folders or leads_to_folder(entry))
-        ]
-    return []
+    try:
+        with entries(folder) as there:
+            return [
+                entry
+                for entry in there
+                if (hidden or not entry.name.startswith("."))
+                and (not only_folders or leads_to_folder(entry))
+            ]
+    except OSError as error:
+        if not is_absence(folder, error, of_list=True):
+            raise
+        return []

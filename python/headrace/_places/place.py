@@ -1,4 +1,4 @@
-"""What a place of files has to do: three calls. Everything else is made of them, once.
+"""What a place of files has to do: four calls. Everything else is made of them, once.
 
 A store of objects has a request for each: `stat` is HEAD, or a list of one key where a name is a
 folder; `entries` is LIST with a delimiter; `Reader.read` is GET of a range.
@@ -6,7 +6,7 @@ folder; `entries` is LIST with a delimiter; `Reader.read` is GET of a range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -90,3 +90,7 @@ class Place(Protocol):
 
     def reader(self, path: str, /) -> Reader:
         """Opens a file."""
+
+    def look_ahead(self, files: Sequence[str], folders: Sequence[str], /) -> None:
+        """Asks for the states of files and the lists of folders, many at a time, if one question
+        takes long. Within `remembering()` the calls above then ask for nothing."""

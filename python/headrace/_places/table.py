@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 
+from headrace._objects.connection import Connection
+from headrace._objects.place import ObjectPlace
 from headrace._places.local import SPECIAL, Local, is_special
 from headrace._places.place import Place
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
 
 LOCAL: Place = Local()
 
-PLACES: dict[str, Place] = {}
+LISTER = Connection()
+_STORE, _WEB = ObjectPlace(LISTER), ObjectPlace(LISTER, has_lists=False)
+
+PLACES: dict[str, Place] = {"s3": _STORE, "gs": _STORE, "az": _STORE, "https": _WEB, "http": _WEB}
 """By scheme, without its "://", those that are not the local file system."""
 
 
@@ -54,6 +59,11 @@ def absolute(path: str) -> str:
     except ValueError:  # A zero byte, or no Unicode.
         return whole
     return whole if same else os.path.normpath(os.path.join(real, *parts[after:]))
+
+
+def joined(folder: str, path: str) -> str:
+    """The path, from the folder if it is relative; a URL stands for itself."""
+    return os.path.join(folder, path) if is_local(path) else path
 
 
 def local_path(path: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace import _core, _places
 from headrace._arguments import integer, shown
@@ -22,6 +23,7 @@ from headrace.formats._files.reading import file_reader
 
 _ROWS_AT_ONCE = 2**20
 _BY_PLACE = re.compile(r"arr_\d+")  # names that numpy.savez gives
+_INLINE_READ_BYTES = 8 * 2**20  # at once
 _INLINE_BYTES_MAX = 16  # of a row of a .npz member that the index holds
 
 Raw = tuple[str, str] | tuple[str, str, tuple[int, ...]]
@@ -262,16 +264,23 @@ def _add_rows(
         return
     if column.count == 0:
         return
-    values = np.memmap(_places.local_path(path), np.uint8, "r")
-    view = np.ndarray(
-        (column.count, *column.shape),
-        column.dtype,
-        values,
-        column.offset,
-        (column.stride, *_inner_strides(column)),
-    )
-    for first in range(0, column.count, _ROWS_AT_ONCE):
-        builder.add_values(column.name, view[first : first + _ROWS_AT_ONCE])
+    at_once = max(1, min(_ROWS_AT_ONCE, _INLINE_READ_BYTES // max(1, column.stride)))
+    for first in range(0, column.count, at_once):
+        builder.add_values(column.name, _values(path, column, first, at_once))
+
+
+def _values(path: str, column: StridedColumn, first: int, rows: int) -> npt.NDArray[Any]:
+    """Rows of a column: those from `first` on, so many or those that are left."""
+    rows = min(rows, column.count - first)
+    begin = column.offset + first * column.stride
+    size = (rows - 1) * column.stride + column.row_bytes
+    if _places.is_local(path):
+        data: Any = np.memmap(_places.local_path(path), np.uint8, "r", begin, (size,))
+    else:
+        with file_reader(path) as (read, _):
+            data = read(begin, size)
+    strides = (column.stride, *_inner_strides(column))
+    return np.ndarray((rows, *column.shape), column.dtype, data, 0, strides)
 
 
 def _inner_strides(column: StridedColumn) -> tuple[int, ...]:

@@ -65,7 +65,11 @@ class Folder(Format):
         return _core.Index.open(target), target
 
     def is_current(self, index: _core.Index) -> bool:
-        return index.folder_is_current()
+        if _places.is_local(index.root):
+            return index.folder_is_current()
+        from headrace.formats._folders import listed_folder  # With all that indexing takes.
+
+        return listed_folder.is_current(index)
 
     def remedy(self, index: _core.Index) -> str:
         skip = "".join(f" --skip {shlex.quote(pattern)}" for pattern in skip_of(index))
@@ -136,7 +140,12 @@ def _open_folder(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) ->
 
 def _build(root: str, path: str, skip: tuple[str, ...], wanted: Wanted) -> None:
     jobs = JOBS if wanted.jobs is None else integer("index jobs", wanted.jobs, 1, JOBS_MAX)
-    _core.build_folder_index(_places.local_path(root), path, wanted.progress, list(skip), jobs)
+    if _places.is_local(root):
+        _core.build_folder_index(root, path, wanted.progress, list(skip), jobs)
+    else:
+        from headrace.formats._folders import listed_folder
+
+        listed_folder.build(root, path, skip, wanted.progress, jobs)
     warn_of_files_beside(root, skip)
 
 

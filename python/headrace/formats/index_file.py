@@ -7,6 +7,7 @@ from typing import ClassVar
 from headrace import _core, _places
 from headrace.formats._base.cache import INDEX_SUFFIX
 from headrace.formats._base.format import Format, Opened, Wanted, refuse_skip
+from headrace.formats._base.index_copy import local_index
 
 
 class IndexFile(Format):
@@ -20,7 +21,7 @@ class IndexFile(Format):
 
     def open(self, path: str, wanted: Wanted) -> Opened:
         refuse_skip(f"opening index {path}", wanted.skip)
-        return Opened(_core.Index.open(_places.local_path(path)))
+        return Opened(_core.Index.open(local_index(path)))
 
     def remedy(self, index: _core.Index) -> str:
         return "copy or create the dataset again"

@@ -13,6 +13,7 @@ import numpy as np
 from headrace import _core, _places
 from headrace.errors import DataLossError, InvalidArgumentError
 from headrace.formats._base.format import Format, Opened, Wanted, refuse_skip
+from headrace.formats._base.index_copy import local_index
 from headrace.formats._fields.order import FieldType
 
 PACK_INDEX_NAME = "pack.hri"
@@ -40,7 +41,7 @@ class Pack(Format):
                 f"opening pack {path}: index={os.fspath(wanted.index)!r} was given, but a pack has "
                 f"its own ({PACK_INDEX_NAME}); leave index out"
             )
-        return Opened(_core.Index.open(_places.local_path(os.path.join(path, PACK_INDEX_NAME))))
+        return Opened(_core.Index.open(local_index(os.path.join(path, PACK_INDEX_NAME))))
 
     def field_order(self, index: _core.Index, fields: Sequence[FieldType]) -> Sequence[str]:
         names = [field.name for field in fields]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import mmap
 import os
 import weakref
@@ -13,10 +14,19 @@ import numpy.typing as npt
 
 from headrace import _places
 from headrace._text import unread_reason
-from headrace.errors import DataLossError, FailedPreconditionError, HeadraceError, NotFoundError
+from headrace._units import format_bytes
+from headrace.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    HeadraceError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
+from headrace.formats._indexing.in_order import in_order
 
 Bytes = npt.NDArray[np.uint8]
 _AHEAD_BYTES = 256 * 1024  # of one read
+_PIECE_BYTES = 8 * 2**20  # of a copy
 
 
 class MappedFile:
@@ -30,7 +40,11 @@ class MappedFile:
         self.number = 0  # in the builder
         self._scratch = bytearray()
         try:
-            self._fd = os.open(_places.local_path(path), os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = (
+                os.open(_places.local_path(path), os.O_RDONLY | os.O_CLOEXEC)
+                if _places.is_local(path)
+                else _copied(path)
+            )
             weakref.finalize(self, os.close, self._fd)
             size = os.fstat(self._fd).st_size
             if size == 0:
@@ -76,6 +90,29 @@ class MappedFile:
     def forget(self) -> None:
         """Gives back the memory of pages that were read; they can be read again."""
         self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def _copied(path: str) -> int:
+    """An unnamed temporary file with the bytes of one that cannot be mapped; its descriptor.
+
+    Rows are described by values that lie all over the file, so all of it is read.
+    """
+    import tempfile  # It takes long to import.
+
+    with contextlib.closing(_places.reader(path)) as source, tempfile.TemporaryFile() as file:
+        pieces = range(0, source.size, _PIECE_BYTES)
+        with contextlib.closing(in_order(lambda at: source.read(at, _PIECE_BYTES), pieces)) as read:
+            for piece in read:
+                try:
+                    file.write(piece)
+                except OSError as error:
+                    raise ResourceExhaustedError(
+                        f"reading {path}: copying its {format_bytes(source.size)} to a temporary "
+                        f"file in {tempfile.gettempdir()}: {error.strerror}; set TMPDIR to a "
+                        "folder with more room, or index the data on a disk"
+                    ) from error
+        file.flush()
+        return os.dup(file.fileno())
 
 
 class Places:

@@ -382,18 +382,18 @@ class Builder:
 
         Returns the sum of the numbers that the parts last passed to `tell`.
         """
+        _places.look_ahead(paths)
         if len(paths) == 1:
             self._samples = 0
             if isinstance(note := describe(paths[0], self), str):
                 noted(note)
             return self._samples
-        blocks: list[tuple[U64, Triple]] = []
+        folder, blocks = os.path.dirname(self._path), list[tuple[U64, Triple]]()
         # Where blocks are decoded all samples are in one, so that the index can take each at once.
         at_once = self._decodes or self._row_groups
         add_blocks: Callable[[U64, Triple], None] = (
             self._core.add_blocks if at_once else lambda counts, at: blocks.append((counts, at))
         )
-        folder = os.path.dirname(self._path)
         work = PartWork(_Part, self._root, self._decodes, self._row_groups, self._fields, describe)
         kept = self._begin_keeping()
         parts: PartsHere[_Part] | PartsElsewhere

@@ -77,7 +77,7 @@ class Coco(Format):
             )
         base = os.path.dirname(path)
         if self.folder is not None:
-            return _places.absolute(os.path.join(base, self.folder))
+            return _places.absolute(_places.joined(base, self.folder))
         names = first_images(path, _LOOKED_FOR)
         if not names:
             raise InvalidArgumentError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace import _places
 from headrace._arguments import given_path, shown
-from headrace._text import os_reason
+from headrace._text import os_reason, unread_reason
 from headrace.errors import (
     FailedPreconditionError,
     HeadraceError,
@@ -29,15 +29,26 @@ def dataset_path(doing: str, path: Any) -> str:
     if isinstance(path, (list, tuple)):
         return _listed(doing, path)
     text = given_path(doing, path)
+    if _places.is_local(text):
+        return _found(doing, text)
+    try:
+        return _found(doing, text)
+    except HeadraceError:
+        raise  # Some are OSErrors, too.
+    except OSError as error:
+        raise FailedPreconditionError(f"{doing} {shown(text)}: {unread_reason(error)}") from error
+
+
+def _found(doing: str, text: str) -> str:
     where = _places.absolute(text)
     if _places.exists(where):
         return where
     if _places.is_local(text):
         if _URL.match(text):
             raise InvalidArgumentError(
-                f"{doing} {shown(text)}: this is a URL, and headrace reads files; copy the data to "
-                "a disk, or mount the storage as a file system (s3fs, gcsfuse, rclone mount, NFS), "
-                "and name the path"
+                f"{doing} {shown(text)}: this is a URL, and headrace reads those of s3://, gs://, "
+                "az://, https:// and http://; copy the data there or to a disk, or mount the "
+                "storage as a file system (rclone mount, NFS), and name the path"
             )
         where = _places.spelled(_places.absolute(os.path.expanduser(text)))
     if not _places.exists(where) and not is_pattern(where):
@@ -79,6 +90,9 @@ def _not_found(doing: str, path: str) -> HeadraceError:
         _places.stat(path)
     except PermissionError as error:
         return FailedPreconditionError(f"{doing}: {os_reason(error)}")
+    except FileNotFoundError as error:
+        if not _places.is_local(path):
+            return NotFoundError(f"{doing}: {os_reason(error)}")
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return InvalidArgumentError(f"{doing}: {os_reason(error)}; shorten the path")

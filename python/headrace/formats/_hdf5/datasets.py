@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,7 @@ def read_ahead(path: str) -> None:
 
     Several threads do so at a time; h5py has one lock for all of them while it reads.
     """
-    if _places.is_file(path):
+    if _places.is_local(path) and _places.is_file(path):
         with suppress(OSError), _places.open(path) as file:
             file.read(_AHEAD_BYTES)
 
@@ -86,11 +86,15 @@ def opened(path: str) -> Iterator[Any]:
     module = h5py()
     if not _places.exists(path):
         raise NotFoundError(f"indexing {path}: no such file")
-    if not os.access(_places.local_path(path), os.R_OK):
+    is_local = _places.is_local(path)
+    if is_local and not os.access(_places.local_path(path), os.R_OK):
         raise FailedPreconditionError(f"indexing {path}: no permission to read it; chmod it")
     try:
         # Without a lock: nothing is written, and some file systems have none.
-        with module.File(path, "r", locking=False) as file:
+        with (
+            nullcontext(path) if is_local else _places.open(path) as source,
+            module.File(source, "r", **({"locking": False} if is_local else {})) as file,
+        ):
             yield file
     except (HeadraceError, ImportError):
         raise

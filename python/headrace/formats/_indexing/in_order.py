@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from itertools import islice
 from typing import TypeVar
 
@@ -44,14 +45,18 @@ def in_order(
     left = iter(items)
     begun: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(jobs, thread_name_prefix="headrace-index") as threads:
+
+        def begin(item: Item) -> Future[Result]:
+            return threads.submit(copy_context().run, work, item)  # What is remembered is in it.
+
         try:
-            begun.extend(threads.submit(work, item) for item in islice(left, _AHEAD * jobs))
+            begun.extend(map(begin, islice(left, _AHEAD * jobs)))
             while begun:
                 first = begun.popleft()
                 while not wait([first], _LOOK_S).done:
                     waiting()
                 yield first.result()
-                begun.extend(threads.submit(work, item) for item in islice(left, 1))
+                begun.extend(map(begin, islice(left, 1)))
         finally:
             if stopped is not None:
                 stopped.set()

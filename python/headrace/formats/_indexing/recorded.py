@@ -192,9 +192,11 @@ def file_state(path: str) -> State:
 def is_current(index: _core.Index) -> bool:
     """Whether the files that the index depends on are as they were."""
     try:
-        return all(
-            file_state(path) == (path, size, mtime_ns)
-            for path, size, mtime_ns in json.loads(index.attributes.get(DEPENDS_ON, "[]"))
+        wanted = json.loads(index.attributes.get(DEPENDS_ON, "[]"))
+        _places.look_ahead(
+            (path for path, size, _ in wanted if size >= 0),
+            (path for path, size, _ in wanted if size < 0),
         )
+        return all(file_state(path) == (path, size, mtime_ns) for path, size, mtime_ns in wanted)
     except (ValueError, TypeError, NotFoundError):
         return False

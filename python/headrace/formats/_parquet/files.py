@@ -53,8 +53,12 @@ def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
     pa = arrow()
     try:
         with (
-            pa.OSFile(os.fsencode(_places.local_path(path)), "rb") as source,
-            pa.parquet.ParquetFile(source, page_checksum_verification=True) as file,
+            _source(path) as source,
+            pa.parquet.ParquetFile(
+                source,
+                page_checksum_verification=True,
+                pre_buffer=not _places.is_local(path),
+            ) as file,
         ):
             yield file
     except (HeadraceError, ImportError):
@@ -73,6 +77,14 @@ def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
             f"{doing} {path}: pyarrow cannot read it: {type(error).__name__}: {_first(error)}; it "
             "is damaged or no Parquet file: copy or write it again"
         ) from error
+
+
+def _source(path: str) -> Any:
+    """The file for pyarrow, to be closed."""
+    pa = arrow()
+    if _places.is_local(path):
+        return pa.OSFile(os.fsencode(_places.local_path(path)), "rb")
+    return pa.PythonFile(_places.open(path), "r")
 
 
 def files_of(path: str) -> list[str]:

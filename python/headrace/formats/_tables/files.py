@@ -66,15 +66,16 @@ def are_images(names: Sequence[str]) -> bool:
 
 def path_of(folder: str, name: str) -> str:
     """The absolute path that `name` stands for, below `folder` if it is relative."""
-    if name.startswith("/"):
-        return _places.absolute("/" + name.lstrip("/"))
+    if name.startswith("/") or not _places.is_local(name):
+        return _places.absolute("/" + name.lstrip("/") if name.startswith("/") else name)
     path = f"{folder.rstrip('/')}/{name}"
     return _places.absolute(path) if _ODD.search(name) else path
 
 
 def _find(folder: str, names: Sequence[str]) -> NamedFiles:
     """The files of these names: paths, if absolute; else below the folder."""
-    folder = _places.local_path(folder)
+    if not _places.is_local(folder) or not all(map(_places.is_local, names)):
+        return _asked([path_of(folder, name) if name else "" for name in names])
     if _are_plain(names):
         prefix = folder.rstrip("/") + "/"
         paths, where, asked = [prefix + name for name in names], folder, names
@@ -89,6 +90,17 @@ def _find(folder: str, names: Sequence[str]) -> NamedFiles:
         parts = [_find("/", [path]) for path in paths]
         sizes, times = ([getattr(part, of)[0] for part in parts] for of in ("sizes", "times"))
         return NamedFiles(paths, np.array(sizes), np.array(times))
+
+
+def _asked(paths: Sequence[str]) -> NamedFiles:
+    """The files, of which some or all do not lie on a disk."""
+    _places.look_ahead(filter(None, paths))
+    sizes, times = np.full(len(paths), -1), np.zeros(len(paths), np.int64)
+    for row, path in enumerate(paths):
+        if path and _places.is_file(path):
+            status = _places.stat(path)
+            sizes[row], times[row] = status.st_size, status.st_mtime_ns
+    return NamedFiles(paths, sizes, times)
 
 
 def _in_other_forms(files: NamedFiles) -> NamedFiles:
@@ -141,8 +153,8 @@ class Files:
         return files
 
     def _why(self, name: str) -> str:
-        if _URL.match(name):
-            return f"{name!r:.200} is a URL; headrace reads files of this machine: download them"
+        if _URL.match(name) and _places.is_local(name):
+            return f"{name!r:.200} is a URL of no store that headrace reads; download the files"
         path = path_of(self._folder, name)
         if (
             len(name) < os.pathconf("/", "PC_PATH_MAX")
@@ -203,7 +215,8 @@ class Files:
             raise InvalidArgumentError(
                 f"indexing: the file {outside} does not lie in {self._builder.root}; name a folder "
                 f"that contains all files with {self._option} (paths are relative to it; "
-                f'{self._option}"/" if all are absolute)'
+                f'{self._option}"/" if all are absolute, {self._option}"s3://BUCKET" if all are '
+                "such URLs)"
             )
 
     def end(

@@ -100,7 +100,7 @@ class Manifest(Format):
 
     def root(self, path: str) -> str:
         base = os.path.dirname(self._tables(path)[0])
-        return base if self.folder is None else _places.absolute(os.path.join(base, self.folder))
+        return base if self.folder is None else _places.absolute(_places.joined(base, self.folder))
 
     def _tables(self, path: str) -> list[str]:
         if not _places.is_folder(path):

@@ -19,7 +19,9 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 import headrace as hr
+from headrace import _core
 from headrace.formats import Builder, Format, Records, Tokens
+from headrace.formats._files.objects import folder_of
 from headrace.formats._tfrecord.records import masked_crc
 from headrace.formats._tokens import megatron
 from headrace.pack import PackParameters, write_pack
@@ -265,3 +267,27 @@ class Written:
 
     def files(self, root: Path) -> list[Path]:
         return sorted(each for each in root.rglob("*") if each.is_file())
+
+
+def described(index: _core.Index, root: str) -> dict[str, Any]:
+    """All that an index says, with names that do not depend on where the files lie."""
+    folder = folder_of(index)
+    assert folder.startswith(root)
+    columns: list[Any] = []
+    for position, field in enumerate(index.fields):
+        kind = (field.name, field.kind, field.dtype, field.shape, field.is_inline)
+        if not field.is_inline:
+            values = [column.tolist() for column in index.extents(position)]
+        elif field.kind == "array":
+            values = index.inline_values(position).tolist()
+        else:
+            values = [column.tolist() for column in index.inline_ragged(position)]
+        columns.append((*kind, values))
+    names = [index.object(number)[:2] for number in range(index.object_count)]
+    return {
+        "below": folder.removeprefix(root),
+        "samples": index.sample_count,
+        "columns": columns,
+        "files": names,
+        "blocks": index.block_count,
+    }
