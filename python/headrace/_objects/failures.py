@@ -144,8 +144,9 @@ def _elsewhere(said: str, text: str, address: Address) -> Failure:
 def _not_answered(error: BaseException, text: str, address: Address) -> Failure:
     """No status: the connection, or an answer that the client refused."""
     ranges = _RANGES.search(text)
-    if ranges or "non-partial response" in text or "Content-Length Header missing" in text:
-        what = "the whole object for a range" if "non-partial" in text else "no Content-Length"
+    whole = "non-partial response" in text or "Range request not supported" in text
+    if ranges or whole or "Content-Length Header missing" in text:
+        what = "the whole object for a range" if whole else "no Content-Length"
         if ranges:
             asked, got = (f"[{ranges[at]}, {ranges[at + 1]})" for at in (1, 3))
             what = f"bytes {got} in place of {asked}"
@@ -155,6 +156,9 @@ def _not_answered(error: BaseException, text: str, address: Address) -> Failure:
         return _elsewhere("the server answered 301", text, address)
     host = _HOST.search(text)
     server = host[1] if host else address.store
+    if "TooManyRedirects" in text:
+        cause = f"{server} redirects without end; correct the endpoint"
+        return Failure(Result.REFUSED, cause, errno.ELOOP)
     if "BadScheme" in text:
         return Failure(Result.REFUSED, f"{server} is http, where https is asked for")
     if any(word in text.lower() for word in ("certificate", "invalidcert", "unknownissuer")):

@@ -85,6 +85,10 @@ class ObjectServer:
         """What is stored. Not in the log."""
         return self._ask("GET", f"object/{bucket}/{key}")
 
+    def etag(self, key: str, bucket: str = "data") -> str:
+        """The object's ETag, with its quotes. Not in the log."""
+        return self._ask("GET", f"etag/{bucket}/{key}").decode()
+
     def uploads(self) -> dict[str, str]:
         """The keys of uploads in parts that are not complete, by upload id."""
         return json.loads(self._ask("GET", "uploads"))
@@ -104,8 +108,8 @@ class ObjectServer:
 
     def log(self, method: str | None = None) -> list[dict[str, Any]]:
         """Requests in the order of their arrival: method, bucket, key, query, range (first and last
-        byte), if_match, faults, connection, at (seconds), status, sent (bytes of the body), end
-        ("": not ended; "sent", "cut", or "client closed")."""
+        byte), if_match, access_key, faults, connection, at (seconds), status, sent (bytes of the
+        body), end ("": not ended; "sent", "cut", or "client closed")."""
         found = json.loads(self._ask("GET", "log"))
         return [one for one in found if method in (None, one["method"])]
 
@@ -201,6 +205,8 @@ class _Server:
             **{name: getattr(request, name) for name in ("method", "bucket", "key", "query")},
             "range": request.range,
             "if_match": request.headers.get("if-match"),
+            # Of the signature: AWS4-HMAC-SHA256 Credential=KEY/DATE/...
+            "access_key": request.headers.get("authorization", "=/").split("=")[1].split("/")[0],
             "faults": [fault.kind for fault in faults],
             "connection": number,
             "at": time.monotonic(),
