@@ -80,7 +80,7 @@ def failure(error: BaseException, address: Address) -> Failure:
     if isinstance(error, FileNotFoundError):
         return _missing(code, address)
     if name in ("PermissionDeniedError", "UnauthenticatedError"):
-        return _denied(status, code, text, address)
+        return _denied(status, code, address)
     return _not_answered(error, text, address)
 
 
@@ -110,7 +110,7 @@ def _answered(status: int, code: str, text: str, address: Address) -> Failure:
     if status == 404:
         return _missing(code, address)
     if status in (401, 403) or code in _WRONG_KEYS:
-        return _denied(status, code, text, address)
+        return _denied(status, code, address)
     if status == 416:
         cause = f"{said}: the object is shorter than when it was indexed; index it again"
         return Failure(Result.CHANGED, cause)
@@ -128,7 +128,7 @@ def _missing(code: str, address: Address) -> Failure:
     return Failure(Result.REFUSED, cause, errno.ENOENT)
 
 
-def _denied(status: int, code: str, text: str, address: Address) -> Failure:
+def _denied(status: int, code: str, address: Address) -> Failure:
     said = f"the server answered {status or 403}" + (f" {code}" if code else "")
     keys = _KEYS[address.scheme]
     if code in _WRONG_KEYS:

@@ -9,7 +9,8 @@
         server.log()                                      # a dict of each request
 
 Signatures are not checked. `pace`: bytes a second of all bodies together; `latency`: seconds before
-each answer; `certificate`: a file with one and its key, for https. As a program: object_server.py BYTES [PACE [LATENCY]] serves s3://data/big.bin.
+each answer; `certificate`: a file with one and its key, for https.
+As a program: object_server.py BYTES [PACE [LATENCY]] serves s3://data/big.bin.
 """
 
 from __future__ import annotations

@@ -234,18 +234,25 @@ def test_a_certificate_is_trusted_by_its_authoritys_file(tmp_path: Path) -> None
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate")
     file = str(tmp_path / "certificate.pem")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", file, "-out"]
-        + [str(tmp_path / "own.pem"), "-subj", "/CN=127.0.0.1", "-addext"]
-        + ["subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"],
-        check=True,
-        capture_output=True,
-    )
+    own = str(tmp_path / "own.pem")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=127.0.0.1",
+        "-addext",
+    ]
+    command += ["subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+    command += ["-keyout", file, "-out", own]
+    subprocess.run(command, check=True, capture_output=True)
     with open(file, "a") as both:
-        both.write((tmp_path / "own.pem").read_text())
+        both.write(Path(own).read_text())
     with ObjectServer(certificate=file) as server:
         server.put("x", DATA)
-        own = str(tmp_path / "own.pem")
         urls = {"AWS_CA_BUNDLE": "s3://data/x", "SSL_CERT_FILE": f"{server.url}/data/x"}
         for variable, url in urls.items():
             without = {**server.environment(), "AWS_CA_BUNDLE": "", "SSL_CERT_FILE": ""}
