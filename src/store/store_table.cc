@@ -11,7 +11,7 @@ constexpr int kReadTries = 3;
 
 Result<StoreParts> OpenWith(const StoreFactory& factory, const StoreRequest& request) {
   HEADRACE_ASSIGN_OR_RETURN(StoreParts parts, factory.Open(request));
-  if (factory.reads_storage()) {
+  if (factory.reads_storage() && !factory.retries_itself()) {
     parts.store = std::make_unique<RetryStore>(std::move(parts.store), kReadTries);
   }
   return parts;
@@ -22,7 +22,7 @@ Result<StoreParts> OpenWith(const StoreFactory& factory, const StoreRequest& req
 Registry<StoreFactory>& Stores() {
   static Registry<StoreFactory> stores(
       "io", {&UringStoreFactory(), &ThreadStoreFactory(), &DecodedStoreFactory(),
-             &RowGroupStoreFactory(), &SyntheticStoreFactory()});
+             &RowGroupStoreFactory(), &ObjectStoreFactory(), &SyntheticStoreFactory()});
   return stores;
 }
 

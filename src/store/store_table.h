@@ -60,6 +60,8 @@ class StoreFactory {
   // Whether it returns the stored bytes. If not, checksums do not apply, each read must be of one
   // sample, and tiers keep nothing.
   [[nodiscard]] virtual bool reads_storage() const { return true; }
+  // Whether its store repeats reads that are Unavailable.
+  [[nodiscard]] virtual bool retries_itself() const { return false; }
   // Memory for an object of this name and size; std::nullopt: the store decodes none as a whole.
   [[nodiscard]] virtual std::optional<ObjectMemory> MemoryOf(std::string_view /*name*/,
                                                              std::uint64_t /*size*/) const {
@@ -78,6 +80,7 @@ const StoreFactory& UringStoreFactory();
 const StoreFactory& ThreadStoreFactory();
 const StoreFactory& DecodedStoreFactory();
 const StoreFactory& RowGroupStoreFactory();
+const StoreFactory& ObjectStoreFactory();
 const StoreFactory& SyntheticStoreFactory();
 
 // Errors: InvalidArgument  no store of that name, or it reads no objects of that scheme

@@ -447,7 +447,10 @@ def _find(
     dataset = Dataset(opened.index, where, opened.named, row, is_given=is_given)
     if opened.is_new and not isinstance(row, formats.Parquet):
         warn_of_partitions(where, dataset.fields)
-    return _without(dataset, lists), opened.is_new
+    dataset = _without(dataset, lists)
+    if not _places.is_local(where):
+        _ = dataset.report  # While lists are remembered: a loader looks at it, too.
+    return dataset, opened.is_new
 
 
 def _without(dataset: Dataset, lists: list[listed.Listed]) -> Dataset:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace import _core
+from headrace import _core, _places
 from headrace.formats._files.objects import is_decoded, object_path
 
 PIECES = 512
@@ -85,16 +85,14 @@ def _read(index: _core.Index, pieces: list[_Piece]) -> bytes:
     """Pieces of one object. OSError: they cannot be read, or are not as they were indexed."""
     number = pieces[0].number
     _, size, mtime_ns = index.object(number)
-    file = os.open(object_path(index, number), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        now = os.fstat(file)
+    path = object_path(index, number)
+    with closing(_places.reader(path)) as file:
+        now = _places.stat(path)
         if mtime_ns not in (0, now.st_mtime_ns):
             raise OSError("it has changed since it was indexed")
         if is_decoded(index):
             pieces = list(_as_stored(pieces, size, now.st_size))
-        return b"".join(os.pread(file, piece.size, piece.offset) for piece in pieces)
-    finally:
-        os.close(file)
+        return b"".join(file.read(piece.offset, piece.size) for piece in pieces)
 
 
 def _as_stored(pieces: list[_Piece], decoded: int, stored: int) -> Iterator[_Piece]:

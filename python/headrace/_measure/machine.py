@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace import _core, image
+from headrace import _core, _places, image
 from headrace._dataset import Dataset
 from headrace._measure.links import SAMPLE_BYTES, LinkProcess, LinkSlice
 from headrace._measure.stored_files import files_as_stored
@@ -316,12 +316,17 @@ def _facts(dataset: Dataset) -> DatasetFacts:
     return DatasetFacts(
         path=dataset.path,
         format=dataset.format,
-        file_system=file_system(Path(folder_of(dataset.index))),
+        file_system=_system_of(folder_of(dataset.index)),
         fingerprint=dataset.fingerprint,
         samples=len(dataset),
         sample_bytes=round(max(float(stored.mean()), 1.0), 1),
         block_bytes=None if blocks is None else round(max(float(blocks.mean()), 1.0), 1),
     )
+
+
+def _system_of(folder: str) -> str:
+    """The type of the file system of a folder; of one in a store the scheme of its URL."""
+    return file_system(Path(folder)) if _places.is_local(folder) else folder.partition(":")[0]
 
 
 def file_system(path: Path) -> str:

@@ -41,6 +41,7 @@ _KIND = re.compile(r"\bkind: (Connect|Timeout|Interrupted|Decode|Request|Unknown
 _HOST = re.compile(r"Error performing \w+ (\w+://[^/?\s@]+)")
 _RANGES = re.compile(r"Requested (\d+)\.\.(\d+), got (\d+)\.\.(\d+)")
 
+_METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "metadata")
 _CLOCK = "the clock of this machine is off; set it: timedatectl set-ntp true"
 _KEYS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
@@ -69,6 +70,9 @@ def failure(error: BaseException, address: Address) -> Failure:
     number = _STATUS.search(text)
     status = int(number[1]) if number else 0
     name = type(error).__name__
+    host = _HOST.search(text)
+    if host and host[1].partition("://")[2].partition(":")[0] in _METADATA:
+        return _no_credentials(status, text, address)
     if name == "PreconditionError" or status == 412:
         return Failure(Result.CHANGED, "the object has changed since it was indexed")
     if status or code:
@@ -76,8 +80,19 @@ def failure(error: BaseException, address: Address) -> Failure:
     if isinstance(error, FileNotFoundError):
         return _missing(code, address)
     if name in ("PermissionDeniedError", "UnauthenticatedError"):
-        return _denied(status, code, text, address)
+        return _denied(status, code, address)
     return _not_answered(error, text, address)
+
+
+def _no_credentials(status: int, text: str, address: Address) -> Failure:
+    """The last place where the client looks for them is the service of a cloud's machines."""
+    cause = (
+        f"no credentials were found, and this machine is given none; set {_KEYS[address.scheme]}"
+    )
+    if address.scheme == "s3":
+        cause += "; for a bucket that anybody may read, AWS_SKIP_SIGNATURE=true"
+    busy = status == 429 or status >= 500 or "kind: Timeout" in text
+    return Failure(Result.BROKEN if busy else Result.REFUSED, cause, errno.EACCES)
 
 
 def _answered(status: int, code: str, text: str, address: Address) -> Failure:
@@ -95,7 +110,7 @@ def _answered(status: int, code: str, text: str, address: Address) -> Failure:
     if status == 404:
         return _missing(code, address)
     if status in (401, 403) or code in _WRONG_KEYS:
-        return _denied(status, code, text, address)
+        return _denied(status, code, address)
     if status == 416:
         cause = f"{said}: the object is shorter than when it was indexed; index it again"
         return Failure(Result.CHANGED, cause)
@@ -113,7 +128,7 @@ def _missing(code: str, address: Address) -> Failure:
     return Failure(Result.REFUSED, cause, errno.ENOENT)
 
 
-def _denied(status: int, code: str, text: str, address: Address) -> Failure:
+def _denied(status: int, code: str, address: Address) -> Failure:
     said = f"the server answered {status or 403}" + (f" {code}" if code else "")
     keys = _KEYS[address.scheme]
     if code in _WRONG_KEYS:
@@ -162,9 +177,9 @@ def _not_answered(error: BaseException, text: str, address: Address) -> Failure:
     if "BadScheme" in text:
         return Failure(Result.REFUSED, f"{server} is http, where https is asked for")
     if any(word in text.lower() for word in ("certificate", "invalidcert", "unknownissuer")):
+        variable = "AWS_CA_BUNDLE" if address.scheme == "s3" else "SSL_CERT_FILE"
         cause = (
-            f"the certificate of {server} is not trusted; set SSL_CERT_FILE or AWS_CA_BUNDLE to "
-            "the file of its authority"
+            f"the certificate of {server} is not trusted; set {variable} to its authority's file"
         )
         return Failure(Result.REFUSED, cause)
     kind = _KIND.search(text)

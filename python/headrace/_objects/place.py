@@ -132,7 +132,7 @@ class ObjectPlace:
     def stat(self, path: str, *, follow_symlinks: bool = True) -> Stat:
         """Of an object, or of a folder."""
         memory = current()
-        path = path.rstrip("/")
+        path = _without_slash(path)
         found = _known(memory, path)
         for asks_list in _order(path) if self._has_lists else (False,):
             if found is not _UNKNOWN:
@@ -195,7 +195,7 @@ class ObjectPlace:
     def listing(self, folder: str) -> Listing:
         """What lies below the folder."""
         memory = current()
-        folder = folder.rstrip("/")
+        folder = _without_slash(folder)
         kept = memory.listing(folder)
         return self._list(memory, folder) if kept is None else kept
 
@@ -267,6 +267,10 @@ def _order(path: str) -> tuple[bool, bool]:
     if _is_root(path):
         return True, True
     return (False, True) if "." in os.path.basename(path).lstrip(".") else (True, False)
+
+
+def _without_slash(path: str) -> str:
+    return path if path.endswith("://") else path.rstrip("/")
 
 
 def _is_root(path: str) -> bool:

@@ -40,7 +40,7 @@ def absolute(path: str) -> str:
     """
     if not is_local(path):
         scheme, colon, rest = path.partition("://")
-        return scheme + colon + os.path.normpath(rest)
+        return scheme + colon + (os.path.normpath(rest) if rest else "")
     try:
         whole = os.path.abspath(path)
     except FileNotFoundError as error:

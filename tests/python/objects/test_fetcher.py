@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -227,3 +228,37 @@ def test_a_store_of_another_network_family_is_read() -> None:
         server.put("x", DATA)
         with Fetcher(server.environment()) as fetcher:
             assert fetcher.read(**of_x())[0].result is Result.OK
+
+
+def test_a_certificate_is_trusted_by_its_authoritys_file(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    file = str(tmp_path / "certificate.pem")
+    own = str(tmp_path / "own.pem")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=127.0.0.1",
+        "-addext",
+    ]
+    command += ["subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+    command += ["-keyout", file, "-out", own]
+    subprocess.run(command, check=True, capture_output=True)
+    with open(file, "a") as both:
+        both.write(Path(own).read_text())
+    with ObjectServer(certificate=file) as server:
+        server.put("x", DATA)
+        urls = {"AWS_CA_BUNDLE": "s3://data/x", "SSL_CERT_FILE": f"{server.url}/data/x"}
+        for variable, url in urls.items():
+            without = {**server.environment(), "AWS_CA_BUNDLE": "", "SSL_CERT_FILE": ""}
+            with Fetcher(without) as fetcher:
+                end, _ = fetcher.read(**of_x(url=url))
+                assert end.result is Result.REFUSED
+                assert end.cause.endswith(f"is not trusted; set {variable} to its authority's file")
+            with Fetcher({**without, variable: own}) as fetcher:
+                assert fetcher.read(**of_x(url=url))[0].result is Result.OK

@@ -1,0 +1,124 @@
+"""What the lister asks stores, by obstore."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import obstore
+
+from headrace._objects.addresses import Address, address_of, object_address
+from headrace._objects.client import Clients
+from headrace._objects.failures import Failure, Result, failure
+from headrace._objects.listing import Head, Listing, Object
+from headrace._objects.version import version_of
+
+_AT_ONCE = 32  # requests of this process
+_TRIES = 6
+_TRIES_TO_CONNECT = 3
+_AWAY = (errno.ECONNREFUSED, errno.EHOSTUNREACH)
+_FIRST_WAIT_S = 0.2  # doubled after each try
+_NO_OBJECT = "there is no such object"
+
+_pool = ThreadPoolExecutor(_AT_ONCE)
+_clients = Clients()
+
+
+def look(heads: Sequence[str], lists: Sequence[str]) -> tuple[list[Head], list[Listing | OSError]]:
+    """As `Requests.look`."""
+    listed = [_pool.submit(_tried, _listing, address_of(url)) for url in lists]
+    found = [_pool.submit(_tried, _head, object_address(url)) for url in heads]
+    return [head.result() for head in found], [listing.result() for listing in listed]
+
+
+def _tried(ask: Callable[[Any, Address], Any], address: Address) -> Any:
+    """What `ask(client, address)` returns; None: there is no such object. An OSError: why not.
+
+    What may pass is tried again.
+    """
+    tries, wait_s = 0, _FIRST_WAIT_S
+    while True:
+        client = None
+        try:
+            client = _clients.of(address)
+            return ask(client, address)
+        except _ChangedError:
+            return OSError("it has changed since it was listed; open the dataset again")
+        except Exception as error:
+            key = _wrong_key(error)
+            if key is not None:
+                return key
+            failed = failure(error, address)
+        tries += 1
+        may_pass = failed.result in (Result.BROKEN, Result.SLOW_DOWN)
+        if failed.code == errno.ENOENT and failed.cause.startswith(_NO_OBJECT):
+            return None
+        if not may_pass or tries == (_TRIES_TO_CONNECT if failed.code in _AWAY else _TRIES):
+            return _error(failed)
+        if failed.renew:
+            _clients.renew(address, client)
+        time.sleep(wait_s)
+        wait_s *= 2
+
+
+def _wrong_key(error: Exception) -> OSError | None:
+    """What to do about a key in a list that obstore refuses; None: it is another error."""
+    if type(error).__name__ != "InvalidPathError":
+        return None
+    named = re.search(r'Path "([^"]*)', str(error))
+    key = named[1] if named else "?"
+    return OSError(
+        f"the keys that begin with {key!r} have an empty part, '.' or '..', which no path can "
+        "have; move these objects to other keys"
+    )
+
+
+def _error(failed: Failure) -> OSError:
+    """With the cause as its text, and a remedy."""
+    kind = PermissionError if failed.code == errno.EACCES else OSError
+    has_remedy = ";" in failed.cause
+    return kind(failed.cause if has_remedy else f"{failed.cause}; try again when it answers")
+
+
+def _head(store: Any, address: Address) -> Object:
+    found = obstore.head(store, address.key)
+    return Object(found["size"], version_of(found["e_tag"], found["last_modified"]))
+
+
+def _listing(store: Any, address: Address) -> Listing:
+    prefix = f"{address.key}/" if address.key else ""
+    found = obstore.list_with_delimiter(store, prefix or None)
+    skip = len(prefix)
+    objects = {
+        meta["path"][skip:]: Object(meta["size"], version_of(meta["e_tag"], meta["last_modified"]))
+        for meta in found["objects"]
+        if len(meta["path"]) > skip  # Else it is what some programs write for the folder.
+    }
+    return Listing(frozenset(path[skip:] for path in found["common_prefixes"]), objects)
+
+
+def read(url: str, offset: int, size: int, version: int) -> bytes:
+    """As `Requests.read`."""
+
+    def ask(store: Any, address: Address) -> bytes:
+        answer = obstore.get(store, address.key, options={"range": (offset, offset + size)})
+        known = version_of(answer.meta["e_tag"], answer.meta["last_modified"])
+        if known and version and known != version:
+            raise _ChangedError
+        return bytes(answer.bytes())
+
+    found = _tried(ask, object_address(url))
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
+    if isinstance(found, OSError):
+        raise found
+    return bytes(found)
+
+
+class _ChangedError(Exception):
+    """The object is not of the version that was asked for."""
