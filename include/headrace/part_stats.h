@@ -80,7 +80,7 @@ struct ScratchStats {
 };
 HEADRACE_MEMBERS(ScratchStats, capacity_bytes, used_bytes, used_bytes_peak, large_count)
 
-// The store. Counters since it was made: monotonic, except held_bytes.
+// The store. Counters since it was made: monotonic, except the gauges.
 struct StoreStats {
   std::string name;                    // "io_uring", "threads", "objects", "synthetic"
   std::string note;                    // why this one, if there was a choice: "io_uring: EPERM ..."
@@ -92,13 +92,15 @@ struct StoreStats {
   std::uint64_t failures = 0;          // requests answered with an error, except Cancelled
   std::uint64_t hedges = 0;            // second requests beside one of an object store that is late
   std::uint64_t slow_downs = 0;        // answers of an object store that asked for fewer requests
-  // Of objects that the store decodes as a whole: those kept and those in progress. Of an object
-  // store: memory of its requests.
-  std::uint64_t held_bytes = 0;
+  std::uint64_t request_bytes = 0;     // gauge: memory of requests of an object store
+  std::uint64_t request_bytes_peak = 0;
+  // Of objects that the store decodes as a whole: those kept and those in progress.
+  std::uint64_t held_bytes = 0;  // gauge
   std::uint64_t held_bytes_peak = 0;
 };
 HEADRACE_MEMBERS(StoreStats, name, note, reads, bytes, bytes_direct, bytes_page_cache, retries,
-                 failures, hedges, slow_downs, held_bytes, held_bytes_peak)
+                 failures, hedges, slow_downs, request_bytes, request_bytes_peak, held_bytes,
+                 held_bytes_peak)
 
 // A tier.
 struct TierStats {

@@ -235,8 +235,7 @@ class Memory(TypedDict):
     results_budget: Annotated[int, _budget("results", results_budget)]
     """Memory budget."""
     decoded: Annotated[int, F("bytes", "store.held_bytes", "use=decoded")]
-    """files and row groups that are decoded as a whole: those kept, and those in progress with what
-    their decoders need"""
+    """files and row groups decoded as a whole: those kept, and those in progress"""
     decoded_peak: Annotated[int, F("bytes", "store.held_bytes_peak")]
     decoded_budget: Annotated[int, _budget("decoded", "budget.decoded_bytes")]
     """Memory budget."""
@@ -275,8 +274,7 @@ class TierReport(TypedDict):
     """part of `uses`: first uses of samples that were fetched ahead and ready in time"""
     use_bytes: Annotated[int, F("bytes", "uses.bytes")]
     planned: Annotated[int, F()]
-    """uses that the plan assigned to the tier, including reads ahead; counts blocks if the order
-    reads blocks"""
+    """uses that the plan assigned to the tier, with reads ahead; of blocks if the order has them"""
     inserts: Annotated[int, F()]
     refused: Annotated[int, F("", "inserts_refused")]
     """inserts for which the tier had no room at that time"""
@@ -401,6 +399,9 @@ class Io(TypedDict):
     """part of `blocks`: the page cache held them, and rows copy their samples from there"""
     retries: Annotated[int, F("", "store.retries", metric="read_retries_total")]
     failures: Annotated[int, F("", "store.failures", metric="read_failures_total")]
+    hedges: Annotated[int, F("", "store.hedges")]
+    """second requests to an object store, beside late ones"""
+    slow_downs: Annotated[int, F("", "store.slow_downs")]  # answers 503 and 429 of one
 
 
 class WorkerReport(TypedDict):

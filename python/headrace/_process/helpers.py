@@ -13,10 +13,14 @@ _PROGRAMS = {
 }
 """The module of each, which has `main`, by the names in src/store/helper_command.h."""
 
-_RUN = (
-    "import importlib, sys; sys.path[:] = {path!r}; "
-    "importlib.import_module({programs!r}[sys.argv.pop(1)]).main()"
-)
+_RUN = """\
+import importlib, sys, types
+sys.path[:] = {path!r}
+program = sys.argv.pop(1)
+if program == "fetcher":  # without the core, which takes longer to load than all else
+    headrace = sys.modules["headrace"] = types.ModuleType("headrace")
+    headrace.__path__ = [{package!r}]
+importlib.import_module({programs!r}[program]).main()"""
 
 
 def helper_command() -> list[str]:
@@ -24,7 +28,8 @@ def helper_command() -> list[str]:
     if not sys.executable:
         return []
     path = [os.path.abspath(folder) for folder in sys.path]
-    return [sys.executable, "-c", _RUN.format(path=path, programs=_PROGRAMS)]
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return [sys.executable, "-c", _RUN.format(path=path, package=package, programs=_PROGRAMS)]
 
 
 def node_arguments() -> list[str]:

@@ -13,7 +13,6 @@ constexpr std::string_view kStarting = "starting a fetcher of objects";
 constexpr std::int64_t kGraceNs = 150 * kNsPerMs;  // for a process that has closed its socket
 constexpr std::uint32_t kUntriedAttemptsMax = 4;   // of a process that may not run yet
 constexpr int kPacketsInARow = 64;                 // of one process
-constexpr std::int64_t kChecksInSilence = 32;      // for what is overdue
 
 Status BrokenFor(std::int64_t silence_ns) {
   return {StatusCode::kUnavailable,
@@ -132,7 +131,7 @@ std::optional<FetcherEvent> Fetchers::NextEvent() {
 
 std::optional<std::int64_t> Fetchers::next_ns() const {
   if (attempts_.empty()) return std::nullopt;
-  return checked_ns_ + options_.silence_ns / kChecksInSilence;
+  return checked_ns_ + options_.check_ns;
 }
 
 void Fetchers::AddPolls(std::vector<pollfd>& polls) const {

@@ -35,6 +35,8 @@ struct FetchersOptions {
   // `owed_ns`, gets no further attempts. It is killed once it has none, or after `silence_ns`.
   std::uint32_t owed_max = 32;
   std::int64_t owed_ns = 60 * kNsPerSecond;
+
+  std::int64_t check_ns = kNsPerSecond;  // how often to look for what is overdue
 };
 
 // What happened to an attempt: bytes came, or it ended.

@@ -116,6 +116,12 @@ void ObjectRequests::AnswerIfEnded(ObjectRequest& request) {
   if (request.pieces_left == 0 && (all || !request.error.ok())) Answer(request, request.error);
 }
 
+std::string ObjectRequests::NameOf(const ObjectRequest& request) const {
+  if (!request.file.path.empty()) return request.file.path;
+  const Result<FileInfo> file = catalog_.file(request.request.extent.object);
+  return file.ok() ? file.value().path : ObjectName(request.request.extent.object);
+}
+
 void ObjectRequests::Answer(ObjectRequest& request, const Status& status) {
   request.answered = true;
   // Waits for a stop that runs now: after the last answer the loop may be destroyed.
@@ -123,8 +129,7 @@ void ObjectRequests::Answer(ObjectRequest& request, const Status& status) {
   const Extent& extent = request.request.extent;
   Result<std::span<std::byte>> result = request.request.buffer.first(extent.range.size);
   if (!status.ok()) {
-    const std::string what =
-        request.file.path.empty() ? ObjectName(extent.object) : request.file.path;
+    const std::string what = NameOf(request);
     result = status.WithContext(request.check ? "opening " + what : Doing(what, extent.range));
   }
   if (request.check) {

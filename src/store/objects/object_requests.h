@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -80,6 +81,7 @@ class ObjectRequests {
   bool AnswerWithoutRead(ObjectRequest& request);
   void Fail(ObjectRequest& request, const Status& error, std::int64_t now_ns);
   void AnswerIfEnded(ObjectRequest& request);
+  [[nodiscard]] std::string NameOf(const ObjectRequest& request) const;
   void Answer(ObjectRequest& request, const Status& status);
 
   const FileCatalog& catalog_;

@@ -196,8 +196,8 @@ void ObjectStore::Loop::AddTo(StoreStats& stats) const {
   stats.retries = retries_;
   stats.hedges = hedges_;
   stats.slow_downs = slow_downs_;
-  stats.held_bytes = used_bytes_;
-  stats.held_bytes_peak = used_bytes_peak_;
+  stats.request_bytes = used_bytes_;
+  stats.request_bytes_peak = used_bytes_peak_;
 }
 
 void ObjectStore::Loop::Wake() {
