@@ -44,14 +44,16 @@ def main() -> None:
     store = socket.socket(fileno=int(sys.argv[-2]))
     store.setblocking(True)
     threading.Thread(target=_end_with, args=(int(sys.argv[-1]),), daemon=True).start()
+    code = 1
     try:
         Fetcher(store).serve()
+        code = 0
     except OSError:
-        pass  # the store is gone
+        code = 0  # the store is gone
     except (ValueError, struct.error) as error:
         print(f"headrace: a fetcher ends: {error}", file=sys.stderr)
     finally:
-        os._exit(0)  # without waiting for threads
+        os._exit(code)  # without waiting for threads
 
 
 class Attempt:
@@ -116,7 +118,17 @@ class Fetcher:
                 self._idle += 1
         self._waiting.put(attempt)
         if more:
+            self._add_thread()
+
+    def _add_thread(self) -> None:
+        try:
             threading.Thread(target=self._work, daemon=True).start()
+        except RuntimeError:  # the system has no more: the others take the attempt
+            with self._lock:
+                self._threads -= 1
+                self._idle -= 1
+                if self._threads == 0:
+                    raise
 
     def _cancel(self, number: int) -> None:
         attempt = self._attempts.get(number)

@@ -32,6 +32,7 @@ class Fetcher:
 
     def __init__(self, environment: dict[str, str], cells: int = 16, command: Any = None) -> None:
         self.cells = cells
+        self.code = 0  # with which the process is to end
         self.store, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.store.settimeout(60)
         descriptor = os.memfd_create("headrace-test-cells", os.MFD_CLOEXEC)
@@ -56,7 +57,7 @@ class Fetcher:
 
     def __exit__(self, *_: object) -> None:
         self.store.close()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(20) == self.code
         self.memory.close()
 
     def start(self, *ranges: dict[str, Any]) -> list[int]:
