@@ -31,8 +31,10 @@ from headrace._objects.version import version_of
 
 THREADS_MAX = 256
 """With those whose attempt was cancelled. Attempts beyond wait for a thread."""
+WHOLE_BYTES = 128 << 10
+"""Ranges up to this are taken at once, which costs less."""
 CHUNK_BYTES = 64 << 10
-"""Taken from the client at once. What a connection breaks off behind the last chunk is lost."""
+"""Of larger ones at a time. What a connection breaks off behind the last chunk is lost."""
 REPORT_BYTES = 256 << 10
 REPORT_S = 0.05
 """Bytes are reported when so many are new, or new ones are older than this."""
@@ -199,7 +201,9 @@ class Requests:
         if changed:
             return changed
         last_report, reported = time.monotonic(), 0
-        for chunk in answer.stream(min_chunk_size=CHUNK_BYTES):
+        whole = start.size <= WHOLE_BYTES
+        chunks = (answer.bytes(),) if whole else answer.stream(min_chunk_size=CHUNK_BYTES)
+        for chunk in chunks:
             with attempt.lock:
                 if attempt.ended:
                     return None
