@@ -95,6 +95,7 @@ def test_a_cancelled_attempt_ends_at_once_and_writes_no_more(
     (number,) = fetcher.start(of_x(size=2 << 20))
     (late,) = fetcher.start(of_x(url="s3://data/late"))
     before = fetcher.reported(number)
+    objects.wait_held(2)
     for cancelled in (number, late):
         fetcher.cancel(cancelled)
         fetcher.cancel(cancelled)
@@ -122,7 +123,7 @@ def test_more_attempts_than_threads_all_end(objects: ObjectServer) -> None:
     objects.put("y", DATA)
     with Fetcher(objects.environment(), cells=300) as fetcher:
         held = fetcher.start(*[of_x(size=100)] * 256)
-        objects.wait(256, ended=False)
+        objects.wait_held(256)
         numbers = fetcher.start(*[of_x(url="s3://data/y", size=100)] * 10)
         fetcher.cancel(numbers[0])
         assert fetcher.end(numbers[0]).result is Result.BROKEN
