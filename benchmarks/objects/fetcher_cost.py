@@ -97,27 +97,30 @@ def of_fetcher(
     environment: dict[str, str], size: int, in_flight: int, seconds: float, etag: str
 ) -> dict[str, float]:
     with Fetcher(environment, cells=in_flight) as fetcher:
+        cells: dict[int, int] = {}  # by attempt
 
-        def start(count: int) -> list[int]:
-            offsets = (random.randrange(OBJECT_BYTES - size) for _ in range(count))
+        def start(cell: int) -> None:
+            at = random.randrange(OBJECT_BYTES - size)
             common = {"url": "s3://data/x", "object_bytes": OBJECT_BYTES, "version": etag}
-            return fetcher.start(*({"offset": at, "size": size, **common} for at in offsets))
+            (number,) = fetcher.start({"offset": at, "size": size, "cell": cell, **common})
+            cells[number] = cell
 
-        def finish(numbers: list[int]) -> None:
-            for number in numbers:
-                end = fetcher.end(number)
-                assert end.result is Result.OK, end
+        def finish() -> int:
+            number, end = fetcher.next_end()
+            assert end.result is Result.OK, end
+            return cells.pop(number)
 
-        finish(start(in_flight))
+        for cell in range(in_flight):
+            start(cell)
+        for _ in range(in_flight * 4):
+            start(finish())
         before, ranges, began = cpu_seconds_of(fetcher.process.pid), 0, time.perf_counter()
-        running = start(in_flight)
         while (took := time.perf_counter() - began) < seconds:
-            # Cells are used again in the order of their attempts, so the oldest has to end first.
-            finish([running.pop(0)])
+            start(finish())
             ranges += 1
-            running += start(1)
         used = cpu_seconds_of(fetcher.process.pid) - before
-        finish(running)
+        while cells:
+            finish()
         return cost(ranges, size, took, used)
 
 

@@ -31,8 +31,10 @@ from headrace._objects.version import version_of
 
 THREADS_MAX = 256
 """With those whose attempt was cancelled. Attempts beyond wait for a thread."""
+WHOLE_BYTES = 128 << 10
+"""Ranges up to this are taken at once, which costs less."""
 CHUNK_BYTES = 64 << 10
-"""Taken from the client at once. What a connection breaks off behind the last chunk is lost."""
+"""Of larger ones at a time. What a connection breaks off behind the last chunk is lost."""
 REPORT_BYTES = 256 << 10
 REPORT_S = 0.05
 """Bytes are reported when so many are new, or new ones are older than this."""
@@ -44,14 +46,16 @@ def main() -> None:
     store = socket.socket(fileno=int(sys.argv[-2]))
     store.setblocking(True)
     threading.Thread(target=_end_with, args=(int(sys.argv[-1]),), daemon=True).start()
+    code = 1
     try:
         Fetcher(store).serve()
+        code = 0
     except OSError:
-        pass  # the store is gone
+        code = 0  # the store is gone
     except (ValueError, struct.error) as error:
         print(f"headrace: a fetcher ends: {error}", file=sys.stderr)
     finally:
-        os._exit(0)  # without waiting for threads
+        os._exit(code)  # without waiting for threads
 
 
 class Attempt:
@@ -116,7 +120,17 @@ class Fetcher:
                 self._idle += 1
         self._waiting.put(attempt)
         if more:
+            self._add_thread()
+
+    def _add_thread(self) -> None:
+        try:
             threading.Thread(target=self._work, daemon=True).start()
+        except RuntimeError:  # the system has no more: the others take the attempt
+            with self._lock:
+                self._threads -= 1
+                self._idle -= 1
+                if self._threads == 0:
+                    raise
 
     def _cancel(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -187,7 +201,9 @@ class Requests:
         if changed:
             return changed
         last_report, reported = time.monotonic(), 0
-        for chunk in answer.stream(min_chunk_size=CHUNK_BYTES):
+        whole = start.size <= WHOLE_BYTES
+        chunks = (answer.bytes(),) if whole else answer.stream(min_chunk_size=CHUNK_BYTES)
+        for chunk in chunks:
             with attempt.lock:
                 if attempt.ended:
                     return None

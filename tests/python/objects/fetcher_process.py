@@ -32,6 +32,7 @@ class Fetcher:
 
     def __init__(self, environment: dict[str, str], cells: int = 16, command: Any = None) -> None:
         self.cells = cells
+        self.code = 0  # with which the process is to end
         self.store, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.store.settimeout(60)
         descriptor = os.memfd_create("headrace-test-cells", os.MFD_CLOEXEC)
@@ -56,7 +57,7 @@ class Fetcher:
 
     def __exit__(self, *_: object) -> None:
         self.store.close()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(20) == self.code
         self.memory.close()
 
     def start(self, *ranges: dict[str, Any]) -> list[int]:
@@ -75,12 +76,13 @@ class Fetcher:
         offset: int = 0,
         object_bytes: int,
         version: int | str = 0,
+        cell: int | None = None,
     ) -> bytes:
-        """`version`: the number, or an ETag."""
+        """`version`: the number, or an ETag. `cell`: another than the attempt's."""
         name = url.encode() if isinstance(url, str) else url
         version = version if isinstance(version, int) else version_of(version, None)
-        cell = number % self.cells * CELL_BYTES
-        fields = (1, number, offset, size, cell, object_bytes, version, len(name))
+        at = (number if cell is None else cell) % self.cells * CELL_BYTES
+        fields = (1, number, offset, size, at, object_bytes, version, len(name))
         return struct.pack("<BQQQQQqI", *fields) + name
 
     def cancel(self, number: int) -> None:
@@ -94,6 +96,12 @@ class Fetcher:
         while number not in self._ended:
             self._receive()
         return self._ended.pop(number)
+
+    def next_end(self) -> tuple[int, End]:
+        """Waits for the end of any attempt."""
+        while not self._ended:
+            self._receive()
+        return self._ended.popitem()
 
     def reported(self, number: int) -> int:
         """Waits until bytes of the attempt are reported, before its end; how many."""

@@ -129,7 +129,14 @@ class ObjectServer:
 
     def wait(self, count: int, *, ended: bool = True, timeout: float = 20) -> list[dict[str, Any]]:
         """Until so many requests have come, or have ended; the log."""
-        what = {"count": count, "ended": ended, "timeout": timeout}
+        return self._wait("end" if ended else "", count, timeout)
+
+    def wait_held(self, count: int, timeout: float = 20) -> list[dict[str, Any]]:
+        """Until "late" and "stall" hold so many requests, which release() lets go; the log."""
+        return self._wait("held", count, timeout)
+
+    def _wait(self, what_has: str, count: int, timeout: float) -> list[dict[str, Any]]:
+        what = {"has": what_has, "count": count, "timeout": timeout}
         found = self._ask("POST", "wait", json.dumps(what).encode())
         assert found, f"after {timeout} s fewer than {count} requests: {self.log()}"
         return json.loads(found)
@@ -228,6 +235,7 @@ class _Server:
             "status": 0,
             "sent": 0,
             "end": "",
+            "held": False,
         }
         self._log.append(entry)
         await self._tell()
@@ -248,7 +256,7 @@ class _Server:
     ) -> bool:
         kinds = {fault.kind: fault for fault in faults}
         if late := kinds.get("late"):
-            await self._hold(connection, late.seconds)
+            await self._hold(connection, late.seconds, entry)
         if "close" in kinds:
             return False
         answer = self.buckets.answer(request, changed="changed" in kinds)
@@ -301,7 +309,7 @@ class _Server:
             writer.write(b"0\r\n\r\n")
             await writer.drain()
         if cut and cut.kind == "stall":
-            await self._hold(connection, cut.seconds)
+            await self._hold(connection, cut.seconds, entry)
             writer.write(body[size:])
             await writer.drain()
             entry["sent"] = len(body)
@@ -319,9 +327,14 @@ class _Server:
         if self._free_at > now:
             await asyncio.sleep(self._free_at - now)
 
-    async def _hold(self, connection: _Connection, seconds: float | None) -> None:
+    async def _hold(
+        self, connection: _Connection, seconds: float | None, entry: dict[str, Any]
+    ) -> None:
         waits = [asyncio.ensure_future(one.wait()) for one in (self._released, connection.gone)]
+        entry["held"] = True
+        await self._tell()
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        entry["held"] = False
         for one in waits:
             one.cancel()
         if connection.gone.is_set():
@@ -354,9 +367,9 @@ class _Server:
             return Answer(404)
         return Answer(200)
 
-    async def _waited(self, count: int, ended: bool, timeout: float) -> Answer:
+    async def _waited(self, has: str, count: int, timeout: float) -> Answer:
         def is_there() -> bool:
-            return sum(1 for one in self._log if one["end"] or not ended) >= count
+            return sum(1 for one in self._log if not has or one[has]) >= count
 
         async with self._changed:
             try:

@@ -95,6 +95,7 @@ def test_a_cancelled_attempt_ends_at_once_and_writes_no_more(
     (number,) = fetcher.start(of_x(size=2 << 20))
     (late,) = fetcher.start(of_x(url="s3://data/late"))
     before = fetcher.reported(number)
+    objects.wait_held(2)
     for cancelled in (number, late):
         fetcher.cancel(cancelled)
         fetcher.cancel(cancelled)
@@ -122,7 +123,7 @@ def test_more_attempts_than_threads_all_end(objects: ObjectServer) -> None:
     objects.put("y", DATA)
     with Fetcher(objects.environment(), cells=300) as fetcher:
         held = fetcher.start(*[of_x(size=100)] * 256)
-        objects.wait(256, ended=False)
+        objects.wait_held(256)
         numbers = fetcher.start(*[of_x(url="s3://data/y", size=100)] * 10)
         fetcher.cancel(numbers[0])
         assert fetcher.end(numbers[0]).result is Result.BROKEN
@@ -181,6 +182,7 @@ def test_it_ends_with_its_parent_though_a_fork_has_the_socket(
 def test_a_packet_of_another_protocol_ends_it(objects: ObjectServer) -> None:
     with Fetcher(objects.environment()) as fetcher:
         fetcher.send(b"\x07" + bytes(8))
+        fetcher.code = 1
         fetcher.process.wait(20)
 
 
@@ -198,6 +200,14 @@ def test_an_address_that_cannot_be_read_is_refused_without_a_request(
     assert objects.log() == []
 
 
+def patched(change: str) -> list[str]:
+    """The command of a fetcher with another constant."""
+    command = command_of("fetcher")
+    lines = command[-1].splitlines()
+    change = f"from headrace._objects import client, fetcher; {change}"
+    return [*command[:-1], "\n".join([*lines[:-1], change, lines[-1]])]
+
+
 def test_without_obstore_all_is_refused_with_the_remedy(objects: ObjectServer) -> None:
     command = command_of("fetcher")
     command[-1] = "import sys; sys.modules['obstore'] = None\n" + command[-1]
@@ -205,6 +215,23 @@ def test_without_obstore_all_is_refused_with_the_remedy(objects: ObjectServer) -
         end, _ = fetcher.read(**of_x())
         assert end.result is Result.REFUSED
         assert end.cause.endswith("pip install 'headrace[objects]'")
+
+
+def test_without_more_threads_attempts_wait_for_those_there_are(objects: ObjectServer) -> None:
+    with Fetcher(objects.environment(), command=patched("fetcher.THREADS_MAX = 2")) as fetcher:
+        for number in fetcher.start(*[of_x(size=100)] * 10):
+            assert fetcher.end(number).result is Result.OK
+
+
+def test_the_client_ends_what_is_silent_for_long(objects: ObjectServer) -> None:
+    objects.put("late", DATA)
+    objects.fault("late", key="late")
+    objects.fault("stall", key="x")
+    with Fetcher(objects.environment(), command=patched("client.READ_S = 1")) as fetcher:
+        for number in fetcher.start(of_x(), of_x(url="s3://data/late")):
+            end = fetcher.end(number)
+            assert end.result is Result.BROKEN
+            assert end.cause.endswith(" did not answer in time")
 
 
 def test_it_loads_neither_the_core_nor_numpy(objects: ObjectServer) -> None:
