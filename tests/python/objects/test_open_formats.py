@@ -72,8 +72,8 @@ def test_a_table_of_a_disk_names_objects(tmp_path: Path, server: ObjectServer) -
     urls = "".join(f"s3://data/im ages/{i}#.png,{i}\n" for i in range(3))
     (tmp_path / "urls.csv").write_text("image,y\n" + urls)
     below = hr.open(tmp_path / "below.csv", format=Manifest(folder="s3://data/im ages"))
-    with pytest.raises(errors.InvalidArgumentError, match=r'folder="s3://BUCKET" if all are'):
-        hr.open(tmp_path / "urls.csv")
+    with pytest.raises(errors.NotFoundError, match=r'is a URL, .*: folder="s3://BUCKET"; 3 of 3'):
+        hr.open(tmp_path / "urls.csv", format=Manifest(paths={"image": "image"}))
     named = hr.open(tmp_path / "urls.csv", format=Manifest(folder="s3://data"))
     for ds in (below, named):
         paths = [object_path(ds.index, i) for i in range(3)]
