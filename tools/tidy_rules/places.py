@@ -17,7 +17,6 @@ LOCAL = {
     "formats/_base/outside.py": "indexes and packs, as they are written",
     "formats/_huggingface/open_datasets.py": "/proc, and what this process has mapped",
     "formats/_indexing/unfinished.py": "unfinished indexes are local",
-    "formats/_rowgroups/command.py": "the path of Python modules",
 }
 """The files that are about local files only, and why."""
 
