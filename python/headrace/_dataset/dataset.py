@@ -205,7 +205,7 @@ class Dataset:
                 "headrace.Loader; give torch's DataLoader a torch.utils.data.Subset of the others, "
                 "or open the dataset without skip= to read it"
             )
-        if is_decoded(self._index):
+        if is_decoded(self._index) or not _places.is_local(self._index.root):
             kept = self._kept.reader(lambda: self.stored_reader(1, _KEPT_BYTES))
             return self._samples.read(kept, number)
         with closing(self.stored_reader(threads=1)) as reader:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
-import signal
-import socket
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +11,7 @@ from headrace._objects.command import command_of
 from headrace._objects.listing import SIZE, Head, Listing
 
 if TYPE_CHECKING:
+    import socket
     import subprocess
 
 _AT_ONCE = 32
@@ -32,7 +30,9 @@ class _Lister:
     """A lister process, and the connections to it that are idle."""
 
     def __init__(self, settings: dict[str, str]) -> None:
-        import subprocess  # It takes long to import.
+        import signal  # These take long to import.
+        import socket
+        import subprocess
 
         command = command_of("lister")
         if not command:
@@ -57,6 +57,8 @@ class _Lister:
 
     def connected(self) -> socket.socket:
         """A new connection. _GoneError: it has ended."""
+        import socket
+
         mine, other = socket.socketpair()
         try:
             with other:
@@ -117,6 +119,8 @@ class Connection:
         return answer
 
     def _ask(self, *request: Any) -> Any:
+        import pickle
+
         data = pickle.dumps((request[0], request[1:]), protocol=pickle.HIGHEST_PROTOCOL)
         message = SIZE.pack(len(data)) + data
         with self._free:
@@ -134,6 +138,8 @@ class Connection:
         )
 
     def _answer(self, message: bytes) -> Any:
+        import pickle
+
         lister, connection = self._taken()
         try:
             connection.sendall(message)

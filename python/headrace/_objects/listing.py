@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from dataclasses import dataclass, field
 
@@ -44,6 +43,8 @@ class Listing:
     @property
     def version(self) -> int:
         """A number that differs when names come or go, as a folder's time of change does."""
+        import hashlib  # It takes long to import.
+
         names = (*self.objects, *(f"{name}/" for name in self.folders))
         text = "\0".join(sorted(names)).encode("utf-8", "surrogateescape")
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1 or 1

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from object_server import ObjectServer
 from open_checks import put, put_folder, requests
@@ -18,7 +20,7 @@ from headrace.formats import Manifest
 from headrace.formats._files.objects import object_path
 
 FILES = ("npy", "npz", "records", "tokens", "arrow", "manifest", "coco")
-FOLDERS = ("folder", "tars", "tfrecord", "mds", "parquet", "pack", "homes")
+FOLDERS = ("folder", "tars", "tfrecord", "mds", "pack", "homes")
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
@@ -70,8 +72,8 @@ def test_a_table_of_a_disk_names_objects(tmp_path: Path, server: ObjectServer) -
     urls = "".join(f"s3://data/im ages/{i}#.png,{i}\n" for i in range(3))
     (tmp_path / "urls.csv").write_text("image,y\n" + urls)
     below = hr.open(tmp_path / "below.csv", format=Manifest(folder="s3://data/im ages"))
-    with pytest.raises(errors.InvalidArgumentError, match=r'folder="s3://BUCKET" if all are'):
-        hr.open(tmp_path / "urls.csv")
+    with pytest.raises(errors.NotFoundError, match=r'is a URL, .*: folder="s3://BUCKET"; 3 of 3'):
+        hr.open(tmp_path / "urls.csv", format=Manifest(paths={"image": "image"}))
     named = hr.open(tmp_path / "urls.csv", format=Manifest(folder="s3://data"))
     for ds in (below, named):
         paths = [object_path(ds.index, i) for i in range(3)]
@@ -96,3 +98,20 @@ def test_files_of_a_web_server(tmp_path: Path, server: ObjectServer) -> None:
     for path in (f"{web}/part-*.tar", web):
         with pytest.raises(errors.HeadraceError, match="a web server has no list of its files"):
             hr.open(path)
+
+
+def test_row_groups_are_refused_with_a_way_out(tmp_path: Path, server: ObjectServer) -> None:
+    url = put(server, Written("parquet", tmp_path))
+    with pytest.raises(errors.InvalidArgumentError, match=f"reading {url}: .* local file system"):
+        hr.open(url)
+
+
+def test_a_table_in_parquet_names_objects(tmp_path: Path, server: ObjectServer) -> None:
+    for i in range(3):
+        server.put(f"t/{i}.png", picture(i))
+    table = pa.table({"image": [f"{i}.png" for i in range(3)], "y": [0, 1, 2]})
+    pq.write_table(table, tmp_path / "train.parquet")
+    server.put("t/train.parquet", (tmp_path / "train.parquet").read_bytes())
+    ds = hr.open("s3://data/t/train.parquet")
+    assert (ds.format, len(ds)) == ("manifest", 3)
+    assert ds.index.inline_values(1).tolist() == [0, 1, 2]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,3 +238,18 @@ def test_more_threads_than_connections_wait(tmp_path: Path, server: ObjectServer
     with ThreadPoolExecutor(2 * connection._AT_ONCE) as threads:
         sizes = list(threads.map(lambda _: len(_places.names(f"{url}/class0")), range(200)))
     assert set(sizes) == {8}
+
+
+@pytest.mark.parametrize(("size", "gets"), [(20_000, 5), (3_000_000, 12)])
+def test_headers_of_a_tar_are_read_together_where_members_are_small(
+    tmp_path: Path, server: ObjectServer, size: int, gets: int
+) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(10 if size > 2**20 else 120):
+            info = tarfile.TarInfo(f"{number}.bin")
+            info.size = size
+            tar.addfile(info, io.BytesIO(bytes(size)))
+    server.put("a.tar", (tmp_path / "a.tar").read_bytes())
+    assert len(hr.open("s3://data/a.tar")) >= 10
+    read = [log for log in server.log("GET") if log["key"]]
+    assert len(read) <= gets

@@ -32,7 +32,7 @@ from headrace.formats._coco.annotations import (
 from headrace.formats._files.npy import Read
 from headrace.formats._files.reading import file_reader
 from headrace.formats._indexing.recorded import file_state
-from headrace.formats._tables.files import Files, are_images, path_of
+from headrace.formats._tables.files import Files, are_images, may_be_there, path_of
 from headrace.formats._tables.numbers import TOO_LARGE, too_large
 
 _AT_ONCE = 5_000  # images
@@ -86,7 +86,10 @@ class Coco(Format):
             )
         tried = _neighbours(path)
         for folder in tried:
-            if any(_places.is_file(_places.spelled(path_of(folder, name))) for name in names):
+            if any(
+                may_be_there(folder, path) and _places.is_file(_places.spelled(path))
+                for path in (path_of(folder, name) for name in names)
+            ):
                 return folder
         raise NotFoundError(
             f"indexing {path}: its images, such as {names[:1]!s:.200}, are not in "

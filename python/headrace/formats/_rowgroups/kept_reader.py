@@ -1,4 +1,5 @@
-"""The reader of single samples where files or parts of them are decoded as a whole."""
+"""The reader of single samples where files or parts of them are decoded as a whole, or objects are
+read: where it takes long to make one."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from headrace import _core
 
 
 class KeptReader:
-    """The reader of `Dataset.read` where files or parts of them are decoded as a whole.
+    """The reader of `Dataset.read` that the next sample uses, too.
 
-    It keeps some of what it decoded, and the process that decodes, for the next sample. Closed with
+    It keeps some of what it decoded, and the process that decodes or fetches. Closed with
     the dataset, or when a loader of it is made.
 
     Thread safety: every method may be called from any thread. A forked child makes its own.

@@ -75,7 +75,8 @@ def path_of(folder: str, name: str) -> str:
 def _find(folder: str, names: Sequence[str]) -> NamedFiles:
     """The files of these names: paths, if absolute; else below the folder."""
     if not _places.is_local(folder) or not all(map(_places.is_local, names)):
-        return _asked([path_of(folder, name) if name else "" for name in names])
+        paths = [path_of(folder, name) if name else "" for name in names]
+        return _asked([path if may_be_there(folder, path) else "" for path in paths], paths)
     if _are_plain(names):
         prefix = folder.rstrip("/") + "/"
         paths, where, asked = [prefix + name for name in names], folder, names
@@ -92,11 +93,22 @@ def _find(folder: str, names: Sequence[str]) -> NamedFiles:
         return NamedFiles(paths, np.array(sizes), np.array(times))
 
 
-def _asked(paths: Sequence[str]) -> NamedFiles:
-    """The files, of which some or all do not lie on a disk."""
-    _places.look_ahead(filter(None, paths))
+def may_be_there(folder: str, path: str) -> bool:
+    """Whether to look for it: not for a URL that leads elsewhere than to the folder."""
+    return _places.is_local(path) or path.startswith(folder.rstrip("/") + "/")
+
+
+def is_there(folder: str, name: str) -> bool:
+    """Whether there is a file of this name."""
+    path = path_of(folder, name)
+    return may_be_there(folder, path) and _places.is_file(path)
+
+
+def _asked(asked: Sequence[str], paths: Sequence[str]) -> NamedFiles:
+    """The files, of which some or all do not lie on a disk; `asked`: empty where none is."""
+    _places.look_ahead(filter(None, asked))
     sizes, times = np.full(len(paths), -1), np.zeros(len(paths), np.int64)
-    for row, path in enumerate(paths):
+    for row, path in enumerate(asked):
         if path and _places.is_file(path):
             status = _places.stat(path)
             sizes[row], times[row] = status.st_size, status.st_mtime_ns
@@ -153,6 +165,11 @@ class Files:
         return files
 
     def _why(self, name: str) -> str:
+        if _URL.match(name) and not may_be_there(self._folder, name):
+            return (
+                f"{name!r:.200} is a URL, which does not lie in {self._folder}; where all are of "
+                f'one store, name what they lie in: {self._option}"s3://BUCKET"'
+            )
         if _URL.match(name) and _places.is_local(name):
             return f"{name!r:.200} is a URL of no store that headrace reads; download the files"
         path = path_of(self._folder, name)
@@ -177,7 +194,7 @@ class Files:
         except OSError:
             return None
         for folder in folders:
-            if all(_places.is_file(path_of(os.path.join(base, folder), name)) for name in relative):
+            if all(is_there(os.path.join(base, folder), name) for name in relative):
                 return folder
         return None
 
@@ -215,8 +232,7 @@ class Files:
             raise InvalidArgumentError(
                 f"indexing: the file {outside} does not lie in {self._builder.root}; name a folder "
                 f"that contains all files with {self._option} (paths are relative to it; "
-                f'{self._option}"/" if all are absolute, {self._option}"s3://BUCKET" if all are '
-                "such URLs)"
+                f'{self._option}"/" if all are absolute)'
             )
 
     def end(

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from headrace import _places
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.absent import check_known, left_out, ways_out
 from headrace.formats._base.format import Format, written
 from headrace.formats._tables.cells import Oddities
 from headrace.formats._tables.column_field import ColumnField
-from headrace.formats._tables.files import are_images, path_of
+from headrace.formats._tables.files import are_images, is_there
 from headrace.formats._tables.row_piece import RowPiece
 from headrace.formats._tables.scanned_column import ScannedColumn
 
@@ -77,7 +76,7 @@ def path_columns(head: RowPiece, folder: str) -> list[str]:
         if not values or not _WORDS.search(name):
             continue
         looks_so = _PATH_NAME.fullmatch(name) and all(map(_FILE_NAME.fullmatch, values))
-        if looks_so or any(_places.is_file(path_of(folder, value)) for value in values):
+        if looks_so or any(is_there(folder, value) for value in values):
             columns.append(name)
     return columns
 
@@ -87,7 +86,7 @@ def have_files(head: RowPiece | None, folder: str) -> bool:
     if head is None:
         return False
     for name in path_columns(head, folder):
-        if any(_places.is_file(path_of(folder, text)) for text in _texts(head, name)):
+        if any(is_there(folder, text) for text in _texts(head, name)):
             return True
     return False
 

@@ -17,6 +17,7 @@ from headrace.formats._files.reading import open_file
 _BLOCK = 512
 _AHEAD_BYTES = 64 * 1024  # read at once where members are small
 _SMALL_BYTES = 16 * 1024
+_REQUEST_BYTES = 2**20  # where each read is a request, which takes as long as to transfer these
 _LONG_MAX = 2**20  # of a name or of pax records
 _MEMBERS_AT_ONCE = 256  # between two looks for Ctrl-C
 _ODD_MEMBERS = 64  # read here if the core could not read the next one
@@ -73,7 +74,13 @@ class TarReader:
         self.path = path
         self._buffer = b""
         self._buffer_at = 0
-        self._ahead = _AHEAD_BYTES
+        self._ahead = self._ahead_of(0)
+
+    def _ahead_of(self, size: int) -> int:
+        """Bytes to read at once at a header, where members have so many bytes."""
+        if self._fd is None:
+            return _REQUEST_BYTES if size < _REQUEST_BYTES else _BLOCK
+        return _AHEAD_BYTES if size < _SMALL_BYTES else _BLOCK
 
     def bytes_at(self, offset: int, size: int) -> bytes:
         """Bytes of the file; fewer at its end."""
@@ -146,7 +153,7 @@ class TarReader:
                 name = settings.get("path") or long_name or _name_of(header)
                 if kind in (b"0", b"\0", b"7") or (kind == b"1" and size):
                     if not name.endswith("/"):
-                        self._ahead = _AHEAD_BYTES if size < _SMALL_BYTES else _BLOCK
+                        self._ahead = self._ahead_of(size)
                         yield Member(name, data, size)
                 elif kind in (b"1", b"2"):
                     target = settings.get("linkpath") or long_target or _text(header[157:257])

@@ -20,7 +20,7 @@ from headrace.formats._files.patterns import expand, pattern_of, searched_folder
 
 AT = f"{SCHEME}://bucket/data"
 FORMATS = (
-    *("folder", "npy", "npz", "records", "tokens", "tars", "tfrecord", "mds", "parquet", "arrow"),
+    *("folder", "npy", "npz", "records", "tokens", "tars", "tfrecord", "mds", "arrow"),
     *("manifest", "coco"),
 )
 NOT_LOCAL = (
