@@ -48,10 +48,11 @@ class Clients:
                 self._made[address.store] = _client(address, self._retries)
             return self._made[address.store]
 
-    def renew(self, address: Address) -> None:
-        """The next client reads the credentials again."""
+    def renew(self, address: Address, made: Any) -> None:
+        """The next client reads the credentials again, if the present one is `made`."""
         with self._lock:
-            self._made.pop(address.store, None)
+            if self._made.get(address.store) is made:
+                del self._made[address.store]
 
 
 def _client(address: Address, retries: Mapping[str, Any]) -> Any:

@@ -41,6 +41,7 @@ _KIND = re.compile(r"\bkind: (Connect|Timeout|Interrupted|Decode|Request|Unknown
 _HOST = re.compile(r"Error performing \w+ (\w+://[^/?\s@]+)")
 _RANGES = re.compile(r"Requested (\d+)\.\.(\d+), got (\d+)\.\.(\d+)")
 
+_METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "metadata")
 _CLOCK = "the clock of this machine is off; set it: timedatectl set-ntp true"
 _KEYS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
@@ -69,6 +70,9 @@ def failure(error: BaseException, address: Address, right: str = "read and list"
     number = _STATUS.search(text)
     status = int(number[1]) if number else 0
     name = type(error).__name__
+    host = _HOST.search(text)
+    if host and host[1].partition("://")[2].partition(":")[0] in _METADATA:
+        return _no_credentials(status, text, address)
     if name == "PreconditionError" or status == 412:
         return Failure(Result.CHANGED, "the object has changed since it was indexed")
     if status or code:
@@ -78,6 +82,17 @@ def failure(error: BaseException, address: Address, right: str = "read and list"
     if name in ("PermissionDeniedError", "UnauthenticatedError"):
         return _denied(status, code, address, right)
     return _not_answered(error, text, address)
+
+
+def _no_credentials(status: int, text: str, address: Address) -> Failure:
+    """The last place where the client looks for them is the service of a cloud's machines."""
+    cause = (
+        f"no credentials were found, and this machine is given none; set {_KEYS[address.scheme]}"
+    )
+    if address.scheme == "s3":
+        cause += "; for a bucket that anybody may read, AWS_SKIP_SIGNATURE=true"
+    busy = status == 429 or status >= 500 or "kind: Timeout" in text
+    return Failure(Result.BROKEN if busy else Result.REFUSED, cause, errno.EACCES)
 
 
 def _answered(status: int, code: str, text: str, address: Address, right: str) -> Failure:
@@ -144,8 +159,9 @@ def _elsewhere(said: str, text: str, address: Address) -> Failure:
 def _not_answered(error: BaseException, text: str, address: Address) -> Failure:
     """No status: the connection, or an answer that the client refused."""
     ranges = _RANGES.search(text)
-    if ranges or "non-partial response" in text or "Content-Length Header missing" in text:
-        what = "the whole object for a range" if "non-partial" in text else "no Content-Length"
+    whole = "non-partial response" in text or "Range request not supported" in text
+    if ranges or whole or "Content-Length Header missing" in text:
+        what = "the whole object for a range" if whole else "no Content-Length"
         if ranges:
             asked, got = (f"[{ranges[at]}, {ranges[at + 1]})" for at in (1, 3))
             what = f"bytes {got} in place of {asked}"
@@ -155,12 +171,15 @@ def _not_answered(error: BaseException, text: str, address: Address) -> Failure:
         return _elsewhere("the server answered 301", text, address)
     host = _HOST.search(text)
     server = host[1] if host else address.store
+    if "TooManyRedirects" in text:
+        cause = f"{server} redirects without end; correct the endpoint"
+        return Failure(Result.REFUSED, cause, errno.ELOOP)
     if "BadScheme" in text:
         return Failure(Result.REFUSED, f"{server} is http, where https is asked for")
     if any(word in text.lower() for word in ("certificate", "invalidcert", "unknownissuer")):
+        variable = "AWS_CA_BUNDLE" if address.scheme == "s3" else "SSL_CERT_FILE"
         cause = (
-            f"the certificate of {server} is not trusted; set SSL_CERT_FILE or AWS_CA_BUNDLE to "
-            "the file of its authority"
+            f"the certificate of {server} is not trusted; set {variable} to its authority's file"
         )
         return Failure(Result.REFUSED, cause)
     kind = _KIND.search(text)

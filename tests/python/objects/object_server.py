@@ -9,7 +9,8 @@
         server.log()                                      # a dict of each request
 
 Signatures are not checked. `pace`: bytes a second of all bodies together; `latency`: seconds before
-each answer. As a program: object_server.py BYTES [PACE [LATENCY]] serves s3://data/big.bin.
+each answer; `certificate`: a file with one and its key, for https.
+As a program: object_server.py BYTES [PACE [LATENCY]] serves s3://data/big.bin.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import dataclasses
 import http.client
 import json
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -37,13 +39,22 @@ _PIECE_BYTES = 1 << 16
 class ObjectServer:
     """Starts the server; ends it at the end of the block. Call it from one thread."""
 
-    def __init__(self, pace: float | None = None, latency: float = 0, host: str = "127.0.0.1"):
+    def __init__(
+        self,
+        pace: float | None = None,
+        latency: float = 0,
+        host: str = "127.0.0.1",
+        certificate: str = "",
+    ):
         program = [sys.executable, __file__, "--serve", host, str(pace or 0), str(latency)]
+        program.append(certificate)
         self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
         self.pid = self._process.pid
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if certificate else 'http'}://{name}:{self.port}"
+        self._tls = ssl.create_default_context(cafile=certificate) if certificate else None
         self._host = host
 
     def __enter__(self) -> ObjectServer:
@@ -85,6 +96,10 @@ class ObjectServer:
         """What is stored. Not in the log."""
         return self._ask("GET", f"object/{bucket}/{key}")
 
+    def etag(self, key: str, bucket: str = "data") -> str:
+        """The object's ETag, with its quotes. Not in the log."""
+        return self._ask("GET", f"etag/{bucket}/{key}").decode()
+
     def uploads(self) -> dict[str, str]:
         """The keys of uploads in parts that are not complete, by upload id."""
         return json.loads(self._ask("GET", "uploads"))
@@ -104,8 +119,8 @@ class ObjectServer:
 
     def log(self, method: str | None = None) -> list[dict[str, Any]]:
         """Requests in the order of their arrival: method, bucket, key, query, range (first and last
-        byte), if_match, faults, connection, at (seconds), status, sent (bytes of the body), end
-        ("": not ended; "sent", "cut", or "client closed")."""
+        byte), if_match, access_key, faults, connection, at (seconds), status, sent (bytes of the
+        body), end ("": not ended; "sent", "cut", or "client closed")."""
         found = json.loads(self._ask("GET", "log"))
         return [one for one in found if method in (None, one["method"])]
 
@@ -120,7 +135,11 @@ class ObjectServer:
         return json.loads(found)
 
     def _ask(self, method: str, what: str, body: bytes = b"") -> bytes:
-        connection = http.client.HTTPConnection(self._host, self.port, timeout=60)
+        connection = (
+            http.client.HTTPSConnection(self._host, self.port, timeout=60, context=self._tls)
+            if self._tls
+            else http.client.HTTPConnection(self._host, self.port, timeout=60)
+        )
         with contextlib.closing(connection):
             connection.request(method, "/-/" + quote(what), body)
             answer = connection.getresponse()
@@ -201,6 +220,8 @@ class _Server:
             **{name: getattr(request, name) for name in ("method", "bucket", "key", "query")},
             "range": request.range,
             "if_match": request.headers.get("if-match"),
+            # Of the signature: AWS4-HMAC-SHA256 Credential=KEY/DATE/...
+            "access_key": request.headers.get("authorization", "=/").split("=")[1].split("/")[0],
             "faults": [fault.kind for fault in faults],
             "connection": number,
             "at": time.monotonic(),
@@ -345,13 +366,19 @@ class _Server:
         return Answer(200, json.dumps(self._log).encode())
 
 
-async def _serve(host: str, pace: float, latency: float, size: int = 0) -> None:
+async def _serve(
+    host: str, pace: float, latency: float, certificate: str = "", size: int = 0
+) -> None:
     loop = asyncio.get_running_loop()
     server = _Server(pace, latency)
     server.buckets.objects["data"] = {}
     if size:
         server.buckets.put("data", "big.bin", os.urandom(1 << 20) * (size >> 20))
-    listening = await loop.create_server(lambda: _Protocol(server), host, 0, backlog=1024)
+    tls = None
+    if certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+    listening = await loop.create_server(lambda: _Protocol(server), host, 0, backlog=1024, ssl=tls)
     port = listening.sockets[0].getsockname()[1]
     server.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     print(port, flush=True)
@@ -364,7 +391,7 @@ async def _serve(host: str, pace: float, latency: float, size: int = 0) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
-        asyncio.run(_serve(sys.argv[2], float(sys.argv[3]), float(sys.argv[4])))
+        asyncio.run(_serve(sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), sys.argv[5]))
     else:
         numbers = [float(one) for one in sys.argv[2:]]
         asyncio.run(_serve("127.0.0.1", *[*numbers, 0, 0][:2], size=int(sys.argv[1])))

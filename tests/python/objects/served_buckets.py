@@ -273,8 +273,11 @@ class Buckets:
 
     def control(self, request: Request) -> Answer | None:
         """None: not a matter of what is stored."""
-        if request.key.startswith("object/"):
-            bucket, _, key = request.key.removeprefix("object/").partition("/")
+        what, _, name = request.key.partition("/")
+        bucket, _, key = name.partition("/")
+        if what == "etag":
+            return Answer(200, self.objects[bucket][key].etag.encode())
+        if what == "object":
             if request.method == "PUT":
                 self.put(bucket, key, request.body)
                 return Answer(200)
@@ -305,6 +308,8 @@ def _xml(root: str, body: str) -> Answer:
 
 def parsed_target(target: str) -> tuple[str, str, dict[str, str]]:
     """Bucket, key and query of a request's target."""
+    if "://" in target:  # of a client for which this is its proxy
+        target = "/" + target.partition("://")[2].partition("/")[2]
     path, _, query = target.partition("?")
     bucket, _, key = path.removeprefix("/").partition("/")
     pairs = (one.partition("=") for one in query.split("&") if one)

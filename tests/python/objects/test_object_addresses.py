@@ -128,7 +128,9 @@ for url in sys.argv[1:]:
     held = clients.of(address)
     assert clients.of(address) is held
     print(bytes(obstore.get(held, address.key, options={"range": (2, 5)}).bytes()).decode())
-    clients.renew(address)
+    clients.renew(address, None)
+    assert clients.of(address) is held
+    clients.renew(address, held)
     assert clients.of(address) is not held
 try:
     client.Clients().of(client.address_of("az://box/x"))
