@@ -25,7 +25,7 @@
 #include "loader/session/session.h"
 #include "module.h"
 #include "status.h"
-#include "store/rowgroups/reader_command.h"
+#include "store/helper_command.h"
 
 namespace headrace::bindings {
 namespace {
@@ -148,14 +148,14 @@ class PyStoredReader {
 void BindStored(nb::module_& module) {
   module.attr("decoded_bytes_kept") = DecodedLimits().kept_bytes_max;
   module.def(
-      "set_group_reader",
+      "set_helper_command",
       [](const nb::list& command) {
         std::vector<std::string> words;
         for (const nb::handle word : command) words.push_back(nb::cast<Text>(word).bytes());
-        SetReaderCommand(std::move(words));
+        SetHelperCommand(std::move(words));
       },
-      nb::arg("command"), nb::sig("def set_group_reader(command: list[str]) -> None"),
-      "The program and arguments that stores of this process start readers of row groups with.");
+      nb::arg("command"), nb::sig("def set_helper_command(command: list[str]) -> None"),
+      "The program and arguments that stores of this process start helpers with.");
   nb::class_<PyStoredReader>(module, "StoredReader",
                              "Reads stored bytes as a loader does: same stores, retries, errors.")
       .def(

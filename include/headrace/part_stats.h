@@ -82,7 +82,7 @@ HEADRACE_MEMBERS(ScratchStats, capacity_bytes, used_bytes, used_bytes_peak, larg
 
 // The store. Counters since it was made: monotonic, except held_bytes.
 struct StoreStats {
-  std::string name;                    // "io_uring", "threads", "memory", "synthetic"
+  std::string name;                    // "io_uring", "threads", "objects", "synthetic"
   std::string note;                    // why this one, if there was a choice: "io_uring: EPERM ..."
   std::uint64_t reads = 0;             // requests answered, with success or not
   std::uint64_t bytes = 0;             // bytes of the ranges answered with success
@@ -90,12 +90,15 @@ struct StoreStats {
   std::uint64_t bytes_page_cache = 0;  // bytes found in the page cache; 0 if a store cannot know
   std::uint64_t retries = 0;           // tries after the first
   std::uint64_t failures = 0;          // requests answered with an error, except Cancelled
-  // Of objects that the store decodes as a whole: those kept and those in progress.
+  std::uint64_t hedges = 0;            // second requests beside one of an object store that is late
+  std::uint64_t slow_downs = 0;        // answers of an object store that asked for fewer requests
+  // Of objects that the store decodes as a whole: those kept and those in progress. Of an object
+  // store: memory of its requests.
   std::uint64_t held_bytes = 0;
   std::uint64_t held_bytes_peak = 0;
 };
 HEADRACE_MEMBERS(StoreStats, name, note, reads, bytes, bytes_direct, bytes_page_cache, retries,
-                 failures, held_bytes, held_bytes_peak)
+                 failures, hedges, slow_downs, held_bytes, held_bytes_peak)
 
 // A tier.
 struct TierStats {

@@ -397,9 +397,9 @@ def read_sound_info(begin: numpy.typing.NDArray[numpy.uint8], file_bytes: int) -
 
 decoded_bytes_kept: int = 268435456
 
-def set_group_reader(command: list[str]) -> None:
+def set_helper_command(command: list[str]) -> None:
     """
-    The program and arguments that stores of this process start readers of row groups with.
+    The program and arguments that stores of this process start helpers with.
     """
 
 class StoredReader:

@@ -24,5 +24,6 @@ Io = Literal[
     "threads",
     "decoded",
     "rowgroups",
+    "objects",
     "synthetic",
 ]

@@ -14,7 +14,7 @@
 #include "headrace/status.h"
 #include "node/links/link_commands.h"
 #include "node/server/serve_node.h"
-#include "store/rowgroups/reader_command.h"
+#include "store/helper_command.h"
 
 namespace {
 
@@ -26,7 +26,7 @@ using headrace::StatusCode;
 
 constexpr std::string_view kUsage =
     "usage: headrace-node --name SOCKET [--service] [--memory BYTES]\n"
-    "                     [--group-reader ARGUMENT]...\n"
+    "                     [--helper ARGUMENT]...\n"
     "       headrace-node --links ADDRESS [--open-network]\n"
     "                     [--authority FILE --certificate FILE --key FILE]\n"
     "                     [--certificate-name NAME]\n"
@@ -36,7 +36,7 @@ constexpr std::string_view kUsage =
 
 Result<NodeServerOptions> Parse(int count, char** arguments) {
   NodeServerOptions options;
-  std::vector<std::string> reader;  // of row groups: its program and arguments
+  std::vector<std::string> helper;  // a program and arguments
   for (int i = 1; i < count; ++i) {
     const std::string_view argument = arguments[i];
     const bool has_value = i + 1 < count;
@@ -44,8 +44,8 @@ Result<NodeServerOptions> Parse(int count, char** arguments) {
       options.service = true;
     } else if (argument == "--name" && has_value) {
       options.name = arguments[++i];
-    } else if (argument == "--group-reader" && has_value) {
-      reader.emplace_back(arguments[++i]);
+    } else if (argument == "--helper" && has_value) {
+      helper.emplace_back(arguments[++i]);
     } else if (argument == "--memory" && has_value) {
       const std::string_view value = arguments[++i];
       const auto [end, error] =
@@ -64,7 +64,7 @@ Result<NodeServerOptions> Parse(int count, char** arguments) {
     return Status(StatusCode::kInvalidArgument,
                   "--name SOCKET is missing: give the name of the socket to listen on");
   }
-  headrace::SetReaderCommand(std::move(reader));
+  headrace::SetHelperCommand(std::move(helper));
   return options;
 }
 

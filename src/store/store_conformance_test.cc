@@ -8,6 +8,8 @@
 #include "store/decoded/file_decoder.h"
 #include "store/decoded/testing/coded_files.h"
 #include "store/memory_store.h"
+#include "store/objects/object_store.h"
+#include "store/objects/testing/object_files.h"
 #include "store/retry_store.h"
 #include "store/rowgroups/row_group_decoder.h"
 #include "store/rowgroups/testing/group_files.h"
@@ -155,6 +157,26 @@ MakeResult MakeRowGroups(const StoreObjects& objects, std::uint64_t kept_bytes_m
   return MakeResult(std::make_unique<OnGroupFiles>(objects, kept_bytes_max));
 }
 
+// Objects, and the store whose fetchers are other processes.
+class OnObjects final : public StoreUnderTest {
+ public:
+  static MakeResult Make(const StoreObjects& objects, ObjectStoreOptions options) {
+    auto made = std::make_unique<OnObjects>();
+    for (const auto& [id, bytes] : objects) made->files_.Add(id, bytes);
+    options.fetchers.command = made->files_.fetcher();
+    HEADRACE_ASSIGN_OR_RETURN(made->store_,
+                              ObjectStore::Open(made->files_, made->executor_, std::move(options)));
+    return MakeResult(std::move(made));
+  }
+  ByteStore& store() override { return *store_; }
+  void DestroyStore() override { store_ = nullptr; }
+
+ private:
+  ObjectFiles files_;
+  TestExecutor executor_{1};
+  std::unique_ptr<ByteStore> store_;
+};
+
 MakeResult MakeUring(const StoreObjects& objects, const std::string& folder,
                      UringFileStoreOptions options) {
   auto made = std::make_unique<OnFiles>(objects, folder, 1);
@@ -179,6 +201,13 @@ INSTANTIATE_TEST_SUITE_P(
                   [](const StoreObjects& o) { return MakeDecoded(o, Coding::kStored, 1 << 20); }},
         StoreCase{"RowGroups", [](const StoreObjects& o) { return MakeRowGroups(o, 1 << 20); }},
         StoreCase{"RowGroupsNotKept", [](const StoreObjects& o) { return MakeRowGroups(o, 0); }},
+        StoreCase{"Objects", [](const StoreObjects& o) { return OnObjects::Make(o, {}); }},
+        StoreCase{"ObjectsInPieces",
+                  [](const StoreObjects& o) {
+                    return OnObjects::Make(
+                        o, {.fetchers = {.memory_bytes = 16 * CellSpace::kUnitBytes},
+                            .piece_bytes = 5000});
+                  }},
         StoreCase{"Threads", [](const StoreObjects& o) { return MakeThreads(o, {}); }},
         StoreCase{"ThreadsDirect",
                   [](const StoreObjects& o) {

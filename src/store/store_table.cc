@@ -22,7 +22,7 @@ Result<StoreParts> OpenWith(const StoreFactory& factory, const StoreRequest& req
 Registry<StoreFactory>& Stores() {
   static Registry<StoreFactory> stores(
       "io", {&UringStoreFactory(), &ThreadStoreFactory(), &DecodedStoreFactory(),
-             &RowGroupStoreFactory(), &SyntheticStoreFactory()});
+             &RowGroupStoreFactory(), &ObjectStoreFactory(), &SyntheticStoreFactory()});
   return stores;
 }
 

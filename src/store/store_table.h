@@ -80,6 +80,7 @@ const StoreFactory& UringStoreFactory();
 const StoreFactory& ThreadStoreFactory();
 const StoreFactory& DecodedStoreFactory();
 const StoreFactory& RowGroupStoreFactory();
+const StoreFactory& ObjectStoreFactory();
 const StoreFactory& SyntheticStoreFactory();
 
 // Errors: InvalidArgument  no store of that name, or it reads no objects of that scheme

@@ -23,9 +23,9 @@ from headrace._nodes.launch import Launch
 from headrace._nodes.positions import Seats, seats
 from headrace._nodes.ranks import Ranks
 from headrace._options.groups import Node, group
+from headrace._process.helpers import node_arguments
 from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from headrace.formats._base.findings import callers_level
-from headrace.formats._rowgroups.command import node_arguments
 
 EXECUTABLE = "headrace-node"
 # Seconds that a node process may take to start: one that local rank 0 starts on a busy machine; a

@@ -10,9 +10,9 @@ import typer
 
 from headrace import _core
 from headrace._nodes.process import executable, service_socket
+from headrace._process.helpers import node_arguments
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import InvalidArgumentError
-from headrace.formats._rowgroups.command import node_arguments
 
 
 def node(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace._process.helpers import set_helper_command
 from headrace._process.lazy import lazy_names
-from headrace.formats._rowgroups.command import set_reader_command
 
 if TYPE_CHECKING:
     from headrace.formats import table as table
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.formats.tokens import Tokens
     from headrace.formats.webdataset import WebDataset
 
-set_reader_command()
+set_helper_command()
 
 __all__ = [
     "MDS",

@@ -202,7 +202,7 @@ def _scaled(
     def advance(count: int) -> None:
         nonlocal sent, passed
         sent += count
-        due = data_bytes * sent // max(file_bytes, 1)
+        due = data_bytes * min(sent, file_bytes) // max(file_bytes, 1)
         passed, count = due, due - passed
         progress(count)
 

@@ -21,6 +21,7 @@ from headrace._arguments import flag, integer
 from headrace._descriptors import taking_descriptors
 from headrace._nodes.process import executable, service_socket
 from headrace._options.groups import Node
+from headrace._process.helpers import node_arguments
 from headrace._units import format_bytes, parse_share_or_bytes
 from headrace.errors import (
     DeadlineExceededError,
@@ -31,7 +32,6 @@ from headrace.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from headrace.formats._rowgroups.command import node_arguments
 from headrace.ray._cluster import check_version, connected, ray_module
 
 NAME = "headrace"

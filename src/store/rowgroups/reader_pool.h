@@ -22,7 +22,7 @@ class ReaderPool {
  public:
   static constexpr std::size_t kIdleMax = 2;
 
-  // `command`: see reader_command.h.
+  // `command`: see helper_command.h.
   explicit ReaderPool(std::vector<std::string> command) : command_(std::move(command)) {}
 
   // The pool of this process with this command; a new one if nobody has it.

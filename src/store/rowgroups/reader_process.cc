@@ -22,7 +22,7 @@ Result<std::unique_ptr<ReaderProcess>> ReaderProcess::Start(
   if (command.empty()) {
     return FailedPrecondition(
         "{}: this process has no command for it; import headrace.formats, or start headrace-node "
-        "with --group-reader",
+        "with --helper",
         kDoing);
   }
   HEADRACE_ASSIGN_OR_RETURN(auto process, SpawnedProcess::Start(command, kDoing));

@@ -36,7 +36,7 @@ class ReaderProcess {
   // How long a reader may continue after its bytes are no longer wanted; then it is killed.
   static constexpr std::int64_t kGraceNs = 150 * kNsPerMs;
 
-  // `command`: see reader_command.h.
+  // `command`: see helper_command.h.
   //
   // Errors: FailedPrecondition  an empty command, or it cannot be run
   //         ResourceExhausted   out of descriptors, processes or memory

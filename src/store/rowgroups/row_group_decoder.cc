@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "store/decoded/decoded_store.h"
-#include "store/rowgroups/reader_command.h"
+#include "store/helper_command.h"
 #include "store/store_table.h"
 
 namespace headrace {
@@ -30,7 +30,7 @@ class RowGroupFactory final : public StoreFactory {
     HEADRACE_ASSIGN_OR_RETURN(parts.executor, request.start_threads(kReaders, "headrace-groups"));
     parts.store = std::make_unique<DecodedStore>(
         std::make_unique<RowGroupDecoder>(*request.catalog, request.root,
-                                          ReaderPool::Shared(ReaderCommand())),
+                                          ReaderPool::Shared(HelperCommand(kGroupReaderProgram))),
         *parts.executor,
         DecodedStoreOptions{
             .limits = request.decoded, .name = std::string(name()), .note = request.note});

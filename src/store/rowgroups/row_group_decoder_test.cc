@@ -19,8 +19,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "store/decoded/decoded_store.h"
+#include "store/helper_command.h"
 #include "store/retry_store.h"
-#include "store/rowgroups/reader_command.h"
 #include "store/rowgroups/testing/group_files.h"
 #include "store/testing/reader.h"
 
@@ -205,9 +205,10 @@ TEST_F(RowGroupDecoderTest, ACommandThatCannotRunIsSaidToBeSo) {
         " (/nowhere/python): No such file or directory; see that this program is there and runs";
     EXPECT_EQ(answer.status.message().ends_with(cause), !command.empty());
   }
-  SetReaderCommand({"a", "b"});
-  EXPECT_EQ(ReaderCommand(), (std::vector<std::string>{"a", "b"}));
-  SetReaderCommand({});
+  SetHelperCommand({"a", "b"});
+  EXPECT_EQ(HelperCommand(kGroupReaderProgram),
+            (std::vector<std::string>{"a", "b", "group-reader"}));
+  SetHelperCommand({});
 }
 
 }  // namespace

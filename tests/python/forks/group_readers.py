@@ -22,20 +22,24 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from headrace._process import helpers
 from headrace.formats import _row_group_reader as reader
-from headrace.formats._rowgroups import command
 
 ADDRESS = "HEADRACE_TEST_GROUP_READERS"  # in the environment: the server's socket
 _IMPORTED = ("numpy", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "zstandard")
 
-# Of an interpreter that imports nothing else. Waits for the fork, which has the other end.
+# Of an interpreter that imports nothing else: of an address, the command of other helpers, and what
+# a store adds. Waits for the fork, which has the other end.
 _RELAY = """
 import _socket, sys
+if sys.argv[-3] != "group-reader":
+    import posix
+    posix.execv(sys.argv[2], sys.argv[2:])
 server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 server.connect(sys.argv[1])
-handle = int(sys.argv[2]).to_bytes(4, sys.byteorder)
-server.sendmsg([sys.argv[3].encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handle)])
-_socket.close(int(sys.argv[2]))
+handle = int(sys.argv[-2]).to_bytes(4, sys.byteorder)
+server.sendmsg([sys.argv[-1].encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handle)])
+_socket.close(int(sys.argv[-2]))
 server.recv(1)
 """
 
@@ -62,9 +66,9 @@ def use_server() -> None:
     """Loaders of this process and its nodes start such readers, if the environment has a server."""
     address = os.environ.get(ADDRESS)
     if address is not None:
-        words = [sys.executable, "-I", "-S", "-c", _RELAY, address]
-        command.reader_command = lambda: words
-        command.set_reader_command()
+        words = [sys.executable, "-I", "-S", "-c", _RELAY, address, *helpers.helper_command()]
+        helpers.helper_command = lambda: words
+        helpers.set_helper_command()
 
 
 def main(address: str) -> None:

@@ -51,7 +51,7 @@ def reader_pids(parent: int) -> list[int]:
             status = (each / "status").read_text()
             command = (each / "cmdline").read_bytes()
             is_alive = re.search(r"^State:\t[^Z]", status, re.MULTILINE) is not None
-            if f"\nPPid:\t{parent}\n" in status and is_alive and b"_row_group_reader" in command:
+            if f"\nPPid:\t{parent}\n" in status and is_alive and b"group-reader\0" in command:
                 found.append(int(each.name))
     return found
 

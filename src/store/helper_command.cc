@@ -1,4 +1,4 @@
-#include "store/rowgroups/reader_command.h"
+#include "store/helper_command.h"
 
 #include <utility>
 
@@ -19,16 +19,18 @@ Setting& TheSetting() {
 
 }  // namespace
 
-void SetReaderCommand(std::vector<std::string> command) {
+void SetHelperCommand(std::vector<std::string> command) {
   Setting& setting = TheSetting();
   MutexLock lock(setting.mutex);
   setting.command = std::move(command);
 }
 
-std::vector<std::string> ReaderCommand() {
+std::vector<std::string> HelperCommand(std::string_view program) {
   Setting& setting = TheSetting();
   MutexLock lock(setting.mutex);
-  return setting.command;
+  std::vector<std::string> command = setting.command;
+  if (!command.empty()) command.emplace_back(program);
+  return command;
 }
 
 }  // namespace headrace
