@@ -15,7 +15,6 @@
 #include "store/byte_store.h"
 #include "store/file_table.h"
 #include "store/object_memory.h"
-#include "store/store_needs.h"
 
 namespace headrace {
 

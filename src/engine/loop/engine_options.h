@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "fetch/coalesce.h"
 #include "headrace/part_options.h"
-#include "store/store_needs.h"
+#include "store/byte_store.h"
 
 namespace headrace {
 

@@ -11,8 +11,8 @@
 #include "headrace/loader_options.h"
 #include "headrace/loader_stats.h"
 #include "headrace/status.h"
+#include "store/byte_store.h"
 #include "store/object_memory.h"
-#include "store/store_needs.h"
 
 namespace headrace {
 

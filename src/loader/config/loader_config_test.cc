@@ -12,7 +12,7 @@
 #include "engine/lanes/lane_policies.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
-#include "store/store_needs.h"
+#include "store/objects/object_store.h"
 #include "store/store_table.h"
 #include "store/testing/temp_files.h"
 

@@ -20,7 +20,7 @@
 #include "headrace/loader.h"
 #include "loader/testing/bytes_dataset.h"
 #include "store/memory_store.h"
-#include "store/store_needs.h"
+#include "store/objects/object_store.h"
 #include "store/store_table.h"
 
 namespace headrace {
