@@ -142,11 +142,13 @@ void BindPlanFigures(nb::module_& module) {
       "epoch gives each sample to a node at random.");
   const EngineOptions engine;
   module.attr("reads_in_flight") = engine.reads_in_flight_max;
-  module.attr("block_reads_in_flight") = kBlockReadsInFlight;
+  module.attr("block_reads_in_flight") = StoreNeeds().block_reads_max;
   module.attr("joined_read_bytes") = engine.coalesce_bytes_max;
   module.attr("block_read_bytes") = engine.block_read_bytes_max;
-  module.def("sample_reads_in_flight", &SampleReadsInFlight, nb::arg("read_bytes"),
-             "Reads of a loader that reads samples of this mean size.");
+  module.def(
+      "sample_reads_in_flight",
+      [](std::uint64_t read_bytes) { return SampleReadsInFlight(StoreNeeds(), read_bytes); },
+      nb::arg("read_bytes"), "Reads of a loader that reads samples of this mean size.");
 }
 
 }  // namespace
@@ -182,6 +184,8 @@ void BindPlan(nb::module_& module) {
                    [](const EpochPlanner& self) { return self.config().steps_per_epoch; })
       .def_prop_ro("threads",
                    [](const EpochPlanner& self) { return self.config().options.threads; })
+      .def_prop_ro("reads_in_flight",
+                   [](const EpochPlanner& self) { return self.config().reads_in_flight; })
       .def_prop_ro("reads_blocks",
                    [](const EpochPlanner& self) { return self.config().order->reads_blocks(); })
       .def_prop_ro(

@@ -1018,6 +1018,9 @@ class EpochPlanner:
     def threads(self) -> int: ...
 
     @property
+    def reads_in_flight(self) -> int: ...
+
+    @property
     def reads_blocks(self) -> bool: ...
 
     @property

@@ -13,6 +13,8 @@ namespace headrace {
 struct CoalesceLimits {
   std::uint64_t gap_bytes = 0;  // pieces this near are one read ...
   std::uint64_t bytes_max = 0;  // ... up to this size, or that of its largest piece
+  // ... and to so many times the bytes of its pieces; 0: any number.
+  std::uint64_t growth_max = 0;
 };
 
 // Whether `a` lies before `b`: by object, then by offset.
@@ -28,15 +30,21 @@ void Coalesce(std::span<Piece> pieces, const CoalesceLimits& limits, ExtentOf ex
               Alone alone, Visit visit) {
   for (std::size_t begin = 0; begin < pieces.size();) {
     Extent read = extent_of(pieces[begin]);
+    std::uint64_t wanted = read.range.size;  // bytes of its pieces, each counted once
     std::size_t end = begin + 1;
     for (; end < pieces.size() && !alone(pieces[begin]) && !alone(pieces[end]); ++end) {
       const Extent& next = extent_of(pieces[end]);
       const std::uint64_t read_end = std::max(read.range.end(), next.range.end());
+      const std::uint64_t wanted_with =
+          wanted + (read_end - std::clamp(next.range.offset, read.range.end(), read_end));
       if (next.object != read.object || next.range.offset > read.range.end() + limits.gap_bytes ||
-          read_end - read.range.offset > limits.bytes_max) {
+          read_end - read.range.offset > limits.bytes_max ||
+          (limits.growth_max != 0 &&
+           read_end - read.range.offset > limits.growth_max * wanted_with)) {
         break;
       }
       read.range.size = read_end - read.range.offset;
+      wanted = wanted_with;
     }
     visit(read, pieces.subspan(begin, end - begin));
     begin = end;

@@ -1,6 +1,8 @@
 #include "fetch/coalesce.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "base/prng.h"
@@ -58,6 +60,68 @@ TEST(CoalesceTest, APieceLargerThanTheLimitIsReadWhole) {
   const std::vector<Read> reads = Reads(pieces, {.gap_bytes = 10, .bytes_max = 100});
   ASSERT_EQ(reads.size(), 2U);
   EXPECT_EQ(reads[0].extent.range.size, 500U);
+}
+
+TEST(CoalesceTest, AReadIsNotLargerThanSoManyTimesItsPieces) {
+  std::vector<Piece> pieces = {At(1, 0, 10), At(1, 20, 10), At(1, 90, 100), At(1, 100, 10)};
+  // [0, 30) has 20 wanted bytes, [0, 190) has 120, and 110 are not too many for 190.
+  std::vector<Read> reads = Reads(pieces, {.gap_bytes = 60, .bytes_max = 1000, .growth_max = 2});
+  ASSERT_EQ(reads.size(), 1U);
+  EXPECT_EQ(reads[0].extent.range, (ByteRange{0, 190}));
+  pieces[2].extent.range.size = 40;
+  reads = Reads(pieces, {.gap_bytes = 60, .bytes_max = 1000, .growth_max = 2});
+  ASSERT_EQ(reads.size(), 2U);
+  EXPECT_EQ(reads[0].extent.range, (ByteRange{0, 30}));
+  EXPECT_EQ(reads[1].extent.range, (ByteRange{90, 40}));
+}
+
+// The bytes that are wanted of a range, counted one by one.
+std::uint64_t WantedOf(std::span<const Piece> pieces) {
+  std::set<std::uint64_t> bytes;
+  for (const Piece& piece : pieces) {
+    const ByteRange range = piece.extent.range;
+    for (std::uint64_t at = range.offset; at < range.end(); ++at) bytes.insert(at);
+  }
+  return bytes.size();
+}
+
+// A slow model: a read takes the next piece exactly if it is then within all limits.
+TEST(CoalesceTest, ReadsAreThoseOfASlowModel) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Prng prng(seed, 1, RandomStream::kSubstitute, 0);
+    const CoalesceLimits limits{
+        .gap_bytes = prng.Below(80), .bytes_max = 1 + prng.Below(400), .growth_max = prng.Below(4)};
+    std::vector<Piece> pieces(1 + prng.Below(30));
+    for (Piece& piece : pieces) {
+      piece = At(prng.Below(2), prng.Below(600), prng.Below(40), prng.Below(8) == 0);
+    }
+    const std::vector<Read> reads = Reads(pieces, limits);
+    std::vector<Read> model;
+    for (const Piece& piece : pieces) {
+      if (!model.empty()) {
+        Read joined = model.back();
+        joined.pieces.push_back(piece);
+        ByteRange& range = joined.extent.range;
+        const ByteRange next = piece.extent.range;
+        const bool near = piece.extent.object == joined.extent.object &&
+                          next.offset <= range.end() + limits.gap_bytes;
+        range.size = std::max(range.end(), next.end()) - range.offset;
+        const bool grows =
+            limits.growth_max != 0 && range.size > limits.growth_max * WantedOf(joined.pieces);
+        const bool alone = joined.pieces.front().alone || piece.alone;
+        if (near && range.size <= limits.bytes_max && !grows && !alone) {
+          model.back() = joined;
+          continue;
+        }
+      }
+      model.push_back({piece.extent, {piece}});
+    }
+    ASSERT_EQ(reads.size(), model.size()) << "seed " << seed;
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+      ASSERT_EQ(reads[i].extent, model[i].extent) << "seed " << seed;
+      ASSERT_EQ(reads[i].pieces.size(), model[i].pieces.size()) << "seed " << seed;
+    }
+  }
 }
 
 // Whatever the pieces: each is in one read, which covers it and no more than it may.

@@ -11,11 +11,34 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "headrace/ids.h"
 #include "headrace/part_stats.h"
 #include "headrace/status.h"
 
 namespace headrace {
+
+// How a store is to be read, so that its device is busy and reads little that nobody wants. The
+// defaults are those of files on a disk.
+struct StoreNeeds {
+  // Extents of a step this near are one read, up to this size; then the same for a block read.
+  std::uint64_t row_gap_bytes = 16 * kKiB;
+  std::uint64_t row_read_bytes_max = kMiB;
+  std::uint64_t block_gap_bytes = 64 * kKiB;
+  std::uint64_t block_read_bytes_max = 4 * kMiB;
+  // Such a read has at most so many times the bytes that are wanted of it; 0: any number.
+  std::uint64_t read_growth_max = 0;
+  // Reads in flight hold so many bytes, and are at least and at most so many. An answer passes
+  // through three threads before the read that takes its place begins, and a fast disk gives dozens
+  // of small ones in that time. Blocks are large: 16 keep any disk busy.
+  std::uint64_t bytes_in_flight = 16 * kMiB;
+  std::uint32_t sample_reads_min = 64;
+  std::uint32_t sample_reads_max = 256;
+  std::uint32_t block_reads_min = 16;
+  std::uint32_t block_reads_max = 16;
+  // It repeats reads that are Unavailable, as far as that helps.
+  bool retries_itself = false;
+};
 
 // Alignment of read buffers, in bytes: the largest that O_DIRECT requires.
 inline constexpr std::size_t kBufferAlignment = 4096;

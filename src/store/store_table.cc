@@ -11,7 +11,7 @@ constexpr int kReadTries = 3;
 
 Result<StoreParts> OpenWith(const StoreFactory& factory, const StoreRequest& request) {
   HEADRACE_ASSIGN_OR_RETURN(StoreParts parts, factory.Open(request));
-  if (factory.reads_storage() && !factory.retries_itself()) {
+  if (factory.reads_storage() && !factory.needs().retries_itself) {
     parts.store = std::make_unique<RetryStore>(std::move(parts.store), kReadTries);
   }
   return parts;
@@ -54,6 +54,11 @@ const StoreFactory* FindStore(std::string_view name, const StoreRequest& request
     if (factory->Suits(request)) return factory;
   }
   return nullptr;
+}
+
+StoreNeeds NeedsOf(std::string_view name, std::string_view scheme) {
+  const StoreFactory* factory = FindStore(name, {.scheme = std::string(scheme)});
+  return factory == nullptr ? StoreNeeds() : factory->needs();
 }
 
 bool ReadsStorage(std::string_view name) {

@@ -60,8 +60,7 @@ class StoreFactory {
   // Whether it returns the stored bytes. If not, checksums do not apply, each read must be of one
   // sample, and tiers keep nothing.
   [[nodiscard]] virtual bool reads_storage() const { return true; }
-  // Whether its store repeats reads that are Unavailable.
-  [[nodiscard]] virtual bool retries_itself() const { return false; }
+  [[nodiscard]] virtual StoreNeeds needs() const { return {}; }
   // Memory for an object of this name and size; std::nullopt: the store decodes none as a whole.
   [[nodiscard]] virtual std::optional<ObjectMemory> MemoryOf(std::string_view /*name*/,
                                                              std::uint64_t /*size*/) const {
@@ -89,6 +88,9 @@ Status CheckStore(std::string_view name, std::string_view scheme);
 // The store that OpenStoreOf() tries first; null: none suits. The name must be valid.
 const StoreFactory* FindStore(std::string_view name, const StoreRequest& request);
 
+// What the store needs that OpenStoreOf() tries first.
+StoreNeeds NeedsOf(std::string_view name, std::string_view scheme);
+
 // Whether the store of that name returns the stored bytes: see StoreFactory. True if there is none.
 bool ReadsStorage(std::string_view name);
 
@@ -98,7 +100,8 @@ bool ReadsStorage(std::string_view name);
 Status CheckScheme(const StoreRequest& request, std::string_view scheme);
 
 // Opens the store of that name, or with kAnyStore the first that suits; the note of its statistics
-// says why those before it could not be opened. Reads that are Unavailable are repeated.
+// says why those before it could not be opened. Reads that are Unavailable are repeated,
+// unless the store does that itself.
 //
 // Errors: those of CheckStore, and of StoreFactory::Open
 //         FailedPrecondition  no store suits

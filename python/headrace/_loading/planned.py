@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from headrace import _core
 from headrace.profile import EpochWork, TierWork
-from headrace.profile._predict import BLOCK_READS_IN_FLIGHT, sample_reads_in_flight
 
 Reads = list[tuple[int, int]]
 """(bytes of a read, number of such reads)"""
@@ -36,6 +35,7 @@ class PlannedEpoch:
     at_peers: int
     """The reads from storage that a tier of another node could serve."""
     reads_blocks: bool
+    reads_in_flight: int
     threads: int
 
     def work(self, demand: float | None = None, sharers: int = 1) -> EpochWork:
@@ -50,17 +50,17 @@ class PlannedEpoch:
             tiers=[TierWork(reads=reads, writes=writes) for reads, writes in self.tiers],
             demand=demand,
             threads=self.threads,
-            reads_in_flight=self._reads_in_flight(),
+            reads_in_flight=self.reads_in_flight,
             storage_sharers=sharers,
         )
-
-    def _reads_in_flight(self) -> int:
-        if self.reads_blocks:
-            return BLOCK_READS_IN_FLIGHT
-        return sample_reads_in_flight(self.sample_bytes / max(self.samples, 1))
 
 
 def planned_epochs(planner: _core.EpochPlanner) -> Iterator[PlannedEpoch]:
     """Yields the epochs from the first on. Reads nothing; tiers begin empty."""
     while (epoch := planner.next()) is not None:
-        yield PlannedEpoch(**epoch, reads_blocks=planner.reads_blocks, threads=planner.threads)
+        yield PlannedEpoch(
+            **epoch,
+            reads_blocks=planner.reads_blocks,
+            reads_in_flight=planner.reads_in_flight,
+            threads=planner.threads,
+        )

@@ -1,7 +1,7 @@
 """obstore's clients, by URL. Everything is settled by the environment: AWS_*, GOOGLE_*, AZURE_*,
 HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE.
 
-They never try again: src/store/objects/ and the place decide about that.
+They never try again, unless they are made to: src/store/objects/ and the place decide about that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _OPTIONS = ("allow_invalid_certificates", "proxy_url", "proxy_excludes", "user_a
 class Clients:
     """The clients of buckets and hosts, made when they are needed. Thread safety: any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, retries: Mapping[str, Any] | None = None) -> None:
+        """`retries`: obstore's RetryConfig; None: it never tries again."""
+        self._retries = retries or {"max_retries": 0}
         self._made: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -43,7 +45,7 @@ class Clients:
             return made
         with self._lock:
             if address.store not in self._made:
-                self._made[address.store] = _client(address)
+                self._made[address.store] = _client(address, self._retries)
             return self._made[address.store]
 
     def renew(self, address: Address, made: Any) -> None:
@@ -53,8 +55,8 @@ class Clients:
                 del self._made[address.store]
 
 
-def _client(address: Address) -> Any:
-    arguments: dict[str, Any] = {"retry_config": {"max_retries": 0}}
+def _client(address: Address, retries: Mapping[str, Any]) -> Any:
+    arguments: dict[str, Any] = {"retry_config": retries}
     stores = obstore.store
     try:
         if address.scheme in WEB:

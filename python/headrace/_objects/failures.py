@@ -62,8 +62,8 @@ _WRONG_KEYS = frozenset(
 _BUSY = frozenset({"SlowDown", "ServerBusy", "RequestLimitExceeded", "TooManyRequests"})
 
 
-def failure(error: BaseException, address: Address) -> Failure:
-    """What an error of a request for the address says."""
+def failure(error: BaseException, address: Address, right: str = "read and list") -> Failure:
+    """What an error of a request for the address says. `right`: what the request needs."""
     text = str(error)
     found = _CODE.search(text)
     code = found[1] if found else ""
@@ -76,11 +76,11 @@ def failure(error: BaseException, address: Address) -> Failure:
     if name == "PreconditionError" or status == 412:
         return Failure(Result.CHANGED, "the object has changed since it was indexed")
     if status or code:
-        return _answered(status, code, text, address)
+        return _answered(status, code, text, address, right)
     if isinstance(error, FileNotFoundError):
         return _missing(code, address)
     if name in ("PermissionDeniedError", "UnauthenticatedError"):
-        return _denied(status, code, address)
+        return _denied(status, code, address, right)
     return _not_answered(error, text, address)
 
 
@@ -95,7 +95,7 @@ def _no_credentials(status: int, text: str, address: Address) -> Failure:
     return Failure(Result.BROKEN if busy else Result.REFUSED, cause, errno.EACCES)
 
 
-def _answered(status: int, code: str, text: str, address: Address) -> Failure:
+def _answered(status: int, code: str, text: str, address: Address, right: str) -> Failure:
     """A status, and S3's code where the body has one."""
     said = f"the server answered {status}" + (f" {code}" if code else "")
     if status in (429, 503) or code in _BUSY:
@@ -110,7 +110,7 @@ def _answered(status: int, code: str, text: str, address: Address) -> Failure:
     if status == 404:
         return _missing(code, address)
     if status in (401, 403) or code in _WRONG_KEYS:
-        return _denied(status, code, address)
+        return _denied(status, code, address, right)
     if status == 416:
         cause = f"{said}: the object is shorter than when it was indexed; index it again"
         return Failure(Result.CHANGED, cause)
@@ -128,7 +128,7 @@ def _missing(code: str, address: Address) -> Failure:
     return Failure(Result.REFUSED, cause, errno.ENOENT)
 
 
-def _denied(status: int, code: str, address: Address) -> Failure:
+def _denied(status: int, code: str, address: Address, right: str) -> Failure:
     said = f"the server answered {status or 403}" + (f" {code}" if code else "")
     keys = _KEYS[address.scheme]
     if code in _WRONG_KEYS:
@@ -140,7 +140,7 @@ def _denied(status: int, code: str, address: Address) -> Failure:
     else:
         cause = (
             f"{said}: these credentials may not do this; ask the bucket's owner for the right to "
-            f"read and list, or use other credentials: {keys}"
+            f"{right}, or use other credentials: {keys}"
         )
     return Failure(Result.REFUSED, cause, errno.EACCES)
 

@@ -47,11 +47,18 @@ class PartialPack:
     Leaving the `with` block keeps the folder, for a restart, unless the pack was published.
     """
 
-    def __init__(self, target: Path) -> None:
-        self.target = target
-        self.folder = target.parent / f".{target.name}.partial"
+    is_remote = False
+    """Whether finished shards are at the target, and `folder` is but for the way there."""
+
+    def __init__(
+        self, target: str | Path, overwrite: bool = False, folder: Path | None = None
+    ) -> None:
+        self.target = str(target)
+        at = Path(target)
+        self.folder = folder or at.parent / f".{at.name}.partial"
         self.data = self.folder / "data"
         self._journal = self.folder / "journal"
+        self._overwrite = overwrite
         self._lock = -1
 
     def __enter__(self) -> Self:
@@ -74,6 +81,21 @@ class PartialPack:
         traceback: TracebackType | None,
     ) -> None:
         os.close(self._lock)
+
+    @property
+    def room(self) -> Path:
+        """The folder of the disk that is written to."""
+        return self.folder.parent
+
+    def needed_room(self, left: int) -> int:
+        """Bytes of the disk, of `left` that are still to be written."""
+        return left
+
+    def check_target(self) -> None:
+        """Refuses a place where something is that is not to be replaced."""
+        target = Path(self.target)
+        if target.exists() and not self._overwrite and not is_empty(target):
+            raise target_exists(self.target)
 
     def begin(self, parameters: dict[str, Any], restart: bool) -> None:
         """Continues an earlier run if it was begun with the same parameters."""
@@ -100,17 +122,23 @@ class PartialPack:
         """Whether a restart would save work."""
         return any(self._journal.glob("shard-*.npz"))
 
-    def was_published(self) -> bool:
-        """Whether an earlier run was stopped after step 2; forgets the marker if not."""
+    def published(self) -> _core.Index | None:
+        """The index of an earlier run that was stopped after step 2; forgets the marker if it was
+        before."""
         marker = self._journal / "publishing"
         if not marker.exists():
-            return False
-        with contextlib.suppress(Exception):  # no pack there, or one that cannot be opened
-            index = _core.Index.open(str(self.target / PACK_INDEX_NAME))
-            if index.fingerprint == marker.read_text():
-                return True
+            return None
+        index = self._published_index()
+        if index is not None and index.fingerprint == marker.read_text():
+            return index
         marker.unlink()
-        return False
+        return None
+
+    def _published_index(self) -> _core.Index | None:
+        """That of the pack at the target; None: there is none, or it cannot be opened."""
+        with contextlib.suppress(Exception):
+            return _core.Index.open(os.path.join(self.target, PACK_INDEX_NAME))
+        return None
 
     def shard_name(self, number: int, home: int | None, digest: int) -> str:
         """The path of a shard in the pack, '/' between its parts.
@@ -122,21 +150,34 @@ class PartialPack:
 
     def write(self, writer: ShardWriter, number: int, home: int | None, blocks: list[U64]) -> Shard:
         """Writes, verifies and records shard `number`, which has these blocks."""
-        temporary = self.folder / f"shard-{number:05d}-{_unique()}.tmp"
-        try:
-            shard = writer.write(str(temporary), blocks)
+        with self._written(writer, number, blocks) as (temporary, shard):
             finished = self.data / self.shard_name(number, home, shard.digest)
             finished.parent.mkdir(exist_ok=True)
             temporary.rename(finished)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
         try:
             self.store(number, shard)
         except BaseException:
             finished.unlink(missing_ok=True)  # A shard without a record is useless.
             raise
         return shard
+
+    @contextlib.contextmanager
+    def _written(
+        self, writer: ShardWriter, number: int, blocks: list[U64]
+    ) -> Iterator[tuple[Path, Shard]]:
+        """A verified file of shard `number`, which the block moves away; after an error it is
+        removed."""
+        temporary = self.folder / f"shard-{number:05d}-{_unique()}.tmp"
+        try:
+            yield temporary, writer.write(str(temporary), blocks)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _is_there(self, name: str, file_bytes: int) -> bool:
+        """Whether a shard of this name and size was finished."""
+        file = self.data / name
+        return file.exists() and file.stat().st_size == file_bytes
 
     def load(self, number: int, home: int | None) -> Shard | None:
         """The record of shard `number` if it was finished and its file is there."""
@@ -154,8 +195,7 @@ class PartialPack:
                 blocks = record["blocks"]
         except (OSError, ValueError, KeyError, EOFError):
             return None
-        file = self.data / self.shard_name(number, home, digest)
-        if not file.exists() or file.stat().st_size != file_bytes:
+        if not self._is_there(self.shard_name(number, home, digest), file_bytes):
             return None
         return Shard(file_bytes, digest, blocks[0], blocks[1], blocks[2], blocks[3], fields)
 
@@ -187,16 +227,21 @@ class PartialPack:
         for path in [*unfinished, *self.folder.glob("*.tmp")]:
             path.unlink(missing_ok=True)
 
-    def publish(self, fingerprint: str) -> None:
-        """Steps 1 to 3."""
+    def _mark_published(self, fingerprint: str) -> None:
+        """What tells the next run whether this one published its index."""
+        write_atomically(self._journal / "publishing", fingerprint.encode())
+
+    def publish(self, index: _core.Index) -> None:
+        """Steps 1 to 3, with the index that lies in `data/`."""
         for folder in [*self.data.glob("*/"), self.data]:
             sync_folder(folder)
-        write_atomically(self._journal / "publishing", fingerprint.encode())
-        if self.target.exists():
-            _exchange(self.data, self.target)
+        self._mark_published(index.fingerprint)
+        target = Path(self.target)
+        if target.exists():
+            _exchange(self.data, target)
         else:
-            self.data.rename(self.target)
-        sync_folder(self.target.parent)
+            self.data.rename(target)
+        sync_folder(target.parent)
         self.remove()
 
     def remove(self) -> None:
@@ -210,6 +255,17 @@ class PartialPack:
         for folder in (self._journal, self.data):
             if folder.exists():
                 shutil.rmtree(folder)
+
+
+def is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def target_exists(target: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"packing to {target}: it exists already; choose another place, or pass --overwrite "
+        "(overwrite=True) to replace it"
+    )
 
 
 def _unique() -> str:

@@ -106,7 +106,7 @@ class ShardWriter:
         self._schema = schema_of(index)
         self._schema_bytes = len(b"ARROW1\0\0") + self._schema.serialize().size
         self._readers = readers
-        self._progress = progress
+        self.progress = progress
         self._headers: dict[int, int] = {}  # by padding; any thread may add entries
 
     def write(self, path: str, blocks: list[U64]) -> Shard:
@@ -122,7 +122,7 @@ class ShardWriter:
                     writer.write_batch(batch, custom_metadata={_PAD_KEY: b" " * pad})
                     written = sum(len(column.data) for column in block)
                     checksums.append([_to_compare(column) for column in block])
-                    self._progress(written)
+                    self.progress(written)
             sink.flush()
         return self._verify(path, checksums)
 

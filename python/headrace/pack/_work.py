@@ -42,11 +42,12 @@ class PackWork:
         Where samples are gathered first, their file takes room that the pack does not need. With
         less room than for all, there are several passes.
         """
-        free = free_bytes(self.partial.target.parent)
+        free = free_bytes(self.partial.room)
         if not self.gathers or free is None:
             yield from [self.missing] if self.missing else []
             return
-        room = max(0, free - sum(self.plan.data_bytes(number) for number in self.missing))
+        shards = sum(self.plan.data_bytes(number) for number in self.missing)
+        room = max(0, free - self.partial.needed_room(shards))
         taken = 0
         numbers: list[int] = []
         for number in self.missing:

@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from headrace import _core
 from headrace._arguments import given_path, integer, refuse_url, shown
-from headrace._dataset import Dataset, find_dataset, image_folder, left_out_of
+from headrace._dataset import Dataset, image_folder, left_out_of
 from headrace._dataset.left_out import hash_of
+from headrace._objects.addresses import CLOUDS
 from headrace._text import os_reason
 from headrace._units import format_bytes
 from headrace.errors import (
@@ -33,8 +34,9 @@ from headrace.errors import (
 from headrace.formats._base.outside import check_outside
 from headrace.formats._files.objects import is_decoded
 from headrace.formats.pack_format import FIELD_ORDER, PACK_INDEX_NAME, pack_attributes
-from headrace.pack._partial import PartialPack
+from headrace.pack._partial import PartialPack, is_empty, target_exists
 from headrace.pack._plan import U64, PackParameters, PackPlan, make_plan
+from headrace.pack._remote import RemotePack
 from headrace.pack._shard import Shard
 from headrace.pack._work import PackWork, WriteShards, free_bytes, writing_threads
 
@@ -69,14 +71,16 @@ def write_pack(
     progress: Progress | None = None,
     on: WriteShards | None = None,
 ) -> PackResult:
-    """Writes `source` as a pack to the folder `target`, which appears whole or not at all.
+    """Writes `source` as a pack to the folder `target`, which appears whole or not at all. Or to a
+    URL, `s3://BUCKET/PACK`, `gs://`, `az://`.
 
     The bytes written depend on the source and `parameters` only, not on `workers` (default: two
     for each core, at most 8), and not on `on`: None for threads of this process, or
     `headrace.ray.pack_tasks()` for tasks of a Ray cluster. An interrupted run
     leaves its finished shards in `.NAME.partial` beside the target; the same call continues it,
-    `restart` discards it. `progress` is called with bytes done and bytes in all; an exception from
-    it stops the work.
+    `restart` discards it. Of a URL they are at the target, and what they are is noted in the cache
+    folder, which needs room for a shard for each worker. `progress` is called with bytes done and
+    bytes in all, of a URL those uploaded, too; an exception from it stops the work.
 
     Memory: three blocks for each worker, and about 100 bytes for each sample. To shuffle a
     source that is decoded as a whole, samples are first copied to a temporary file beside the
@@ -88,20 +92,16 @@ def write_pack(
         )
     parameters = parameters or PackParameters()
     write = _writing(workers, on)
-    refuse_url("packing to", target, f"headrace pack {shlex.quote(source.path)}")
-    where = Path(os.path.abspath(given_path("packing into", target)))
     _check_source(source)
-    _check_target(where, overwrite)
-    check_outside("packing to", where, image_folder(source), is_folder=True)
-    partial = PartialPack(where)
+    partial = _partial_of(source, target, overwrite, on is not None)
     packer: _Packer | None = None
     try:
         with partial:
-            if partial.was_published():
+            published = partial.published()
+            if published is not None:
                 partial.remove()
-                return _result(where, continued=0)
-            if where.exists() and not overwrite and not _is_empty(where):
-                raise _target_exists(where)
+                return _result(partial.target, published, continued=0)
+            partial.check_target()
             partial.begin(_input_of(source, parameters), restart)
             try:
                 packer = _Packer(source, parameters, partial, progress)
@@ -171,15 +171,23 @@ def _decodes_often(index: _core.Index, parameters: PackParameters) -> bool:
     return total > _core.decoded_bytes_kept  # Else each is decoded once anyway.
 
 
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
-
-
-def _target_exists(target: Path) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"packing to {target}: it exists already; choose another place, or pass --overwrite "
-        "(overwrite=True) to replace it"
-    )
+def _partial_of(
+    source: Dataset, target: str | os.PathLike[str], overwrite: bool, by_tasks: bool
+) -> PartialPack:
+    """Where the pack grows, once all that can be checked at once has been."""
+    text = target if isinstance(target, str) else ""
+    if text.partition("://")[0] in CLOUDS:
+        if by_tasks:
+            raise InvalidArgumentError(
+                f"packing to {text} by tasks of Ray: what is uploaded is written by this process; "
+                "leave --on (on=) out"
+            )
+        return RemotePack(text, overwrite)
+    refuse_url("packing to", target, f"headrace pack {shlex.quote(source.path)}")
+    where = Path(os.path.abspath(given_path("packing into", target)))
+    _check_target(where, overwrite)
+    check_outside("packing to", where, image_folder(source), is_folder=True)
+    return PartialPack(where, overwrite)
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
@@ -188,20 +196,21 @@ def _check_target(target: Path, overwrite: bool) -> None:
     if not target.exists():
         return
     is_pack = (target / PACK_INDEX_NAME).exists()
-    if not is_pack and not _is_empty(target):
+    if not is_pack and not is_empty(target):
         raise InvalidArgumentError(
             f"packing to {target}: it exists and is not a pack, so it is not replaced; choose "
             "another place"
         )
     if is_pack and not overwrite and not (target.parent / f".{target.name}.partial").exists():
-        raise _target_exists(target)
+        raise target_exists(str(target))
 
 
 def _keep_or_remove(partial: PartialPack, error: BaseException) -> None:
     """Keeps finished shards for a restart, adds a note of that to `error`, removes other files."""
     if partial.has_finished_shards():
+        kept_in = partial.target if partial.is_remote else partial.folder
         error.add_note(
-            f"finished shards are kept in {partial.folder}: run the same command again to "
+            f"finished shards are kept in {kept_in}: run the same command again to "
             "continue, or with --restart (restart=True) to begin again"
         )
     else:
@@ -220,13 +229,16 @@ def _with_notes(error: HeadraceError, of: BaseException) -> HeadraceError:
 
 def _no_room(partial: PartialPack, needed: int | None, before: str = "") -> str:
     """The space needed, the space free, and the remedy."""
-    free = free_bytes(partial.target.parent)
+    free = free_bytes(partial.room)
     there = f"{format_bytes(free)} are free" if free is not None else "the free space is not known"
+    other = "name another disk with XDG_CACHE_HOME=FOLDER"
+    if not partial.is_remote:
+        other = "pack to another disk"
     if needed is None:
-        return f"{before}{there} in {partial.target.parent}; make room, or pack to another disk"
+        return f"{before}{there} in {partial.room}; make room, or {other}"
     return (
-        f"{before}at least {format_bytes(needed)} are needed, {there} in {partial.target.parent}; "
-        "make room, or pack to another disk"
+        f"{before}at least {format_bytes(needed)} are needed, {there} in {partial.room}; "
+        f"make room, or {other}"
     )
 
 
@@ -266,9 +278,10 @@ class _Packer:
         self._gathers = _decodes_often(source.index, parameters)
         self._size = int(self._plan.shard_data_bytes.sum())
         self._lock = threading.Lock()
+        self._passes = 2 if partial.is_remote else 1  # written, and uploaded
         self._done = 0  # bytes; guarded by _lock
         self._kept = self._finished()
-        self._total = self._size + (self.bytes_left() if self._gathers else 0)
+        self._total = self._size * self._passes + (self.bytes_left() if self._gathers else 0)
 
     def _finished(self) -> dict[int, Shard]:
         """The shards of an interrupted run."""
@@ -286,7 +299,8 @@ class _Packer:
         """Refuses a disk that cannot hold the pack, before hours of work."""
         names = {self._name(number, shard) for number, shard in self._kept.items()}
         self._partial.tidy(names)  # Discarded files take no room.
-        needed, free = self.bytes_left(), free_bytes(self._partial.target.parent)
+        needed = self._partial.needed_room(self.bytes_left())
+        free = free_bytes(self._partial.room)
         if free is not None and needed > free:
             where = f"packing to {self._partial.target}: "
             raise _NoRoomError(_no_room(self._partial, needed, where))
@@ -297,7 +311,8 @@ class _Packer:
     def run(self, write: WriteShards) -> PackResult:
         shards = dict(self._kept)
         continued = len(shards)
-        self._advance(sum(self._plan.data_bytes(number) for number in shards))
+        kept = sum(self._plan.data_bytes(number) for number in shards)
+        self._advance(kept * self._passes)
         missing = [n for n in range(self._plan.shard_count) if n not in shards]
         work = PackWork(
             self._source, self._partial, self._plan, missing, self._advance, self._gathers
@@ -315,8 +330,9 @@ class _Packer:
         contents = self._index_contents(shards)
         path = str(self._partial.data / PACK_INDEX_NAME)
         _core.write_index(contents, path)
-        self._partial.publish(_core.Index.open(path).fingerprint)
-        return _result(self._partial.target, continued)
+        index = _core.Index.open(path)
+        self._partial.publish(index)
+        return _result(self._partial.target, index, continued)
 
     def _index_contents(self, shards: list[Shard]) -> _core.IndexContents:
         source = self._source.index
@@ -404,21 +420,19 @@ def _reordered(
     return moved, lengths[order]
 
 
-def _result(path: Path, continued: int) -> PackResult:
-    dataset = find_dataset(path)
-    index = dataset.index
+def _result(path: str, index: _core.Index, continued: int) -> PackResult:
     data_bytes = sum(
         int(index.extents(position)[2].sum())
         for position, field in enumerate(index.fields)
         if not field.is_inline
     )
     return PackResult(
-        path=str(path),
+        path=path,
         samples=index.sample_count,
         blocks=index.block_count,
         shards=index.object_count,
         shards_continued=continued,
-        homes=dataset.homes,
+        homes=_core.Homes.of(index).count,
         data_bytes=data_bytes,
         file_bytes=sum(index.object(i)[1] for i in range(index.object_count)) + index.file_bytes,
         fingerprint=index.fingerprint,

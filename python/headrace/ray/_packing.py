@@ -55,7 +55,7 @@ def writing_tasks(doing: str, at_once: int | None) -> WriteShards:
 
         def arguments(at: int) -> tuple[object, ...]:
             home = work.plan.shard_homes[missing[at]]
-            part = _Part(str(partial.target), missing[at], home, blocks(at), work.gathers)
+            part = _Part(partial.target, missing[at], home, blocks(at), work.gathers)
             return _core.version, source, part
 
         def blocks(at: int) -> list[U64]:
@@ -65,7 +65,9 @@ def writing_tasks(doing: str, at_once: int | None) -> WriteShards:
             home = work.plan.shard_homes[number]
             file = partial.data / partial.shard_name(number, home, shard.digest)
             if not file.exists():
-                raise _not_shared(partial.target, f"{file.name}, which a task wrote, is not here")
+                raise _not_shared(
+                    Path(partial.target), f"{file.name}, which a task wrote, is not here"
+                )
 
         def finished(at: int, shard: Shard) -> None:
             check(missing[at], shard)
@@ -145,9 +147,9 @@ def _pack_shard(version: str, source: _Source, part: _Part) -> Shard:
     """A task."""
     try:
         check_version(version)
-        partial = PartialPack(Path(part.target))
+        partial = PartialPack(part.target)
         if not partial.data.is_dir():
-            raise _not_shared(partial.target, f"{partial.data} is not there")
+            raise _not_shared(Path(partial.target), f"{partial.data} is not there")
         dataset = source.opened()
         shards = [part.blocks] if part.gathers else None
         with (

@@ -27,10 +27,8 @@ void BlockParts::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   if (!block.entries.empty()) TakeEntries(block, pieces);
   if (block.nodes.has_value()) TakeFromNode(block, pieces);
   if (block.plan.whole) return MakeWhole(block, pieces);
-  const CoalesceLimits limits{.gap_bytes = loop_.options.block_gap_bytes,
-                              .bytes_max = loop_.options.block_read_bytes_max};
   Coalesce(
-      std::span<const BlockPiece>(pieces), limits, extent_of,
+      std::span<const BlockPiece>(pieces), loop_.options.block_limits(), extent_of,
       [](const BlockPiece&) { return false; },
       [&](const Extent& extent, std::span<const BlockPiece> together) {
         BlockPart* const part = Make(block, extent, together);

@@ -19,11 +19,10 @@ RowReads RowReader::MakeReads(StepWork& work, std::span<Piece> pieces) {
   const auto extent_of = [](const Piece& piece) -> const Extent& { return piece.first; };
   std::sort(pieces.begin(), pieces.end(),
             [&](const Piece& a, const Piece& b) { return LiesBefore(extent_of(a), extent_of(b)); });
-  const CoalesceLimits limits{.gap_bytes = loop_.options.coalesce_gap_bytes,
-                              .bytes_max = loop_.options.coalesce_bytes_max};
   RowReads reads;
   Coalesce(
-      pieces, limits, extent_of, [this](const Piece& piece) { return InPlace(piece); },
+      pieces, loop_.options.row_limits(), extent_of,
+      [this](const Piece& piece) { return InPlace(piece); },
       [&](const Extent& extent, std::span<const Piece> together) {
         reads.push_back(MakeRead(work, extent, together));
       });

@@ -29,6 +29,8 @@ class TableIndex final : public Index {
   std::vector<std::int64_t> labels;  // one a sample
   std::vector<std::string> notes;    // inline, of any length; one a sample, or none
 
+  std::string place;  // root()
+
   mutable std::uint64_t sizes_read = 0;  // of samples, by SampleBytes()
 
   // Sample `id` of stored field number `column`, as the index says it is.
@@ -41,7 +43,7 @@ class TableIndex final : public Index {
   [[nodiscard]] std::span<const FieldInfo> fields() const override { return infos; }
   [[nodiscard]] std::uint64_t object_count() const override { return objects.size(); }
   [[nodiscard]] std::uint64_t block_count() const override { return 0; }
-  [[nodiscard]] const std::string& root() const override { return text_; }
+  [[nodiscard]] const std::string& root() const override { return place; }
   [[nodiscard]] const std::string& fingerprint() const override { return text_; }
   [[nodiscard]] std::span<const Attribute> attributes() const override { return {}; }
   [[nodiscard]] std::uint64_t file_bytes() const override { return 0; }

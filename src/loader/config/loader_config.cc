@@ -24,11 +24,6 @@
 namespace headrace {
 namespace {
 
-// Reads of samples: as many as hold so many bytes. An answer passes through three threads before
-// the read that takes its place begins, and a fast device gives dozens of small ones in that time.
-constexpr std::uint64_t kBytesInFlight = 16 * kMiB;
-constexpr std::uint32_t kSampleReadsInFlightMax = 256;
-
 constexpr int kThreadsMax = 1024;
 
 // Least scratch budget of a rank: enough for images of moderate size.
@@ -165,12 +160,20 @@ bool IdleThreadsRead(const NodeOptions& options) {
   return policies == nullptr || (options.job.ranks > 1 && policies->idle_threads_read());
 }
 
+std::uint32_t ReadsInFlight(const StoreNeeds& store, std::uint64_t read_bytes, std::uint32_t least,
+                            std::uint32_t most) {
+  const std::uint64_t reads = store.bytes_in_flight / std::max<std::uint64_t>(read_bytes, 1);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(reads, least, most));
+}
+
 }  // namespace
 
-std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes) {
-  const std::uint64_t reads = kBytesInFlight / std::max<std::uint64_t>(read_bytes, 1);
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-      reads, EngineOptions().reads_in_flight_max, kSampleReadsInFlightMax));
+std::uint32_t SampleReadsInFlight(const StoreNeeds& store, std::uint64_t read_bytes) {
+  return ReadsInFlight(store, read_bytes, store.sample_reads_min, store.sample_reads_max);
+}
+
+std::uint32_t BlockReadsInFlight(const StoreNeeds& store, std::uint64_t read_bytes) {
+  return ReadsInFlight(store, read_bytes, store.block_reads_min, store.block_reads_max);
 }
 
 Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
@@ -181,6 +184,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, SchemaOf(*index, options));
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
   HEADRACE_RETURN_IF_ERROR(CheckStore(options.io, SchemeOf(index->root())));
+  const StoreNeeds store = NeedsOf(options.io, SchemeOf(index->root()));
   HEADRACE_RETURN_IF_ERROR(CheckTiers(options));
   const std::uint32_t ranks = node.job.ranks;
   if (node.model.has_value()) HEADRACE_RETURN_IF_ERROR(CheckModel(*node.model));
@@ -199,8 +203,8 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
   std::uint64_t read_bytes = sizes.read_bytes_mean;
   if (order->reads_blocks()) {
-    read_bytes = std::max(
-        read_bytes, std::min(order->mean_block_bytes(), EngineOptions().block_read_bytes_max));
+    read_bytes =
+        std::max(read_bytes, std::min(order->mean_block_bytes(), store.block_read_bytes_max));
   }
   const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
   const std::uint64_t scratch_bytes_max =
@@ -216,8 +220,8 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
         .read_bytes = BufferPool::ChargedBytes(read_bytes + kWideningMax),
         .read_bytes_max = BufferPool::ChargedBytes(read_bytes_max + kWideningMax),
         .prefetch = options.prefetch,
-        .reads_in_flight =
-            order->reads_blocks() ? kBlockReadsInFlight : SampleReadsInFlight(read_bytes),
+        .reads_in_flight = order->reads_blocks() ? BlockReadsInFlight(store, read_bytes)
+                                                 : SampleReadsInFlight(store, read_bytes),
         .stand_in_bytes = stand_in_bytes * count,
         .tier_bytes = node.tiers.memory_bytes() / ranks * count,
         .scratch_bytes_least = scratch_bytes_max == 0 ? 0 : kScratchBytesLeast * count,
@@ -234,6 +238,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   const std::uint64_t parcel_bytes = node.job.exchange ? ParcelBytes(budget.staging_bytes) : 0;
   budget.staging_bytes -= 2 * parcel_bytes;
   return LoaderConfig{.options = std::move(node),
+                      .store = store,
                       .schema = std::move(schema),
                       .steps_per_epoch = steps,
                       .order = order,
@@ -260,9 +265,12 @@ EngineOptions LoaderConfig::engine_options() const {
         std::max(engine.reads_in_flight_max,
                  EngineOptions().reads_in_flight_max + static_cast<std::uint32_t>(options.threads));
   }
-  engine.coalesce_bytes_max = std::min(engine.coalesce_bytes_max, budget.staging_bytes / 4);
+  engine.coalesce_gap_bytes = store.row_gap_bytes;
+  engine.coalesce_bytes_max = std::min(store.row_read_bytes_max, budget.staging_bytes / 4);
+  engine.block_gap_bytes = store.block_gap_bytes;
   engine.block_read_bytes_max =
-      std::min(engine.block_read_bytes_max, BlockReadBytes(budget.staging_bytes));
+      std::min(store.block_read_bytes_max, BlockReadBytes(budget.staging_bytes));
+  engine.read_growth_max = store.read_growth_max;
   if (!reads_storage) engine.coalesce_bytes_max = 0;  // Each made-up read holds one sample.
   if (!reads_storage) engine.block_read_bytes_max = 0;
   engine.on_error = options.on_error;

@@ -11,6 +11,7 @@
 #include "headrace/loader_options.h"
 #include "headrace/loader_stats.h"
 #include "headrace/status.h"
+#include "store/byte_store.h"
 #include "store/object_memory.h"
 
 namespace headrace {
@@ -18,11 +19,9 @@ namespace headrace {
 class Index;
 class ResolvedOrder;
 
-// Reads in flight where whole blocks are read: they are large, and so many keep any device busy.
-inline constexpr std::uint32_t kBlockReadsInFlight = 16;
-
-// Reads in flight of samples of this mean size: more, the smaller they are.
-std::uint32_t SampleReadsInFlight(std::uint64_t read_bytes);
+// Reads in flight of samples of this mean size, or of blocks: more, the smaller they are.
+std::uint32_t SampleReadsInFlight(const StoreNeeds& store, std::uint64_t read_bytes);
+std::uint32_t BlockReadsInFlight(const StoreNeeds& store, std::uint64_t read_bytes);
 
 // The options of all ranks of a node, which one engine serves. None is left to be chosen.
 struct NodeOptions {
@@ -45,6 +44,7 @@ struct NodeOptions {
 // Options resolved for one dataset and one machine: every default filled in, the memory divided.
 struct LoaderConfig {
   NodeOptions options;
+  StoreNeeds store;
   std::vector<BatchField> schema;
   std::uint64_t steps_per_epoch = 0;
   std::shared_ptr<const ResolvedOrder> order;

@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "base/registry/testing/scoped_entry.h"
+#include "base/units.h"
 #include "engine/lanes/lane_policies.h"
 #include "gtest/gtest.h"
 #include "index/testing/table_index.h"
+#include "store/objects/object_store.h"
+#include "store/store_table.h"
 #include "store/testing/temp_files.h"
 
 namespace headrace {
@@ -19,8 +22,10 @@ namespace {
 constexpr std::uint64_t kMega = 1'000'000;
 
 // 100 samples, in an object that no file holds.
-std::shared_ptr<const Index> MakeIndex(std::uint64_t sample_bytes = 1000) {
+std::shared_ptr<const Index> MakeIndex(std::uint64_t sample_bytes = 1000,
+                                       const std::string& root = "") {
   auto index = std::make_shared<TableIndex>();
+  index->place = root;
   index->samples = 100;
   index->objects.emplace_back(100 * sample_bytes, 'x');
   TableIndex::Column& bytes = index->columns.emplace_back();
@@ -89,6 +94,54 @@ TEST(LoaderConfigTest, TheEnginesLimitsFollowFromTheBudget) {
   EXPECT_EQ(made_up.coalesce_bytes_max, 0U);
   EXPECT_EQ(made_up.block_read_bytes_max, 0U);
   EXPECT_FALSE(made_up.verify) << "made-up samples have no checksums";
+}
+
+// Of objects that no disk holds.
+class FarStoreFactory final : public StoreFactory {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "far_away"; }
+  [[nodiscard]] bool Suits(const StoreRequest& request) const override {
+    return request.scheme == "far";
+  }
+  [[nodiscard]] StoreNeeds needs() const override { return kObjectStoreNeeds; }
+  [[nodiscard]] Result<StoreParts> Open(const StoreRequest&) const override {
+    return Status(StatusCode::kFailedPrecondition, "not to be opened");
+  }
+};
+
+TEST(LoaderConfigTest, TheStoreOfTheIndexSaysWhatIsOneRead) {
+  const FarStoreFactory factory;
+  const ScopedEntry<StoreFactory> added(Stores(), factory);
+  LoaderOptions options = Options();
+  options.memory_bytes = 0;
+  const auto engine_of = [&](const std::string& root, const std::string& order) {
+    options.order.name = order;
+    const auto config = ResolveConfig(MakeIndex(1'048'576, root), options);
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+    return config.value().engine_options();
+  };
+  const EngineOptions near = engine_of("/data", "exact");
+  EXPECT_EQ(near.coalesce_gap_bytes, 16 * kKiB);
+  EXPECT_EQ(near.coalesce_bytes_max, kMiB);
+  EXPECT_EQ(near.block_gap_bytes, 64 * kKiB);
+  EXPECT_EQ(near.block_read_bytes_max, 4 * kMiB);
+  EXPECT_EQ(near.read_growth_max, 0U);
+  const EngineOptions far = engine_of("far://bucket", "exact");
+  EXPECT_EQ(far.coalesce_gap_bytes, kMiB);
+  EXPECT_EQ(far.coalesce_bytes_max, 8 * kMiB);
+  EXPECT_EQ(far.block_gap_bytes, kMiB);
+  EXPECT_EQ(far.block_read_bytes_max, 8 * kMiB);
+  EXPECT_EQ(far.read_growth_max, 2U);
+}
+
+TEST(LoaderConfigTest, TheStoreOfTheIndexSaysHowManyReadsAreInFlight) {
+  EXPECT_EQ(SampleReadsInFlight(StoreNeeds(), 200'000), 83U);
+  EXPECT_EQ(BlockReadsInFlight(StoreNeeds(), 200'000), 16U);
+  EXPECT_EQ(BlockReadsInFlight(StoreNeeds(), 8 * kMiB), 16U);
+  EXPECT_EQ(SampleReadsInFlight(kObjectStoreNeeds, 200'000), 256U);
+  EXPECT_EQ(BlockReadsInFlight(kObjectStoreNeeds, kMiB), 64U);
+  EXPECT_EQ(BlockReadsInFlight(kObjectStoreNeeds, 2 * kMiB), 32U);
+  EXPECT_EQ(BlockReadsInFlight(kObjectStoreNeeds, 8 * kMiB), 16U);
 }
 
 TEST(LoaderConfigTest, WhatComesFromOtherNodesAndGoesToThemIsPartOfTheMemory) {

@@ -1,27 +1,19 @@
 #include "loader/planning/epoch_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
-#include "engine/loop/engine_options.h"
+#include "engine/batch/row_rooms.h"
+#include "fetch/coalesce.h"
 #include "headrace/index.h"
 #include "loader/config/resolved_order.h"
 #include "plan/placement/readers/storage_readers.h"
 
 namespace headrace {
-namespace {
-
-// In pieces no larger than the engine reads. Of nothing there is none: a model knows no such read.
-void Count(std::uint64_t bytes, ReadCounts& counts) {
-  const std::uint64_t piece = EngineOptions().block_read_bytes_max;
-  if (bytes / piece != 0) counts[piece] += bytes / piece;
-  if (bytes % piece != 0) ++counts[bytes % piece];
-}
-
-}  // namespace
-
 Result<std::unique_ptr<EpochPlanner>> EpochPlanner::Make(std::shared_ptr<const Index> index,
                                                          const LoaderOptions& options) {
   HEADRACE_ASSIGN_OR_RETURN(LoaderConfig config, ResolveConfig(index, options));
@@ -33,6 +25,8 @@ Result<std::unique_ptr<EpochPlanner>> EpochPlanner::Make(std::shared_ptr<const I
 Status EpochPlanner::Begin() {
   HEADRACE_ASSIGN_OR_RETURN(order_, config_.order->MakeOrder(Position()));
   next_ = order_->Next();
+  stored_fields_ = std::ranges::count_if(
+      config_.schema, [](const BatchField& field) { return !field.is_inline(); });
   const TiersSpec& tiers = config_.options.tiers;
   if (tiers.tiers.empty()) return Status();
   HEADRACE_ASSIGN_OR_RETURN(const PlacementFactory* const factory,
@@ -76,43 +70,98 @@ void EpochPlanner::AddStep(const Step& step, PlannedEpoch& epoch) {
   }
   std::size_t use = 0;
   const auto add = [&](std::uint64_t bytes, std::uint64_t samples) {
-    AddUse({.planned = placed.has_value() ? &placed->uses.at(use++) : nullptr,
-            .bytes = bytes,
-            .samples = samples},
-           epoch);
+    return AddUse({.planned = placed.has_value() ? &placed->uses.at(use++) : nullptr,
+                   .bytes = bytes,
+                   .samples = samples},
+                  epoch);
   };
   for (const BlockRead& read : step.reads) {
     std::uint64_t bytes = 0;
     for (const std::uint32_t kept : read.kept) {
       bytes += BytesOf(SampleId{Raw(read.first) + kept}, 1);
     }
-    if (read.kept.empty()) {
-      add(BytesOf(read.first, read.count), read.count);
-    } else {
-      add(bytes, read.kept.size());
-    }
+    const bool stored = read.kept.empty() ? add(BytesOf(read.first, read.count), read.count)
+                                          : add(bytes, read.kept.size());
+    if (stored) CountBlock(read, epoch.storage);
   }
+  std::map<std::uint32_t, std::vector<Piece>> rows;  // by rank
   for (const Delivery& delivery : step.deliveries) {
     const std::uint64_t bytes = BytesOf(delivery.sample, 1);
     ++epoch.samples;
     epoch.sample_bytes += bytes;
-    if (delivery.block_read == kNoBlockRead) add(bytes, 1);
+    if (delivery.block_read != kNoBlockRead || !add(bytes, 1)) continue;
+    std::vector<Piece>& pieces = rows[delivery.rank];
+    AddPieces(delivery.sample, pieces);
+    if (stored_fields_ > 1) CountRows(pieces, epoch.storage);  // Row by row.
   }
+  for (auto& [rank, pieces] : rows) CountRows(pieces, epoch.storage);
   if (placed.has_value()) AddOps(*placed, epoch);
 }
 
-void EpochPlanner::AddUse(const Use& use, PlannedEpoch& epoch) {
+bool EpochPlanner::AddUse(const Use& use, PlannedEpoch& epoch) {
   switch (SourceOf(use)) {
     case Source::Kind::kTier:
-      return Count(use.bytes, epoch.tiers[use.planned->tier].reads);
+      Count(use.bytes, epoch.tiers[use.planned->tier].reads);
+      return false;
     case Source::Kind::kPeer:  // Sample by sample.
       if (use.bytes >= use.samples) epoch.peers[use.bytes / use.samples] += use.samples;
-      return;
+      return false;
     case Source::Kind::kStorage:
       break;
   }
-  Count(use.bytes, epoch.storage);
   epoch.at_peers += use.planned != nullptr && use.planned->at_peer;
+  return true;
+}
+
+void EpochPlanner::AddPieces(SampleId sample, std::vector<Piece>& pieces) const {
+  for (std::size_t field = 0; field < config_.schema.size(); ++field) {
+    if (config_.schema[field].is_inline()) continue;
+    const auto extent = index_->extent(config_.schema[field].index_field, sample);
+    if (extent.ok()) pieces.emplace_back(field, extent.value());  // Else nothing is read.
+  }
+}
+
+// As RowReader::MakeReads().
+void EpochPlanner::CountRows(std::vector<Piece>& pieces, ReadCounts& counts) const {
+  const auto extent_of = [](const Piece& piece) -> const Extent& { return piece.second; };
+  std::sort(pieces.begin(), pieces.end(),
+            [&](const Piece& a, const Piece& b) { return LiesBefore(extent_of(a), extent_of(b)); });
+  Coalesce(
+      std::span(pieces), engine_.row_limits(), extent_of,
+      [this](const Piece& piece) {
+        return ReadInPlace(config_.schema[piece.first], piece.second.range.size);
+      },
+      [&counts](const Extent& extent, std::span<const Piece>) {
+        if (extent.range.size != 0) ++counts[extent.range.size];
+      });
+  pieces.clear();
+}
+
+// As BlockParts::MakeAll().
+void EpochPlanner::CountBlock(const BlockRead& read, ReadCounts& counts) const {
+  std::vector<Piece> pieces;
+  const std::size_t kept = read.whole || read.kept.empty() ? read.count : read.kept.size();
+  for (std::uint32_t place = 0; place < kept; ++place) {
+    AddPieces(read.whole ? SampleId{Raw(read.first) + place} : KeptSampleId(read, place), pieces);
+  }
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& a, const Piece& b) { return LiesBefore(a.second, b.second); });
+  constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max() / 2;
+  Coalesce(
+      std::span(pieces),
+      read.whole ? CoalesceLimits{.gap_bytes = kAny, .bytes_max = kAny} : engine_.block_limits(),
+      [](const Piece& piece) -> const Extent& { return piece.second; },
+      [](const Piece&) { return false; },
+      [&counts](const Extent& extent, std::span<const Piece>) {
+        if (extent.range.size != 0) ++counts[extent.range.size];
+      });
+}
+
+// In pieces no larger than the engine reads. Of nothing there is none: a model knows no such read.
+void EpochPlanner::Count(std::uint64_t bytes, ReadCounts& counts) const {
+  const std::uint64_t piece = std::max<std::uint64_t>(engine_.block_read_bytes_max, 1);
+  if (bytes / piece != 0) counts[piece] += bytes / piece;
+  if (bytes % piece != 0) ++counts[bytes % piece];
 }
 
 // Without a link in the model other nodes are not asked.
@@ -126,8 +175,7 @@ Source::Kind EpochPlanner::SourceOf(const Use& use) {
   // As the engine chooses (SourceChoice): a tier and another node give samples, storage reads.
   SampleRead read{.bytes = static_cast<double>(use.bytes) / static_cast<double>(use.samples)};
   if (use.samples > 1) {
-    read.storage_bytes =
-        static_cast<double>(std::min(use.bytes, config_.engine_options().block_read_bytes_max));
+    read.storage_bytes = static_cast<double>(std::min(use.bytes, engine_.block_read_bytes_max));
   }
   if (in_tier) read.tier = planned.tier;
   if (planned.at_peer && config_.options.model->link.has_value()) read.peer = planned.peer_tier;

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
+#include "engine/loop/engine_options.h"
+#include "headrace/ids.h"
 #include "headrace/status.h"
 #include "loader/config/loader_config.h"
 #include "loader/planning/tier_room.h"
@@ -17,11 +21,11 @@
 
 namespace headrace {
 
-// The number of reads by size. A read is a sample, or a piece of a block if the order reads blocks.
+// The number of reads by size. Of storage they are those that the engine makes, with the gaps that
+// it reads, too. Of a tier or another node a read is a sample, or a piece of a block.
 using ReadCounts = std::map<std::uint64_t, std::uint64_t>;
 
-// The planned reads of one epoch by source, for the job's ranks on this node. Bytes are those of
-// stored samples.
+// The planned reads of one epoch by source, for the job's ranks on this node.
 struct PlannedEpoch {
   struct TierPlan {
     ReadCounts reads;
@@ -30,7 +34,7 @@ struct PlannedEpoch {
 
   std::uint64_t epoch = 0;
   std::uint64_t samples = 0;       // delivered
-  std::uint64_t sample_bytes = 0;  // of the delivered samples
+  std::uint64_t sample_bytes = 0;  // of the delivered samples, as they are stored
   ReadCounts storage;
   std::vector<TierPlan> tiers;  // fastest first
   ReadCounts peers;             // from other nodes, if the model has a link to them
@@ -58,7 +62,7 @@ class EpochPlanner {
 
  private:
   EpochPlanner(std::shared_ptr<const Index> index, LoaderConfig config)
-      : index_(std::move(index)), config_(std::move(config)) {}
+      : index_(std::move(index)), config_(std::move(config)), engine_(config_.engine_options()) {}
   Status Begin();
   void AddStep(const Step& step, PlannedEpoch& epoch);
   // A use of `samples` samples of `bytes` bytes together.
@@ -67,18 +71,28 @@ class EpochPlanner {
     std::uint64_t bytes = 0;
     std::uint64_t samples = 1;
   };
-  void AddUse(const Use& use, PlannedEpoch& epoch);
+  // Returns whether storage serves it: then its reads are yet to be counted.
+  bool AddUse(const Use& use, PlannedEpoch& epoch);
+  // A field's value of a sample: which field of the schema, and where it lies.
+  using Piece = std::pair<std::size_t, Extent>;
+  void AddPieces(SampleId sample, std::vector<Piece>& pieces) const;
+  // Counts the reads of pieces that are wanted together, of rows or of a block; empties `pieces`.
+  void CountRows(std::vector<Piece>& pieces, ReadCounts& counts) const;
+  void CountBlock(const BlockRead& read, ReadCounts& counts) const;
+  void Count(std::uint64_t bytes, ReadCounts& counts) const;
   [[nodiscard]] Source::Kind SourceOf(const Use& use);
   void AddOps(const PlacedStep& placed, PlannedEpoch& epoch);
   [[nodiscard]] std::uint64_t BytesOf(SampleId first, std::uint32_t count) const;
 
   const std::shared_ptr<const Index> index_;
   const LoaderConfig config_;
+  const EngineOptions engine_;
   TierRoom room_;
   std::unique_ptr<Order> order_;
   std::unique_ptr<Placement> placement_;  // null: no tiers
   std::optional<SourceTimes> times_;      // by the options' model
   std::optional<Step> next_;
+  std::ptrdiff_t stored_fields_ = 0;  // of the schema
   // Blocks planned for tiers that no read has fetched yet.
   std::unordered_set<std::uint32_t> awaited_;
 };

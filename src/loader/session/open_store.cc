@@ -192,7 +192,7 @@ std::string IndexCatalog::RemedyOfMissing(const std::string& path) const {
     if (homes.ok()) home_count_ = homes.value().count;
   });
   std::string remedy = FileCatalog::RemedyOfMissing(path);
-  if (home_count_ == 1) return remedy;
+  if (home_count_ == 1 || SchemeOf(index_->root()) != kFileScheme) return remedy;
   const std::uint32_t home = HomeFolderOf(std::string_view(path).substr(index_->root().size() + 1));
   const std::string folder = index_->root() + "/" + HomeFolder(home);
   std::error_code unknown;

@@ -73,10 +73,10 @@ TEST(ReadExtentsTest, IsStoppedAlsoWhileAnswersComeAtOnce) {
 
 // An index of two files of 4 bytes, none of which is there.
 std::shared_ptr<const Index> Missing(const internal::TestFolder& folder, const std::string& first,
-                                     const std::string& second) {
+                                     const std::string& second, const std::string& root = "") {
   IndexContents contents;
   contents.sample_count = 2;
-  contents.root = folder.path();
+  contents.root = root.empty() ? std::string(folder.path()) : root;
   contents.objects = {{.name = first, .size = 4}, {.name = second, .size = 4}};
   contents.fields.push_back({.info = {.name = "data"}});
   contents.fields.back().extents = {internal::MakeExtent(0, 0, 4), internal::MakeExtent(1, 0, 4)};
@@ -88,6 +88,13 @@ Status ErrorOf(const std::shared_ptr<const Index>& index, std::uint64_t sample,
                const std::string& io) {
   const OpenedStore opened = OpenStore(index, {.io = io}).value();
   return ReadWhole(opened.store(), index->extent(0, SampleId{sample}).value()).status();
+}
+
+TEST(OpenStoreTest, AnObjectOfAnotherSchemeHasNoFolderThatCouldBeMissingHere) {
+  const internal::TestFolder folder;
+  const auto index = Missing(folder, "home-0/a", "home-1/b", "s3://bucket/data");
+  EXPECT_EQ(IndexCatalog(index, {}).RemedyOfMissing("s3://bucket/data/home-1/b"),
+            "put it back, or index the dataset again");
 }
 
 TEST(OpenStoreTest, AFileAtAHomeThatIsNotHereIsToldWithItsHome) {

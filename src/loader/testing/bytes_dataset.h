@@ -30,12 +30,13 @@ class BytesDataset {
     std::uint64_t sample_bytes_max = 0;
     bool one_file = true;               // else one file for each sample
     std::vector<std::uint64_t> blocks;  // samples of each block, in one file; empty: no blocks
+    std::string root;                   // of the index; empty: the folder of the files
   };
 
   explicit BytesDataset(Options options) : options_(std::move(options)) {
     IndexContents contents;
     contents.sample_count = options_.samples;
-    contents.root = folder();
+    contents.root = options_.root.empty() ? folder() : options_.root;
     contents.fields.resize(2);
     contents.fields[0].info = {.name = "bytes", .kind = FieldKind::kBytes, .has_checksums = true};
     contents.fields[1].info = {

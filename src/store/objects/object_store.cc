@@ -318,7 +318,7 @@ class ObjectFactory final : public StoreFactory {
   [[nodiscard]] bool Suits(const StoreRequest& request) const override {
     return std::ranges::find(kObjectSchemes, request.scheme) != kObjectSchemes.end();
   }
-  [[nodiscard]] bool retries_itself() const override { return true; }
+  [[nodiscard]] StoreNeeds needs() const override { return kObjectStoreNeeds; }
   [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
     if (!Suits(request)) {
       return FailedPrecondition(

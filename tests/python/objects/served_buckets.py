@@ -83,6 +83,7 @@ class Buckets:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Object]] = {}
         self.uploads: dict[str, Upload] = {}
+        self.begun = 0  # uploads
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
         self.objects.setdefault(bucket, {})[key] = Object.of(data)
@@ -213,7 +214,8 @@ class Buckets:
     # Uploads in parts
 
     def _create(self, request: Request) -> Answer:
-        name = f"upload-{len(self.uploads) + 1}"
+        self.begun += 1
+        name = f"upload-{self.begun}"
         self.uploads[name] = Upload(request.bucket, request.key)
         return _xml(
             "InitiateMultipartUploadResult", _named(request, f"<UploadId>{name}</UploadId>")

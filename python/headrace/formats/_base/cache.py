@@ -35,7 +35,8 @@ IsTrue = Callable[[_core.Index], bool]
 """Whether an index describes what is wanted, as it is now."""
 
 
-def _cache_folder() -> str:
+def cache_folder() -> str:
+    """Where this user's indexes are kept, and packs that are being uploaded."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(cache, "headrace")
 
@@ -44,13 +45,13 @@ def cache_path(path: str, *keys: str) -> str:
     """The path of the index of the dataset at `path` (absolute); `keys`: its other parameters."""
     key = _core.hash64(b"\0".join(map(os.fsencode, (path, *keys))))
     name = re.sub(r"[^A-Za-z0-9._-]", "_", os.path.basename(path))[:64]
-    return os.path.join(_cache_folder(), f"{name}-{key:016x}{INDEX_SUFFIX}")
+    return os.path.join(cache_folder(), f"{name}-{key:016x}{INDEX_SUFFIX}")
 
 
 def kept_index(fingerprint: str) -> _core.Index | None:
     """The index of that fingerprint, if the cache has it, of any dataset. For an error."""
     try:
-        with os.scandir(_cache_folder()) as entries:
+        with os.scandir(cache_folder()) as entries:
             paths = [entry.path for entry in entries if entry.name.endswith(INDEX_SUFFIX)]
         return next((_core.Index.open(path) for path in paths if _is_of(path, fingerprint)), None)
     except (OSError, HeadraceError):
@@ -121,7 +122,7 @@ def built(root: str, path: str, build: Callable[[str], None], *, named: bool) ->
     if named:
         build(path)
         return path
-    if os.path.dirname(path) == _cache_folder() and os.path.exists(path):
+    if os.path.dirname(path) == cache_folder() and os.path.exists(path):
         before = path.removesuffix(INDEX_SUFFIX) + _BEFORE
         with contextlib.suppress(OSError):
             with contextlib.suppress(FileNotFoundError):
