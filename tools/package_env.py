@@ -85,7 +85,7 @@ def _install(name: str, requirements: Path, folder: Path) -> None:
 def names_for_tests() -> list[str]:
     """The folders that tests need: not those of `make wheel` and `make bench`."""
     names = {file.stem for file in ENVS.glob("*.txt")}
-    return sorted(names - {"wheel", "torchvision-cuda"})
+    return sorted(names - {"wheel", "torchvision-cuda", "objects"})
 
 
 def main(arguments: list[str]) -> int:

@@ -35,7 +35,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "python" / "objec
 import _harness  # noqa: E402
 from fetcher_process import CELL_BYTES, Fetcher  # noqa: E402
 
-from headrace._objects.failures import Result  # noqa: E402
+from headrace._objects.clients.failures import Result  # noqa: E402
 
 OBJECT_BYTES = 256 << 20
 SIZES = (4 << 10, 100 << 10, 1 << 20, 4 << 20)
@@ -133,7 +133,7 @@ def of_bare_loop(size: int, in_flight: int, seconds: float) -> dict[str, float]:
     """In a process of its own, with the environment of nginx()."""
     import obstore
 
-    from headrace._objects import client
+    from headrace._objects.clients import client
 
     address = client.object_address("s3://data/x")
     store: Any = client.Clients().of(address)

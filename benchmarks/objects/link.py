@@ -28,8 +28,9 @@ from typing import Any
 _ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(_ROOT / "tests/python/objects"), str(_ROOT / "tools")]
 
-from object_server import ObjectServer
-from package_env import package_env
+from object_server import ObjectServer  # noqa: E402
+
+from package_env import package_env  # noqa: E402
 
 _READERS = Path(__file__).with_name("object_readers.py")
 _SIZE = 100_000  # bytes of a sample
@@ -65,8 +66,7 @@ def _run(arguments: list[str], env: dict[str, str]) -> str:
     done = subprocess.run(
         [sys.executable, str(_READERS), *arguments],
         env=os.environ | env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=_LIMIT_S,
     )

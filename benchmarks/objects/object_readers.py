@@ -10,10 +10,13 @@ The server is settled by the environment: AWS_ENDPOINT_URL and keys.
 from __future__ import annotations
 
 import importlib.machinery
+import io
+import itertools
 import json
 import os
 import resource
 import sys
+import tarfile
 import time
 import types
 from collections.abc import Callable, Iterable
@@ -57,23 +60,16 @@ def write_pack(folder: Path, count: int, size: int) -> None:
 
 
 def write_tars(folder: Path, count: int, size: int) -> None:
-    import io
-    import tarfile
-
     folder.mkdir()
     per_shard = max(1, (64 << 20) // size)
-    tar = None
-    for number, sample in enumerate(_samples(count, size)):
-        if number % per_shard == 0:
-            if tar is not None:
-                tar.close()
-            tar = tarfile.open(folder / f"shard-{number // per_shard:05}.tar", "w")
-        member = tarfile.TarInfo(f"{number:06}.x")
-        member.size = size
-        assert tar is not None
-        tar.addfile(member, io.BytesIO(sample))
-    if tar is not None:
-        tar.close()
+    for shard, samples in itertools.groupby(
+        enumerate(_samples(count, size)), lambda one: one[0] // per_shard
+    ):
+        with tarfile.open(folder / f"shard-{shard:05}.tar", "w") as tar:
+            for number, sample in samples:
+                member = tarfile.TarInfo(f"{number:06}.x")
+                member.size = size
+                tar.addfile(member, io.BytesIO(sample))
 
 
 def write_mds(folder: Path, count: int, size: int) -> None:
@@ -202,8 +198,7 @@ def _without_torchvision() -> None:
 
 def _cpu_s() -> float:
     return sum(
-        sum(resource.getrusage(who)[:2])
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
 
 
@@ -227,7 +222,10 @@ def _read(who: str, settings: dict[str, Any], samples: int, cache: Path) -> None
     missing = int((seen == 0).sum())
     repeated = int((seen > 1).sum())
     found = {"s": seconds, "first_s": first, "bytes": size}
-    print(json.dumps({**found, "missing": missing, "repeated": repeated, "foreign": foreign}), flush=True)
+    print(
+        json.dumps({**found, "missing": missing, "repeated": repeated, "foreign": foreign}),
+        flush=True,
+    )
 
 
 def main(arguments: list[str]) -> None:

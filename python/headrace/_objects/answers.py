@@ -12,11 +12,11 @@ from typing import Any
 
 import obstore
 
-from headrace._objects.addresses import Address, address_of, object_address
-from headrace._objects.client import Clients
-from headrace._objects.failures import Failure, Result, failure
+from headrace._objects.clients.addresses import Address, address_of, object_address
+from headrace._objects.clients.client import Clients
+from headrace._objects.clients.failures import Failure, Result, failure
+from headrace._objects.clients.version import version_of
 from headrace._objects.listing import Head, Listing, Object
-from headrace._objects.version import version_of
 
 _AT_ONCE = 32  # requests of this process
 _TRIES = 6

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace._objects.command import command_of
 from headrace._objects.listing import SIZE, Head, Listing
+from headrace._process.helpers import command_of
 
 if TYPE_CHECKING:
     import socket

@@ -1,4 +1,5 @@
-"""The command that starts helpers of stores: of those of this process and of its node."""
+"""The commands that start Headrace's own processes: helpers of stores, of this process and of its
+node; the lister and the writer of objects."""
 
 from __future__ import annotations
 
@@ -9,15 +10,17 @@ from headrace import _core
 
 _PROGRAMS = {
     "group-reader": "headrace.formats._row_group_reader",
-    "fetcher": "headrace._objects.fetcher",
+    "fetcher": "headrace._objects.fetching.fetcher",
+    "lister": "headrace._objects.lister",
+    "writer": "headrace._objects.uploading.writer",
 }
-"""The module of each, which has `main`, by the names in src/store/helper_command.h."""
+"""The module of each, which has `main`. src/store/helper_command.h has the first two."""
 
 _RUN = """\
 import importlib, sys, types
 sys.path[:] = {path!r}
 program = sys.argv.pop(1)
-if program == "fetcher":  # without the core, which takes longer to load than all else
+if program != "group-reader":  # without the core, which takes longer to load than all else
     headrace = sys.modules["headrace"] = types.ModuleType("headrace")
     headrace.__path__ = [{package!r}]
 importlib.import_module({programs!r}[program]).main()"""
@@ -30,6 +33,12 @@ def helper_command() -> list[str]:
     path = [os.path.abspath(folder) for folder in sys.path]
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return [sys.executable, "-c", _RUN.format(path=path, package=package, programs=_PROGRAMS)]
+
+
+def command_of(program: str) -> list[str]:
+    """What starts this one; empty if this interpreter is not known."""
+    command = helper_command()
+    return [*command, program] if command else []
 
 
 def node_arguments() -> list[str]:

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace import _core
-from headrace._objects.uploads import Uploads
+from headrace._objects.uploading.uploads import Uploads
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,

@@ -21,7 +21,7 @@ from headrace import _core
 from headrace._arguments import given_path, integer, refuse_url, shown
 from headrace._dataset import Dataset, image_folder, left_out_of
 from headrace._dataset.left_out import hash_of
-from headrace._objects.addresses import CLOUDS
+from headrace._objects.clients.addresses import CLOUDS
 from headrace._text import os_reason
 from headrace._units import format_bytes
 from headrace.errors import (

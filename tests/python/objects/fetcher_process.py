@@ -10,9 +10,9 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._objects.command import command_of
-from headrace._objects.failures import Result
-from headrace._objects.version import version_of
+from headrace._objects.clients.failures import Result
+from headrace._objects.clients.version import version_of
+from headrace._process.helpers import command_of
 
 CELL_BYTES = 1 << 22
 _HEADER = struct.Struct("<IHH")

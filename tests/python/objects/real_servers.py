@@ -58,7 +58,8 @@ def nginx(folder: Path, served: Path) -> Iterator[str]:
         for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     config.write_text(
-        f"daemon off;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log {folder}/error.log;\n"
+        f"daemon off;\nworker_processes 1;\npid {folder}/nginx.pid;\n"
+        f"error_log {folder}/error.log;\n"
         "events { worker_connections 512; }\n"
         f"http {{\n{temporary}  access_log {folder}/access.log;\n  sendfile on;\n"
         "  keepalive_requests 1000000;\n"
@@ -82,9 +83,10 @@ def _running(command: Sequence[str], log: Path, address: str) -> Iterator[None]:
     try:
         deadline = time.monotonic() + _READY_S
         while not _answers(address):
-            if process.poll() is not None or time.monotonic() > deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.05)
+            if process.returncode is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{command[0]} does not serve: {log.read_text()[-2000:]}")
-            time.sleep(0.05)
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -17,8 +17,8 @@ import pytest
 from fetcher_process import Fetcher
 from object_server import ObjectServer
 
-from headrace._objects.command import command_of
-from headrace._objects.failures import Result
+from headrace._objects.clients.failures import Result
+from headrace._process.helpers import command_of
 
 pytest.importorskip("obstore")
 
@@ -200,18 +200,22 @@ def test_an_address_that_cannot_be_read_is_refused_without_a_request(
     assert objects.log() == []
 
 
+_MODULES = (
+    "from headrace._objects.clients import client; from headrace._objects.fetching import fetcher; "
+)
+
+
 def patched(change: str) -> list[str]:
     """The command of a fetcher with another constant."""
-    command = command_of("fetcher")
-    lines = command[-1].splitlines()
-    change = f"from headrace._objects import client, fetcher; {change}"
-    return [*command[:-1], "\n".join([*lines[:-1], change, lines[-1]])]
+    *python, program, name = command_of("fetcher")
+    lines = program.splitlines()
+    return [*python, "\n".join([*lines[:-1], _MODULES + change, lines[-1]]), name]
 
 
 def test_without_obstore_all_is_refused_with_the_remedy(objects: ObjectServer) -> None:
-    command = command_of("fetcher")
-    command[-1] = "import sys; sys.modules['obstore'] = None\n" + command[-1]
-    with Fetcher(objects.environment(), command=command) as fetcher:
+    *python, program, name = command_of("fetcher")
+    program = "import sys; sys.modules['obstore'] = None\n" + program
+    with Fetcher(objects.environment(), command=[*python, program, name]) as fetcher:
         end, _ = fetcher.read(**of_x())
         assert end.result is Result.REFUSED
         assert end.cause.endswith("pip install 'headrace[objects]'")
@@ -235,11 +239,10 @@ def test_the_client_ends_what_is_silent_for_long(objects: ObjectServer) -> None:
 
 
 def test_it_loads_neither_the_core_nor_numpy(objects: ObjectServer) -> None:
-    program = "import sys; from headrace._objects import fetcher, client; print(*sys.modules)"
-    command = command_of("fetcher")
-    lines = command[-1].splitlines()[:-2]  # without the call of main
+    *python, program, name = command_of("fetcher")
+    lines = [*program.splitlines()[:-1], _MODULES + "print(*sys.modules)"]  # without main()
     done = subprocess.run(
-        [*command[:-1], "\n".join([*lines, program])], capture_output=True, text=True, check=True
+        [*python, "\n".join(lines), name], capture_output=True, text=True, check=True
     )
     loaded = done.stdout.split()
     assert "obstore" in loaded

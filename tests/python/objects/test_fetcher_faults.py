@@ -12,7 +12,7 @@ import pytest
 from fetcher_process import End, Fetcher
 from object_server import ObjectServer
 
-from headrace._objects.failures import Result
+from headrace._objects.clients.failures import Result
 
 pytest.importorskip("obstore")
 

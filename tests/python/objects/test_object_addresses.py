@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from object_server import ObjectServer
 
-from headrace._objects import credentials
-from headrace._objects.addresses import object_address
-from headrace._objects.version import version_of
+from headrace._objects.clients import credentials
+from headrace._objects.clients.addresses import object_address
+from headrace._objects.clients.version import version_of
 
 MODIFIED = datetime(2026, 11, 28, tzinfo=UTC)
 SECRET = "wJalrXUtnFEMI-not-a-key"
@@ -121,7 +121,7 @@ def test_a_profile_without_keys_names_what_it_needs(
 CLIENTS = """
 import sys
 import obstore
-from headrace._objects import client
+from headrace._objects.clients import client
 clients = client.Clients()
 for url in sys.argv[1:]:
     address = client.object_address(url)

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from headrace._objects.addresses import object_address
-from headrace._objects.failures import Failure, Result, failure
+from headrace._objects.clients.addresses import object_address
+from headrace._objects.clients.failures import Failure, Result, failure
 
 SECRET = "FwoGZXIvYXdzEBYaD-not-a-token"
 

@@ -226,8 +226,8 @@ def test_killed_after_an_overwrite_the_next_run_deletes_the_older_shards(
 def test_a_store_that_does_not_answer_is_left_at_once(
     original: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace._objects.uploads._LOOK_S", 0.01)
-    monkeypatch.setattr("headrace._objects.uploads._END_S", 0.01)
+    monkeypatch.setattr("headrace._objects.uploading.uploads._LOOK_S", 0.01)
+    monkeypatch.setattr("headrace._objects.uploading.uploads._END_S", 0.01)
     server.fault("late", method="PUT", times=None)
     last = 0, 0
 
@@ -245,7 +245,7 @@ def test_a_store_that_does_not_answer_is_left_at_once(
 def test_a_writer_that_is_killed_is_an_error_and_the_next_run_continues(
     original: Path, tmp_path: Path, server: ObjectServer
 ) -> None:
-    from headrace._objects.uploads import Uploads
+    from headrace._objects.uploading.uploads import Uploads
 
     killed: list[int] = []
     start = Uploads.start

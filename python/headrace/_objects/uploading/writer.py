@@ -26,7 +26,7 @@ from typing import Any
 
 import obstore
 
-from headrace._objects.client import Clients, address_of, failure, object_address
+from headrace._objects.clients.client import Clients, address_of, failure, object_address
 from headrace._objects.wire import SIZE, received
 
 PART_BYTES = 16 * 2**20

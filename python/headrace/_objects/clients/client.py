@@ -14,9 +14,9 @@ from typing import Any
 
 import obstore.store
 
-from headrace._objects import credentials
-from headrace._objects.addresses import WEB, Address, address_of, object_address
-from headrace._objects.failures import Failure, Result, failure
+from headrace._objects.clients import credentials
+from headrace._objects.clients.addresses import WEB, Address, address_of, object_address
+from headrace._objects.clients.failures import Failure, Result, failure
 
 __all__ = ["Address", "Clients", "Failure", "Result", "address_of", "failure", "object_address"]
 

@@ -24,10 +24,10 @@ import threading
 import time
 from typing import Any
 
-from headrace._objects import fetch_packets as packets
-from headrace._objects.addresses import Address, object_address
-from headrace._objects.failures import Failure, Result
-from headrace._objects.version import version_of
+from headrace._objects.clients.addresses import Address, object_address
+from headrace._objects.clients.failures import Failure, Result
+from headrace._objects.clients.version import version_of
+from headrace._objects.fetching import fetch_packets as packets
 
 THREADS_MAX = 256
 """With those whose attempt was cancelled. Attempts beyond wait for a thread."""
@@ -165,7 +165,7 @@ class Requests:
     def __init__(self) -> None:
         import obstore
 
-        from headrace._objects import client
+        from headrace._objects.clients import client
 
         self._get: Any = obstore.get
         self._clients = client.Clients()

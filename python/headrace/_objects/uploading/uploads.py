@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from headrace._objects.command import command_of
 from headrace._objects.wire import SIZE, received
+from headrace._process.helpers import command_of
 
 if TYPE_CHECKING:
     import subprocess

@@ -8,7 +8,7 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
-from headrace._objects.addresses import Address
+from headrace._objects.clients.addresses import Address
 
 
 class Result(IntEnum):

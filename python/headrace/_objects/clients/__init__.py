@@ -1,0 +1,1 @@
+"""Clients of stores: by URL, with their credentials, and what their errors mean."""

@@ -1,0 +1,1 @@
+"""The process that reads ranges for a store of the core."""
