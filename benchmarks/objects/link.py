@@ -2,7 +2,7 @@
 
     python link.py [--mbps 100] [--latency-ms 20] [--rounds 5] [--samples 12000] [--only WHO ...]
 
-The server is tests/python/objects/object_server.py (S3 over http, one process, no TLS), paced well
+The server is tests/python/object_server.py (S3 over http, one process, no TLS), paced well
 below what a core can serve. A round runs each row once, in another order, with an empty cache on
 tmpfs or disk (--work); the figure of a row is its bytes a second over the pace, the median of the
 rounds. Each peer has a grid of settings, all printed; its best is compared. Rows are processes of
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(_ROOT / "tests/python/objects"), str(_ROOT / "tools")]
+sys.path[:0] = [str(_ROOT / "tests/python"), str(_ROOT / "tools")]
 
 from object_server import ObjectServer  # noqa: E402
 

@@ -82,7 +82,7 @@ HEADRACE_MEMBERS(ScratchStats, capacity_bytes, used_bytes, used_bytes_peak, larg
 
 // The store. Counters since it was made: monotonic, except the gauges.
 struct StoreStats {
-  std::string name;                    // "io_uring", "threads", "objects", "synthetic"
+  std::string name;                    // "io_uring", "threads", "object_store", "synthetic"
   std::string note;                    // why this one, if there was a choice: "io_uring: EPERM ..."
   std::uint64_t reads = 0;             // requests answered, with success or not
   std::uint64_t bytes = 0;             // bytes of the ranges answered with success

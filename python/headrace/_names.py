@@ -24,6 +24,6 @@ Io = Literal[
     "threads",
     "decoded",
     "rowgroups",
-    "objects",
+    "object_store",
     "synthetic",
 ]

@@ -76,10 +76,11 @@ EXTRAS: tuple[Cell, ...] = (
     {"restored": "elsewhere"},
     {"schedule": "proportional"},
     {"sized": "slots"},
+    {"stored": "server"},
 )
 """What a cell of `extra_cells` has besides the factors: batches that are dicts; a dataset opened
 with `split=`, or with `fill=` and `optional=`; a state that is restored with `strict=False`; ranks
-that share a node process by a policy; `Redox(slots=)`."""
+that share a node process by a policy; `Redox(slots=)`; data in an object store."""
 
 _EXTRA_FACTORS = ("order", "draw", "ranks", "workers", "drop_last", "ids", "run")
 _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -97,6 +98,13 @@ _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
         "ranks": ("2",),
         "isolation": ("shared",),
         "tiers": ("none", "ram"),
+        "transform": ("none", "image", "python"),
+    },
+    "server": {
+        "fields": ("inline", "stored", "both"),
+        "format": ("folder", "pack"),
+        "isolation": FACTORS["isolation"],
+        "tiers": FACTORS["tiers"],
         "transform": ("none", "image", "python"),
     },
     "slots": {

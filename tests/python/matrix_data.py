@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from loader_data import COUNT, LABELS, write_numbered
 from matrix_cells import NODES
+from object_server import ObjectServer
 from worker_functions import WIDTH, records
 
 import headrace as hr
@@ -44,6 +45,8 @@ TOKENS = 24  # of a sample; two bytes each in storage, eight in batches
 DECODED_ROWS = 7  # of a compressed file, or of a row group
 
 
+BUCKET = "matrix"
+
 _OWN_DATA = ("mapped", "ragged", "compressed", "nested")
 
 
@@ -63,6 +66,18 @@ class Data:
         if kind == "folder":
             return self.root / ("images" if name == "plain" else f"{name}.hri")
         return self.root / f"{name}.{kind}{'.hri' if kind == 'zipped' else ''}"
+
+    def url(self, path: Path) -> str:
+        """Where `put` has a file or folder of the data."""
+        return f"s3://{BUCKET}/{path.relative_to(self.root).as_posix()}"
+
+    def put(self, server: ObjectServer) -> None:
+        """Writes the plain data to an object store."""
+        for name in ("images", "plain.pack"):
+            for path in (self.root / name).rglob("*"):
+                if path.is_file():
+                    key = path.relative_to(self.root).as_posix()
+                    server.put(key, path.read_bytes(), bucket=BUCKET)
 
     @property
     def elsewhere(self) -> Data:

@@ -54,6 +54,7 @@ from matrix_cells import (
     written,
 )
 from matrix_data import Data, write_data
+from object_server import ObjectServer
 from rank_scripts import real_packages
 
 RUNNER = Path(__file__).parent / "matrix_run.py"
@@ -74,6 +75,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
         patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
         data = write_data(root)
     with contextlib.ExitStack() as stack:
+        objects = stack.enter_context(ObjectServer())
+        data.put(objects)
+        settings = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in objects.environment().items():
+            settings.setenv(name, value)
         if not SOAK:
             server = stack.enter_context(group_readers.served(root))
             patch = stack.enter_context(pytest.MonkeyPatch.context())

@@ -43,7 +43,7 @@ TABLES = [
     ),
     (
         _core.stores()[1:],
-        r"^src/store/(\w+_store\.(cc|h)|uring\.cc|store_table\.h|(decoded|rowgroups)/\w+\.(cc|h))$|/_names\.py$",
+        r"^src/store/(\w+_store\.(cc|h)|uring\.cc|store_table\.h|(decoded|rowgroups|objects)/\w+\.(cc|h))$|/_names\.py$",
     ),
     (
         [each.name for each in table.FORMATS],

@@ -31,7 +31,7 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kObjectsName = "objects";
+constexpr std::string_view kObjectsName = "object_store";
 constexpr std::array<std::string_view, 5> kObjectSchemes = {"s3", "gs", "az", "https", "http"};
 constexpr std::size_t kFetchersMax = 4;
 

@@ -123,9 +123,9 @@ TEST_F(ObjectStoreTest, ItIsTheStoreOfObjectSchemesOnly) {
   for (const char* const scheme : {"s3", "gs", "az", "https", "http"}) {
     const StoreFactory* factory = FindStore(kAnyStore, {.scheme = scheme});
     ASSERT_NE(factory, nullptr);
-    EXPECT_EQ(factory->name(), "objects");
+    EXPECT_EQ(factory->name(), "object_store");
   }
-  const Status files = OpenStoreOf({.scheme = "file"}, "objects").status();
+  const Status files = OpenStoreOf({.scheme = "file"}, "object_store").status();
   EXPECT_EQ(files.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(files.message(), HasSubstr("these are of file://; leave io= out"));
 }
