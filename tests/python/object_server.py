@@ -143,9 +143,9 @@ class ObjectServer:
 
     def _ask(self, method: str, what: str, body: bytes = b"") -> bytes:
         connection = (
-            http.client.HTTPSConnection(self._host, self.port, timeout=60, context=self._tls)
+            http.client.HTTPSConnection(self._host, self.port, timeout=90, context=self._tls)
             if self._tls
-            else http.client.HTTPConnection(self._host, self.port, timeout=60)
+            else http.client.HTTPConnection(self._host, self.port, timeout=90)
         )
         with contextlib.closing(connection):
             connection.request(method, "/-/" + quote(what), body)
