@@ -39,7 +39,6 @@ _LIMIT_S = 600
 ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("headrace", {"data": "pack", "order": "epoch"}),
     ("headrace", {"data": "mds", "order": "epoch"}),
-    ("headrace", {"data": "litdata", "order": "epoch"}),
     ("headrace", {"data": "objects", "order": "exact"}),
     *(
         ("mosaicml", {"workers": workers, "predownload": predownload})

@@ -104,11 +104,13 @@ WRITERS: dict[str, Callable[[Path, int, int], None]] = {
 
 
 def read_headrace(settings: dict[str, Any], samples: int, cache: Path) -> Iterable[Any]:
+    os.environ["XDG_CACHE_HOME"] = str(cache)
     import headrace as hr
 
-    dataset = hr.open(f"{BUCKET}/{settings.pop('data')}", index=str(cache / "index.hri"))
+    dataset = hr.open(f"{BUCKET}/{settings.pop('data')}")
     (field,) = [name for name in dataset.fields if name in ("x", "data", "bytes")][:1]
-    settings = {"batch_size": BATCH, "fields": [field], "seed": 1, **settings}
+    output = hr.Output(fields=[field])
+    settings = {"batch_size": BATCH, "output": output, "seed": 1, **settings}
     for batch in hr.Loader(dataset, **settings):
         (column,) = batch if isinstance(batch, tuple) else (batch,)
         yield list(column)

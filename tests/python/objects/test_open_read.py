@@ -68,3 +68,11 @@ def test_a_kept_index_needs_one_list_before_the_first_batch(
     with hr.Loader(hr.open(url), BATCH, seed=3, output=hr.Output("numpy")) as loader:
         assert next(iter(loader))
     assert requests(server)["list"] == 1
+
+
+def test_a_pack_opens_without_a_cache_folder(
+    tmp_path: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Written("pack", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no cache yet"))
+    assert len(hr.open(put(server, data))) == len(hr.open(data.path))

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from stat import S_ISREG
 
 from headrace import _core, _places
-from headrace._text import unread_reason
-from headrace.errors import DataLossError, FailedPreconditionError, NotFoundError
-from headrace.formats._base.cache import built, cache_path
+from headrace._text import os_reason, unread_reason
+from headrace.errors import DataLossError, FailedPreconditionError, NotFoundError, UnavailableError
+from headrace.formats._base.cache import built, cache_path, cache_target
 from headrace.formats._indexing.in_order import in_order
 
 _PIECE_BYTES = 8 * 2**20
@@ -37,6 +37,7 @@ def local_index(path: str) -> str:
             target = cache_path(path, f":copy={status.st_size},{status.st_mtime_ns}")
             if status.st_mtime_ns and os.path.exists(target):
                 return target
+            target = cache_target(path, target, lambda _: True)
             pieces = _moved(path, file.read, file.size)
             return built(path, target, lambda at: _write(at, pieces), named=False)
     except FileNotFoundError as error:
@@ -48,14 +49,29 @@ def local_index(path: str) -> str:
 
 
 def _write(path: str, pieces: Iterator[bytes]) -> None:
+    """Raises UnavailableError: the disk does not take it."""
     temporary = f"{path}.{os.getpid()}.partial"
     try:
-        with open(temporary, "wb") as file:
-            file.writelines(pieces)
-        os.replace(temporary, path)
+        with _of_disk(path):
+            file = open(temporary, "wb")  # noqa: SIM115
+        with file:
+            for piece in pieces:
+                with _of_disk(path):
+                    file.write(piece)
+        with _of_disk(path):
+            os.replace(temporary, path)
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def _of_disk(path: str) -> Iterator[None]:
+    """Errors of the disk, not of the store."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"writing {path}: {os_reason(error)}") from error
 
 
 def _moved(path: str, read: Callable[[int, int], bytes], size: int) -> Iterator[bytes]:

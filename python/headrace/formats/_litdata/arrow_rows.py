@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.errors import DataLossError, InvalidArgumentError
+from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError
+from headrace.formats._arrow.mapped_files import MappedFile
 from headrace.formats._arrow_types.fields import (
     LITDATA,
     ArrowField,
@@ -83,13 +84,12 @@ def _opened(shard: ShardFile) -> Iterator[tuple[Any, Any]]:
             f"indexing {shard.path}: its rows are a table of Arrow: pip install pyarrow"
         ) from error
     try:
-        with pa.memory_map(shard.path) as file:
-            base = file.read_buffer(shard.bytes)
-            begin = shard.decoded_bytes
-            length = len(base) - begin - TAIL_BYTES
-            yield base, ipc.open_file(pa.BufferReader(base.slice(begin, max(length, 0))))
+        base = pa.py_buffer(MappedFile(shard.path).map)
+        begin = shard.decoded_bytes
+        length = len(base) - begin - TAIL_BYTES
+        yield base, ipc.open_file(pa.BufferReader(base.slice(begin, max(length, 0))))
     except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, (DataLossError, InvalidArgumentError)):
+        if isinstance(error, HeadraceError):
             raise
         raise DataLossError(
             f"indexing {shard.path}: byte {shard.decoded_bytes}: its table of Arrow cannot be read "
