@@ -2,12 +2,12 @@
 
     python link.py [--mbps 100] [--latency-ms 20] [--rounds 5] [--samples 12000] [--only WHO ...]
 
-The server is tests/python/object_server.py (S3 over http, one process, no TLS), paced well
-below what a core can serve. A round runs each row once, in another order, with an empty cache on
-tmpfs or disk (--work); the figure of a row is its bytes a second over the pace, the median of the
-rounds. Each peer has a grid of settings, all printed; its best is compared. Rows are processes of
-their own; `cpu_s` is what they and their children took. A row that misses or repeats samples says
-so. Nothing else may run beside it.
+The server is tests/python/object_server.py (S3 over http, one process, no TLS), paced well below
+what a core can serve. A round runs each row once, in another order, with an empty cache in --work.
+The figure of a row is its bytes a second over the pace, the median of the rounds: from when its
+loader is made, and with imports and opening. Each peer has a grid of settings, all printed; its
+best is compared. Rows are processes of their own; `cpu_s` is what they and their children took. A
+row that misses or repeats samples says so. Nothing else may run beside it.
 """
 
 from __future__ import annotations
@@ -126,19 +126,25 @@ def measure(options: argparse.Namespace) -> None:
 def _report(
     rows: list[tuple[str, dict[str, Any]]], results: dict[int, list[dict[str, Any]]], pace: float
 ) -> None:
-    print("| loader | settings | of the pace | s | first batch, s | CPU s | requests | wrong |")
-    print("|---|---|---:|---:|---:|---:|---:|---|")
+    print("| loader | settings | of the pace | with imports | s | first batch, s ", end="")
+    print("| CPU s | requests | wrong |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---|")
     for number, (who, settings) in enumerate(rows):
         found = results[number]
 
         def middle(key: str, found: list[dict[str, Any]] = found) -> float:
             return statistics.median(one[key] for one in found)
 
-        share = statistics.median(one["bytes"] / one["s"] / pace for one in found)
+        ideal = [one["bytes"] / pace for one in found]
+        share = statistics.median(
+            least / (one["s"] - one["made_s"]) for least, one in zip(ideal, found, strict=True)
+        )
+        whole = statistics.median(least / one["s"] for least, one in zip(ideal, found, strict=True))
         wrong = sum(one["missing"] + one["repeated"] + one["foreign"] for one in found)
         words = ", ".join(f"{name}={value}" for name, value in settings.items())
         print(
-            f"| {who} | {words} | {share:.2f} | {middle('s'):.1f} | {middle('first_s'):.2f} "
+            f"| {who} | {words} | {share:.2f} | {whole:.2f} "
+            f"| {middle('s'):.1f} | {middle('first_s'):.2f} "
             f"| {middle('cpu_s'):.1f} | {middle('requests'):.0f} | {wrong or ''} |"
         )
 

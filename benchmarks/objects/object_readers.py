@@ -45,7 +45,7 @@ def _number(sample: Any) -> int:
 def write_objects(folder: Path, count: int, size: int) -> None:
     folder.mkdir()
     for number, sample in enumerate(_samples(count, size)):
-        (folder / f"{number:06}.bin").write_bytes(sample)
+        (folder / f"{number:06}.jpg").write_bytes(sample)
 
 
 def write_pack(folder: Path, count: int, size: int) -> None:
@@ -108,12 +108,11 @@ def read_headrace(settings: dict[str, Any], samples: int, cache: Path) -> Iterab
     import headrace as hr
 
     dataset = hr.open(f"{BUCKET}/{settings.pop('data')}")
-    (field,) = [name for name in dataset.fields if name in ("x", "data", "bytes")][:1]
+    (field,) = [name for name in dataset.fields if name in ("x", "image")][:1]
     output = hr.Output(fields=[field])
-    settings = {"batch_size": BATCH, "output": output, "seed": 1, **settings}
-    for batch in hr.Loader(dataset, **settings):
-        (column,) = batch if isinstance(batch, tuple) else (batch,)
-        yield list(column)
+    settings = {"batch_size": BATCH, "output": output, "seed": 1, "epochs": 1, **settings}
+    loader = hr.Loader(dataset, **settings)
+    return (list(batch[0] if isinstance(batch, tuple) else batch) for batch in loader)
 
 
 def read_mosaicml(settings: dict[str, Any], samples: int, cache: Path) -> Iterable[Any]:
@@ -166,7 +165,7 @@ def read_s3_map(settings: dict[str, Any], samples: int, cache: Path) -> Iterable
     from torch.utils.data import DataLoader
 
     dataset = S3MapDataset.from_objects(
-        [f"{BUCKET}/objects/{number:06}.bin" for number in range(samples)],
+        [f"{BUCKET}/objects/{number:06}.jpg" for number in range(samples)],
         region=os.environ["AWS_REGION"],
         endpoint=os.environ["AWS_ENDPOINT_URL"],
         transform=lambda found: found.read(),
@@ -207,11 +206,13 @@ def _cpu_s() -> float:
 def _read(who: str, settings: dict[str, Any], samples: int, cache: Path) -> None:
     cache.mkdir(parents=True)
     begin = time.perf_counter()
+    batches = READERS[who](settings, samples, cache)
+    made = time.perf_counter() - begin
     first = 0.0
     seen = np.zeros(samples, np.int64)
     size = 0
     foreign = 0  # bytes of no sample
-    for batch in READERS[who](settings, samples, cache):
+    for batch in batches:
         first = first or time.perf_counter() - begin
         for sample in batch:
             number = _number(sample)
@@ -223,7 +224,7 @@ def _read(who: str, settings: dict[str, Any], samples: int, cache: Path) -> None
     seconds = time.perf_counter() - begin
     missing = int((seen == 0).sum())
     repeated = int((seen > 1).sum())
-    found = {"s": seconds, "first_s": first, "bytes": size}
+    found = {"s": seconds, "made_s": made, "first_s": first, "bytes": size}
     print(
         json.dumps({**found, "missing": missing, "repeated": repeated, "foreign": foreign}),
         flush=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import select
 import signal
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 from listed_keys import ListedKeys
 from object_server import ObjectServer
-from open_checks import put, put_folder
+from open_checks import put, put_folder, requests
 from small_datasets import Written
 
 import headrace as hr
@@ -253,3 +254,27 @@ def test_headers_of_a_tar_are_read_together_where_members_are_small(
     assert len(hr.open("s3://data/a.tar")) >= 10
     read = [log for log in server.log("GET") if log["key"]]
     assert len(read) <= gets
+
+
+def test_mds_of_large_samples_is_indexed_without_a_request_a_sample(
+    tmp_path: Path, server: ObjectServer
+) -> None:
+    values = [np.random.default_rng(i).bytes(100_000 + i) for i in range(20)]
+    cells = [np.uint32(len(each)).tobytes() + each for each in values]
+    ends = np.cumsum([4 + 4 * 21, *map(len, cells)]).astype("<u4").tobytes()
+    data = np.uint32(20).tobytes() + ends + b"".join(cells)
+    server.put("mds/shard.00000.mds", data)
+    shard = {
+        "column_names": ["x"],
+        "column_encodings": ["bytes"],
+        "column_sizes": [None],
+        "compression": None,
+        "format": "mds",
+        "samples": 20,
+        "zip_data": None,
+        "raw_data": {"basename": "shard.00000.mds", "bytes": len(data), "hashes": {}},
+    }
+    server.put("mds/index.json", json.dumps({"shards": [shard], "version": 2}).encode())
+    ds = hr.open("s3://data/mds")
+    assert requests(server)["get"] <= 3
+    assert [bytes(ds[i]["x"]) for i in range(20)] == values

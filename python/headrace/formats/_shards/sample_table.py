@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace import _places
 from headrace.formats._shards.source import I64, ShardFile, Source
 
 _SAMPLES_AT_ONCE = 2**16
@@ -100,7 +101,12 @@ def _piece(source: Source, first: int, bounds: I64, widths: list[int | None]) ->
     sizes = np.zeros((len(widths), number), np.int64)
     for position, width in enumerate(widths):
         sizes[position] = width or 0
-    if head:
+    if len(open_ended) == 1 and not _places.is_local(source.path):
+        # What the others leave is its size. To read each sample's head would be a request each.
+        sizes[open_ended[0]] = np.diff(bounds) - head - sizes.sum(axis=0)
+        if sizes[open_ended[0]].min(initial=0) < 0:
+            sizes[open_ended[0]] = 0  # damaged: refused below
+    elif head:
         sizes[open_ended] = source.gather(bounds[:-1], head).view("<u4").T
     ends = bounds[:-1] + head + np.cumsum(sizes, axis=0)
     wrong = np.flatnonzero((ends[-1] if len(widths) else bounds[:-1]) != bounds[1:])
