@@ -33,16 +33,34 @@ def seaweedfs(folder: Path) -> Iterator[str]:
     config.write_text(json.dumps({"identities": [user | {"actions": actions}]}))
     master, volume, filer, s3, *others = free_ports(["127.0.0.1"] * 8)
     command = [
-        *(str(weed), "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
+        *(
+            str(weed),
+            f"-logdir={folder}",
+            "server",
+            f"-dir={folder}",
+            "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1",
+        ),
         *(f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"),
         *(f"-master.port.grpc={others[0]}", f"-volume.port.grpc={others[1]}"),
         *(f"-filer.port.grpc={others[2]}", f"-s3.port.grpc={others[3]}"),
-        *("-s3", f"-s3.port={s3}", f"-s3.config={config}"),
+        *(
+            "-s3",
+            f"-s3.port={s3}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-s3.config={config}",
+        ),
         *("-volume.max=20", "-master.volumeSizeLimitMB=128"),
     ]
     endpoint = f"http://127.0.0.1:{s3}"
-    with _running(command, folder / "weed.log", endpoint):
-        yield endpoint
+    try:
+        with _running(command, folder / "weed.log", endpoint):
+            yield endpoint
+    finally:  # It was killed, and is told nowhere to put all of them.
+        for port in (master, volume, filer, s3, *others):
+            for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                socket.unlink()
 
 
 @contextlib.contextmanager
