@@ -98,7 +98,6 @@ _URL = re.compile(
     # pathlib makes one "/" of two.
     r"|(s3|gs|gcs|az|abfss?|wasbs?|hdfs|https?|ftp|file|oss|r2|hf|dbfs):/"
 )
-_COPY = {"s3": "aws s3 cp --recursive", "gs": "gcloud storage cp --recursive"}
 
 
 def refuse_url(doing: str, path: Any, command: str = "") -> None:
@@ -119,10 +118,7 @@ def refuse_url(doing: str, path: Any, command: str = "") -> None:
     name = os.path.basename(rest.rstrip("/")) or "data"
     way = f"name one, such as {shown(name)}, and copy what is written there to the URL"
     if command:
-        copied = ""
-        if scheme in _COPY:
-            copied = f" && {_COPY[scheme]} {shlex.quote(name)} {scheme}://{shlex.quote(rest)}"
-        way = f"write to a disk and copy from there: `{command} {shlex.quote(name)}{copied}`"
+        way = f"write to a disk and copy from there: `{command} {shlex.quote(name)}`"
     raise InvalidArgumentError(
         f"{doing} {shown(text)}: this is a URL, and headrace writes to local paths, which may be "
         f"those of a mounted storage (s3fs, gcsfuse, rclone mount, NFS); {way}"

@@ -213,6 +213,7 @@ def full_core() -> dict[str, Any]:
             "name": "threads",
             "note": "io_uring: EPERM",
             **counts("reads", "bytes", "bytes_direct", "bytes_page_cache", "retries", "failures"),
+            **counts("hedges", "slow_downs"),
             "held_bytes": 23,
             "held_bytes_peak": 24,
         },

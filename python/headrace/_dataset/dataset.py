@@ -328,7 +328,6 @@ the `skip` that it was made with."""
 
 
 @named_arguments
-@_places.remembering()
 def open_dataset(
     path: str | os.PathLike[str] | Any,
     *,
@@ -375,7 +374,8 @@ def open_dataset(
         raise InvalidArgumentError(
             f"progress: got {shown(progress)}, must be a function of the number of files found"
         )
-    dataset, is_new = _find(path, index, skip, progress, row_of(format), split)
+    with _places.remembering():
+        dataset, is_new = _find(path, index, skip, progress, row_of(format), split)
     if is_new:
         failing = [finding for finding in dataset.report if not finding.can_be_decoded]
         warn_of(failing, dataset.index, dataset.path, "indexing")
@@ -387,7 +387,6 @@ def open_dataset(
 inspect.unwrap(open_dataset).__qualname__ = "open"  # As a TypeError of a missing path names it.
 
 
-@_places.remembering()
 def find_dataset(
     path: str | os.PathLike[str],
     *,
@@ -397,10 +396,10 @@ def find_dataset(
     split: str | None = None,
 ) -> Dataset:
     """As `open_dataset`, for commands: these tell in their own way what was found."""
-    return _find(path, None, skip, progress, row, split)[0]
+    with _places.remembering():
+        return _find(path, None, skip, progress, row, split)[0]
 
 
-@_places.remembering()
 def _reopen(
     path: str,
     index: str | None,
@@ -410,7 +409,8 @@ def _reopen(
     left_out: listed.Numbers | None = None,
 ) -> Dataset:
     """A dataset that was pickled."""
-    dataset = _find(path, index, skip if index is not None else skip or None, None, row)[0]
+    with _places.remembering():
+        dataset = _find(path, index, skip if index is not None else skip or None, None, row)[0]
     if dataset.fingerprint != fingerprint:
         raise FailedPreconditionError(
             f"unpickling the dataset {path}: its files are not those of when it was pickled "

@@ -15,7 +15,7 @@ from headrace.formats._base.cache import built, cache_path, cache_target
 from headrace.formats._indexing.in_order import in_order
 
 _PIECE_BYTES = 8 * 2**20
-# docs/index-format.md
+# The layout: `headrace docs index-format`.
 _HEADER_BYTES, _ALIGNMENT, _ROOT = 128, 64, 2
 _SECTION = struct.Struct("<IIQQQQ")  # kind, field, offset, size, bytes of an entry, checksum
 _BEFORE_SUMS, _HEADER_SUM_AT = 72, 120

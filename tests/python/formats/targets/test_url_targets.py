@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -52,6 +51,8 @@ def test_urls_are_refused(
     for name, write in targets(folder).items():
         if name == "tiers of numbers" and not url.startswith(("s3", "gs", "hdfs", "https")):
             continue  # pathlib makes one "/" of two: only known schemes are seen then.
+        if name == "pack" and url.startswith(("s3:", "gs:", "az:")):
+            continue  # A pack may be written there.
         with pytest.raises(
             errors.InvalidArgumentError, match="this is a URL, and headrace writes to"
         ):
@@ -78,33 +79,15 @@ def test_a_file_url_names_the_path(folder: Path, tmp_path: Path) -> None:
     hr.open(folder, index=path)
 
 
-@pytest.mark.parametrize(
-    ("url", "copy"),
-    [
-        ("s3://bucket/a/my pack", "aws s3 cp --recursive 'my pack' s3://'bucket/a/my pack'"),
-        ("gs://bucket/p", "gcloud storage cp --recursive p gs://bucket/p"),
-        ("hdfs://host/p", None),
-    ],
-)
-def test_the_command_of_pack_works_as_it_stands(
-    folder: Path, tmp_path: Path, url: str, copy: str | None
-) -> None:
-    """With a program of that name which copies the folder."""
-    run = [sys.executable, "-m", "headrace", "pack", folder, url]
+def test_the_command_of_pack_works_as_it_stands(folder: Path, tmp_path: Path) -> None:
+    run = [sys.executable, "-m", "headrace", "pack", folder, "hdfs://host/my pack"]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     (command,) = re.findall(r"`(.*?)`", done.stderr.replace("\n", " "))
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
-    for name in ("aws", "gcloud"):
-        (bin_folder / name).write_text('#!/bin/sh\necho "$0 $@" >> "$LOG"\n')
-        (bin_folder / name).chmod(0o755)
     (bin_folder / "headrace").write_text(f'#!/bin/sh\nexec {sys.executable} -m headrace "$@"\n')
     (bin_folder / "headrace").chmod(0o755)
-    env = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}", "LOG": str(tmp_path / "log")}
+    env = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
     subprocess.run(command, shell=True, check=True, cwd=tmp_path, env=env, capture_output=True)
-    name = url.rpartition("/")[2]
-    assert len(hr.open(tmp_path / name)) == len(hr.open(folder))
-    if copy is not None:
-        called = (tmp_path / "log").read_text().split("/bin/", 1)[1].strip()
-        assert called == " ".join(shlex.split(copy))
+    assert len(hr.open(tmp_path / "my pack")) == len(hr.open(folder))
