@@ -151,24 +151,7 @@ void BindPlanFigures(nb::module_& module) {
       nb::arg("read_bytes"), "Reads of a loader that reads samples of this mean size.");
 }
 
-}  // namespace
-
-void BindPlan(nb::module_& module) {
-  nb::class_<PyRankBatches>(module, "RankBatches",
-                            "The samples of a rank's batches, planned without reading anything.")
-      .def(nb::init<const PyIndex&, const LoaderOptions&, const nb::dict&,
-                    std::pair<std::uint32_t, std::uint32_t>,
-                    std::pair<std::uint64_t, std::uint64_t>>(),
-           nb::arg("index"), nb::arg("options"), nb::arg("parameters"), nb::arg("lane"),
-           nb::arg("start"),
-           nb::sig("def __init__(self, index: Index, options: LoaderOptions, "
-                   "parameters: dict[str, int | str], lane: tuple[int, int], "
-                   "start: tuple[int, int]) -> None"),
-           "`parameters`: all of the order. `lane`: the rank's place among those that share its "
-           "engine, and their number. `start`: epoch and step.")
-      .def("next", &PyRankBatches::Next,
-           nb::sig("def next(self) -> tuple[int, int, bool, list[int]] | None"),
-           "(epoch, step, whether it ends the epoch, samples); None after the last.");
+void BindEpochPlanner(nb::module_& module) {
   nb::class_<EpochPlanner>(module, "EpochPlanner", "Plans a loader's job epoch by epoch.")
       .def(nb::new_([](const PyIndex& index, const LoaderOptions& options) {
              return ValueOrThrow([&] {
@@ -194,6 +177,27 @@ void BindPlan(nb::module_& module) {
           nb::sig("def order_parameters(self) -> dict[str, int | str]"))
       .def_prop_ro("expected_inflation", &InflationOf,
                    nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"));
+}
+
+}  // namespace
+
+void BindPlan(nb::module_& module) {
+  nb::class_<PyRankBatches>(module, "RankBatches",
+                            "The samples of a rank's batches, planned without reading anything.")
+      .def(nb::init<const PyIndex&, const LoaderOptions&, const nb::dict&,
+                    std::pair<std::uint32_t, std::uint32_t>,
+                    std::pair<std::uint64_t, std::uint64_t>>(),
+           nb::arg("index"), nb::arg("options"), nb::arg("parameters"), nb::arg("lane"),
+           nb::arg("start"),
+           nb::sig("def __init__(self, index: Index, options: LoaderOptions, "
+                   "parameters: dict[str, int | str], lane: tuple[int, int], "
+                   "start: tuple[int, int]) -> None"),
+           "`parameters`: all of the order. `lane`: the rank's place among those that share its "
+           "engine, and their number. `start`: epoch and step.")
+      .def("next", &PyRankBatches::Next,
+           nb::sig("def next(self) -> tuple[int, int, bool, list[int]] | None"),
+           "(epoch, step, whether it ends the epoch, samples); None after the last.");
+  BindEpochPlanner(module);
   module.def("reuse_distances", &ReuseDict, nb::arg("index"), nb::arg("options"), nb::arg("epochs"),
              nb::sig("def reuse_distances(index: Index, options: LoaderOptions, epochs: int) "
                      "-> dict[str, Any]"),

@@ -2,8 +2,8 @@
 
     python link.py [--mbps 100] [--latency-ms 20] [--rounds 5] [--samples 12000] [--only WHO ...]
 
-The server is tests/python/object_server.py (S3 over http, one process, no TLS), paced well below
-what a core can serve. A round runs each row once, in another order, with an empty cache in --work.
+The server is tests/python/served_objects/object_server.py (S3 over http, one process, no TLS), paced
+well below what a core can serve. A round runs each row once, in another order, with an empty cache in --work.
 The figure of a row is its bytes a second over the pace, the median of the rounds: from when its
 loader is made, and with imports and opening. Each peer has a grid of settings, all printed; its
 best is compared. Rows are processes of their own; `cpu_s` is what they and their children took. A
@@ -28,7 +28,7 @@ from typing import Any
 _ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(_ROOT / "tests/python"), str(_ROOT / "tools")]
 
-from object_server import ObjectServer  # noqa: E402
+from served_objects.object_server import ObjectServer  # noqa: E402
 
 from package_env import package_env  # noqa: E402
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from loader_data import COUNT, LABELS, write_numbered
 from matrix_cells import NODES
-from object_server import ObjectServer
+from served_objects.object_server import ObjectServer
 from worker_functions import WIDTH, records
 
 import headrace as hr

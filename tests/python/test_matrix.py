@@ -54,8 +54,8 @@ from matrix_cells import (
     written,
 )
 from matrix_data import Data, write_data
-from object_server import ObjectServer
 from rank_scripts import real_packages
+from served_objects.object_server import ObjectServer
 
 RUNNER = Path(__file__).parent / "matrix_run.py"
 CELL_BOUND_S = 200.0  # of a cell that takes a tenth of a second, on a machine that others use

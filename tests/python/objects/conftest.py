@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from object_server import ObjectServer
 from rank_scripts import real_packages
+from served_objects.object_server import ObjectServer
 
 from headrace._places import table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from object_server import ObjectServer
+from served_objects.object_server import ObjectServer
 from small_datasets import Written
 
 FOLDER = "a b"

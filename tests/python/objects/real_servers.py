@@ -57,7 +57,7 @@ def seaweedfs(folder: Path) -> Iterator[str]:
     try:
         with _running(command, folder / "weed.log", endpoint):
             yield endpoint
-    finally:  # It was killed, and is told nowhere to put all of them.
+    finally:  # It was killed, and no option moves all of them.
         for port in (master, volume, filer, s3, *others):
             for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 socket.unlink()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from fetcher_process import Fetcher
-from object_server import ObjectServer
+from served_objects.object_server import ObjectServer
 
 from headrace._objects.clients.failures import Result
 from headrace._process.helpers import command_of

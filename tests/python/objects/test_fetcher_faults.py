@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fetcher_process import End, Fetcher
-from object_server import ObjectServer
+from served_objects.object_server import ObjectServer
 
 from headrace._objects.clients.failures import Result
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from object_server import ObjectServer
+from served_objects.object_server import ObjectServer
 
 from headrace._objects.clients import credentials
 from headrace._objects.clients.addresses import object_address

@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-from object_server import ObjectServer
 from open_checks import put_folder, requests
+from served_objects.object_server import ObjectServer
 from small_datasets import Written, described, picture
 
 import headrace as hr

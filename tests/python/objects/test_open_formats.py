@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from object_server import ObjectServer
 from open_checks import put, put_folder, requests
+from served_objects.object_server import ObjectServer
 from small_datasets import Written, described, picture
 
 import headrace as hr

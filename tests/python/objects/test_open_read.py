@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from object_server import ObjectServer
 from open_checks import put, requests
+from served_objects.object_server import ObjectServer
 from small_datasets import BATCH, Written
 
 import headrace as hr

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 from listed_keys import ListedKeys
-from object_server import ObjectServer
 from open_checks import put, put_folder, requests
+from served_objects.object_server import ObjectServer
 from small_datasets import Written
 
 import headrace as hr

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from object_server import ObjectServer
+from served_objects.object_server import ObjectServer
 
 import headrace as hr
 from headrace import errors

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from served_buckets import Answer, Request, refusal
+from served_objects.served_buckets import Answer, Request, refusal
 
 CUTS = ("fin", "rst", "stall")
 """They end or stop the body in the middle: by FIN, by RST, or with the connection left open."""

@@ -10,7 +10,8 @@
 
 Signatures are not checked. `pace`: bytes a second of all bodies together; `latency`: seconds before
 each answer; `certificate`: a file with one and its key, for https.
-As a program: object_server.py BYTES [PACE [LATENCY]] serves s3://data/big.bin.
+As a program, in tests/python: `python -m served_objects.object_server BYTES [PACE [LATENCY]]` serves
+s3://data/big.bin.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ import subprocess
 import sys
 import time
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from served_buckets import Answer, Buckets, Request, parsed_target
-from served_faults import CUTS, KINDS, Fault
+from served_objects.served_buckets import Answer, Buckets, Request, parsed_target
+from served_objects.served_faults import CUTS, KINDS, Fault
 
+_TESTS = Path(__file__).parents[1]
 _HEAD_BYTES_MAX = 1 << 20
 _PIECE_BYTES = 1 << 16
 
@@ -46,9 +49,11 @@ class ObjectServer:
         host: str = "127.0.0.1",
         certificate: str = "",
     ):
-        program = [sys.executable, __file__, "--serve", host, str(pace or 0), str(latency)]
-        program.append(certificate)
-        self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        program = [sys.executable, "-m", "served_objects.object_server", "--serve", host]
+        program += [str(pace or 0), str(latency), certificate]
+        self._process = subprocess.Popen(
+            program, cwd=_TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
         self.pid = self._process.pid

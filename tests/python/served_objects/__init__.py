@@ -1,0 +1,1 @@
+"""An object server for tests, with faults."""
