@@ -2,12 +2,12 @@
 
     python link.py [--mbps 100] [--latency-ms 20] [--rounds 5] [--samples 12000] [--only WHO ...]
 
-The server is tests/python/served_objects/object_server.py (S3 over http, one process, no TLS), paced
-well below what a core can serve. A round runs each row once, in another order, with an empty cache in --work.
-The figure of a row is its bytes a second over the pace, the median of the rounds: from when its
-loader is made, and with imports and opening. Each peer has a grid of settings, all printed; its
-best is compared. Rows are processes of their own; `cpu_s` is what they and their children took. A
-row that misses or repeats samples says so. Nothing else may run beside it.
+The server is tests/python/served_objects/object_server.py (S3 over http, one process, no TLS),
+paced well below what a core can serve. A round runs each row once, in another order, with an empty
+cache in --work. The figure of a row is its bytes a second over the pace, the median of the rounds:
+from when its loader is made, and with imports and opening. Each peer has a grid of settings, all
+printed; its best is compared. Rows are processes of their own; `cpu_s` is what they and their
+children took. A row that misses or repeats samples says so. Nothing else may run beside it.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
 
 Signatures are not checked. `pace`: bytes a second of all bodies together; `latency`: seconds before
 each answer; `certificate`: a file with one and its key, for https.
-As a program, in tests/python: `python -m served_objects.object_server BYTES [PACE [LATENCY]]` serves
-s3://data/big.bin.
+As a program, in tests/python, it serves s3://data/big.bin:
+python -m served_objects.object_server BYTES [PACE [LATENCY]].
 """
 
 from __future__ import annotations
