@@ -173,7 +173,9 @@ void BindEpochPlanner(nb::module_& module) {
                    [](const EpochPlanner& self) { return self.config().order->reads_blocks(); })
       .def_prop_ro(
           "order_parameters",
-          [](const EpochPlanner& self) { return ToDict(self.config().order->parameters()); },
+          [](const EpochPlanner& self) {
+            return bindings::ToDict(self.config().order->parameters());
+          },
           nb::sig("def order_parameters(self) -> dict[str, int | str]"))
       .def_prop_ro("expected_inflation", &InflationOf,
                    nb::sig("def expected_inflation(self) -> dict[str, float | None] | None"));
