@@ -73,7 +73,7 @@ class Data:
 
     def put(self, server: ObjectServer) -> None:
         """Writes the plain data to an object store."""
-        for name in ("images", "plain.pack"):
+        for name in ("images", "plain.pack", "plain.homes"):
             for path in (self.root / name).rglob("*"):
                 if path.is_file():
                     key = path.relative_to(self.root).as_posix()
