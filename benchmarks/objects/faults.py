@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=12_000)
     parser.add_argument("--busy-s", type=float, default=30)
     options = parser.parse_args()
+    warnings.filterwarnings("ignore", "headrace: a batch of .* as stored")
     pace, latency = options.mbps * 1e6, options.latency_ms / 1e3
     with ObjectServer(pace=pace, latency=latency) as server, tempfile.TemporaryDirectory() as cache:
         os.environ.update(server.environment(), XDG_CACHE_HOME=cache)
