@@ -44,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "house: of sources, tools and benchmarks; `make check` alone runs it",
     ):
         config.addinivalue_line("markers", line)
+    # No test asks a cloud's machine for credentials: such a request may take long to fail.
+    os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
     if config.rootpath == TESTS.parent:
         config.pluginmanager.register(Recorder(config))
     # Not for the processes of tests, which may run pytest themselves.
