@@ -12,7 +12,7 @@ from open_checks import put_pictures
 from served_objects.object_server import ObjectServer
 
 NODES = 2
-SAMPLES = 1200  # As many for each node in each step: no sample is read to fill one up.
+SAMPLES = 400  # As many for each node in each step: no sample is read to fill one up.
 BATCH = 4  # of a node
 EPOCHS = 2
 
