@@ -7,7 +7,8 @@ paced well below what a core can serve. A round runs each row once, in another o
 cache in --work. The figure of a row is its bytes a second over the pace, the median of the rounds:
 from when its loader is made, and with imports and opening. Each peer has a grid of settings, all
 printed; its best is compared. Rows are processes of their own; `cpu_s` is what they and their
-children took. A row that misses or repeats samples says so. Nothing else may run beside it.
+children took. A row that misses or repeats samples, or fails, says so. Nothing else may run beside
+it.
 """
 
 from __future__ import annotations
@@ -114,7 +115,13 @@ def measure(options: argparse.Namespace) -> None:
                 random.Random(number).shuffle(order)
                 for row, (who, settings) in order:
                     server.clear_log()
-                    found = _epoch(who, settings, options.samples, env, work)
+                    try:
+                        found = _epoch(who, settings, options.samples, env, work)
+                    except RuntimeError as error:  # One of the others': said in the table.
+                        if who == "headrace":
+                            raise
+                        print(f"failed: {error}", file=sys.stderr, flush=True)
+                        continue
                     found["requests"] = len(server.log("GET"))
                     results[row].append(found)
                     print(json.dumps([number, who, settings, found]), file=sys.stderr, flush=True)
@@ -126,11 +133,16 @@ def measure(options: argparse.Namespace) -> None:
 def _report(
     rows: list[tuple[str, dict[str, Any]]], results: dict[int, list[dict[str, Any]]], pace: float
 ) -> None:
+    rounds = max(len(found) for found in results.values())
     print("| loader | settings | of the pace | with imports | s | first batch, s ", end="")
     print("| CPU s | requests | wrong |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---|")
     for number, (who, settings) in enumerate(rows):
         found = results[number]
+        words = ", ".join(f"{name}={value}" for name, value in settings.items())
+        if not found:
+            print(f"| {who} | {words} | failed in each round |")
+            continue
 
         def middle(key: str, found: list[dict[str, Any]] = found) -> float:
             return statistics.median(one[key] for one in found)
@@ -141,11 +153,11 @@ def _report(
         )
         whole = statistics.median(least / one["s"] for least, one in zip(ideal, found, strict=True))
         wrong = sum(one["missing"] + one["repeated"] + one["foreign"] for one in found)
-        words = ", ".join(f"{name}={value}" for name, value in settings.items())
         print(
             f"| {who} | {words} | {share:.2f} | {whole:.2f} "
             f"| {middle('s'):.1f} | {middle('first_s'):.2f} "
-            f"| {middle('cpu_s'):.1f} | {middle('requests'):.0f} | {wrong or ''} |"
+            f"| {middle('cpu_s'):.1f} | {middle('requests'):.0f} | {wrong or ''}"
+            + (f", failed in {rounds - len(found)} rounds |" if len(found) < rounds else " |")
         )
 
 

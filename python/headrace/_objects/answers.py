@@ -14,7 +14,7 @@ import obstore
 
 from headrace._objects.clients.addresses import Address, address_of, object_address
 from headrace._objects.clients.client import Clients
-from headrace._objects.clients.failures import Failure, Result, failure
+from headrace._objects.clients.failures import Failure, Result, failure, says_only_status
 from headrace._objects.clients.version import version_of
 from headrace._objects.listing import Head, Listing, Object
 
@@ -23,7 +23,7 @@ _TRIES = 6
 _TRIES_TO_CONNECT = 3
 _AWAY = (errno.ECONNREFUSED, errno.EHOSTUNREACH)
 _FIRST_WAIT_S = 0.2  # doubled after each try
-_NO_OBJECT = "there is no such object"
+_UNSAID = (400, 401, 403)
 
 _pool = ThreadPoolExecutor(_AT_ONCE)
 _clients = Clients()
@@ -56,8 +56,8 @@ def _tried(ask: Callable[[Any, Address], Any], address: Address) -> Any:
             failed = failure(error, address)
         tries += 1
         may_pass = failed.result in (Result.BROKEN, Result.SLOW_DOWN)
-        if failed.code == errno.ENOENT and failed.cause.startswith(_NO_OBJECT):
-            return None
+        if failed.result is Result.ABSENT:
+            return None if ask is not _listing else _no_lists(address)
         if not may_pass or tries == (_TRIES_TO_CONNECT if failed.code in _AWAY else _TRIES):
             return _error(failed)
         if failed.renew:
@@ -81,12 +81,29 @@ def _wrong_key(error: Exception) -> OSError | None:
 def _error(failed: Failure) -> OSError:
     """With the cause as its text, and a remedy."""
     kind = PermissionError if failed.code == errno.EACCES else OSError
-    has_remedy = ";" in failed.cause
-    return kind(failed.cause if has_remedy else f"{failed.cause}; try again when it answers")
+    if ";" in failed.cause:
+        return kind(failed.cause)
+    changed = failed.result is Result.CHANGED
+    remedy = "open the dataset again" if changed else "try again when it answers"
+    return kind(f"{failed.cause}; {remedy}")
+
+
+def _no_lists(address: Address) -> OSError:
+    """An object store answers a list of nothing with an empty one."""
+    return OSError(
+        f"the server of {address.store} answered 404 to a list, as no object store does; correct "
+        "the endpoint"
+    )
 
 
 def _head(store: Any, address: Address) -> Object:
-    found = obstore.head(store, address.key)
+    try:
+        found = obstore.head(store, address.key)
+    except (PermissionError, obstore.exceptions.BaseError) as error:
+        if address.scheme != "s3" or not says_only_status(error, _UNSAID):
+            raise
+        # A HEAD has no body, so S3 does not say why: that credentials have expired, for one.
+        found = obstore.get(store, address.key, options={"range": (0, 1)}).meta
     return Object(found["size"], version_of(found["e_tag"], found["last_modified"]))
 
 

@@ -1,8 +1,7 @@
 """The figures of `stats()`: each is declared here, and only here.
 
 The result of `stats()`, the metrics for Prometheus and the table of `headrace docs observe` are
-made from these declarations; `python tools/reference.py` rewrites the table.
-"""
+made from these declarations; `python tools/reference.py` rewrites the table."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
@@ -401,7 +400,8 @@ class Io(TypedDict):
     failures: Annotated[int, F("", "store.failures", metric="read_failures_total")]
     hedges: Annotated[int, F("", "store.hedges")]
     """second requests to an object store, beside late ones"""
-    slow_downs: Annotated[int, F("", "store.slow_downs")]  # answers 503 and 429 of one
+    slow_downs: Annotated[int, F("", "store.slow_downs")]
+    """answers of an object store that ask for fewer requests (503, 429)"""
 
 
 class WorkerReport(TypedDict):
