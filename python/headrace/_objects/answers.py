@@ -16,13 +16,14 @@ from headrace._objects.clients.addresses import Address, address_of, object_addr
 from headrace._objects.clients.client import Clients
 from headrace._objects.clients.failures import Failure, Result, failure
 from headrace._objects.clients.version import version_of
-from headrace._objects.listing import Head, Listing, Object
+from headrace._objects.listing import Head, Listing, Object, StoreError
 
 _AT_ONCE = 32  # requests of this process
 _TRIES = 6
 _TRIES_TO_CONNECT = 3
 _AWAY = (errno.ECONNREFUSED, errno.EHOSTUNREACH)
 _FIRST_WAIT_S = 0.2  # doubled after each try
+_PIECE_BYTES = 8 * 2**20  # of one request; more are requests at once
 _NO_OBJECT = "there is no such object"
 
 _pool = ThreadPoolExecutor(_AT_ONCE)
@@ -48,7 +49,7 @@ def _tried(ask: Callable[[Any, Address], Any], address: Address) -> Any:
             client = _clients.of(address)
             return ask(client, address)
         except _ChangedError:
-            return OSError("it has changed since it was listed; open the dataset again")
+            return StoreError("it has changed since it was listed; open the dataset again")
         except Exception as error:
             key = _wrong_key(error)
             if key is not None:
@@ -80,7 +81,7 @@ def _wrong_key(error: Exception) -> OSError | None:
 
 def _error(failed: Failure) -> OSError:
     """With the cause as its text, and a remedy."""
-    kind = PermissionError if failed.code == errno.EACCES else OSError
+    kind = PermissionError if failed.code == errno.EACCES else StoreError
     has_remedy = ";" in failed.cause
     return kind(failed.cause if has_remedy else f"{failed.cause}; try again when it answers")
 
@@ -104,7 +105,14 @@ def _listing(store: Any, address: Address) -> Listing:
 
 def read(url: str, offset: int, size: int, version: int) -> bytes:
     """As `Requests.read`."""
+    pieces = [
+        _pool.submit(_read, url, at, min(_PIECE_BYTES, offset + size - at), version)
+        for at in range(offset, offset + size, _PIECE_BYTES)
+    ]
+    return b"".join(piece.result() for piece in pieces)
 
+
+def _read(url: str, offset: int, size: int, version: int) -> bytes:
     def ask(store: Any, address: Address) -> bytes:
         answer = obstore.get(store, address.key, options={"range": (offset, offset + size)})
         known = version_of(answer.meta["e_tag"], answer.meta["last_modified"])

@@ -9,6 +9,10 @@ SIZE = struct.Struct("<Q")
 """In front of each message between them."""
 
 
+class StoreError(OSError):
+    """A store did not answer, or answered something else. The text is the cause."""
+
+
 @dataclass(frozen=True, slots=True)
 class Object:
     """What a store says of an object."""

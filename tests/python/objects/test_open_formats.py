@@ -20,7 +20,7 @@ from headrace.formats import Manifest
 from headrace.formats._files.objects import object_path
 
 FILES = ("npy", "npz", "records", "tokens", "arrow", "manifest", "coco")
-FOLDERS = ("folder", "tars", "tfrecord", "mds", "pack", "homes")
+FOLDERS = ("folder", "tars", "tfrecord", "mds", "pack", "homes", "gzipped", "parquet")
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
@@ -98,12 +98,6 @@ def test_files_of_a_web_server(tmp_path: Path, server: ObjectServer) -> None:
     for path in (f"{web}/part-*.tar", web):
         with pytest.raises(errors.HeadraceError, match="a web server has no list of its files"):
             hr.open(path)
-
-
-def test_row_groups_are_refused_with_a_way_out(tmp_path: Path, server: ObjectServer) -> None:
-    url = put(server, Written("parquet", tmp_path))
-    with pytest.raises(errors.InvalidArgumentError, match=f"reading {url}: .* local file system"):
-        hr.open(url)
 
 
 def test_a_table_in_parquet_names_objects(tmp_path: Path, server: ObjectServer) -> None:

@@ -388,8 +388,6 @@ class Format(metaclass=_NamedOptions):
         title = source.title
         make_folder_of(target, f"indexing {title}")
         decodes = not source.key and self.decodes(title)
-        if decodes:
-            _places.local_path(source.root)  # What decodes whole files opens them by itself.
         with Builder(
             target,
             source.root,
