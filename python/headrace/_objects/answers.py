@@ -14,15 +14,11 @@ import obstore
 
 from headrace._objects.clients.addresses import Address, address_of, object_address
 from headrace._objects.clients.client import Clients
-from headrace._objects.clients.failures import Failure, Result, failure
+from headrace._objects.clients.failures import Failure, failure, wait_after
 from headrace._objects.clients.version import version_of
 from headrace._objects.listing import Head, Listing, Object, StoreError
 
 _AT_ONCE = 32  # requests of this process
-_TRIES = 6
-_TRIES_TO_CONNECT = 3
-_AWAY = (errno.ECONNREFUSED, errno.EHOSTUNREACH)
-_FIRST_WAIT_S = 0.2  # doubled after each try
 _PIECE_BYTES = 8 * 2**20  # of one request; more are requests at once
 _NO_OBJECT = "there is no such object"
 
@@ -37,12 +33,12 @@ def look(heads: Sequence[str], lists: Sequence[str]) -> tuple[list[Head], list[L
     return [head.result() for head in found], [listing.result() for listing in listed]
 
 
-def _tried(ask: Callable[[Any, Address], Any], address: Address) -> Any:
+def _tried(ask: Callable[[Any, Address], Any], address: Address, *, of_data: bool = False) -> Any:
     """What `ask(client, address)` returns; None: there is no such object. An OSError: why not.
 
-    What may pass is tried again.
+    What may pass is tried again. `of_data`: a job may wait for it.
     """
-    tries, wait_s = 0, _FIRST_WAIT_S
+    tries, waited_s = 0, 0.0
     while True:
         client = None
         try:
@@ -56,15 +52,15 @@ def _tried(ask: Callable[[Any, Address], Any], address: Address) -> Any:
                 return key
             failed = failure(error, address)
         tries += 1
-        may_pass = failed.result in (Result.BROKEN, Result.SLOW_DOWN)
         if failed.code == errno.ENOENT and failed.cause.startswith(_NO_OBJECT):
             return None
-        if not may_pass or tries == (_TRIES_TO_CONNECT if failed.code in _AWAY else _TRIES):
+        wait_s = wait_after(failed, tries, waited_s, of_data=of_data)
+        if wait_s is None:
             return _error(failed)
         if failed.renew:
             _clients.renew(address, client)
         time.sleep(wait_s)
-        wait_s *= 2
+        waited_s += wait_s
 
 
 def _wrong_key(error: Exception) -> OSError | None:
@@ -120,7 +116,7 @@ def _read(url: str, offset: int, size: int, version: int) -> bytes:
             raise _ChangedError
         return bytes(answer.bytes())
 
-    found = _tried(ask, object_address(url))
+    found = _tried(ask, object_address(url), of_data=True)
     if found is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
     if isinstance(found, OSError):
