@@ -16,7 +16,7 @@ from headrace._objects.clients.addresses import Address, address_of, object_addr
 from headrace._objects.clients.client import Clients
 from headrace._objects.clients.failures import Failure, failure, wait_after
 from headrace._objects.clients.version import version_of
-from headrace._objects.listing import Head, Listing, Object, StoreError
+from headrace._objects.listing import Head, Listing, Object, StoreDeniedError, StoreError
 
 _AT_ONCE = 32  # requests of this process
 _PIECE_BYTES = 8 * 2**20  # of one request; more are requests at once
@@ -77,7 +77,7 @@ def _wrong_key(error: Exception) -> OSError | None:
 
 def _error(failed: Failure) -> OSError:
     """With the cause as its text, and a remedy."""
-    kind = PermissionError if failed.code == errno.EACCES else StoreError
+    kind = StoreDeniedError if failed.code == errno.EACCES else StoreError
     has_remedy = ";" in failed.cause
     return kind(failed.cause if has_remedy else f"{failed.cause}; try again when it answers")
 
