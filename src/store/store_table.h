@@ -46,6 +46,7 @@ struct StoreRequest {
 struct StoreParts {
   std::unique_ptr<Executor> executor;  // null: it needs none. Destroyed after the store
   std::unique_ptr<ByteStore> store;
+  bool retries_itself = false;  // even if StoreNeeds does not say so
 };
 
 // Opens one kind of store. Each lies beside its store and has a row in store_table.cc: a new store

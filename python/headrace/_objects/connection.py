@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace._objects.listing import SIZE, Head, Listing
+from headrace._objects.listing import SIZE, Head, Listing, StoreError
 from headrace._process.helpers import command_of
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Connection:
                 if isinstance(answer, OSError):
                     raise answer
                 return answer
-        raise OSError(
+        raise StoreError(
             "the process that asks object stores ended without an answer; if memory is short, free "
             "some; what it printed says more"
         )

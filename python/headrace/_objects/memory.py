@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from headrace._objects.listing import Head, Listing
+from headrace._objects.listing import Head, Listing, Object
 
 _ENTRIES_MAX = 500_000  # in lists that are kept; the last one is kept whatever its size
 _BYTES_MAX = 32 * 2**20  # of objects
@@ -94,6 +94,12 @@ _MEMORY: ContextVar[Memory | None] = ContextVar("headrace_objects", default=None
 def current() -> Memory:
     """The memory of this call of `hr.open`; outside of one, an empty one for one question."""
     return _MEMORY.get() or Memory()
+
+
+def expect(path: str, size: int, version: int) -> None:
+    """Within `remembering()`: the object is taken to be of this size and version, without a
+    question; to read another one is an error. 0: any version."""
+    current().keep_heads([(path, Object(size, version))])
 
 
 @contextmanager

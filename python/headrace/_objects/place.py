@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace._objects.listing import Head, Listing, Object
+from headrace._objects.listing import Head, Listing, Object, StoreError
 from headrace._objects.memory import Memory, current
 
 _AHEAD_BYTES = 64 * 1024  # read at least, as a request for fewer takes as long
@@ -103,15 +103,22 @@ class ObjectReader:
         if count <= 0:
             return b""
         if count > _AHEAD_BYTES:
-            return self._requests.read(self._path, offset, count, self._version)
+            return self._asked(offset, count)
         kept = self._memory.data(self._path, offset, count)
         if kept is None:
             begin = min(offset, max(0, self.size - _AHEAD_BYTES))
             size = min(_AHEAD_BYTES, self.size - begin)
-            data = self._requests.read(self._path, begin, size, self._version)
+            data = self._asked(begin, size)
             self._memory.keep_data(self._path, begin, data)
             kept = data[offset - begin :][:count]
         return kept
+
+    def _asked(self, offset: int, count: int) -> bytes:
+        try:
+            return self._requests.read(self._path, offset, count, self._version)
+        except StoreError as error:
+            error.path = self._path
+            raise
 
     def close(self) -> None:
         """Nothing is open."""

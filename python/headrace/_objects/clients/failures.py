@@ -36,6 +36,25 @@ class Failure(NamedTuple):
         return OSError(self.code, self.cause, path)
 
 
+_TRIES = 6
+_TRIES_TO_CONNECT = 3
+_AWAY = (errno.ECONNREFUSED, errno.EHOSTUNREACH)
+_FIRST_WAIT_S = 0.2  # doubled after each try
+_WAIT_S_MAX = 5.0
+_SLOW_S_MAX = 300.0  # that a job waits for a store which asks for fewer requests: objects.md
+
+
+def wait_after(failed: Failure, tries: int, waited_s: float, *, of_data: bool) -> float | None:
+    """Seconds until a request of the place that has failed `tries` times is made again; None:
+    never. `of_data`: of a range of an object, for which a job may wait."""
+    wait_s = min(_FIRST_WAIT_S * 2 ** (tries - 1), _WAIT_S_MAX)
+    if failed.result == Result.SLOW_DOWN and of_data:
+        return wait_s if waited_s < _SLOW_S_MAX else None
+    may_pass = failed.result in (Result.BROKEN, Result.SLOW_DOWN)
+    tries_max = _TRIES_TO_CONNECT if failed.code in _AWAY else _TRIES
+    return wait_s if may_pass and tries < tries_max else None
+
+
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>\s*([A-Za-z0-9_.]{1,60})\s*</Code>")
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,40})</Region>")
