@@ -208,36 +208,33 @@ class Memory(TypedDict):
     staging: Annotated[int, F("bytes", "engine.staging.used_bytes", "use=staging")]
     staging_peak: Annotated[int, F("bytes", "engine.staging.used_bytes_peak")]
     staging_budget: Annotated[int, _budget("staging", "engine.staging.capacity_bytes")]
-    """Memory budget."""
     batches: Annotated[int, F("bytes", "engine.batch.used_bytes", "use=batches")]
     batches_peak: Annotated[int, F("bytes", "engine.batch.used_bytes_peak")]
     batches_budget: Annotated[int, _budget("batches", "engine.batch.capacity_bytes")]
-    """Memory budget."""
     resident: Annotated[int, F("bytes", _cells("used_units"), "use=resident")]
     """samples that the order keeps until they are drawn; counted in whole cells"""
     resident_peak: Annotated[int, F("bytes", _cells("used_units_peak"))]
     resident_budget: Annotated[int, _budget("resident", _cells("capacity_units"))]
-    """Memory budget."""
     pinned: Annotated[int, F("bytes", "engine.pinned.used_bytes", "use=pinned")]
     """blocks that are kept in spare memory until the end"""
     pinned_budget: Annotated[int, _budget("pinned", "engine.pinned.capacity_bytes")]
-    """Memory budget."""
     scratch: Annotated[int, F("bytes", "engine.scratch.used_bytes", "use=scratch")]
     """memory of decoders in addition to encoded bytes and rows: a reserve for each thread, and
     memory for large images, which wait for it"""
     scratch_peak: Annotated[int, F("bytes", "engine.scratch.used_bytes_peak")]
     scratch_budget: Annotated[int, _budget("scratch", "engine.scratch.capacity_bytes")]
-    """Memory budget."""
     results: Annotated[int, F("bytes", "results.used_bytes", "use=results")]
     """batches made by worker processes"""
     results_peak: Annotated[int, F("bytes", "results.used_bytes_peak")]
     results_budget: Annotated[int, _budget("results", results_budget)]
-    """Memory budget."""
     decoded: Annotated[int, F("bytes", "store.held_bytes", "use=decoded")]
     """files and row groups decoded as a whole: those kept, and those in progress"""
     decoded_peak: Annotated[int, F("bytes", "store.held_bytes_peak")]
     decoded_budget: Annotated[int, _budget("decoded", "budget.decoded_bytes")]
-    """Memory budget."""
+    requests: Annotated[int, F("bytes", "store.request_bytes", "use=requests")]
+    """requests to an object store: their bytes arrive here first"""
+    requests_peak: Annotated[int, F("bytes", "store.request_bytes_peak")]
+    requests_budget: Annotated[int, _budget("requests", "budget.request_bytes")]
     beyond: Annotated[int, F("bytes", _beyond("beyond_bytes"))]
     beyond_peak: Annotated[int, F("bytes", _beyond("beyond_bytes_peak"))]
     index: Annotated[int, F("bytes", "index_bytes")]

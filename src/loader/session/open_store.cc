@@ -232,6 +232,7 @@ Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index,
       .avoid_page_cache = options.page_cache == PageCache::kAvoided,
       .reads_at_once = options.reads_at_once,
       .decoded = options.decoded,
+      .requests = options.requests,
       .start_threads = [](int threads, std::string name) -> Result<std::unique_ptr<Executor>> {
         HEADRACE_ASSIGN_OR_RETURN(
             std::unique_ptr<ThreadExecutor> executor,

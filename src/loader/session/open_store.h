@@ -50,6 +50,7 @@ struct OpenStoreOptions {
   PageCache page_cache = PageCache::kUsed;
   int reads_at_once = 0;  // 0: enough to keep storage busy
   DecodedLimits decoded;  // if the store decodes objects as a whole
+  RequestLimits requests = {};
 };
 
 // A store and the objects that must live as long as it.

@@ -277,7 +277,8 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
                                             numa));
   HEADRACE_ASSIGN_OR_RETURN(parts.store, OpenStore(index, {.io = config.options.io,
                                                            .remedies = config.options.remedies,
-                                                           .decoded = config.decoded}));
+                                                           .decoded = config.decoded,
+                                                           .requests = config.requests}));
   auto impl = std::make_unique<Impl>(std::move(index), std::move(config), std::move(parts));
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
