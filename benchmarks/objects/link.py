@@ -37,7 +37,7 @@ from served_objects.object_server import ObjectServer  # noqa: E402
 
 from package_env import package_env  # noqa: E402
 
-_READERS = Path(__file__).with_name("object_readers.py")
+READERS = Path(__file__).with_name("object_readers.py")
 _SIZE = 100_000  # bytes of a sample
 _LIMIT_S = 600
 
@@ -60,7 +60,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
 _NEEDS = {"mosaicml": "mds", "litdata": "litdata", "s3-map": "objects"}
 
 
-def _packages() -> dict[str, str]:
+def packages() -> dict[str, str]:
     folders = [str(package_env(name)) for name in ("objects", "loaders", "trainers")]
     own = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([*([own] if own else []), *folders])}
@@ -68,7 +68,7 @@ def _packages() -> dict[str, str]:
 
 def _run(arguments: list[str], env: dict[str, str]) -> str:
     done = subprocess.run(
-        [sys.executable, str(_READERS), *arguments],
+        [sys.executable, str(READERS), *arguments],
         env=os.environ | env,
         capture_output=True,
         text=True,
@@ -123,9 +123,9 @@ def _seaweedfs() -> Iterator[Served]:
         yield None, lambda key, data: obstore.put(store, key, data), environment
 
 
-def _fill(put: Put, kind: str, samples: int, work: Path) -> None:
+def fill(put: Put, kind: str, samples: int, work: Path) -> None:
     folder = work / kind
-    _run(["write", kind, str(folder), str(samples), str(_SIZE)], _packages())
+    _run(["write", kind, str(folder), str(samples), str(_SIZE)], packages())
     for file in sorted(folder.rglob("*")):
         if file.is_file():
             put(f"{kind}/{file.relative_to(folder).as_posix()}", file.read_bytes())
@@ -141,8 +141,8 @@ def measure(options: argparse.Namespace) -> None:
         with _seaweedfs() if options.unpaced else _paced(options) as (server, put, environment):
             kinds = {settings.get("data") or _NEEDS[who] for who, settings in rows}
             for kind in sorted(kinds):
-                _fill(put, kind, options.samples, work)
-            env = _packages() | environment
+                fill(put, kind, options.samples, work)
+            env = packages() | environment
             for number in range(options.rounds):
                 order = list(enumerate(rows))
                 random.Random(number).shuffle(order)

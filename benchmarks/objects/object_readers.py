@@ -112,6 +112,8 @@ def read_headrace(settings: dict[str, Any], samples: int, cache: Path) -> Iterab
     dataset = hr.open(f"{BUCKET}/{settings.pop('data')}")
     (field,) = [name for name in dataset.fields if name in ("x", "image")][:1]
     output = hr.Output(fields=[field])
+    if service := settings.pop("service", None):
+        settings["job"] = hr.Job(node=hr.Node(name=service))
     settings = {"batch_size": BATCH, "output": output, "seed": 1, "epochs": 1, **settings}
     loader = hr.Loader(dataset, **settings)
     return (list(batch[0] if isinstance(batch, tuple) else batch) for batch in loader)

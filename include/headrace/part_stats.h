@@ -97,10 +97,13 @@ struct StoreStats {
   // Of objects that the store decodes as a whole: those kept and those in progress.
   std::uint64_t held_bytes = 0;  // gauge
   std::uint64_t held_bytes_peak = 0;
+  // With a share (`headrace node --share`): requests, and their bytes, that other jobs had read.
+  std::uint64_t share_reads = 0;
+  std::uint64_t share_bytes = 0;
 };
 HEADRACE_MEMBERS(StoreStats, name, note, reads, bytes, bytes_direct, bytes_page_cache, retries,
                  failures, hedges, slow_downs, request_bytes, request_bytes_peak, held_bytes,
-                 held_bytes_peak)
+                 held_bytes_peak, share_reads, share_bytes)
 
 // A tier.
 struct TierStats {

@@ -86,6 +86,8 @@ struct ReadRequest {
   std::span<std::byte> buffer;  // aligned to kBufferAlignment; at least BufferBytes(extent.range)
   Done done;
   bool looked = false;  // ReadNow() just returned kNotHeld: do not check the page cache again
+  // The bytes that a store with shares() gave were wrong: not from memory that jobs share.
+  bool past_share = false;
 };
 
 // Reads ranges of immutable objects.
@@ -153,6 +155,9 @@ class ByteStore {
 
   // Whether to try ReadNow() for the next read. Mostly false after many misses.
   virtual bool MayReadNow() { return false; }
+
+  // Whether bytes may come from memory that other jobs filled.
+  [[nodiscard]] virtual bool shares() const { return false; }
 
   [[nodiscard]] virtual StoreStats stats() const = 0;
 };

@@ -219,8 +219,7 @@ class Memory(TypedDict):
     """blocks that are kept in spare memory until the end"""
     pinned_budget: Annotated[int, _budget("pinned", "engine.pinned.capacity_bytes")]
     scratch: Annotated[int, F("bytes", "engine.scratch.used_bytes", "use=scratch")]
-    """memory of decoders in addition to encoded bytes and rows: a reserve for each thread, and
-    memory for large images, which wait for it"""
+    """memory of decoders beside encoded bytes and rows: for each thread, and for large images"""
     scratch_peak: Annotated[int, F("bytes", "engine.scratch.used_bytes_peak")]
     scratch_budget: Annotated[int, _budget("scratch", "engine.scratch.capacity_bytes")]
     results: Annotated[int, F("bytes", "results.used_bytes", "use=results")]
@@ -313,8 +312,7 @@ class Sources(TypedDict):
     tiers_passed: Annotated[int, F()]
     """samples in a tier that were read from a source faster by `EngineOptions.profile`"""
     nodes_passed: Annotated[int, F()]
-    """samples planned from another node that were read from storage, faster by
-    `EngineOptions.profile`"""
+    """planned from another node, read from storage: faster by `EngineOptions.profile`"""
 
 
 class NodesReport(TypedDict):
@@ -355,8 +353,7 @@ class NodesReport(TypedDict):
 
 
 class ParcelsReport(TypedDict):
-    """Samples that this node and other nodes sent each other, as the order plans it: `headrace docs
-    orders`. Sizes in bytes."""
+    """Samples that nodes sent each other as the order plans (`headrace docs orders`), in bytes."""
 
     received: Annotated[int, F("", "parcels")]
     """parcels requested from other nodes: what a node sends for a step, or with an answer"""
@@ -399,6 +396,9 @@ class Io(TypedDict):
     """second requests to an object store, beside late ones"""
     slow_downs: Annotated[int, F("", "store.slow_downs")]
     """answers of an object store that ask for fewer requests (503, 429)"""
+    shared: Annotated[int, F("", "store.share_reads")]  # part of `reads`
+    shared_bytes: Annotated[int, F("bytes", "store.share_bytes")]
+    """bytes that other jobs of the service had read: they did not come from storage"""
 
 
 class WorkerReport(TypedDict):
