@@ -11,7 +11,8 @@ constexpr int kReadTries = 3;
 
 Result<StoreParts> OpenWith(const StoreFactory& factory, const StoreRequest& request) {
   HEADRACE_ASSIGN_OR_RETURN(StoreParts parts, factory.Open(request));
-  if (factory.reads_storage() && !factory.needs().retries_itself) {
+  const bool retries = parts.retries_itself || factory.needs().retries_itself;
+  if (factory.reads_storage() && !retries) {
     parts.store = std::make_unique<RetryStore>(std::move(parts.store), kReadTries);
   }
   return parts;

@@ -34,6 +34,7 @@ struct StoreRequest {
   std::string note;                      // for StoreStats::note
   int reads_at_once = 0;                 // 0: enough to keep an SSD busy
   DecodedLimits decoded;                 // if it decodes objects as a whole
+  RequestLimits requests;                // if requests take memory of its own
   // Makes threads for the store, whose owner keeps them as long as the store.
   std::function<Result<std::unique_ptr<Executor>>(int threads, std::string name)> start_threads;
   // Some stored samples, read through another store.
@@ -46,6 +47,7 @@ struct StoreRequest {
 struct StoreParts {
   std::unique_ptr<Executor> executor;  // null: it needs none. Destroyed after the store
   std::unique_ptr<ByteStore> store;
+  bool retries_itself = false;  // even if StoreNeeds does not say so
 };
 
 // Opens one kind of store. Each lies beside its store and has a row in store_table.cc: a new store

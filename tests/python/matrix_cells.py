@@ -102,7 +102,7 @@ _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "server": {
         "fields": ("inline", "stored", "both"),
-        "format": ("folder", "pack"),
+        "format": FACTORS["format"],
         "isolation": FACTORS["isolation"],
         "tiers": FACTORS["tiers"],
         "transform": ("none", "image", "python"),

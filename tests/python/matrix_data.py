@@ -46,6 +46,7 @@ DECODED_ROWS = 7  # of a compressed file, or of a row group
 
 
 BUCKET = "matrix"
+_SERVED_ZIPPED = "plain.mds"
 
 _OWN_DATA = ("mapped", "ragged", "compressed", "nested")
 
@@ -69,11 +70,14 @@ class Data:
 
     def url(self, path: Path) -> str:
         """Where `put` has a file or folder of the data."""
-        return f"s3://{BUCKET}/{path.relative_to(self.root).as_posix()}"
+        name = path.relative_to(self.root).as_posix().replace("plain.zipped.hri", _SERVED_ZIPPED)
+        return f"s3://{BUCKET}/{name}"
 
     def put(self, server: ObjectServer) -> None:
-        """Writes the plain data to an object store."""
-        for name in ("images", "plain.pack", "plain.homes"):
+        """Writes the plain data to an object store; what is zipped as shards of MDS."""
+        source = hr.open(self.path("both", "folder"), index=self.root / "plain.hri")
+        write_zstd_shards(source, self.root / _SERVED_ZIPPED)
+        for name in ("images", "plain.pack", "plain.homes", "plain.row-groups", _SERVED_ZIPPED):
             for path in (self.root / name).rglob("*"):
                 if path.is_file():
                     key = path.relative_to(self.root).as_posix()

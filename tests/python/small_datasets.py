@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 import headrace as hr
-from headrace import _core
+from headrace import _core, _places
 from headrace.formats import Builder, Format, Records, Tokens
 from headrace.formats._files.objects import folder_of
 from headrace.formats._tfrecord.records import masked_crc
@@ -114,7 +114,7 @@ class Gzipped(Format):
 
     def fill(self, path: str, builder: Builder) -> None:
         builder.add_field("x", "array", "int64")
-        for each in sorted(Path(path).glob("*.rows.gz")):
+        for each in sorted(_places.match(f"{path}/*.rows.gz")):
             file = builder.add_file(each, coding="gzip", decoded_bytes=4 * ROWS)
             builder.add_extents("x", file, np.arange(0, 4 * ROWS, 8), 8)
 

@@ -14,16 +14,19 @@ import obstore
 
 from headrace._objects.clients.addresses import Address, address_of, object_address
 from headrace._objects.clients.client import Clients
-from headrace._objects.clients.failures import Failure, Result, failure
+from headrace._objects.clients.failures import (
+    Failure,
+    Result,
+    failure,
+    says_only_status,
+    wait_after,
+)
 from headrace._objects.clients.version import version_of
-from headrace._objects.listing import Head, Listing, Object
+from headrace._objects.listing import Head, Listing, Object, StoreDeniedError, StoreError
 
 _AT_ONCE = 32  # requests of this process
-_TRIES = 6
-_TRIES_TO_CONNECT = 3
-_AWAY = (errno.ECONNREFUSED, errno.EHOSTUNREACH)
-_FIRST_WAIT_S = 0.2  # doubled after each try
-_NO_OBJECT = "there is no such object"
+_UNSAID = (400, 401, 403)
+_PIECE_BYTES = 8 * 2**20  # of one request; more are requests at once
 
 _pool = ThreadPoolExecutor(_AT_ONCE)
 _clients = Clients()
@@ -36,34 +39,34 @@ def look(heads: Sequence[str], lists: Sequence[str]) -> tuple[list[Head], list[L
     return [head.result() for head in found], [listing.result() for listing in listed]
 
 
-def _tried(ask: Callable[[Any, Address], Any], address: Address) -> Any:
+def _tried(ask: Callable[[Any, Address], Any], address: Address, *, of_data: bool = False) -> Any:
     """What `ask(client, address)` returns; None: there is no such object. An OSError: why not.
 
-    What may pass is tried again.
+    What may pass is tried again. `of_data`: a job may wait for it.
     """
-    tries, wait_s = 0, _FIRST_WAIT_S
+    tries, waited_s = 0, 0.0
     while True:
         client = None
         try:
             client = _clients.of(address)
             return ask(client, address)
         except _ChangedError:
-            return OSError("it has changed since it was listed; open the dataset again")
+            return StoreError("it has changed since it was listed; open the dataset again")
         except Exception as error:
             key = _wrong_key(error)
             if key is not None:
                 return key
             failed = failure(error, address)
         tries += 1
-        may_pass = failed.result in (Result.BROKEN, Result.SLOW_DOWN)
-        if failed.code == errno.ENOENT and failed.cause.startswith(_NO_OBJECT):
-            return None
-        if not may_pass or tries == (_TRIES_TO_CONNECT if failed.code in _AWAY else _TRIES):
+        if failed.result is Result.ABSENT:
+            return None if ask is not _listing else _no_lists(address)
+        wait_s = wait_after(failed, tries, waited_s, of_data=of_data)
+        if wait_s is None:
             return _error(failed)
         if failed.renew:
             _clients.renew(address, client)
         time.sleep(wait_s)
-        wait_s *= 2
+        waited_s += wait_s
 
 
 def _wrong_key(error: Exception) -> OSError | None:
@@ -80,13 +83,30 @@ def _wrong_key(error: Exception) -> OSError | None:
 
 def _error(failed: Failure) -> OSError:
     """With the cause as its text, and a remedy."""
-    kind = PermissionError if failed.code == errno.EACCES else OSError
-    has_remedy = ";" in failed.cause
-    return kind(failed.cause if has_remedy else f"{failed.cause}; try again when it answers")
+    kind = StoreDeniedError if failed.code == errno.EACCES else StoreError
+    if ";" in failed.cause:
+        return kind(failed.cause)
+    changed = failed.result is Result.CHANGED
+    remedy = "open the dataset again" if changed else "try again when it answers"
+    return kind(f"{failed.cause}; {remedy}")
+
+
+def _no_lists(address: Address) -> OSError:
+    """An object store answers a list of nothing with an empty one."""
+    return StoreError(
+        f"the server of {address.store} answered 404 to a list, as no object store does; correct "
+        "the endpoint"
+    )
 
 
 def _head(store: Any, address: Address) -> Object:
-    found = obstore.head(store, address.key)
+    try:
+        found = obstore.head(store, address.key)
+    except (PermissionError, obstore.exceptions.BaseError) as error:
+        if address.scheme != "s3" or not says_only_status(error, _UNSAID):
+            raise
+        # A HEAD has no body, so S3 does not say why: that credentials have expired, for one.
+        found = obstore.get(store, address.key, options={"range": (0, 1)}).meta
     return Object(found["size"], version_of(found["e_tag"], found["last_modified"]))
 
 
@@ -104,7 +124,14 @@ def _listing(store: Any, address: Address) -> Listing:
 
 def read(url: str, offset: int, size: int, version: int) -> bytes:
     """As `Requests.read`."""
+    pieces = [
+        _pool.submit(_read, url, at, min(_PIECE_BYTES, offset + size - at), version)
+        for at in range(offset, offset + size, _PIECE_BYTES)
+    ]
+    return b"".join(piece.result() for piece in pieces)
 
+
+def _read(url: str, offset: int, size: int, version: int) -> bytes:
     def ask(store: Any, address: Address) -> bytes:
         answer = obstore.get(store, address.key, options={"range": (offset, offset + size)})
         known = version_of(answer.meta["e_tag"], answer.meta["last_modified"])
@@ -112,7 +139,7 @@ def read(url: str, offset: int, size: int, version: int) -> bytes:
             raise _ChangedError
         return bytes(answer.bytes())
 
-    found = _tried(ask, object_address(url))
+    found = _tried(ask, object_address(url), of_data=True)
     if found is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
     if isinstance(found, OSError):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace._objects.listing import SIZE, Head, Listing
+from headrace._objects.listing import SIZE, Head, Listing, StoreError
 from headrace._process.helpers import command_of
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 32
 """Connections; other threads wait."""
+_LOOK_S = 2.0  # between two looks whether the lister is there
 _TRIES = 3
 """A lister that was killed is replaced."""
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "SSL_CERT_")
@@ -67,6 +68,25 @@ class _Lister:
             mine.close()
             raise _GoneError from error
         return mine
+
+    def received(self, connection: socket.socket, size: int) -> bytearray:
+        """So many bytes. EOFError: it has ended."""
+        data = bytearray(size)
+        view, got = memoryview(data), 0
+        connection.settimeout(_LOOK_S)
+        while got < size:
+            try:
+                count = connection.recv_into(view[got:])
+            except TimeoutError:
+                # A fork of this process that began with the lister may have its end of the socket.
+                if self.process.poll() is not None:
+                    raise EOFError from None
+                continue
+            if not count:
+                raise EOFError
+            got += count
+        connection.settimeout(None)
+        return data
 
     def close(self) -> None:
         """Ends it, and waits until it has ended; in a child that was forked, forgets it."""
@@ -132,7 +152,7 @@ class Connection:
                 if isinstance(answer, OSError):
                     raise answer
                 return answer
-        raise OSError(
+        raise StoreError(
             "the process that asks object stores ended without an answer; if memory is short, free "
             "some; what it printed says more"
         )
@@ -143,8 +163,8 @@ class Connection:
         lister, connection = self._taken()
         try:
             connection.sendall(message)
-            (size,) = SIZE.unpack(_received(connection, SIZE.size))
-            answer = pickle.loads(_received(connection, size))
+            (size,) = SIZE.unpack(lister.received(connection, SIZE.size))
+            answer = pickle.loads(lister.received(connection, size))
         except BaseException as error:  # Ctrl-C, too: the answer that is to come is nobody's.
             connection.close()
             if isinstance(error, (OSError, EOFError)):
@@ -193,15 +213,3 @@ def _settings() -> dict[str, str]:
         for name, value in os.environ.items()
         if name.startswith(_SETTINGS) or name.upper() in _PROXIES
     }
-
-
-def _received(connection: socket.socket, size: int) -> bytearray:
-    """So many bytes. EOFError: the other end closed."""
-    data = bytearray(size)
-    view, got = memoryview(data), 0
-    while got < size:
-        count = connection.recv_into(view[got:])
-        if not count:
-            raise EOFError
-        got += count
-    return data

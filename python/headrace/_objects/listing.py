@@ -9,6 +9,17 @@ SIZE = struct.Struct("<Q")
 """In front of each message between them."""
 
 
+class StoreError(OSError):
+    """A store did not answer, or answered something else. The text is the cause."""
+
+    path = ""
+    """Of the object that was read, if one was."""
+
+
+class StoreDeniedError(StoreError, PermissionError):
+    """This user may not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Object:
     """What a store says of an object."""

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace._objects.listing import Head, Listing, Object
+from headrace._objects.listing import Head, Listing, Object, StoreError
 from headrace._objects.memory import Memory, current
 
 _AHEAD_BYTES = 64 * 1024  # read at least, as a request for fewer takes as long
@@ -103,15 +103,22 @@ class ObjectReader:
         if count <= 0:
             return b""
         if count > _AHEAD_BYTES:
-            return self._requests.read(self._path, offset, count, self._version)
+            return self._asked(offset, count)
         kept = self._memory.data(self._path, offset, count)
         if kept is None:
             begin = min(offset, max(0, self.size - _AHEAD_BYTES))
             size = min(_AHEAD_BYTES, self.size - begin)
-            data = self._requests.read(self._path, begin, size, self._version)
+            data = self._asked(begin, size)
             self._memory.keep_data(self._path, begin, data)
             kept = data[offset - begin :][:count]
         return kept
+
+    def _asked(self, offset: int, count: int) -> bytes:
+        try:
+            return self._requests.read(self._path, offset, count, self._version)
+        except StoreError as error:
+            error.path = self._path
+            raise
 
     def close(self) -> None:
         """Nothing is open."""
@@ -140,7 +147,7 @@ class ObjectPlace:
             if asks_list:
                 self._list(memory, path)
             else:
-                self._look(memory, [path], [])
+                _raise_first(self._look(memory, [path], [])[0])
             found = _known(memory, path, all_asked=not self._has_lists)
         if found is _FOLDER:
             return FolderStat(self, path)
@@ -177,7 +184,8 @@ class ObjectPlace:
         return ObjectReader(self._requests, path, found, current())
 
     def look_ahead(self, files: Sequence[str], folders: Sequence[str] = ()) -> None:
-        """Asks for what will be asked of these, many at a time."""
+        """Asks for what will be asked of these, many at a time. What is not answered is asked again
+        by the question itself, which then says what failed."""
         memory = current()
         self._look(memory, [], [path for path in folders if memory.listing(path) is None])
         by_folder: defaultdict[str, list[str]] = defaultdict(list)
@@ -196,30 +204,36 @@ class ObjectPlace:
         """What lies below the folder."""
         memory = current()
         folder = _without_slash(folder)
-        kept = memory.listing(folder)
+        kept = memory.use_listing(folder)
         return self._list(memory, folder) if kept is None else kept
 
     def _list(self, memory: Memory, folder: str) -> Listing:
-        (found,) = self._look(memory, [], [folder])
+        (found,) = self._look(memory, [], [folder])[1]
         if isinstance(found, OSError):
             raise found
         return found
 
-    def _look(self, memory: Memory, heads: list[str], lists: list[str]) -> list[Listing | OSError]:
-        """Asks, and remembers the answers; the lists."""
+    def _look(
+        self, memory: Memory, heads: list[str], lists: list[str]
+    ) -> tuple[list[Head], list[Listing | OSError]]:
+        """Asks, and remembers the answers."""
         if lists and not self._has_lists:
             raise OSError(NO_LISTS)
         if not heads and not lists:
-            return []
+            return [], []
         found, listed = self._requests.look(heads, lists)
         memory.keep_heads(zip(heads, found, strict=True))
-        for head in found:
-            if isinstance(head, OSError) and not isinstance(head, PermissionError):
-                raise head
         for folder, listing in zip(lists, listed, strict=True):
             if isinstance(listing, Listing):
                 memory.keep_listing(folder, listing)
-        return listed
+        return found, listed
+
+
+def _raise_first(heads: Sequence[Head]) -> None:
+    """An error that may pass, of these; others are remembered."""
+    for head in heads:
+        if isinstance(head, OSError) and not isinstance(head, PermissionError):
+            raise head
 
 
 _UNKNOWN, _FOLDER = object(), object()

@@ -13,7 +13,8 @@ and for files in which a library or the core is given a path: `local_path` says 
 
 from __future__ import annotations
 
-from headrace._objects.memory import remembering
+from headrace._objects.listing import StoreError
+from headrace._objects.memory import expect, remembering
 from headrace._places.files import (
     entries,
     exists,
@@ -22,6 +23,7 @@ from headrace._places.files import (
     look_ahead,
     names,
     open,
+    open_ahead,
     reader,
     stat,
     walk,
@@ -36,10 +38,12 @@ __all__ = [
     "Place",
     "Reader",
     "Stat",
+    "StoreError",
     "absolute",
     "entries",
     "escape",
     "exists",
+    "expect",
     "has_magic",
     "is_file",
     "is_folder",
@@ -50,6 +54,7 @@ __all__ = [
     "match",
     "names",
     "open",
+    "open_ahead",
     "reader",
     "remembering",
     "spelled",

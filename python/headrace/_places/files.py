@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from stat import S_ISDIR, S_ISREG
 
+from headrace._places.ahead import Ahead
 from headrace._places.local import open_file
 from headrace._places.place import Entry, Reader, Stat
 from headrace._places.table import is_local, place_of
@@ -119,6 +120,12 @@ def open(path: str) -> io.BufferedReader:
     if is_local(path):
         return builtins.open(path, "rb", opener=open_file)
     return io.BufferedReader(_Ranges(reader(path)), _BUFFER_BYTES)
+
+
+def open_ahead(path: str) -> io.RawIOBase:
+    """Opens a file for a library that reads few large ranges of it, mostly in order: without a
+    buffer, which would cut each in two."""
+    return _Ranges(Ahead(reader(path)))
 
 
 class _Ranges(io.RawIOBase):

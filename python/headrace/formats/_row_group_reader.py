@@ -10,9 +10,10 @@ import struct
 import sys
 from typing import Any
 
-from headrace import _core, errors
+from headrace import _core, _places, errors
 from headrace._text import printable
 from headrace.formats import table
+from headrace.formats._indexing.recorded import file_state
 from headrace.formats._rowgroups.format import GroupFormat
 
 _OK = 0
@@ -45,13 +46,18 @@ def answered(body: bytes, memory: memoryview) -> bytes:
     """Carries out a request; the answer."""
     path = ""
     try:
-        name, path, part = map(os.fsdecode, _strings(body))
-        row = table.named(name)
-        if not isinstance(row, GroupFormat):
-            raise errors.InvalidArgumentError(
-                f"decoding {path}: format {name!r} has no row groups; make the index again"
-            )
-        written = row.decode_group(path, part, memory)
+        (name, path, part), size, version = _request(body)
+        with _places.remembering():
+            if not _places.is_local(path):
+                if not part:
+                    return _compared(path, size, version)
+                _places.expect(path, size, version)
+            row = table.named(name)
+            if not isinstance(row, GroupFormat):
+                raise errors.InvalidArgumentError(
+                    f"decoding {path}: format {name!r} has no row groups; make the index again"
+                )
+            written = row.decode_group(path, part, memory)
     except Exception as error:
         code = next((_CODES[base] for base in type(error).__mro__ if base in _CODES), _INTERNAL)
         if code == _INTERNAL:
@@ -63,14 +69,25 @@ def answered(body: bytes, memory: memoryview) -> bytes:
     return _answer(written, _OK, "")
 
 
-def _strings(body: bytes) -> list[bytes]:
+def _compared(path: str, size: int, version: int) -> bytes:
+    """The answer to the question whether an object is as it was indexed."""
+    _, size_now, version_now = file_state(path)
+    if size_now != size or (0 not in (version, version_now) and version_now != version):
+        raise errors.FailedPreconditionError(
+            "the object has changed since it was indexed; index the dataset again"
+        )
+    return _answer(1, _OK, "")
+
+
+def _request(body: bytes) -> tuple[list[str], int, int]:
+    """Its three strings, and the size and the version of the file."""
     strings = []
     at = 0
-    while at < len(body):
+    for _ in range(3):
         (size,) = struct.unpack_from("<I", body, at)
-        strings.append(body[at + 4 : at + 4 + size])
+        strings.append(os.fsdecode(body[at + 4 : at + 4 + size]))
         at += 4 + size
-    return strings
+    return strings, *struct.unpack_from("<Qq", body, at)
 
 
 def _answer(written: int, code: int, text: str) -> bytes:

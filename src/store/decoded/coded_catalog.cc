@@ -65,6 +65,8 @@ Result<CodedFile> CodedCatalog::coded(ObjectId object) const {
   return *std::move(file);
 }
 
+std::string_view CodedCatalog::folder() const { return WithoutScheme(root_); }
+
 std::string CodedCatalog::Name(ObjectId object) const {
   const Result<CodedFile> file = coded(object);
   return file.ok() ? file.value().stored.path : ObjectName(object);

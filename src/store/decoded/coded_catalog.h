@@ -37,7 +37,7 @@ std::optional<CodedFile> ParseCodedName(std::string_view name, std::uint64_t siz
 // The files behind the objects of a root "SCHEME://FOLDER" whose objects are decoded files, or
 // decoded parts of files. An object's size is that of its decoded bytes; its name says how and
 // where its file lies: "CODING:BYTES/PATH" or "CODING:BYTES:PART/PATH", of BYTES as stored, at PATH
-// below FOLDER. PART has no '/'.
+// below FOLDER, which may be a URL: "decoded://s3://bucket/data". PART has no '/'.
 //
 // Thread safety: every method may be called from any thread.
 // Ownership: `objects` outlives it.
@@ -54,6 +54,9 @@ class CodedCatalog final : public FileCatalog {
   // Errors: NotFound  no such object
   //         DataLoss  its name is not of that form
   [[nodiscard]] Result<CodedFile> coded(ObjectId object) const;
+
+  // What the files lie below: a folder, or the URL of one in an object store.
+  [[nodiscard]] std::string_view folder() const;
 
   // The path of its file, for errors; "object 7" if there is none.
   [[nodiscard]] std::string Name(ObjectId object) const;

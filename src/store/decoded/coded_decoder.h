@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "store/decoded/coded_catalog.h"
 #include "store/decoded/object_decoder.h"
 #include "store/file_table.h"
+#include "store/store_table.h"
 
 namespace headrace {
 
@@ -22,12 +24,19 @@ class CodedDecoder : public ObjectDecoder {
     HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
     return file.decoded_bytes;
   }
-  [[nodiscard]] Status CheckObject(ObjectId object) override { return files_.CheckObject(object); }
+  [[nodiscard]] Status CheckObject(ObjectId object) override {
+    return files_ ? files_->CheckObject(object) : CheckStored(object);
+  }
 
  protected:
   // `root`: see CodedCatalog. `needs_parts`: whether no object is a whole file.
   CodedDecoder(const FileCatalog& objects, std::string root, bool needs_parts)
-      : catalog_(objects, std::move(root)), files_(catalog_, {}), needs_parts_(needs_parts) {}
+      : catalog_(objects, std::move(root)), needs_parts_(needs_parts) {
+    if (SchemeOf(catalog_.folder()) == kFileScheme) files_.emplace(catalog_, FileTableOptions{});
+  }
+
+  // CheckObject() of a file that lies in an object store.
+  [[nodiscard]] virtual Status CheckStored(ObjectId object) = 0;
 
   // Errors: NotFound  no such object
   //         DataLoss  its name is not of that form
@@ -38,11 +47,12 @@ class CodedDecoder : public ObjectDecoder {
   }
 
   [[nodiscard]] const CodedCatalog& catalog() const { return catalog_; }
-  [[nodiscard]] FileTable& files() { return files_; }
+  // Null: the files lie in an object store.
+  [[nodiscard]] FileTable* files() { return files_ ? &*files_ : nullptr; }
 
  private:
   const CodedCatalog catalog_;
-  FileTable files_;
+  std::optional<FileTable> files_;
   const bool needs_parts_;
 };
 

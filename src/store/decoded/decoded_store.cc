@@ -24,10 +24,22 @@ class DecodedFactory final : public StoreFactory {
   }
   [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
     HEADRACE_RETURN_IF_ERROR(CheckScheme(request, kDecodedScheme));
+    auto decoder = std::make_unique<FileDecoder>(*request.catalog, request.root);
     StoreParts parts;
+    if (const std::string_view scheme = SchemeOf(decoder->stored().folder());
+        scheme != kFileScheme) {
+      HEADRACE_ASSIGN_OR_RETURN(StoreParts stored,
+                                OpenStoreOf({.catalog = &decoder->stored(),
+                                             .scheme = std::string(scheme),
+                                             .root = std::string(decoder->stored().folder()),
+                                             .start_threads = request.start_threads},
+                                            kAnyStore));
+      decoder->ReadBy(std::move(stored));
+      parts.retries_itself = true;
+    }
     HEADRACE_ASSIGN_OR_RETURN(parts.executor, request.start_threads(kThreads, "headrace-unzip"));
     parts.store = std::make_unique<DecodedStore>(
-        std::make_unique<FileDecoder>(*request.catalog, request.root), *parts.executor,
+        std::move(decoder), *parts.executor,
         DecodedStoreOptions{
             .limits = request.decoded, .name = std::string(name()), .note = request.note});
     return parts;
@@ -264,6 +276,7 @@ StoreStats DecodedStore::stats() const {
   StoreStats stats = counters_.Snapshot(options_.name, options_.note);
   stats.held_bytes = held_bytes_;
   stats.held_bytes_peak = held_bytes_peak_;
+  decoder_->AddTo(stats);
   return stats;
 }
 

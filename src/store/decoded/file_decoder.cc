@@ -8,17 +8,24 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/coding/decompress.h"
+#include "base/mutex.h"
 #include "base/units.h"
 #include "store/file_io.h"
+#include "store/request.h"
 
 namespace headrace {
 namespace {
 
 // A small object costs its place in tables, too. This bounds the number of those that are kept.
 constexpr std::uint64_t kChargedBytesMin = 4096;
+constexpr std::int64_t kAskEveryNs = 50 * kNsPerMs;  // whether anybody waits for a read
 
 using Memory = std::unique_ptr<std::byte[]>;
 
@@ -45,6 +52,14 @@ std::optional<ByteRange> StoredRange(const CodedFile& file) {
   return range;
 }
 
+// The part of `memory` from its first address that buffers may begin at.
+std::span<std::byte> Aligned(std::span<std::byte> memory) {
+  void* begin = memory.data();
+  std::size_t room = memory.size();
+  std::align(kBufferAlignment, 0, begin, room);
+  return memory.last(room);
+}
+
 std::uint64_t ChargedBytes(std::uint64_t decoded_bytes) {
   return std::max(decoded_bytes, kChargedBytesMin);
 }
@@ -62,17 +77,71 @@ Result<std::uint64_t> FileDecoder::DecodeBytes(ObjectId object) const {
   return ChargedBytes(file.decoded_bytes) + file.stored.size;
 }
 
-Result<DecodedBytes> FileDecoder::Decode(ObjectId object, const std::function<bool()>& /*wanted*/) {
+Status FileDecoder::CheckStored(ObjectId object) { return store_.store->CheckObject(object); }
+
+void FileDecoder::AddTo(StoreStats& stats) const {
+  if (store_.store == nullptr) return;
+  const StoreStats own = store_.store->stats();
+  stats.retries += own.retries;
+  stats.hedges += own.hedges;
+  stats.slow_downs += own.slow_downs;
+  stats.request_bytes += own.request_bytes;
+  stats.request_bytes_peak += own.request_bytes_peak;
+}
+
+Result<std::span<std::byte>> FileDecoder::Read(ObjectId object, ByteRange range,
+                                               std::span<std::byte> buffer,
+                                               const std::function<bool()>& wanted) {
+  if (store_.store != nullptr) return ReadByStore(object, range, Aligned(buffer), wanted);
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> open, files()->OpenWhole(object));
+  HEADRACE_ASSIGN_OR_RETURN(const std::size_t got, ReadAt(open->fd(), buffer, range.offset, 1));
+  if (got < buffer.size()) return open->WhyShort(buffer.size() - got);
+  HEADRACE_RETURN_IF_ERROR(open->CheckAsIndexed());  // It took long.
+  return buffer;
+}
+
+Result<std::span<std::byte>> FileDecoder::ReadByStore(ObjectId object, ByteRange range,
+                                                      std::span<std::byte> buffer,
+                                                      const std::function<bool()>& wanted) {
+  Mutex mutex;
+  CondVar changed;
+  std::optional<Result<std::span<std::byte>>> answer;
+  std::stop_source stop;
+  std::vector<ReadRequest> requests;
+  requests.push_back(
+      {.extent = {object, range}, .buffer = buffer, .done = [&](Result<std::span<std::byte>> data) {
+         MutexLock lock(mutex);
+         answer.emplace(std::move(data));
+         changed.NotifyAll();
+       }});
+  store_.store->Read(std::move(requests), stop.get_token());
+  for (;;) {
+    {
+      MutexLock lock(mutex);
+      if (!answer.has_value()) static_cast<void>(changed.WaitFor(mutex, kAskEveryNs));
+      if (answer.has_value()) break;
+    }
+    if (!wanted()) stop.request_stop();
+  }
+  if (answer->ok()) return *std::move(answer);
+  // The cause alone: the store that decodes names the file.
+  const Status status = answer->status();
+  const std::string doing = Doing(Name(object), range) + ": ";
+  std::string_view cause = status.message();
+  if (cause.starts_with(doing)) cause.remove_prefix(doing.size());
+  return Status(status.code(), std::string(cause));
+}
+
+Result<DecodedBytes> FileDecoder::Decode(ObjectId object, const std::function<bool()>& wanted) {
   HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
   const Result<Coding> coding = CodingOf(file.coding);
   const std::optional<ByteRange> range = StoredRange(file);
   if (!coding.ok() || !range.has_value()) return catalog().WrongName(object);
-  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> open, files().OpenWhole(object));
-  HEADRACE_ASSIGN_OR_RETURN(const Memory encoded, MakeMemory(range->size));
-  const std::span<std::byte> bytes(encoded.get(), range->size);
-  HEADRACE_ASSIGN_OR_RETURN(const std::size_t got, ReadAt(open->fd(), bytes, range->offset, 1));
-  if (got < bytes.size()) return open->WhyShort(bytes.size() - got);
-  HEADRACE_RETURN_IF_ERROR(open->CheckAsIndexed());  // It took long.
+  const std::size_t room =
+      store_.store == nullptr ? range->size : store_.store->BufferBytes(*range) + kBufferAlignment;
+  HEADRACE_ASSIGN_OR_RETURN(const Memory encoded, MakeMemory(room));
+  HEADRACE_ASSIGN_OR_RETURN(const std::span<std::byte> bytes,
+                            Read(object, *range, {encoded.get(), room}, wanted));
   HEADRACE_ASSIGN_OR_RETURN(Memory memory, MakeMemory(file.decoded_bytes));
   const std::span<std::byte> decoded(memory.get(), file.decoded_bytes);
   const Status status = Decompress(coding.value(), bytes, decoded);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "headrace/ids.h"
+#include "headrace/part_stats.h"
 #include "headrace/status.h"
 
 namespace headrace {
@@ -41,6 +42,9 @@ class ObjectDecoder {
 
   // As ByteStore::CheckObject().
   [[nodiscard]] virtual Status CheckObject(ObjectId object) = 0;
+
+  // Adds what reading took beside the requests of the DecodedStore.
+  virtual void AddTo(StoreStats& /*stats*/) const {}
 
   // All of the object: DecodedSize() bytes. May take seconds. One that can be interrupted calls
   // `wanted` now and then, and returns Cancelled some time after it was false.

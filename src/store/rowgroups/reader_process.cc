@@ -35,7 +35,11 @@ Result<std::shared_ptr<SharedMemory>> ReaderProcess::Decode(const GroupRequest& 
   HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<SharedMemory> memory,
                             SharedMemory::Make("headrace-group", bytes));
   WireWriter body;
-  for (const std::string& each : {request.format, request.path, request.part}) body.PutString(each);
+  for (const std::string& each : {request.format, request.file.path, request.part}) {
+    body.PutString(each);
+  }
+  body.PutU64(request.file.size);
+  body.PutI64(request.file.mtime_ns);
   WireWriter message;
   message.PutCount(1);  // one new memory
   message.PutU64(0);    // its number

@@ -13,21 +13,24 @@
 #include "base/units.h"
 #include "headrace/status.h"
 #include "ipc/spawned_process.h"
+#include "store/file_table.h"
 
 namespace headrace {
 
-// What a reader decodes: the part of a file that its format calls `part`.
+// What a reader decodes: the part of a file that its format calls `part`. Of an empty part it looks
+// only whether the file is as it was indexed, and writes one byte.
 struct GroupRequest {
   std::string format;
-  std::string path;
+  FileInfo file;  // an object of a store must be of this size and version
   std::string part;
 };
 
 // A process that decodes row groups, one at a time, into memory that both processes map.
 //
 // A request is a message as a WorkerChannel (workers/worker_channel.h) receives it: one new memory,
-// the numbers of those to unmap (none: a reader keeps none), and a body of three strings:
-// format, path, part. The answer is the number of bytes written (8 bytes), and a status.
+// the numbers of those to unmap (none: a reader keeps none), and a body: the strings format, path,
+// part; the file's size and time of change (8 bytes each). The answer is the number of bytes
+// written (8 bytes), and a status.
 //
 // Thread safety: one thread at a time.
 // Shutdown: as SpawnedProcess.

@@ -59,18 +59,37 @@ Result<std::uint64_t> RowGroupDecoder::DecodeBytes(ObjectId object) const {
   return MemoryOf(file.decoded_bytes).decode_bytes;
 }
 
+Result<std::shared_ptr<SharedMemory>> RowGroupDecoder::Ask(const CodedFile& file, std::string part,
+                                                           std::uint64_t bytes,
+                                                           const std::function<bool()>& wanted) {
+  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<ReaderProcess> reader, readers_->Take());
+  const GroupRequest request{.format = file.coding, .file = file.stored, .part = std::move(part)};
+  Result<std::shared_ptr<SharedMemory>> memory = reader->Decode(request, bytes, wanted);
+  readers_->Give(std::move(reader));
+  return memory;
+}
+
+Status RowGroupDecoder::CheckStored(ObjectId object) {
+  const auto check = [&]() -> Status {
+    HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
+    return Ask(file, /*part=*/{}, /*bytes=*/1, [] { return true; }).status();
+  };
+  return check().WithContext("opening " + Name(object));
+}
+
 Result<DecodedBytes> RowGroupDecoder::Decode(ObjectId object, const std::function<bool()>& wanted) {
   HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
-  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<OpenFile> open, files().OpenWhole(object));
+  std::shared_ptr<OpenFile> open;
+  if (files() != nullptr) {
+    HEADRACE_ASSIGN_OR_RETURN(open, files()->OpenWhole(object));
+  }
   if (file.decoded_bytes == 0) return DecodedBytes{.charged_bytes = kGroupBytesMin};
-  HEADRACE_ASSIGN_OR_RETURN(std::unique_ptr<ReaderProcess> reader, readers_->Take());
-  const GroupRequest request{.format = file.coding, .path = file.stored.path, .part = file.part};
-  Result<std::shared_ptr<SharedMemory>> memory =
-      reader->Decode(request, file.decoded_bytes, wanted);
-  readers_->Give(std::move(reader));
-  // The reader opened the file again: it may have read a file that replaced it.
-  HEADRACE_RETURN_IF_ERROR(open->CheckAsIndexed());
-  HEADRACE_RETURN_IF_ERROR(files().OpenWhole(object).status());
+  Result<std::shared_ptr<SharedMemory>> memory = Ask(file, file.part, file.decoded_bytes, wanted);
+  if (open != nullptr) {
+    // The reader opened the file again: it may have read a file that replaced it.
+    HEADRACE_RETURN_IF_ERROR(open->CheckAsIndexed());
+    HEADRACE_RETURN_IF_ERROR(files()->OpenWhole(object).status());
+  }
   HEADRACE_RETURN_IF_ERROR(memory.status());
   const std::span<const std::byte> bytes = memory.value()->bytes();
   return DecodedBytes{.owner = std::move(memory.value()),

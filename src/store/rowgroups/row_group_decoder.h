@@ -15,7 +15,8 @@
 namespace headrace {
 
 // Decodes row groups in reader processes: one for each thread that is in Decode(). An object's name
-// is "FORMAT:BYTES:PART/PATH": the format reads PART of the file of BYTES at PATH.
+// is "FORMAT:BYTES:PART/PATH": the format reads PART of the file of BYTES at PATH. If that lies in
+// an object store, the reader compares each answer with the size and version of the catalogue.
 //
 // Memory: decoded objects are shared memory. A reader has a column of its row group besides, which
 //         counts as the whole group here.
@@ -34,6 +35,12 @@ class RowGroupDecoder final : public CodedDecoder {
   Result<DecodedBytes> Decode(ObjectId object, const std::function<bool()>& wanted) override;
 
  private:
+  [[nodiscard]] Status CheckStored(ObjectId object) override;
+  // Has a reader decode `bytes`, at least 1.
+  Result<std::shared_ptr<SharedMemory>> Ask(const CodedFile& file, std::string part,
+                                            std::uint64_t bytes,
+                                            const std::function<bool()>& wanted);
+
   const std::shared_ptr<ReaderPool> readers_;
 };
 

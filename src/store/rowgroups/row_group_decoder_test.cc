@@ -182,6 +182,23 @@ TEST_F(RowGroupDecoderTest, AFileThatChangedIsFoundOut) {
   EXPECT_EQ(store_->CheckObject(ObjectId{0}).code(), StatusCode::kFailedPrecondition);
 }
 
+TEST_F(RowGroupDecoderTest, AnObjectIsReadByTheReaderAloneWhichComparesItsVersion) {
+  Add(0, 100);
+  files_.MoveToObjects(/*version=*/7);
+  Open();
+  EXPECT_EQ(Read(0, {1, 98}).bytes, bytes_[0].substr(1, 98));
+  EXPECT_TRUE(store_->CheckObject(ObjectId{0}).ok());
+  EXPECT_TRUE(Read(0, {0, 0}).status.ok());
+  files_.MoveToObjects(/*version=*/8);
+  Open();
+  const ReadAnswer changed = Read(0, {0, 1});
+  EXPECT_EQ(changed.status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(changed.status.message(),
+            "reading s3://" + files_.path(ObjectId{0}) + " bytes [0, 1): it has changed");
+  EXPECT_EQ(store_->CheckObject(ObjectId{0}).message(),
+            "opening s3://" + files_.path(ObjectId{0}) + ": it has changed");
+}
+
 TEST_F(RowGroupDecoderTest, ANameWithoutAPartIsDataLoss) {
   Add(0, 100);
   Open();

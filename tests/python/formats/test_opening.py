@@ -84,6 +84,26 @@ def test_a_url_is_refused_with_the_remedy(url: str) -> None:
     assert "this is a URL" in run("inspect", url, code=2).stderr
 
 
+def test_a_url_of_the_hub_is_refused_with_the_command_that_downloads_it() -> None:
+    download = "`hf download org/name --repo-type dataset --local-dir name"
+    for url, way in (
+        ("hf://datasets/org/name", f"{download}` (pip install huggingface_hub), and open name"),
+        (
+            "hf://datasets/org/name@v1/data",
+            f"{download} --revision v1 --include 'data/*'` (pip install huggingface_hub), and open "
+            "name/data",
+        ),
+        (
+            "hf://datasets/org/name/data/a-{0..1}.parquet",
+            f"{download} --include 'data/*'` (pip install huggingface_hub), and open "
+            "name/data/a-{0..1}.parquet",
+        ),
+    ):
+        with pytest.raises(errors.InvalidArgumentError) as caught:
+            hr.open(url)
+        assert str(caught.value).endswith(f"http://; download it: {way}")
+
+
 # Options.
 
 

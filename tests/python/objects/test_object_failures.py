@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from headrace._objects.clients.addresses import object_address
-from headrace._objects.clients.failures import Failure, Result, failure
+from headrace._objects.clients.failures import Failure, Result, failure, wait_after
 
 SECRET = "FwoGZXIvYXdzEBYaD-not-a-token"
 
@@ -109,3 +109,24 @@ def test_a_failure_is_the_os_error_of_its_number() -> None:
 def test_a_text_of_no_known_sort_loses_its_query() -> None:
     found = failed(f"odd https://h/x?X-Amz-Signature={SECRET} thing\nDebug source: {SECRET}")
     assert found == Failure(Result.BROKEN, "GenericError: odd https://h/x?... thing")
+
+
+SLOW = Failure(Result.SLOW_DOWN, "503", errno.EAGAIN)
+WAITS: dict[str, tuple[Failure, bool, int, float]] = {
+    "of a range that the store is to slow down": (SLOW, True, 65, 300),
+    "of a list that the store is to slow down": (SLOW, False, 6, 6.2),
+    "broken": (Failure(Result.BROKEN, "cut"), True, 6, 6.2),
+    "not to be reached": (Failure(Result.BROKEN, "refused", errno.ECONNREFUSED), True, 3, 0.6),
+    "refused": (Failure(Result.REFUSED, "403"), True, 1, 0),
+}
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_the_place_tries_again_what_may_pass(what: str) -> None:
+    failed, of_data, tries, seconds = WAITS[what]
+    waits: list[float] = []
+    while (wait := wait_after(failed, len(waits) + 1, sum(waits), of_data=of_data)) is not None:
+        waits.append(wait)
+    assert len(waits) == tries - 1
+    assert seconds <= sum(waits) + 1e-9 < seconds + 5
+    assert waits == sorted(waits)

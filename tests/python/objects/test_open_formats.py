@@ -20,7 +20,7 @@ from headrace.formats import Manifest
 from headrace.formats._files.objects import object_path
 
 FILES = ("npy", "npz", "records", "tokens", "arrow", "manifest", "coco")
-FOLDERS = ("folder", "tars", "tfrecord", "mds", "pack", "homes")
+FOLDERS = ("folder", "tars", "tfrecord", "mds", "pack", "homes", "gzipped", "parquet")
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
@@ -100,10 +100,16 @@ def test_files_of_a_web_server(tmp_path: Path, server: ObjectServer) -> None:
             hr.open(path)
 
 
-def test_row_groups_are_refused_with_a_way_out(tmp_path: Path, server: ObjectServer) -> None:
-    url = put(server, Written("parquet", tmp_path))
-    with pytest.raises(errors.InvalidArgumentError, match=f"reading {url}: .* local file system"):
-        hr.open(url)
+def test_values_of_parquet_that_lie_as_they_are_are_read_by_ranges(
+    tmp_path: Path, server: ObjectServer
+) -> None:
+    values = [np.random.default_rng(i).bytes(100 + i) for i in range(50)]
+    plain: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+    pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet", **plain)
+    server.put("a.parquet", (tmp_path / "a.parquet").read_bytes())
+    ds = hr.open("s3://data/a.parquet")
+    assert ds.index.root == "s3://data"
+    assert [bytes(sample["x"]) for sample in ds] == values
 
 
 def test_a_table_in_parquet_names_objects(tmp_path: Path, server: ObjectServer) -> None:
@@ -115,3 +121,30 @@ def test_a_table_in_parquet_names_objects(tmp_path: Path, server: ObjectServer) 
     ds = hr.open("s3://data/t/train.parquet")
     assert (ds.format, len(ds)) == ("manifest", 3)
     assert ds.index.inline_values(1).tolist() == [0, 1, 2]
+
+
+READ = ("npz", "tokens", "arrow", "manifest", "coco", "tars", "tfrecord", "mds")
+
+
+@pytest.mark.parametrize("kind", ["denied", "changed"])
+@pytest.mark.parametrize("name", [*READ, "parquet"])
+def test_an_object_that_cannot_be_read_is_named_with_the_cause(
+    tmp_path: Path, server: ObjectServer, name: str, kind: str
+) -> None:
+    data = Written(name, tmp_path)
+    url = put(server, data)
+    server.fault(kind, method="GET", key="?*")
+    cause = "the server answered 403 AccessDenied" if kind == "denied" else "it has changed"
+    with pytest.raises(errors.FailedPreconditionError, match=f"ing .*s3://data/a b.*: {cause}"):
+        hr.open(url, format=data.format)
+
+
+def test_hdf5_that_cannot_be_read_is_named_with_the_cause(
+    tmp_path: Path, server: ObjectServer, h5py: Any
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.arange(60)
+    server.put("a.h5", (tmp_path / "a.h5").read_bytes())
+    server.fault("denied", method="GET", key="a.h5")
+    with pytest.raises(errors.FailedPreconditionError, match=r"ing .*s3://data/a\.h5: .* 403"):
+        hr.open("s3://data/a.h5", format="hdf5")

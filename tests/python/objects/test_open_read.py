@@ -17,7 +17,7 @@ from headrace import errors
 
 FORMATS = (
     *("folder", "npy", "npz", "records", "tokens", "tars", "tfrecord", "mds", "arrow"),
-    *("manifest", "coco", "pack", "homes"),
+    *("manifest", "coco", "pack", "homes", "gzipped", "parquet"),
 )
 
 

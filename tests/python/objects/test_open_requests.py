@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from listed_keys import ListedKeys
 from open_checks import put, put_folder, requests
@@ -256,25 +257,58 @@ def test_headers_of_a_tar_are_read_together_where_members_are_small(
     assert len(read) <= gets
 
 
-def test_mds_of_large_samples_is_indexed_without_a_request_a_sample(
-    tmp_path: Path, server: ObjectServer
-) -> None:
-    values = [np.random.default_rng(i).bytes(100_000 + i) for i in range(20)]
-    cells = [np.uint32(len(each)).tobytes() + each for each in values]
-    ends = np.cumsum([4 + 4 * 21, *map(len, cells)]).astype("<u4").tobytes()
-    data = np.uint32(20).tobytes() + ends + b"".join(cells)
+def put_mds(server: ObjectServer, rows: Sequence[Sequence[bytes]]) -> None:
+    """A shard of columns of bytes, x and y."""
+    cells = [b"".join([*(np.uint32(len(each)).tobytes() for each in row), *row]) for row in rows]
+    ends = np.cumsum([4 + 4 * (len(rows) + 1), *map(len, cells)]).astype("<u4").tobytes()
+    data = np.uint32(len(rows)).tobytes() + ends + b"".join(cells)
     server.put("mds/shard.00000.mds", data)
+    columns = len(rows[0])
     shard = {
-        "column_names": ["x"],
-        "column_encodings": ["bytes"],
-        "column_sizes": [None],
+        "column_names": ["x", "y"][:columns],
+        "column_encodings": ["bytes"] * columns,
+        "column_sizes": [None] * columns,
         "compression": None,
         "format": "mds",
-        "samples": 20,
+        "samples": len(rows),
         "zip_data": None,
         "raw_data": {"basename": "shard.00000.mds", "bytes": len(data), "hashes": {}},
     }
     server.put("mds/index.json", json.dumps({"shards": [shard], "version": 2}).encode())
+
+
+def test_mds_of_large_samples_is_indexed_without_a_request_a_sample(
+    tmp_path: Path, server: ObjectServer
+) -> None:
+    values = [np.random.default_rng(i).bytes(100_000 + i) for i in range(20)]
+    put_mds(server, [[each] for each in values])
     ds = hr.open("s3://data/mds")
     assert requests(server)["get"] <= 3
     assert [bytes(ds[i]["x"]) for i in range(20)] == values
+
+
+@pytest.mark.parametrize("suffix", ["stream", "file"])
+def test_of_an_arrow_file_the_images_are_not_read(
+    tmp_path: Path, server: ObjectServer, suffix: str
+) -> None:
+    images = [np.random.default_rng(i).bytes(500_000) for i in range(24)]
+    rows = pa.table({"image": images, "text": ["a", "bc", "def"] * 8})
+    opened = pa.ipc.new_stream if suffix == "stream" else pa.ipc.new_file
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink, opened(sink, rows.schema) as out:
+        out.write_table(rows, max_chunksize=8)
+    server.put("a.arrow", (tmp_path / "a.arrow").read_bytes())
+    ds = hr.open("s3://data/a.arrow")
+    read = [log for log in server.log("GET") if log["key"]]
+    assert len(read) <= 12
+    assert sum(log["sent"] for log in read) <= 4_000_000
+    assert [ds[i]["image"] for i in range(24)] == images
+
+
+def test_mds_of_several_lengths_a_sample_is_read_in_large_ranges(
+    tmp_path: Path, server: ObjectServer
+) -> None:
+    values = [(np.random.default_rng(i).bytes(90_000 + i), b"t" * i) for i in range(60)]
+    put_mds(server, values)
+    ds = hr.open("s3://data/mds")
+    assert requests(server)["get"] <= 6
+    assert [(bytes(ds[i]["x"]), bytes(ds[i]["y"])) for i in range(60)] == values

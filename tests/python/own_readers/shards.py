@@ -115,8 +115,8 @@ def _item(row: Any, data: bytes, found: Any) -> Sample:
 
 def _chunk_rows(shard: Any) -> Iterator[dict[str, Any]]:
     """The rows of a chunk, as Arrow gives them."""
-    with _arrow_rows._opened(shard) as (_, reader):
-        for batch in _arrow_rows._batches(shard, reader):
+    with _arrow_rows._opened(shard) as table:
+        for batch in _arrow_rows._batches(shard, table, {}):
             yield from batch.to_pylist()
 
 

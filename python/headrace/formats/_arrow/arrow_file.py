@@ -8,8 +8,15 @@ from typing import Any
 
 from headrace.errors import DataLossError, HeadraceError
 from headrace.formats._arrow.mapped_files import MappedFile, Places
-from headrace.formats._arrow.messages import Message, file_messages, is_file_format, stream_messages
+from headrace.formats._arrow.messages import (
+    Message,
+    file_messages,
+    is_file_format,
+    schema_end,
+    stream_messages,
+)
 
+_BEGIN_BYTES = 8
 _FORGET_EVERY = 256  # record batches: memory of the pages that were read does not grow
 
 
@@ -27,6 +34,7 @@ class ArrowFile:
         self.file = MappedFile(path)
         self.places = Places()
         self.places.add(self.file.base, self.file.bytes.size, 0, self.file)
+        self.file.fill(0, _BEGIN_BYTES)
         self._is_file = is_file_format(self.file.map, path)
         # Where messages are is found before pyarrow reads them: it would decompress a body.
         self._messages: Iterator[Message] = (
@@ -34,16 +42,22 @@ class ArrowFile:
             if self._is_file
             else stream_messages(self.file.map, path, self.file.read_ahead)
         )
+        if not self._is_file:
+            self.file.fill(0, schema_end(self.file.map))
         pa = pyarrow()
         source = pa.BufferReader(pa.py_buffer(self.file.map))
         with reading(path, "its schema"):
             self._reader = pa.ipc.open_file(source) if self._is_file else pa.ipc.open_stream(source)
             self.schema = self._reader.schema
+        # Where pyarrow itself reads values, they are read before; others when they are used.
+        self._is_coded = any("dictionary<" in str(field.type) for field in self.schema)
 
     def batches(self) -> Iterator[tuple[Any, str]]:
         """Each record batch, and what it is for messages; once."""
         number = 0
         for message in self._messages:
+            if self._is_coded:
+                self.file.fill(message.offset, message.end - message.offset)
             if not message.is_records:
                 continue
             what = f"record batch {number} (byte {message.offset})"

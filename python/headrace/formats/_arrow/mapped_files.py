@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
 import mmap
 import os
 import weakref
@@ -22,15 +21,19 @@ from headrace.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
-from headrace.formats._indexing.in_order import in_order
 
 Bytes = npt.NDArray[np.uint8]
 _AHEAD_BYTES = 256 * 1024  # of one read
-_PIECE_BYTES = 8 * 2**20  # of a copy
+_BLOCK_BYTES = 256 * 1024  # of a file that is no local one
+_BLOCKS_AHEAD_MAX = 32
+_REQUEST_BYTES = 32 * 2**20
 
 
 class MappedFile:
     """A file in memory, of which only the pages that are used are read.
+
+    One that does not lie on a disk has only what `range`, `fill` or `read_ahead` asked for:
+    elsewhere `map` has zeros.
 
     Thread safety: one thread at a time.
     """
@@ -40,11 +43,11 @@ class MappedFile:
         self.number = 0  # in the builder
         self._scratch = bytearray()
         try:
-            self._fd = (
-                os.open(_places.local_path(path), os.O_RDONLY | os.O_CLOEXEC)
-                if _places.is_local(path)
-                else _copied(path)
-            )
+            self._blocks = None if _places.is_local(path) else _Blocks(path)
+            if self._blocks is not None:
+                self._fd = self._blocks.descriptor
+            else:
+                self._fd = os.open(_places.local_path(path), os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, self._fd)
             size = os.fstat(self._fd).st_size
             if size == 0:
@@ -71,11 +74,19 @@ class MappedFile:
         self.read_ahead(offset, size)
         return self.bytes[offset : offset + size]
 
+    def fill(self, offset: int, size: int) -> None:
+        """Of a file that does not lie on a disk: reads these bytes, as far as it has them."""
+        if self._blocks is not None:
+            self._blocks.fill(offset, size)
+
     def read_ahead(self, offset: int, size: int) -> None:
         """Has the system read these bytes, as far as the file has them.
 
         Other threads run meanwhile, which they do not while the mapping reads a page.
         """
+        self.fill(offset, size)
+        if self._blocks is not None:
+            return
         self._scratch = self._scratch or bytearray(_AHEAD_BYTES)
         for at in range(offset, offset + size, _AHEAD_BYTES):
             into = memoryview(self._scratch)[: offset + size - at]
@@ -92,27 +103,48 @@ class MappedFile:
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
-def _copied(path: str) -> int:
-    """An unnamed temporary file with the bytes of one that cannot be mapped; its descriptor.
+class _Blocks:
+    """An unnamed temporary file that gets the blocks of one that cannot be mapped, as they are
+    asked for. Its user closes the descriptor."""
 
-    Rows are described by values that lie all over the file, so all of it is read.
-    """
-    import tempfile  # It takes long to import.
+    def __init__(self, path: str) -> None:
+        import tempfile  # It takes long to import.
 
-    with contextlib.closing(_places.reader(path)) as source, tempfile.TemporaryFile() as file:
-        pieces = range(0, source.size, _PIECE_BYTES)
-        with contextlib.closing(in_order(lambda at: source.read(at, _PIECE_BYTES), pieces)) as read:
-            for piece in read:
-                try:
-                    file.write(piece)
-                except OSError as error:
-                    raise ResourceExhaustedError(
-                        f"reading {path}: copying its {format_bytes(source.size)} to a temporary "
-                        f"file in {tempfile.gettempdir()}: {error.strerror}; set TMPDIR to a "
-                        "folder with more room, or index the data on a disk"
-                    ) from error
-        file.flush()
-        return os.dup(file.fileno())
+        self._path = path
+        self._reader = _places.reader(path)
+        self._filled = bytearray(-(-self._reader.size // _BLOCK_BYTES))
+        with tempfile.TemporaryFile() as file:
+            self.descriptor = os.dup(file.fileno())
+        os.ftruncate(self.descriptor, self._reader.size)
+
+    def fill(self, offset: int, size: int) -> None:
+        """Reads these bytes, as far as the file has them; and ahead, where the blocks before them
+        were read, too: as many again, at most."""
+        at = offset // _BLOCK_BYTES
+        end = min(-(-(offset + size) // _BLOCK_BYTES), len(self._filled))
+        while (at := self._filled.find(0, at, end)) >= 0:
+            before = self._filled.rfind(0, 0, at) + 1
+            ahead = min(at - before, _BLOCKS_AHEAD_MAX)
+            last = min(max(end, at + ahead), at + _REQUEST_BYTES // _BLOCK_BYTES)
+            stop = self._filled.find(1, at, last)
+            at = self._read(at, stop if stop >= 0 else min(last, len(self._filled)))
+
+    def _read(self, first: int, end: int) -> int:
+        """Reads blocks; returns the number of the next one."""
+        data = self._reader.read(first * _BLOCK_BYTES, (end - first) * _BLOCK_BYTES)
+        at = first * _BLOCK_BYTES
+        try:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self.descriptor, memoryview(data)[done:], at + done)
+        except OSError as error:
+            raise ResourceExhaustedError(
+                f"reading {self._path}: writing {format_bytes(len(data))} to a temporary file: "
+                f"{error.strerror}; set TMPDIR to a folder with more room, or index the data on a "
+                "disk"
+            ) from error
+        self._filled[first:end] = b"\1" * (end - first)
+        return end
 
 
 class Places:

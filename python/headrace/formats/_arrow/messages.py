@@ -44,6 +44,12 @@ def is_file_format(data: Any, path: str) -> bool:
     return front[:6] == MAGIC
 
 
+def schema_end(data: Any) -> int:
+    """Where the message ends that a stream begins with, if it is none of damage."""
+    mark, length = struct.unpack("<II", bytes(data[:8]).ljust(8, b"\0"))
+    return 8 + int(length if mark == _CONTINUATION else mark)
+
+
 Ahead = Callable[[int, int], object]
 """Called with the offset and the size of what is looked at next, for it to be read."""
 
@@ -52,8 +58,7 @@ def stream_messages(data: Any, path: str, ahead: Ahead) -> Iterator[Message]:
     """The messages of a stream after its schema. Raises if the stream has no end mark."""
     at, is_schema = 0, True
     while True:
-        ahead(at, _HEADER_BYTES)
-        message = _message(data, at, len(data), path)
+        message = _message(data, at, len(data), path, ahead)
         if message is None:
             end = at + (8 if _u32(data, at, len(data), path) == _CONTINUATION else 4)
             if end != len(data):
@@ -79,6 +84,7 @@ def file_messages(data: Any, path: str, ahead: Ahead) -> list[Message]:
     start = size - 10 - length
     if start < 8:
         raise _damaged(path, size - 10, f"the footer has {length} bytes, the file {size}")
+    ahead(start, length)
     flat = _Flat(data, start, size - 10, path)
     footer = flat.indirect(start)
     messages = []
@@ -93,16 +99,16 @@ def file_messages(data: Any, path: str, ahead: Ahead) -> list[Message]:
             offset = flat.i64(block)
             if not 8 <= offset < start:
                 raise _damaged(path, block, f"a message is at byte {offset}, the file has {size}")
-            ahead(offset, _HEADER_BYTES)
-            message = _message(data, offset, start, path)
+            message = _message(data, offset, start, path, ahead)
             if message is None or message.is_records != (field == 3):
                 raise _damaged(path, offset, "not the message that the footer lists")
             messages.append(message)
     return messages
 
 
-def _message(data: Any, at: int, limit: int, path: str) -> Message | None:
+def _message(data: Any, at: int, limit: int, path: str, ahead: Ahead) -> Message | None:
     """The message at `at`; None for the end mark."""
+    ahead(at, _HEADER_BYTES)
     length, head = _u32(data, at, limit, path), 4
     if length == _CONTINUATION:  # Not in files before Arrow 0.15.
         length, head = _u32(data, at + 4, limit, path), 8
@@ -113,6 +119,8 @@ def _message(data: Any, at: int, limit: int, path: str) -> Message | None:
         raise _damaged(
             path, at, f"a message of {length} bytes, and {limit - start} follow: cut short"
         )
+    if length > _HEADER_BYTES - head:
+        ahead(start, length)
     flat = _Flat(data, start, start + length, path)
     message = flat.indirect(start)
     kind_at = flat.field(message, 1)

@@ -9,14 +9,15 @@ import os
 import shlex
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace import _core, _places
 from headrace._arguments import shown
 from headrace._signature import named_arguments
-from headrace.errors import InvalidArgumentError
+from headrace._text import unread_reason
+from headrace.errors import FailedPreconditionError, InvalidArgumentError
 from headrace.formats._base.cache import (
     built,
     cache_path,
@@ -368,7 +369,9 @@ class Format(metaclass=_NamedOptions):
             )
 
     def _at_path(self, path: str) -> Given:
-        return Given(path, "", self.root(path), lambda builder: self._index_into(path, builder))
+        with _naming_objects(path):
+            root = self.root(path)
+        return Given(path, "", root, lambda builder: self._index_into(path, builder))
 
     def _build(self, source: Given, target: str, wanted: Wanted) -> tuple[_core.Index, str]:
         """The index, and where it is: `target`, unless that is in the cache and has no room."""
@@ -388,8 +391,6 @@ class Format(metaclass=_NamedOptions):
         title = source.title
         make_folder_of(target, f"indexing {title}")
         decodes = not source.key and self.decodes(title)
-        if decodes:
-            _places.local_path(source.root)  # What decodes whole files opens them by itself.
         with Builder(
             target,
             source.root,
@@ -423,10 +424,21 @@ _ADVICE = {
 """What to do, by what the core says."""
 
 
+@contextmanager
+def _naming_objects(title: str) -> Iterator[None]:
+    """Errors of object stores name the object that could not be read."""
+    try:
+        yield
+    except _places.StoreError as error:
+        what = error.path or title
+        raise FailedPreconditionError(f"indexing {what}: {unread_reason(error)}") from error
+
+
 def _filled(source: Given, builder: Builder, target: str) -> None:
     """Describes the samples; errors name the data, not the index file."""
     try:
-        source.fill(builder)
+        with _naming_objects(source.title):
+            source.fill(builder)
     except InvalidArgumentError as error:
         what = str(error).removeprefix(f"writing index {target!r}: ")
         if what == str(error):

@@ -10,12 +10,14 @@ from headrace.formats._files.npy import NpyHeader, Read, read_npy_header
 from headrace.formats._files.reading import file_reader
 
 _LOCAL_HEADER_BYTES = 30
+_END_BYTES = 22  # of the directory's end
 _AGAIN = "copy or write the file again"
 
 
 def npz_members(path: str) -> list[tuple[str, NpyHeader, int]]:
     """Of each array: its name, its header, and where in the file that begins."""
     with file_reader(path) as (read, size):
+        read(max(0, size - _END_BYTES), _END_BYTES)  # zipfile says no cause of what it cannot read.
         try:
             with _places.open(path) as file, zipfile.ZipFile(file) as archive:
                 entries = archive.infolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,7 @@ from headrace.errors import (
 from headrace.formats._files.patterns import expand, folder_above, is_pattern, pattern_of
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_HUB = re.compile(r"hf://datasets/(?P<name>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?/?(?P<path>.*?)/?")
 
 
 def dataset_path(doing: str, path: Any) -> str:
@@ -47,8 +49,7 @@ def _found(doing: str, text: str) -> str:
         if _URL.match(text):
             raise InvalidArgumentError(
                 f"{doing} {shown(text)}: this is a URL, and headrace reads those of s3://, gs://, "
-                "az://, https:// and http://; copy the data there or to a disk, or mount the "
-                "storage as a file system (rclone mount, NFS), and name the path"
+                f"az://, https:// and http://; {_way_from(text)}"
             )
         where = _places.spelled(_places.absolute(os.path.expanduser(text)))
     if not _places.exists(where) and not is_pattern(where):
@@ -58,6 +59,26 @@ def _found(doing: str, text: str) -> str:
     return (
         paths[0] if len(paths) == 1 and "=" not in paths[0][len(folder_above(where)) :] else where
     )
+
+
+def _way_from(url: str) -> str:
+    """What to do about a URL that headrace does not read."""
+    of_hub = _HUB.fullmatch(url)
+    if of_hub is None:
+        return (
+            "copy the data there or to a disk, or mount the storage as a file system (rclone "
+            "mount, NFS), and name the path"
+        )
+    name, revision, path = of_hub["name"], of_hub["revision"], of_hub["path"] or ""
+    folder = name.rpartition("/")[2]
+    words = ["hf", "download", name, "--repo-type", "dataset", "--local-dir", folder]
+    words += ["--revision", revision] if revision else []
+    wanted = os.path.dirname(path) if is_pattern(path) else path  # Its patterns have no braces.
+    if wanted:
+        is_file = wanted == path and "." in os.path.basename(path)
+        words += ["--include", path if is_file else f"{wanted}/*"]
+    where = os.path.join(folder, path) if path else folder
+    return f"download it: `{shlex.join(words)}` (pip install huggingface_hub), and open {where}"
 
 
 def _listed(doing: str, paths: Sequence[Any]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import _places
+from headrace._text import unread_reason
 from headrace.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -98,6 +99,8 @@ def opened(path: str) -> Iterator[Any]:
             yield file
     except (HeadraceError, ImportError):
         raise
+    except _places.StoreError as error:
+        raise FailedPreconditionError(f"indexing {path}: {unread_reason(error)}") from error
     except Exception as error:
         # h5py raises OSError, RuntimeError, KeyError, ValueError and others for a damaged file.
         lines = str(error).splitlines() or [type(error).__name__]

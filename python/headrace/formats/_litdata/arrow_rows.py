@@ -9,12 +9,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from headrace import _places
 from headrace.errors import DataLossError, HeadraceError, InvalidArgumentError
 from headrace.formats._arrow.mapped_files import MappedFile
+from headrace.formats._arrow.messages import file_messages
 from headrace.formats._arrow_types.fields import (
     LITDATA,
     ArrowField,
@@ -35,8 +38,8 @@ def add_rows(
 ) -> None:
     """Adds the fields and the rows of all chunks; `columns`: those to take; None: all."""
     check_some(shards[0].path, columns)
-    with _opened(shards[0]) as (_, reader):
-        types = _types(shards[0].path, reader, columns)
+    with _opened(shards[0]) as table:
+        types = _types(shards[0].path, table.reader, columns)
     fields = _fields(shards[0].path, types)
     for name, field in fields.items():
         builder.add_field(name, field.kind, field.dtype, field.shape, inline=_is_inline(field))
@@ -44,13 +47,13 @@ def add_rows(
     def describe(shard: ShardFile, part: Builder) -> None:
         number = part.add_file(shard.path)
         rows = 0
-        with _opened(shard) as (base, reader):
-            own = _types(shard.path, reader, columns)
+        with _opened(shard) as table:
+            own = _types(shard.path, table.reader, columns)
             if own != types:
                 raise _other_columns(shard.path, own, types)
-            for batch in _batches(shard, reader):
+            for batch in _batches(shard, table, fields):
                 for name, field in fields.items():
-                    _add(shard.path, number, base, batch.column(name), (name, field), part)
+                    _add(shard.path, number, table.base, batch.column(name), (name, field), part)
                 rows += batch.num_rows
                 part.tell(rows)
 
@@ -74,8 +77,8 @@ def _other_columns(path: str, own: Iterable[str], needed: Iterable[str]) -> Inva
 
 
 @contextmanager
-def _opened(shard: ShardFile) -> Iterator[tuple[Any, Any]]:
-    """The bytes of the chunk, mapped, and a reader of its table."""
+def _opened(shard: ShardFile) -> Iterator[_Table]:
+    """The table of the chunk."""
     try:
         pa: Any = importlib.import_module("pyarrow")
         ipc: Any = importlib.import_module("pyarrow.ipc")
@@ -84,10 +87,13 @@ def _opened(shard: ShardFile) -> Iterator[tuple[Any, Any]]:
             f"indexing {shard.path}: its rows are a table of Arrow: pip install pyarrow"
         ) from error
     try:
-        base = pa.py_buffer(MappedFile(shard.path).map)
+        file = MappedFile(shard.path)
+        base = pa.py_buffer(file.map)
         begin = shard.decoded_bytes
-        length = len(base) - begin - TAIL_BYTES
-        yield base, ipc.open_file(pa.BufferReader(base.slice(begin, max(length, 0))))
+        length = max(len(base) - begin - TAIL_BYTES, 0)
+        _fill_headers(file, begin, length)
+        reader = ipc.open_file(pa.BufferReader(base.slice(begin, length)))
+        yield _Table(file, base, reader)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, HeadraceError):
             raise
@@ -97,10 +103,41 @@ def _opened(shard: ShardFile) -> Iterator[tuple[Any, Any]]:
         ) from error
 
 
-def _batches(shard: ShardFile, reader: Any) -> Iterator[Any]:
+@dataclass(frozen=True)
+class _Table:
+    """A table at the end of a chunk."""
+
+    file: MappedFile
+    base: Any
+    """All bytes of the chunk, mapped."""
+    reader: Any
+
+    def fill(self, column: Any, *, all_values: bool) -> None:
+        """Has the memory of a column of a batch, of which values are read where `all_values`."""
+        buffers = column.buffers()
+        for buffer in buffers if all_values else buffers[:-1]:
+            begin = 0 if buffer is None else buffer.address - self.base.address
+            if buffer is not None and 0 <= begin < self.base.size:  # Else pyarrow made it.
+                self.file.fill(begin, buffer.size)
+
+
+def _fill_headers(file: MappedFile, begin: int, length: int) -> None:
+    """Has what says where the columns of a table lie; all of one that is compressed inside."""
+    if _places.is_local(file.path):
+        return
+    table = memoryview(file.map)[begin : begin + length]
+    try:
+        file_messages(table, file.path, lambda at, size: file.fill(begin + at, size))
+    except InvalidArgumentError:
+        file.fill(begin, length)
+
+
+def _batches(shard: ShardFile, table: _Table, fields: Mapping[str, ArrowField]) -> Iterator[Any]:
     rows = 0
-    for position in range(reader.num_record_batches):
-        batch = reader.get_batch(position)
+    for position in range(table.reader.num_record_batches):
+        batch = table.reader.get_batch(position)
+        for name, field in fields.items():
+            table.fill(batch.column(name), all_values=_is_inline(field))
         batch.validate()
         rows += batch.num_rows
         if batch.num_rows:  # Others may have no offsets.

@@ -65,7 +65,7 @@ def opened(path: str, doing: str = "indexing") -> Iterator[pq.ParquetFile]:
         raise  # Some are OSErrors, too.
     except FileNotFoundError as error:
         raise NotFoundError(f"{doing} {path}: no such file") from error
-    except PermissionError as error:
+    except (PermissionError, _places.StoreError) as error:
         raise FailedPreconditionError(f"{doing} {path}: {unread_reason(error)}") from error
     except (MemoryError, pa.ArrowMemoryError) as error:
         raise ResourceExhaustedError(
@@ -84,7 +84,7 @@ def _source(path: str) -> Any:
     pa = arrow()
     if _places.is_local(path):
         return pa.OSFile(os.fsencode(_places.local_path(path)), "rb")
-    return pa.PythonFile(_places.open(path), "r")
+    return pa.PythonFile(_places.open_ahead(path), "r")
 
 
 def files_of(path: str) -> list[str]:

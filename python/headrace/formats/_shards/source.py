@@ -22,8 +22,10 @@ U8 = NDArray[np.uint8]
 AGAIN = "copy or write the dataset again"
 
 _AHEAD_BYTES = 2**20  # read at once where samples are small
+_STORE_AHEAD_BYTES = 8 * 2**20  # the same of an object store
 _PART_BYTES = 2**30  # of one read: Linux reads at most 2 GiB at once
 _SPARSE_BYTES = 16 * 1024  # between two places: further apart, each is read alone
+_STORE_SPARSE_BYTES = 2**20  # the same of an object store: they arrive in the time of a request
 
 
 def begins_with(index: str, begin: re.Pattern[bytes]) -> bool:
@@ -88,13 +90,17 @@ class Source:
         Reads what lies between places that are close together, too.
         """
         rows = np.zeros((len(starts), width), np.uint8)
+        is_local = _places.is_local(self.path)
+        ahead, sparse = (
+            (_AHEAD_BYTES, _SPARSE_BYTES) if is_local else (_STORE_AHEAD_BYTES, _STORE_SPARSE_BYTES)
+        )
         first = 0
         while first < len(starts) and width:
             at = int(starts[first])
-            last = int(np.searchsorted(starts, at + max(_AHEAD_BYTES - width, 0), "right"))
+            last = int(np.searchsorted(starts, at + max(ahead - width, 0), "right"))
             last = max(last, first + 1)
             span = int(starts[last - 1]) + width - at
-            if span > (last - first) * _SPARSE_BYTES:
+            if span > (last - first) * sparse:
                 last, span = first + 1, width
             piece = np.frombuffer(self._read(at, span), np.uint8)
             if piece.size < span:

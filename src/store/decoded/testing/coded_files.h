@@ -32,12 +32,22 @@ class CodedFiles final : public FileCatalog {
     path.insert(path.find('/', root().size() + 1),
                 ":" + std::to_string(part.offset) + "+" + std::to_string(part.size));
   }
+  // From now on the files are objects of s3://, of this version.
+  void MoveToObjects(std::int64_t version) {
+    const std::size_t begin = root().size();
+    scheme_ = "decoded://s3://";
+    for (auto& [id, file] : objects_) {
+      file.path = root() + file.path.substr(begin);
+      file.mtime_ns = version;
+    }
+  }
   // Replaces the whole name of an object.
   void Rename(ObjectId object, const std::string& name) {
     objects_[object].path = root() + "/" + name;
   }
 
-  [[nodiscard]] std::string root() const { return "decoded://" + files_.folder(); }
+  [[nodiscard]] std::string root() const { return scheme_ + files_.folder(); }
+  [[nodiscard]] const std::string& folder() const { return files_.folder(); }
   [[nodiscard]] std::string path(ObjectId object) const { return files_.path(object); }
   [[nodiscard]] Result<FileInfo> file(ObjectId object) const override {
     const auto found = objects_.find(object);
@@ -47,6 +57,7 @@ class CodedFiles final : public FileCatalog {
 
  private:
   TempFiles files_;
+  std::string scheme_ = "decoded://";
   std::map<ObjectId, FileInfo> objects_;
 };
 

@@ -1,4 +1,5 @@
-// A reader of row groups for tests: a group is its file as it is. `part` says how to fail.
+// A reader of row groups for tests: a group is its file as it is. `part` says how to fail. An
+// object of "s3://" is a file, too, of version 7; without a part it is compared with that.
 
 #include <signal.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/shared_memory.h"
@@ -26,6 +28,8 @@ using headrace::WireReader;
 using headrace::WireWriter;
 
 constexpr std::size_t kTextMax = 1 << 16;
+constexpr std::string_view kObjects = "s3://";
+constexpr std::int64_t kVersion = 7;
 
 void Answer(headrace::IpcConnection& connection, std::uint64_t written, const Status& status) {
   WireWriter answer;
@@ -47,12 +51,23 @@ void Serve(headrace::IpcConnection& connection, const GroupRequest& request,
     Answer(connection, 0, Status(StatusCode::kNotFound, "no such group"));
     return;
   }
-  if (request.part == "die once" && ::access((request.path + ".died").c_str(), F_OK) != 0) {
-    std::ofstream(request.path + ".died") << "x";
+  const bool is_object = request.file.path.starts_with(kObjects);
+  const std::string path = request.file.path.substr(is_object ? kObjects.size() : 0);
+  if (request.part == "die once" && ::access((path + ".died").c_str(), F_OK) != 0) {
+    std::ofstream(path + ".died") << "x";
     (void)::kill(::getpid(), SIGKILL);
   }
-  std::ifstream file(request.path, std::ios::binary);
+  std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const bool as_indexed = request.file.size == bytes.size() && request.file.mtime_ns == kVersion;
+  if (is_object && !as_indexed) {
+    Answer(connection, 0, Status(StatusCode::kFailedPrecondition, "it has changed"));
+    return;
+  }
+  if (request.part.empty()) {
+    Answer(connection, 1, Status());
+    return;
+  }
   std::ranges::copy(std::as_bytes(std::span(bytes)), memory.bytes().begin());
   Answer(connection, bytes.size() - (request.part == "short" ? 1 : 0), Status());
 }
@@ -77,8 +92,10 @@ int main(int count, char** arguments) {
     WireReader body("its body", reader.TakeBytes(kTextMax));
     GroupRequest request;
     request.format = body.TakeString(kTextMax);
-    request.path = body.TakeString(kTextMax);
+    request.file.path = body.TakeString(kTextMax);
     request.part = body.TakeString(kTextMax);
+    request.file.size = body.TakeU64();
+    request.file.mtime_ns = body.TakeI64();
     auto memory = headrace::SharedMemory::Map(std::move(message.fds[0]), bytes);
     if (!reader.Finish().ok() || !body.Finish().ok() || !memory.ok()) return 6;
     if (request.format != arguments[1]) return 7;

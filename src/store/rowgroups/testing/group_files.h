@@ -21,12 +21,21 @@ class GroupFiles final : public FileCatalog {
                         .size = file.size,
                         .mtime_ns = file.mtime_ns};
   }
+  // From now on the files are objects of s3://, of this version.
+  void MoveToObjects(std::int64_t version) {
+    const std::size_t begin = root().size();
+    scheme_ = "rowgroups://s3://";
+    for (auto& [id, file] : objects_) {
+      file.path = root() + file.path.substr(begin);
+      file.mtime_ns = version;
+    }
+  }
   // Replaces the whole name of an object.
   void Rename(ObjectId object, const std::string& name) {
     objects_[object].path = root() + "/" + name;
   }
 
-  [[nodiscard]] std::string root() const { return "rowgroups://" + files_.folder(); }
+  [[nodiscard]] std::string root() const { return scheme_ + files_.folder(); }
   [[nodiscard]] std::string path(ObjectId object) const { return files_.path(object); }
   [[nodiscard]] Result<FileInfo> file(ObjectId object) const override {
     const auto found = objects_.find(object);
@@ -39,6 +48,7 @@ class GroupFiles final : public FileCatalog {
 
  private:
   TempFiles files_;
+  std::string scheme_ = "rowgroups://";
   std::map<ObjectId, FileInfo> objects_;
 };
 

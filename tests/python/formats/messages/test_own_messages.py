@@ -191,12 +191,14 @@ def test_files_in_place_of_row_groups(data: Path, tmp_path: Path) -> None:
     assert refusal(build) == f"adding files of {data.parent}: got files; call add_group()"
 
 
+def group_request(*words: bytes) -> bytes:
+    return b"".join(len(each).to_bytes(4, "little") + each for each in words) + bytes(16)
+
+
 def test_row_groups_of_a_format_that_has_none() -> None:
-    body = b"".join(len(each).to_bytes(4, "little") + each for each in (b"tokens", b"/x", b"0"))
-    answer = reader.answered(body, memoryview(bytearray(2)))
+    answer = reader.answered(group_request(b"tokens", b"/x", b"0"), memoryview(bytearray(2)))
     assert answer[13:] == b"decoding: format 'tokens' has no row groups; make the index again"
-    body = b"".join(len(each).to_bytes(4, "little") + each for each in (b"parquet", b"/x", b"y"))
-    answer = reader.answered(body, memoryview(bytearray(2)))
+    answer = reader.answered(group_request(b"parquet", b"/x", b"y"), memoryview(bytearray(2)))
     assert answer[13:] == b"decoding: the index names no row group by 'y'; make the index again"
 
 
