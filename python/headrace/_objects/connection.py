@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace._objects.listing import SIZE, Head, Listing, StoreError
+from headrace._objects.listing import RAW, SIZE, Head, Listing, StoreError
 from headrace._process.helpers import command_of
 
 if TYPE_CHECKING:
@@ -115,10 +115,11 @@ class Connection:
 
     def read(self, url: str, offset: int, size: int, version: int, /) -> bytes:
         """As `Requests.read`."""
-        answer: bytes = self._ask("read", url, offset, size, version)
-        return answer
+        answer: bytearray = self._ask("read", url, offset, size, version, of_bytes=size)
+        return bytes(answer)
 
-    def _ask(self, *request: Any) -> Any:
+    def _ask(self, *request: Any, of_bytes: int = 0) -> Any:
+        """The answer; `of_bytes`: the size of the range that is asked for."""
         import pickle
 
         data = pickle.dumps((request[0], request[1:]), protocol=pickle.HIGHEST_PROTOCOL)
@@ -126,7 +127,7 @@ class Connection:
         with self._free:
             for _ in range(_TRIES):
                 try:
-                    answer = self._answer(message)
+                    answer = self._answer(message, of_bytes)
                 except _GoneError:
                     continue
                 if isinstance(answer, OSError):
@@ -137,14 +138,11 @@ class Connection:
             "some; what it printed says more"
         )
 
-    def _answer(self, message: bytes) -> Any:
-        import pickle
-
+    def _answer(self, message: bytes, of_bytes: int) -> Any:
         lister, connection = self._taken()
         try:
             connection.sendall(message)
-            (size,) = SIZE.unpack(_received(connection, SIZE.size))
-            answer = pickle.loads(_received(connection, size))
+            answer = _answer_from(connection, of_bytes)
         except BaseException as error:  # Ctrl-C, too: the answer that is to come is nobody's.
             connection.close()
             if isinstance(error, (OSError, EOFError)):
@@ -195,13 +193,34 @@ def _settings() -> dict[str, str]:
     }
 
 
-def _received(connection: socket.socket, size: int) -> bytearray:
+def _answer_from(connection: socket.socket, of_bytes: int) -> Any:
+    """The next answer; `of_bytes`: as in `_ask`. EOFError: the other end closed."""
+    import pickle
+
+    data = bytearray(of_bytes)
+    at = 0
+    while True:
+        head = bytearray(SIZE.size)
+        _receive(connection, memoryview(head))
+        (size,) = SIZE.unpack(head)
+        if not size & RAW:
+            pickled = bytearray(size)
+            _receive(connection, memoryview(pickled))
+            return pickle.loads(pickled)
+        end = at + (size & ~RAW)
+        if end > of_bytes:
+            raise EOFError
+        _receive(connection, memoryview(data)[at:end])
+        if end == of_bytes:
+            return data
+        at = end
+
+
+def _receive(connection: socket.socket, into: memoryview) -> None:
     """So many bytes. EOFError: the other end closed."""
-    data = bytearray(size)
-    view, got = memoryview(data), 0
-    while got < size:
-        count = connection.recv_into(view[got:])
+    got = 0
+    while got < len(into):
+        count = connection.recv_into(into[got:])
         if not count:
             raise EOFError
         got += count
-    return data
