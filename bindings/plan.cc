@@ -172,6 +172,10 @@ void BindEpochPlanner(nb::module_& module) {
       .def_prop_ro("reads_blocks",
                    [](const EpochPlanner& self) { return self.config().order->reads_blocks(); })
       .def_prop_ro(
+          "request_bytes_max",
+          [](const EpochPlanner& self) { return self.config().requests.bytes_max; },
+          "A longer read from storage is several requests; 0: none is.")
+      .def_prop_ro(
           "order_parameters",
           [](const EpochPlanner& self) {
             return bindings::ToDict(self.config().order->parameters());

@@ -67,6 +67,8 @@ struct TiersSpec {
   std::string placement = DefaultPlacement();
   std::uint64_t horizon_epochs = 16;     // how many epochs the plan looks ahead
   std::string ask = DefaultAskPolicy();  // how this node decides which other one it asks
+  // Whether batches wait for a disk that is slower than storage. If not, it keeps fewer samples.
+  bool await_inserts = false;
 
   // Total capacity of the tiers in memory.
   [[nodiscard]] std::uint64_t memory_bytes() const {
@@ -77,7 +79,7 @@ struct TiersSpec {
     return bytes;
   }
 };
-HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs, ask)
+HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs, ask, await_inserts)
 
 // What one rank sets. The ranks of one node process set the same, but for `job.rank`.
 struct LoaderOptions {

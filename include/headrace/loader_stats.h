@@ -91,9 +91,10 @@ struct Budget {
   std::uint64_t scratch_bytes = 0;
   std::uint64_t results_bytes = 0;
   std::uint64_t decoded_bytes = 0;  // objects that the store decodes as a whole
+  std::uint64_t request_bytes = 0;  // the store's own, for requests
 };
 HEADRACE_MEMBERS(Budget, staging_bytes, batch_bytes, batches_max, resident_bytes, pinned_bytes,
-                 scratch_bytes, results_bytes, decoded_bytes)
+                 scratch_bytes, results_bytes, decoded_bytes, request_bytes)
 
 // One batch of one rank that its consumer took. Nanoseconds of the system's monotonic clock, which
 // all processes of a machine share.

@@ -97,10 +97,13 @@ struct StoreStats {
   // Of objects that the store decodes as a whole: those kept and those in progress.
   std::uint64_t held_bytes = 0;  // gauge
   std::uint64_t held_bytes_peak = 0;
+  // With a share (`headrace node --share`): requests, and their bytes, that other jobs had read.
+  std::uint64_t share_reads = 0;
+  std::uint64_t share_bytes = 0;
 };
 HEADRACE_MEMBERS(StoreStats, name, note, reads, bytes, bytes_direct, bytes_page_cache, retries,
                  failures, hedges, slow_downs, request_bytes, request_bytes_peak, held_bytes,
-                 held_bytes_peak)
+                 held_bytes_peak, share_reads, share_bytes)
 
 // A tier.
 struct TierStats {
@@ -185,6 +188,7 @@ struct TierCounts {
   std::uint64_t waits = 0;           // samples waited for on their way into a tier
   std::uint64_t fetched_ahead = 0;   // samples read for a tier alone
   std::uint64_t moved = 0;           // from tier to tier
+  std::uint64_t to_keep = 0;         // planned for a tier while none was to have them
   std::uint64_t not_kept = 0;        // planned for a tier, and not inserted
   std::uint64_t fallbacks = 0;       // a tier had them, and could not give them: read from storage
   std::uint64_t node_uses = 0;       // samples that another node gave, or was asked for
@@ -196,9 +200,9 @@ struct TierCounts {
   std::uint64_t nodes_passed = 0;      // ... the other node that is to have them
   std::vector<std::uint64_t> planned;  // uses of blocks as planned, by tier and, last, elsewhere
 };
-HEADRACE_MEMBERS(TierCounts, uses, storage_uses, waits, fetched_ahead, moved, not_kept, fallbacks,
-                 node_uses, node_bytes, node_fallbacks, brought, tiers_passed, nodes_passed,
-                 planned)
+HEADRACE_MEMBERS(TierCounts, uses, storage_uses, waits, fetched_ahead, moved, to_keep, not_kept,
+                 fallbacks, node_uses, node_bytes, node_fallbacks, brought, tiers_passed,
+                 nodes_passed, planned)
 
 // What one lane of an engine did so far: the part of it that serves one rank.
 struct LaneStats {

@@ -586,6 +586,9 @@ class LoaderOptions:
     @property
     def ask(self) -> str: ...
 
+    @property
+    def await_inserts(self) -> bool: ...
+
     def replace(self, **members: Any) -> LoaderOptions:
         """
         Others, which differ in these members, and of those that are dicts in what these have.
@@ -1022,6 +1025,10 @@ class EpochPlanner:
 
     @property
     def reads_blocks(self) -> bool: ...
+
+    @property
+    def request_bytes_max(self) -> int:
+        """A longer read from storage is several requests; 0: none is."""
 
     @property
     def order_parameters(self) -> dict[str, int | str]: ...

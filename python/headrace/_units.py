@@ -49,6 +49,16 @@ def parse_rate(text: str, what: str) -> int:
     return parse_bytes(text.strip().removesuffix("/s"), what)
 
 
+def parse_seconds(text: str, what: str) -> float:
+    """The seconds that `text` means, as "90s", "30m", "4h" or "2d"."""
+    match = re.fullmatch(rf"{_NUMBER}([smhd])\s*", text.lower())
+    if match is None or not float(match[1]):
+        raise InvalidArgumentError(
+            f'{what}: "{text}" is not a time; write it as 90s, 30m, 4h or 2d'
+        )
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
 def refuse_bits(text: str, what: str, *, rate: bool = False) -> None:
     """Raises if `text` may be a number of bits, or a rate of them: with both spellings in bytes."""
     bits = (_BITS_A_SECOND if rate else _BITS).fullmatch(text)

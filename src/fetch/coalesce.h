@@ -12,7 +12,7 @@ namespace headrace {
 // Which pieces of data become one read.
 struct CoalesceLimits {
   std::uint64_t gap_bytes = 0;  // pieces this near are one read ...
-  std::uint64_t bytes_max = 0;  // ... up to this size, or that of its largest piece
+  std::uint64_t bytes_max = 0;  // ... up to this size, or that of its largest sample
   // ... and to so many times the bytes of its pieces; 0: any number.
   std::uint64_t growth_max = 0;
 };
@@ -24,10 +24,10 @@ inline bool LiesBefore(const Extent& a, const Extent& b) {
 
 // Calls visit(extent, pieces) for each read of `pieces`, which are sorted by LiesBefore(); `extent`
 // covers its pieces. extent_of(piece) says where a piece lies; alone(piece): it is a read of its
-// own.
-template <typename Piece, typename ExtentOf, typename Alone, typename Visit>
+// own. one(piece, next): both are of one sample, which is to come in one read if only gaps allow.
+template <typename Piece, typename ExtentOf, typename Alone, typename One, typename Visit>
 void Coalesce(std::span<Piece> pieces, const CoalesceLimits& limits, ExtentOf extent_of,
-              Alone alone, Visit visit) {
+              Alone alone, One one, Visit visit) {
   for (std::size_t begin = 0; begin < pieces.size();) {
     Extent read = extent_of(pieces[begin]);
     std::uint64_t wanted = read.range.size;  // bytes of its pieces, each counted once
@@ -37,12 +37,13 @@ void Coalesce(std::span<Piece> pieces, const CoalesceLimits& limits, ExtentOf ex
       const std::uint64_t read_end = std::max(read.range.end(), next.range.end());
       const std::uint64_t wanted_with =
           wanted + (read_end - std::clamp(next.range.offset, read.range.end(), read_end));
-      if (next.object != read.object || next.range.offset > read.range.end() + limits.gap_bytes ||
-          read_end - read.range.offset > limits.bytes_max ||
-          (limits.growth_max != 0 &&
-           read_end - read.range.offset > limits.growth_max * wanted_with)) {
+      if (next.object != read.object || next.range.offset > read.range.end() + limits.gap_bytes) {
         break;
       }
+      const bool fits = read_end - read.range.offset <= limits.bytes_max;
+      const bool grows =
+          limits.growth_max != 0 && read_end - read.range.offset > limits.growth_max * wanted_with;
+      if ((!fits || grows) && !one(pieces[end - 1], pieces[end])) break;
       read.range.size = read_end - read.range.offset;
       wanted = wanted_with;
     }

@@ -14,6 +14,7 @@ namespace {
 struct Piece {
   Extent extent;
   bool alone = false;
+  int sample = 0;  // 0: of one of its own
 };
 
 struct Read {
@@ -29,6 +30,7 @@ std::vector<Read> Reads(std::vector<Piece>& pieces, const CoalesceLimits& limits
       std::span<Piece>(pieces), limits,
       [](const Piece& piece) -> const Extent& { return piece.extent; },
       [](const Piece& piece) { return piece.alone; },
+      [](const Piece& a, const Piece& b) { return a.sample != 0 && a.sample == b.sample; },
       [&reads](const Extent& extent, std::span<Piece> together) {
         reads.push_back({extent, {together.begin(), together.end()}});
       });
@@ -85,6 +87,22 @@ std::uint64_t WantedOf(std::span<const Piece> pieces) {
   return bytes.size();
 }
 
+TEST(CoalesceTest, ASampleIsNotDividedIfOnlyGapsAllowThat) {
+  const auto of_sample = [](int sample, std::uint64_t offset, std::uint64_t size) {
+    Piece piece = At(1, offset, size);
+    piece.sample = sample;
+    return piece;
+  };
+  std::vector<Piece> pieces = {of_sample(1, 0, 10),   of_sample(1, 100, 5),  of_sample(2, 200, 10),
+                               of_sample(2, 250, 90), of_sample(3, 1000, 5), of_sample(3, 1200, 5)};
+  const CoalesceLimits limits = {.gap_bytes = 100, .bytes_max = 120, .growth_max = 2};
+  const std::vector<Read> reads = Reads(pieces, limits);
+  ASSERT_EQ(reads.size(), 4U);
+  EXPECT_EQ(reads[0].extent.range, (ByteRange{0, 105}));
+  EXPECT_EQ(reads[1].extent.range, (ByteRange{200, 140}));
+  EXPECT_EQ(reads[2].extent.range, (ByteRange{1000, 5}));
+}
+
 // A slow model: a read takes the next piece exactly if it is then within all limits.
 TEST(CoalesceTest, ReadsAreThoseOfASlowModel) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
@@ -94,12 +112,14 @@ TEST(CoalesceTest, ReadsAreThoseOfASlowModel) {
     std::vector<Piece> pieces(1 + prng.Below(30));
     for (Piece& piece : pieces) {
       piece = At(prng.Below(2), prng.Below(600), prng.Below(40), prng.Below(8) == 0);
+      piece.sample = static_cast<int>(prng.Below(3));
     }
     const std::vector<Read> reads = Reads(pieces, limits);
     std::vector<Read> model;
     for (const Piece& piece : pieces) {
       if (!model.empty()) {
         Read joined = model.back();
+        const bool one = piece.sample != 0 && piece.sample == joined.pieces.back().sample;
         joined.pieces.push_back(piece);
         ByteRange& range = joined.extent.range;
         const ByteRange next = piece.extent.range;
@@ -109,7 +129,7 @@ TEST(CoalesceTest, ReadsAreThoseOfASlowModel) {
         const bool grows =
             limits.growth_max != 0 && range.size > limits.growth_max * WantedOf(joined.pieces);
         const bool alone = joined.pieces.front().alone || piece.alone;
-        if (near && range.size <= limits.bytes_max && !grows && !alone) {
+        if (near && !alone && (one || (range.size <= limits.bytes_max && !grows))) {
           model.back() = joined;
           continue;
         }

@@ -114,6 +114,7 @@ struct Fetch {
   std::span<std::byte> data;  // the bytes read: set by the client
   bool checked = false;       // the source compares `data` with a checksum of its own
   bool not_held = false;      // ReadNow() has just said kNotHeld
+  bool past_share = false;    // the bytes that jobs share were wrong: see ReadRequest
 
   [[nodiscard]] std::span<std::byte> memory() const { return room.empty() ? buffer.bytes() : room; }
 
@@ -185,6 +186,7 @@ class FetchSource {
   // Of ranges in storage: a source of other bytes leaves their answers as they are.
   virtual void ReadAllNow(std::span<NowRead> /*reads*/) {}
   virtual bool HoldsNow(const Extent& /*extent*/) { return false; }
+  [[nodiscard]] virtual bool shares() const { return false; }
 };
 
 // The source of each kind of fetch: a row for each alternative of FetchFrom.

@@ -15,6 +15,7 @@ enum class SampleSource : std::uint8_t {
   kMemory,   // its entry in a tier in memory
   kDisk,     // its entry in a tier on a disk
   kNode,     // another node
+  kShare,    // its extents, as jobs share them
   kStorage,  // its extents in storage; the last
 };
 
@@ -32,7 +33,8 @@ class SampleChain {
 
   [[nodiscard]] SampleSource first() const {
     if (entry_) return entry_.tier()->in_memory() ? SampleSource::kMemory : SampleSource::kDisk;
-    return nodes_.has_value() ? SampleSource::kNode : SampleSource::kStorage;
+    if (nodes_.has_value()) return SampleSource::kNode;
+    return shares_ ? SampleSource::kShare : SampleSource::kStorage;
   }
   [[nodiscard]] const Tier::EntryRef& entry() const { return entry_; }
   [[nodiscard]] const std::optional<Holders>& nodes() const { return nodes_; }
@@ -42,8 +44,10 @@ class SampleChain {
     if (first() == SampleSource::kStorage) return false;
     if (entry_) {
       entry_.Reset();
-    } else {
+    } else if (nodes_.has_value()) {
       nodes_.reset();
+    } else {
+      shares_ = false;
     }
     return true;
   }
@@ -51,11 +55,15 @@ class SampleChain {
   void Reset() {
     entry_.Reset();
     nodes_.reset();
+    shares_ = false;
   }
+  // Reads of storage are shared with other jobs, until DropFirst().
+  void Share() { shares_ = true; }
 
  private:
   Tier::EntryRef entry_;
   std::optional<Holders> nodes_;
+  bool shares_ = false;
 };
 
 // Whether another source has what `from` reads: an error of it is not one of the sample.

@@ -36,6 +36,17 @@ TEST(SampleChainTest, AnEntryInMemoryIsTriedBeforeOtherNodesAndThoseBeforeStorag
   EXPECT_FALSE(chain.DropFirst());
 }
 
+TEST(SampleChainTest, WhatJobsShareIsTriedBeforeStorage) {
+  SampleChain chain({}, kNodes);
+  chain.Share();
+  EXPECT_EQ(chain.first(), SampleSource::kNode);
+  EXPECT_TRUE(chain.DropFirst());
+  EXPECT_EQ(chain.first(), SampleSource::kShare);
+  EXPECT_TRUE(chain.DropFirst());
+  EXPECT_EQ(chain.first(), SampleSource::kStorage);
+  EXPECT_FALSE(chain.DropFirst());
+}
+
 TEST(SampleChainTest, AnEntryOnADiskIsASourceOfItsOwn) {
   SsdFolder folder;
   ASSERT_TRUE(folder.Open().ok());

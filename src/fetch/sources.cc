@@ -15,7 +15,8 @@ void StorageSource::Read(std::span<Fetch* const> fetches, const std::stop_token&
          .buffer = fetch->memory(),
          .done = [&done,
                   fetch](Result<std::span<std::byte>> data) { done(*fetch, std::move(data)); },
-         .looked = fetch->not_held});
+         .looked = fetch->not_held,
+         .past_share = fetch->past_share});
   }
   store_.Read(std::move(requests), stop);
 }

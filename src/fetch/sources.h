@@ -26,6 +26,7 @@ class StorageSource final : public FetchSource {
   bool MayReadNow() override { return store_.MayReadNow(); }
   void ReadAllNow(std::span<NowRead> reads) override { store_.ReadAllNow(reads); }
   bool HoldsNow(const Extent& extent) override { return store_.HoldsNow(extent); }
+  [[nodiscard]] bool shares() const override { return store_.shares(); }
 
  private:
   ByteStore& store_;

@@ -35,6 +35,11 @@ Result<std::string> TakeName(const std::string& path,
   for (int i = 0; i < kNamesTried; ++i) {
     std::string name = fmt::format("{}{}", prefix, i);
     if (take(name)) return name;
+    if (errno == ENOENT) {
+      return Status(
+          StatusCode::kUnavailable,
+          fmt::format("creating {}: there is no folder {}; create it", path, FolderOf(path)));
+    }
     if (errno != EEXIST) return FileError(errno, "creating '" + name + "'");
   }
   return FileError(EEXIST, "creating '" + prefix + "*'");

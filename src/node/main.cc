@@ -2,6 +2,7 @@
 // runs it as a service. Says nothing but errors.
 
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -25,7 +26,7 @@ using headrace::Status;
 using headrace::StatusCode;
 
 constexpr std::string_view kUsage =
-    "usage: headrace-node --name SOCKET [--service] [--memory BYTES]\n"
+    "usage: headrace-node --name SOCKET [--service] [--memory BYTES] [--share BYTES]\n"
     "                     [--helper ARGUMENT]...\n"
     "       headrace-node --links ADDRESS [--open-network]\n"
     "                     [--authority FILE --certificate FILE --key FILE]\n"
@@ -33,6 +34,14 @@ constexpr std::string_view kUsage =
     "Hosts the loaders of the ranks of one node. Started by a loader with Job(node=...)\n"
     "and by `headrace node`. With --links it measures what other nodes give, for `headrace\n"
     "profile --links`: by commands that it reads.\n";
+
+Status ParseBytes(std::string_view option, std::string_view value, std::uint64_t& bytes) {
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), bytes);
+  if (error == std::errc() && end == value.data() + value.size()) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                std::string(option) + ": got '" + std::string(value) +
+                    "', must be a number of bytes below 2^64, such as 4294967296");
+}
 
 Result<NodeServerOptions> Parse(int count, char** arguments) {
   NodeServerOptions options;
@@ -46,15 +55,9 @@ Result<NodeServerOptions> Parse(int count, char** arguments) {
       options.name = arguments[++i];
     } else if (argument == "--helper" && has_value) {
       helper.emplace_back(arguments[++i]);
-    } else if (argument == "--memory" && has_value) {
-      const std::string_view value = arguments[++i];
-      const auto [end, error] =
-          std::from_chars(value.data(), value.data() + value.size(), options.memory_bytes);
-      if (error != std::errc() || end != value.data() + value.size()) {
-        return Status(StatusCode::kInvalidArgument,
-                      "--memory: got '" + std::string(value) +
-                          "', must be a number of bytes below 2^64, such as 4294967296");
-      }
+    } else if ((argument == "--memory" || argument == "--share") && has_value) {
+      std::uint64_t& bytes = argument == "--share" ? options.share_bytes : options.memory_bytes;
+      HEADRACE_RETURN_IF_ERROR(ParseBytes(argument, arguments[++i], bytes));
     } else {
       return Status(StatusCode::kInvalidArgument, "argument '" + std::string(argument) +
                                                       "' is unknown or has no value; see --help");

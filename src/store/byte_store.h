@@ -3,6 +3,7 @@
 // store/ reads ranges of immutable objects: files through io_uring or a thread pool, memory,
 // synthetic data. One interface, and one conformance suite that every implementation passes.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,9 +37,26 @@ struct StoreNeeds {
   std::uint32_t sample_reads_max = 256;
   std::uint32_t block_reads_min = 16;
   std::uint32_t block_reads_max = 16;
+  // A longer read is several requests; 0: none is.
+  std::uint64_t request_bytes_max = 0;
+  // Memory of its own that requests take, at least and at most; 0: none.
+  std::uint64_t request_memory_least = 0;
+  std::uint64_t request_memory_max = 0;
   // It repeats reads that are Unavailable, as far as that helps.
   bool retries_itself = false;
 };
+
+// What requests of a store take that has memory of its own for them. 0: as StoreNeeds say.
+struct RequestLimits {
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t bytes_max = 0;  // of one
+};
+
+// The limits of a store that has so much memory for requests: four at once, at least. Pure.
+constexpr RequestLimits DivideRequests(const StoreNeeds& needs, std::uint64_t memory_bytes) {
+  const std::uint64_t whole = memory_bytes - memory_bytes % kMiB;
+  return {.memory_bytes = whole, .bytes_max = std::min(needs.request_bytes_max, whole / 4)};
+}
 
 // Alignment of read buffers, in bytes: the largest that O_DIRECT requires.
 inline constexpr std::size_t kBufferAlignment = 4096;
@@ -68,6 +86,8 @@ struct ReadRequest {
   std::span<std::byte> buffer;  // aligned to kBufferAlignment; at least BufferBytes(extent.range)
   Done done;
   bool looked = false;  // ReadNow() just returned kNotHeld: do not check the page cache again
+  // The bytes that a store with shares() gave were wrong: not from memory that jobs share.
+  bool past_share = false;
 };
 
 // Reads ranges of immutable objects.
@@ -135,6 +155,9 @@ class ByteStore {
 
   // Whether to try ReadNow() for the next read. Mostly false after many misses.
   virtual bool MayReadNow() { return false; }
+
+  // Whether bytes may come from memory that other jobs filled.
+  [[nodiscard]] virtual bool shares() const { return false; }
 
   [[nodiscard]] virtual StoreStats stats() const = 0;
 };

@@ -13,8 +13,11 @@
 #include "store/retry_store.h"
 #include "store/rowgroups/row_group_decoder.h"
 #include "store/rowgroups/testing/group_files.h"
+#include "store/share/read_share.h"
+#include "store/share/shared_store.h"
 #include "store/testing/faulty_store.h"
 #include "store/testing/gated_store.h"
+#include "store/testing/reader.h"
 #include "store/testing/slow_store.h"
 #include "store/testing/temp_files.h"
 #include "store/thread_file_store.h"
@@ -50,6 +53,30 @@ MakeResult MakeRetry(const StoreObjects& objects) {
   return MakeResult(std::make_unique<Alone<RetryStore>>(
       std::make_unique<RetryStore>(InMemory(objects), /*tries_max=*/3)));
 }
+
+// Shared with a job that has read some of it.
+class Shared final : public StoreUnderTest {
+ public:
+  Shared(const StoreObjects& objects, std::uint64_t capacity_bytes)
+      : share_(std::make_shared<ReadShare>(ReadShareOptions{.capacity_bytes = capacity_bytes},
+                                           std::make_unique<TestExecutor>(3), clock_)),
+        other_(Make(objects)),
+        store_(Make(objects)) {
+    ReadAll(*other_, {{ObjectId{1}, {0, 100'000}}, {ObjectId{2}, {2, 3}}});
+  }
+  ByteStore& store() override { return *store_; }
+  void DestroyStore() override { store_ = nullptr; }
+
+ private:
+  std::unique_ptr<ByteStore> Make(const StoreObjects& objects) {
+    return SharedStore::Make(InMemory(objects), share_, "data", 4096);
+  }
+
+  MonotonicClock clock_;
+  const std::shared_ptr<ReadShare> share_;
+  const std::unique_ptr<ByteStore> other_;
+  std::unique_ptr<ByteStore> store_;
+};
 
 // Late answers do not violate the contract.
 MakeResult MakeFaulty(const StoreObjects& objects) {
@@ -193,6 +220,14 @@ INSTANTIATE_TEST_SUITE_P(
         StoreCase{"Memory", MakeMemory}, StoreCase{"RetryMemory", MakeRetry},
         StoreCase{"FaultyLate", MakeFaulty}, StoreCase{"Gated", MakeGated},
         StoreCase{"Slow", MakeSlow},
+        StoreCase{"Shared",
+                  [](const StoreObjects& o) {
+                    return MakeResult(std::make_unique<Shared>(o, 64 * kMiB));
+                  }},
+        StoreCase{"SharedLittle",
+                  [](const StoreObjects& o) {
+                    return MakeResult(std::make_unique<Shared>(o, 200 * kKiB));
+                  }},
         StoreCase{"DecodedZstd",
                   [](const StoreObjects& o) { return MakeDecoded(o, Coding::kZstd, 0); }},
         StoreCase{"DecodedGzip",

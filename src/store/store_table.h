@@ -34,6 +34,7 @@ struct StoreRequest {
   std::string note;                      // for StoreStats::note
   int reads_at_once = 0;                 // 0: enough to keep an SSD busy
   DecodedLimits decoded;                 // if it decodes objects as a whole
+  RequestLimits requests;                // if requests take memory of its own
   // Makes threads for the store, whose owner keeps them as long as the store.
   std::function<Result<std::unique_ptr<Executor>>(int threads, std::string name)> start_threads;
   // Some stored samples, read through another store.

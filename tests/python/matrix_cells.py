@@ -388,7 +388,8 @@ def _gain(
 def node_cells() -> Iterator[Cell]:
     """Of two nodes: what they send each other, the rest, and every refusal.
 
-    In the first two every combination of two factors' values occurs.
+    In the first two every combination of two factors' values occurs, and again in data of an object
+    store, as far as it is read there.
     """
     sent = NODE_FACTORS | {
         "order": EXCHANGING,
@@ -400,10 +401,16 @@ def node_cells() -> Iterator[Cell]:
         factor: NODE_FACTORS[factor]
         for factor in ("order", "format", "ranks", "isolation", "tiers", "run", "on_error")
     }
+    stored = rest | {"fields": ("both", "inline", "stored"), "format": ("folder", "pack", "homes")}
     cells = [
         *covering_cells(sent, NODE_REFUSALS, 2),
         *covering_cells(rest, NODE_REFUSALS, 2),
         *(cell for row in NODE_REFUSALS for cell in _refused_by(row)),
+        *(
+            cell | {"stored": "server"}
+            for cell in covering_cells(stored, NODE_REFUSALS, 2)
+            if refusal(whole(cell)) is None
+        ),
     ]
     yield from (dict(each) for each in dict.fromkeys(tuple(whole(cell).items()) for cell in cells))
 

@@ -77,7 +77,7 @@ class Data:
         """Writes the plain data to an object store; what is zipped as shards of MDS."""
         source = hr.open(self.path("both", "folder"), index=self.root / "plain.hri")
         write_zstd_shards(source, self.root / _SERVED_ZIPPED)
-        for name in ("images", "plain.pack", "plain.row-groups", _SERVED_ZIPPED):
+        for name in ("images", "plain.pack", "plain.homes", "plain.row-groups", _SERVED_ZIPPED):
             for path in (self.root / name).rglob("*"):
                 if path.is_file():
                     key = path.relative_to(self.root).as_posix()

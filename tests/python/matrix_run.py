@@ -219,8 +219,8 @@ def make(
         return hr.Loader(data.open_split(cell["format"]), **given)
     if is_filled:
         return hr.Loader(data.open_filled(), **given)
-    if "stored" in cell:
-        return hr.Loader(data.url(path), **given)
+    if "stored" in cell:  # A store has what all nodes have.
+        return hr.Loader(data.url(data.path(cell["fields"], cell["format"])), **given)
     if not leaves_out(cell):
         return hr.Loader(path, **given)
     if path.name == "images":  # Of a folder files are left out by name: they have no numbers then.

@@ -216,6 +216,8 @@ def full_core() -> dict[str, Any]:
             **counts("hedges", "slow_downs"),
             "held_bytes": 23,
             "held_bytes_peak": 24,
+            "share_reads": 26,
+            "share_bytes": 27,
         },
         "budget": counts(
             "staging_bytes",

@@ -59,8 +59,10 @@ from headrace._workers import (
 from headrace._workers._options import Native, WorkerOptions
 from headrace._workers._output import SAMPLE_ID, check_ids
 from headrace.errors import FailedPreconditionError, InvalidArgumentError
+from headrace.formats._base.cache import INDEX_SUFFIX
 from headrace.formats._base.format import remedies
 from headrace.formats._base.outside import check_outside
+from headrace.formats._files.objects import check_objects
 from headrace.orders import Order, as_order, core_order
 from headrace.tiers import (
     PLACEMENTS,
@@ -311,7 +313,9 @@ def _loader_tiers(
     """The tiers of a loader, whose folders are made, or those of its part of a budget."""
     images = image_folder(dataset)
     if not isinstance(memory, Part):
-        return core_tiers(cache.tiers, images=images)
+        made = core_tiers(cache.tiers, images=images)
+        _check_not_stale(dataset, made)
+        return made
     if cache.tiers is not None:
         raise InvalidArgumentError(
             f"memory: {memory} has the budget's tiers, too: leave tiers out, or give "
@@ -321,6 +325,14 @@ def _loader_tiers(
         if tier.path:  # A budget made its tiers without this check.
             check_outside("tiers: folder", tier.path, images, is_folder=True)
     return memory.tiers
+
+
+def _check_not_stale(dataset: Dataset, tiers: Sequence[CoreTier]) -> None:
+    """What a folder has of an earlier job is not asked of the store: objects that changed since
+    would not be noticed, as nothing compared an index file with the store when it was opened."""
+    has_some = any(tier.path and os.listdir(tier.path) for tier in tiers)
+    if has_some and dataset.path.endswith(INDEX_SUFFIX):
+        check_objects(dataset.index, dataset.format_row.remedy(dataset.index))
 
 
 def _placed(tiers: Sequence[CoreTier], cache: Cache, epochs: int) -> dict[str, Any]:

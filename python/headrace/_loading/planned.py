@@ -37,6 +37,14 @@ class PlannedEpoch:
     reads_blocks: bool
     reads_in_flight: int
     threads: int
+    request_bytes_max: int
+    """A longer read from storage is several requests; 0: none is."""
+
+    @property
+    def requests(self) -> int:
+        """Of the reads from storage."""
+        whole = self.request_bytes_max
+        return sum(count * (-(-size // whole) if whole else 1) for size, count in self.storage)
 
     def work(self, demand: float | None = None, sharers: int = 1) -> EpochWork:
         """The work from which to predict the epoch's time."""
@@ -63,4 +71,5 @@ def planned_epochs(planner: _core.EpochPlanner) -> Iterator[PlannedEpoch]:
             reads_blocks=planner.reads_blocks,
             reads_in_flight=planner.reads_in_flight,
             threads=planner.threads,
+            request_bytes_max=planner.request_bytes_max,
         )

@@ -14,13 +14,19 @@ import obstore
 
 from headrace._objects.clients.addresses import Address, address_of, object_address
 from headrace._objects.clients.client import Clients
-from headrace._objects.clients.failures import Failure, failure, wait_after
+from headrace._objects.clients.failures import (
+    Failure,
+    Result,
+    failure,
+    says_only_status,
+    wait_after,
+)
 from headrace._objects.clients.version import version_of
 from headrace._objects.listing import Head, Listing, Object, StoreDeniedError, StoreError
 
 _AT_ONCE = 32  # requests of this process
+_UNSAID = (400, 401, 403)
 _PIECE_BYTES = 8 * 2**20  # of one request; more are requests at once
-_NO_OBJECT = "there is no such object"
 
 _pool = ThreadPoolExecutor(_AT_ONCE)
 _clients = Clients()
@@ -52,8 +58,8 @@ def _tried(ask: Callable[[Any, Address], Any], address: Address, *, of_data: boo
                 return key
             failed = failure(error, address)
         tries += 1
-        if failed.code == errno.ENOENT and failed.cause.startswith(_NO_OBJECT):
-            return None
+        if failed.result is Result.ABSENT:
+            return None if ask is not _listing else _no_lists(address)
         wait_s = wait_after(failed, tries, waited_s, of_data=of_data)
         if wait_s is None:
             return _error(failed)
@@ -78,12 +84,29 @@ def _wrong_key(error: Exception) -> OSError | None:
 def _error(failed: Failure) -> OSError:
     """With the cause as its text, and a remedy."""
     kind = StoreDeniedError if failed.code == errno.EACCES else StoreError
-    has_remedy = ";" in failed.cause
-    return kind(failed.cause if has_remedy else f"{failed.cause}; try again when it answers")
+    if ";" in failed.cause:
+        return kind(failed.cause)
+    changed = failed.result is Result.CHANGED
+    remedy = "open the dataset again" if changed else "try again when it answers"
+    return kind(f"{failed.cause}; {remedy}")
+
+
+def _no_lists(address: Address) -> OSError:
+    """An object store answers a list of nothing with an empty one."""
+    return StoreError(
+        f"the server of {address.store} answered 404 to a list, as no object store does; correct "
+        "the endpoint"
+    )
 
 
 def _head(store: Any, address: Address) -> Object:
-    found = obstore.head(store, address.key)
+    try:
+        found = obstore.head(store, address.key)
+    except (PermissionError, obstore.exceptions.BaseError) as error:
+        if address.scheme != "s3" or not says_only_status(error, _UNSAID):
+            raise
+        # A HEAD has no body, so S3 does not say why: that credentials have expired, for one.
+        found = obstore.get(store, address.key, options={"range": (0, 1)}).meta
     return Object(found["size"], version_of(found["e_tag"], found["last_modified"]))
 
 

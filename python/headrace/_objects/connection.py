@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 32
 """Connections; other threads wait."""
+_LOOK_S = 2.0  # between two looks whether the lister is there
 _TRIES = 3
 """A lister that was killed is replaced."""
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "SSL_CERT_")
@@ -67,6 +68,46 @@ class _Lister:
             mine.close()
             raise _GoneError from error
         return mine
+
+    def answer_from(self, connection: socket.socket, of_bytes: int) -> Any:
+        """The next answer; `of_bytes`: as in `Connection._ask`. EOFError: it has ended."""
+        import pickle
+
+        connection.settimeout(_LOOK_S)
+        data = bytearray(of_bytes)
+        at = 0
+        while True:
+            (size,) = SIZE.unpack(self._received(connection, bytearray(SIZE.size)))
+            if not size & RAW:
+                answer = pickle.loads(self._received(connection, bytearray(size)))
+                break
+            end = at + (size & ~RAW)
+            if end > of_bytes:
+                raise EOFError
+            self._received(connection, memoryview(data)[at:end])
+            at, answer = end, data
+            if end == of_bytes:
+                break
+        connection.settimeout(None)
+        return answer
+
+    def _received(
+        self, connection: socket.socket, into: bytearray | memoryview
+    ) -> bytearray | memoryview:
+        """Fills `into`, and returns it. EOFError: it has ended."""
+        view, got = memoryview(into), 0
+        while got < len(view):
+            try:
+                count = connection.recv_into(view[got:])
+            except TimeoutError:
+                # A fork of this process that began with the lister may have its end of the socket.
+                if self.process.poll() is not None:
+                    raise EOFError from None
+                continue
+            if not count:
+                raise EOFError
+            got += count
+        return into
 
     def close(self) -> None:
         """Ends it, and waits until it has ended; in a child that was forked, forgets it."""
@@ -142,7 +183,7 @@ class Connection:
         lister, connection = self._taken()
         try:
             connection.sendall(message)
-            answer = _answer_from(connection, of_bytes)
+            answer = lister.answer_from(connection, of_bytes)
         except BaseException as error:  # Ctrl-C, too: the answer that is to come is nobody's.
             connection.close()
             if isinstance(error, (OSError, EOFError)):
@@ -191,36 +232,3 @@ def _settings() -> dict[str, str]:
         for name, value in os.environ.items()
         if name.startswith(_SETTINGS) or name.upper() in _PROXIES
     }
-
-
-def _answer_from(connection: socket.socket, of_bytes: int) -> Any:
-    """The next answer; `of_bytes`: as in `_ask`. EOFError: the other end closed."""
-    import pickle
-
-    data = bytearray(of_bytes)
-    at = 0
-    while True:
-        head = bytearray(SIZE.size)
-        _receive(connection, memoryview(head))
-        (size,) = SIZE.unpack(head)
-        if not size & RAW:
-            pickled = bytearray(size)
-            _receive(connection, memoryview(pickled))
-            return pickle.loads(pickled)
-        end = at + (size & ~RAW)
-        if end > of_bytes:
-            raise EOFError
-        _receive(connection, memoryview(data)[at:end])
-        if end == of_bytes:
-            return data
-        at = end
-
-
-def _receive(connection: socket.socket, into: memoryview) -> None:
-    """So many bytes. EOFError: the other end closed."""
-    got = 0
-    while got < len(into):
-        count = connection.recv_into(into[got:])
-        if not count:
-            raise EOFError
-        got += count

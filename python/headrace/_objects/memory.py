@@ -21,8 +21,9 @@ class Memory:
         self._lock = threading.Lock()
         self._heads: dict[str, Head] = {}
         self._lists: OrderedDict[str, Listing] = OrderedDict()
+        self._used: set[str] = set()  # of the lists
         self._entries = 0
-        self._data: dict[str, tuple[int, bytes]] = {}
+        self._data: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
         self._bytes = 0
 
     def has_head(self, path: str) -> bool:
@@ -47,13 +48,28 @@ class Memory:
         with self._lock:
             return self._lists.get(path)
 
-    def keep_listing(self, path: str, listing: Listing) -> None:
-        """Keeps a list; the oldest ones go when there are too many entries."""
+    def use_listing(self, path: str) -> Listing | None:
+        """As listing(), of a list that is now read: it may go when there are too many entries."""
         with self._lock:
-            self._entries += len(listing) - len(self._lists.get(path, ()))
+            found = self._lists.get(path)
+            if found is not None:
+                self._used.add(path)
+            return found
+
+    def keep_listing(self, path: str, listing: Listing) -> None:
+        """Keeps a list. When there are too many entries, lists go that were read, the oldest first;
+        then those that were kept last: the others are read before them."""
+        with self._lock:
+            self._drop(path)
+            while self._entries + len(listing) > _ENTRIES_MAX and self._lists:
+                read = next((folder for folder in self._lists if folder in self._used), None)
+                self._drop(read or next(reversed(self._lists)))
+            self._entries += len(listing)
             self._lists[path] = listing
-            while self._entries > _ENTRIES_MAX and len(self._lists) > 1:
-                self._entries -= len(self._lists.popitem(last=False)[1])
+
+    def _drop(self, path: str) -> None:
+        self._entries -= len(self._lists.pop(path, ()))
+        self._used.discard(path)
 
     def data(self, path: str, offset: int, size: int) -> bytes | None:
         """Bytes of an object, if they are kept."""
@@ -63,12 +79,13 @@ class Memory:
         return data[begin : begin + size] if 0 <= begin <= len(data) - size else None
 
     def keep_data(self, path: str, offset: int, data: bytes) -> None:
-        """Keeps a range of an object, in place of an earlier one; or not, if it is too large."""
+        """Keeps a range of an object, in place of an earlier one; the oldest go for it."""
         with self._lock:
             self._bytes -= len(self._data.pop(path, (0, b""))[1])
-            if self._bytes + len(data) <= _BYTES_MAX:
-                self._data[path] = offset, data
-                self._bytes += len(data)
+            self._data[path] = offset, data
+            self._bytes += len(data)
+            while self._bytes > _BYTES_MAX:
+                self._bytes -= len(self._data.popitem(last=False)[1][1])
 
 
 _MEMORY: ContextVar[Memory | None] = ContextVar("headrace_objects", default=None)

@@ -147,7 +147,7 @@ class ObjectPlace:
             if asks_list:
                 self._list(memory, path)
             else:
-                self._look(memory, [path], [])
+                _raise_first(self._look(memory, [path], [])[0])
             found = _known(memory, path, all_asked=not self._has_lists)
         if found is _FOLDER:
             return FolderStat(self, path)
@@ -184,7 +184,8 @@ class ObjectPlace:
         return ObjectReader(self._requests, path, found, current())
 
     def look_ahead(self, files: Sequence[str], folders: Sequence[str] = ()) -> None:
-        """Asks for what will be asked of these, many at a time."""
+        """Asks for what will be asked of these, many at a time. What is not answered is asked again
+        by the question itself, which then says what failed."""
         memory = current()
         self._look(memory, [], [path for path in folders if memory.listing(path) is None])
         by_folder: defaultdict[str, list[str]] = defaultdict(list)
@@ -203,30 +204,36 @@ class ObjectPlace:
         """What lies below the folder."""
         memory = current()
         folder = _without_slash(folder)
-        kept = memory.listing(folder)
+        kept = memory.use_listing(folder)
         return self._list(memory, folder) if kept is None else kept
 
     def _list(self, memory: Memory, folder: str) -> Listing:
-        (found,) = self._look(memory, [], [folder])
+        (found,) = self._look(memory, [], [folder])[1]
         if isinstance(found, OSError):
             raise found
         return found
 
-    def _look(self, memory: Memory, heads: list[str], lists: list[str]) -> list[Listing | OSError]:
-        """Asks, and remembers the answers; the lists."""
+    def _look(
+        self, memory: Memory, heads: list[str], lists: list[str]
+    ) -> tuple[list[Head], list[Listing | OSError]]:
+        """Asks, and remembers the answers."""
         if lists and not self._has_lists:
             raise OSError(NO_LISTS)
         if not heads and not lists:
-            return []
+            return [], []
         found, listed = self._requests.look(heads, lists)
         memory.keep_heads(zip(heads, found, strict=True))
-        for head in found:
-            if isinstance(head, OSError) and not isinstance(head, PermissionError):
-                raise head
         for folder, listing in zip(lists, listed, strict=True):
             if isinstance(listing, Listing):
                 memory.keep_listing(folder, listing)
-        return listed
+        return found, listed
+
+
+def _raise_first(heads: Sequence[Head]) -> None:
+    """An error that may pass, of these; others are remembered."""
+    for head in heads:
+        if isinstance(head, OSError) and not isinstance(head, PermissionError):
+            raise head
 
 
 _UNKNOWN, _FOLDER = object(), object()

@@ -1,8 +1,7 @@
 """The figures of `stats()`: each is declared here, and only here.
 
 The result of `stats()`, the metrics for Prometheus and the table of `headrace docs observe` are
-made from these declarations; `python tools/reference.py` rewrites the table.
-"""
+made from these declarations; `python tools/reference.py` rewrites the table."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
@@ -209,36 +208,32 @@ class Memory(TypedDict):
     staging: Annotated[int, F("bytes", "engine.staging.used_bytes", "use=staging")]
     staging_peak: Annotated[int, F("bytes", "engine.staging.used_bytes_peak")]
     staging_budget: Annotated[int, _budget("staging", "engine.staging.capacity_bytes")]
-    """Memory budget."""
     batches: Annotated[int, F("bytes", "engine.batch.used_bytes", "use=batches")]
     batches_peak: Annotated[int, F("bytes", "engine.batch.used_bytes_peak")]
     batches_budget: Annotated[int, _budget("batches", "engine.batch.capacity_bytes")]
-    """Memory budget."""
     resident: Annotated[int, F("bytes", _cells("used_units"), "use=resident")]
     """samples that the order keeps until they are drawn; counted in whole cells"""
     resident_peak: Annotated[int, F("bytes", _cells("used_units_peak"))]
     resident_budget: Annotated[int, _budget("resident", _cells("capacity_units"))]
-    """Memory budget."""
     pinned: Annotated[int, F("bytes", "engine.pinned.used_bytes", "use=pinned")]
     """blocks that are kept in spare memory until the end"""
     pinned_budget: Annotated[int, _budget("pinned", "engine.pinned.capacity_bytes")]
-    """Memory budget."""
     scratch: Annotated[int, F("bytes", "engine.scratch.used_bytes", "use=scratch")]
-    """memory of decoders in addition to encoded bytes and rows: a reserve for each thread, and
-    memory for large images, which wait for it"""
+    """memory of decoders beside encoded bytes and rows: for each thread, and for large images"""
     scratch_peak: Annotated[int, F("bytes", "engine.scratch.used_bytes_peak")]
     scratch_budget: Annotated[int, _budget("scratch", "engine.scratch.capacity_bytes")]
-    """Memory budget."""
     results: Annotated[int, F("bytes", "results.used_bytes", "use=results")]
     """batches made by worker processes"""
     results_peak: Annotated[int, F("bytes", "results.used_bytes_peak")]
     results_budget: Annotated[int, _budget("results", results_budget)]
-    """Memory budget."""
     decoded: Annotated[int, F("bytes", "store.held_bytes", "use=decoded")]
     """files and row groups decoded as a whole: those kept, and those in progress"""
     decoded_peak: Annotated[int, F("bytes", "store.held_bytes_peak")]
     decoded_budget: Annotated[int, _budget("decoded", "budget.decoded_bytes")]
-    """Memory budget."""
+    requests: Annotated[int, F("bytes", "store.request_bytes", "use=requests")]
+    """requests to an object store: their bytes arrive here first"""
+    requests_peak: Annotated[int, F("bytes", "store.request_bytes_peak")]
+    requests_budget: Annotated[int, _budget("requests", "budget.request_bytes")]
     beyond: Annotated[int, F("bytes", _beyond("beyond_bytes"))]
     beyond_peak: Annotated[int, F("bytes", _beyond("beyond_bytes_peak"))]
     index: Annotated[int, F("bytes", "index_bytes")]
@@ -317,8 +312,7 @@ class Sources(TypedDict):
     tiers_passed: Annotated[int, F()]
     """samples in a tier that were read from a source faster by `EngineOptions.profile`"""
     nodes_passed: Annotated[int, F()]
-    """samples planned from another node that were read from storage, faster by
-    `EngineOptions.profile`"""
+    """planned from another node, read from storage: faster by `EngineOptions.profile`"""
 
 
 class NodesReport(TypedDict):
@@ -359,8 +353,7 @@ class NodesReport(TypedDict):
 
 
 class ParcelsReport(TypedDict):
-    """Samples that this node and other nodes sent each other, as the order plans it: `headrace docs
-    orders`. Sizes in bytes."""
+    """Samples that nodes sent each other as the order plans (`headrace docs orders`), in bytes."""
 
     received: Annotated[int, F("", "parcels")]
     """parcels requested from other nodes: what a node sends for a step, or with an answer"""
@@ -401,7 +394,11 @@ class Io(TypedDict):
     failures: Annotated[int, F("", "store.failures", metric="read_failures_total")]
     hedges: Annotated[int, F("", "store.hedges")]
     """second requests to an object store, beside late ones"""
-    slow_downs: Annotated[int, F("", "store.slow_downs")]  # answers 503 and 429 of one
+    slow_downs: Annotated[int, F("", "store.slow_downs")]
+    """answers of an object store that ask for fewer requests (503, 429)"""
+    shared: Annotated[int, F("", "store.share_reads")]  # part of `reads`
+    shared_bytes: Annotated[int, F("bytes", "store.share_bytes")]
+    """bytes that other jobs of the service had read: they did not come from storage"""
 
 
 class WorkerReport(TypedDict):

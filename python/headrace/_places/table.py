@@ -36,11 +36,11 @@ def absolute(path: str) -> str:
     """The path from its place's root, without "." and "..".
 
     A local one leads where it leads the system: ".." after a link to a folder is the folder above
-    the one that it leads to.
+    the one that it leads to. Raises InvalidArgumentError for a URL with an empty part, which is
+    another key than that without, and for one that leads above its bucket.
     """
     if not is_local(path):
-        scheme, colon, rest = path.partition("://")
-        return scheme + colon + (os.path.normpath(rest) if rest else "")
+        return _absolute_url(path)
     try:
         whole = os.path.abspath(path)
     except FileNotFoundError as error:
@@ -59,6 +59,24 @@ def absolute(path: str) -> str:
     except ValueError:  # A zero byte, or no Unicode.
         return whole
     return whole if same else os.path.normpath(os.path.join(real, *parts[after:]))
+
+
+def _absolute_url(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    parts: list[str] = []
+    for part in rest.rstrip("/").split("/"):
+        if part == "..":
+            if len(parts) < 2:
+                raise InvalidArgumentError(f"opening {url}: .. leads above its bucket or host")
+            parts.pop()
+        elif part != ".":
+            parts.append(part)
+    if "" in parts[1:]:
+        raise InvalidArgumentError(
+            f"opening {url}: it has an empty part, as beside //, which no path can have; write one "
+            "/, or copy what lies there to keys without"
+        )
+    return f"{scheme}://{'/'.join(parts)}"
 
 
 def joined(folder: str, path: str) -> str:

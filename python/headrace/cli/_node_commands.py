@@ -21,6 +21,13 @@ def node(
         str | None,
         typer.Option(help="Limit of all jobs together, such as 64GiB or 50%; default: no limit."),
     ] = None,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            help="Part of --memory in which jobs that read the same data share what they read, "
+            "such as 16GiB; default: none, each job reads for itself."
+        ),
+    ] = None,
 ) -> None:
     """Serve the loaders of this user on this machine, until Ctrl-C or SIGTERM.
 
@@ -30,8 +37,8 @@ def node(
     """
     program = executable()
     arguments = [program, "--name", service_socket(name), "--service", *node_arguments()]
+    usable = _core.memory_limit_bytes()
     if memory is not None:
-        usable = _core.memory_limit_bytes()
         parsed = parse_share_or_bytes(memory, "--memory", usable)
         if parsed == 0:
             raise InvalidArgumentError("--memory: got 0 bytes; leave it out for no limit")
@@ -41,6 +48,17 @@ def node(
                 f"has {format_bytes(usable)}; give less, or a share such as 50%"
             )
         arguments += ["--memory", str(parsed)]
+        usable = parsed
+    if share is not None:
+        parsed = parse_share_or_bytes(share, "--share", usable)
+        if parsed == 0:
+            raise InvalidArgumentError("--share: got 0 bytes; leave it out for none")
+        if parsed >= usable:
+            raise InvalidArgumentError(
+                f"--share: got {format_bytes(parsed)}, must be below {format_bytes(usable)}, which "
+                "the jobs and the share have together; give less, or a larger --memory"
+            )
+        arguments += ["--share", str(parsed)]
     print(
         f"starting to serve Node(name={name!r}) as process {os.getpid()}",
         file=sys.stderr,

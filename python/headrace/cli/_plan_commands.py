@@ -15,15 +15,15 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from headrace import _core, _dataset, orders, tiers
+from headrace import _core, _dataset, tiers
 from headrace._arguments import integer
 from headrace._loading.arguments import alike_labels
 from headrace._loading.options import LoaderArguments, core_options
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
 from headrace._options.groups import Cache, EngineOptions, Job
 from headrace._units import counted, format_bytes
+from headrace.cli._ahead import bill as _bill
 from headrace.cli._commands import find_dataset, format_row
-from headrace.cli._parts import orders as _orders
 from headrace.cli._parts import paper_words as _paper_words
 from headrace.cli._parts.demand import parse_demand
 from headrace.cli._parts.job import JobOptions, of_loader, with_options
@@ -67,6 +67,14 @@ def plan(
         str | None,
         typer.Option(metavar="RATE", help="The rate of the training: 1200 (samples/s) or 500MB/s."),
     ] = None,
+    price_per_million_reads: Annotated[
+        float | None,
+        typer.Option(metavar="PRICE", help="Bill requests to storage, in any currency."),
+    ] = None,
+    price_per_gb: Annotated[
+        float | None,
+        typer.Option(metavar="PRICE", help="Bill bytes from storage: the price of 10^9 bytes."),
+    ] = None,
     schedule: Annotated[
         Path | None,
         typer.Option(
@@ -92,6 +100,7 @@ def plan(
     source = find_dataset(dataset, job.skip, row, job.split)
     _dataset.check_has_samples("planning dataset", source)
     integer("--epochs", epochs, 1, 2**24)
+    at = _bill.prices(price_per_million_reads, price_per_gb)
     machine = None if profile is None else load(profile)
     images = _dataset.image_folder(source)
     wanted = _tiers(ram, tier, images)
@@ -106,13 +115,6 @@ def plan(
         raise InvalidArgumentError(
             f"--epochs {epochs}: the job has --job-epochs {job_epochs}; plan at most these"
         )
-    job = _paper_words.with_blocks(job)
-    if job.settings:
-        sized = _orders.make_source(source, None, job.block_samples)
-        job = _paper_words.with_parameters(job, sized)
-    parameters = _orders.parse_settings(job.settings)
-    if job.block_samples is not None:
-        parameters["block_samples"] = str(job.block_samples)
     arguments = LoaderArguments(
         batch_size=batch,
         shuffle=not job.no_shuffle,
@@ -124,9 +126,9 @@ def plan(
         job=Job(rank=rank, world_size=ranks),
         engine=EngineOptions(profile=machine),
     )
-    spec = orders.core_order(orders.as_order(job.order), source)
-    spec = spec.with_parameters(_orders.order_values(parameters))
-    options = core_options(source, arguments, order=spec, tiers=wanted)
+    options = core_options(
+        source, arguments, order=_paper_words.planned_order(job, source), tiers=wanted
+    )
     if machine is not None:
         machine = tiers.profile_with_tiers(machine, wanted)
     elif demand is not None:
@@ -147,12 +149,22 @@ def plan(
     ]
     # A dataset whose fields are all in the index needs no tiers.
     names = [tier.path or "RAM" for tier in wanted] if planned and planned[0].tiers else []
+    bills = [_bill.of_epoch(epoch, at, ranks) for epoch in planned] if at is not None else []
     resolved, expected = planner.order_parameters, planner.expected_inflation
     if as_json:
         order = {"order": job.order, "parameters": resolved, "expected": expected}
-        print(json.dumps(order | _plain(planned, predicted, names)))
+        plain = _plain(planned, predicted, names)
+        if at is not None and planned:
+            plain["bill"] = {
+                "epochs": [dataclasses.asdict(bill) for bill in bills],
+                "job": dataclasses.asdict(_bill.of_job(bills, at, job_epochs or len(bills))),
+            }
+        print(json.dumps(order | plain))
         return
     _print(planned, predicted, names, ranks)
+    if at is not None and planned:
+        of_job = _bill.of_job(bills, at, job_epochs or len(bills))
+        print(*_bill.sentences(bills, of_job, job_epochs or len(bills), ranks), sep="\n")
     values = ", ".join(f"{name} {value}" for name, value in resolved.items())
     print(f"order {job.order}: {values}" if values else f"order {job.order}")
     if note := _unit_note(wanted, _mean_bytes(planned)):
@@ -235,6 +247,7 @@ def _plain(
                 "samples": epoch.samples,
                 "sample_bytes": epoch.sample_bytes,
                 "storage": _reads(epoch.storage),
+                "requests": epoch.requests,
                 "tiers": [
                     {"name": name, "read": _reads(reads), "written": _reads(writes)}
                     for name, (reads, writes) in zip(names, epoch.tiers, strict=True)

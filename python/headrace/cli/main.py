@@ -29,6 +29,7 @@ from headrace.cli import (
     _plan_commands,
     _profile_commands,
     _simulate_commands,
+    _stage_commands,
 )
 from headrace.cli._parts.naming import OptionNames
 from headrace.formats import table
@@ -229,6 +230,7 @@ _add("order", _order_commands.order, _OrderCommand)
 _add("profile", _profile_commands.profile)
 _add("advise", _advise_commands.advise)
 _add("plan", _plan_commands.plan, _OrderCommand)
+_add("stage", _stage_commands.stage_command, _OrderCommand)
 _add("simulate", _simulate_commands.simulate)
 _add("node", _node_commands.node)
 _add("top", _observe_commands.top)

@@ -137,7 +137,8 @@ class RemotePack(PartialPack):
                 )
         self._mark_published(index.fingerprint)
         self._put_index(index)
-        self._delete_others(there, names)
+        if self._is_published(index):
+            self._delete_others(there, names)
         self.remove()
 
     def published(self) -> _core.Index | None:
@@ -159,9 +160,13 @@ class RemotePack(PartialPack):
                 self._uploads.create(index.path, self._url(PACK_INDEX_NAME), self._overwrite)
         except FileExistsError:
             # Another pack, or this one: by a request whose answer was lost.
-            found = self._published_index()
-            if found is None or found.fingerprint != index.fingerprint:
+            if not self._is_published(index):
                 raise target_exists(self.target) from None
+
+    def _is_published(self, index: _core.Index) -> bool:
+        """Whether the target has this index: another machine may have put its own."""
+        found = self._published_index()
+        return found is not None and found.fingerprint == index.fingerprint
 
     def _published_index(self) -> _core.Index | None:
         """A copy, which stays mapped when the folder is removed."""

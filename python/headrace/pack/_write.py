@@ -182,12 +182,21 @@ def _partial_of(
                 f"packing to {text} by tasks of Ray: what is uploaded is written by this process; "
                 "leave --on (on=) out"
             )
+        _check_not_below(image_folder(source), text)
         return RemotePack(text, overwrite)
     refuse_url("packing to", target, f"headrace pack {shlex.quote(source.path)}")
     where = Path(os.path.abspath(given_path("packing into", target)))
     _check_target(where, overwrite)
     check_outside("packing to", where, image_folder(source), is_folder=True)
     return PartialPack(where, overwrite)
+
+
+def _check_not_below(root: str | None, target: str) -> None:
+    if root is not None and f"{target}/".startswith(f"{root.rstrip('/')}/"):
+        raise InvalidArgumentError(
+            f"packing to {target}: it lies in the dataset {root}, where each folder is a class; "
+            "name a place outside it"
+        )
 
 
 def _check_target(target: Path, overwrite: bool) -> None:

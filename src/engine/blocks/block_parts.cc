@@ -30,6 +30,7 @@ void BlockParts::MakeAll(BlockWork& block, std::vector<BlockPiece> pieces) {
   Coalesce(
       std::span<const BlockPiece>(pieces), loop_.options.block_limits(), extent_of,
       [](const BlockPiece&) { return false; },
+      [](const BlockPiece& a, const BlockPiece& b) { return a.place == b.place; },
       [&](const Extent& extent, std::span<const BlockPiece> together) {
         BlockPart* const part = Make(block, extent, together);
         if (tiers_ != nullptr) PlanInserts(block, *part);

@@ -176,6 +176,7 @@ BySource<std::uint64_t> Lanes::ReadsOf(const StepWork& work) const {
       case SampleSource::kNode:
         reads.node += bytes;
         break;
+      case SampleSource::kShare:
       case SampleSource::kStorage:
         reads.storage += bytes;
         break;

@@ -27,6 +27,9 @@ struct EngineOptions {
   std::uint32_t substitutes_max = 128;  // draws before a sample is given up after all
   bool verify = true;                   // samples against their checksums, where the index has them
   std::uint64_t seed = 0;               // of transforms and substitutes
+  // Of rows, under way to tiers on disk. A disk with more ahead of it is slower than storage: what
+  // comes then is not inserted this time, so that no batch waits longer for it.
+  std::uint32_t tier_inserts_max = 256;
   std::shared_ptr<const LeftOut> left_out = nullptr;  // samples that do not stand in; null: all do
 
   [[nodiscard]] CoalesceLimits row_limits() const {

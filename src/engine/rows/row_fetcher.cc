@@ -46,8 +46,10 @@ void RowFetcher::Plan(StepWork& work) {
   std::optional<bool> may_try;
   KeptBytes kept;
   if (blocks_ != nullptr) blocks_->Prefetch(work.plan);
+  const bool shares = loop_.storage.shares();
   for (std::uint32_t slot = 0; slot < work.samples.size(); ++slot) {
     const Delivery& delivery = work.plan.deliveries[slot];
+    if (shares) work.samples[slot].chain.Share();
     if (delivery.block_read != kNoBlockRead) {
       HEADRACE_CHECK(blocks_ != nullptr);
       kept = {.row = {&work, slot}};
@@ -225,7 +227,9 @@ bool RowFetcher::ReadFromNext(StepWork& work, std::uint32_t slot) {
   }
   if (!is_left || loop_.ended) return false;
   work.batch->sources[slot] = kNoTier;
-  row.insert_into = tiers_->FallBack(sample, {&work, slot}, failed);  // It is inserted anew.
+  if (failed != SampleSource::kShare) {
+    row.insert_into = tiers_->FallBack(sample, {&work, slot}, failed);  // It is inserted anew.
+  }
   if (row.chain.first() == SampleSource::kNode) {
     if (const auto bytes = ReadFromNode(work, slot, /*early=*/true); bytes.has_value()) {
       ++work.samples_unread;
@@ -259,10 +263,18 @@ void RowFetcher::ReadFromStorage(StepWork& work, std::uint32_t slot) {
   if (!status.ok()) return OnReadFailed(work, slot, std::move(status));
   work.samples[slot].pieces_left = static_cast<std::uint32_t>(pieces.size());
   ++work.samples_unread;
-  queues_.AddReads(work, reader_.MakeReads(work, pieces), /*early=*/true);
+  const RowReads reads = reader_.MakeReads(work, pieces);
+  const bool past_share = work.samples[slot].chain.first() == SampleSource::kStorage;
+  for (RowRead* const read : reads) read->past_share = past_share;
+  queues_.AddReads(work, reads, /*early=*/true);
 }
 
 void RowFetcher::OnReadFailed(StepWork& work, std::uint32_t slot, Status status) {
+  // Bytes may be damaged in memory that jobs share; errors are of this job's own reads.
+  SampleChain& chain = work.samples[slot].chain;
+  if (chain.first() == SampleSource::kShare && status.code() != StatusCode::kDataLoss) {
+    chain.DropFirst();
+  }
   if (!ReadFromNext(work, slot)) client_.OnReadFailed(work, slot, std::move(status));
 }
 
@@ -341,6 +353,7 @@ void RowFetcher::OnArrived(RowRef row, Tier& tier) {
   const std::uint32_t slot = row.slot;
   SampleChain& chain = work.samples[slot].chain;
   chain = SampleChain(tier.Find(work.batch->samples[slot]), chain.nodes());
+  if (loop_.storage.shares()) chain.Share();
   std::vector<std::uint32_t> resident;
   // Later steps have lined up meanwhile.
   if (!PlanFromChain(work, slot, /*early=*/true, resident)) {

@@ -117,6 +117,26 @@ TEST_F(RowFetcherTest, TheErrorOfStorageIsTheRows) {
   EXPECT_THAT(failed_, ElementsAre(StatusCode::kUnavailable));
 }
 
+TEST_F(RowFetcherTest, DamagedBytesThatJobsShareAreReadFromStorageItself) {
+  test_.storage.shared = true;
+  Plan({}, {});
+  EXPECT_THAT(test_.storage.read_past_share, IsEmpty());
+  EXPECT_TRUE(Refuse());
+  EXPECT_THAT(test_.storage.read_past_share, ElementsAre(LoopHarness::ExtentOf(3).range));
+  EXPECT_THAT(came_, ElementsAre(payload_, payload_));
+  EXPECT_FALSE(Refuse());
+  EXPECT_EQ(filler_.counts().fallbacks, 0U);
+}
+
+TEST_F(RowFetcherTest, AnErrorOfSharedReadsIsTheRows) {
+  test_.storage.shared = true;
+  test_.storage.broken = {Raw(kSample) * LoopHarness::kSampleBytes};
+  Plan({}, {});
+  fetcher_.IssueReads();
+  EXPECT_EQ(test_.storage.read.size(), 1U) << "another try would end alike";
+  EXPECT_THAT(failed_, ElementsAre(StatusCode::kUnavailable));
+}
+
 TEST_F(RowFetcherTest, AnEntryOfAnotherSizeIsNotTheSamples) {
   const std::string other = payload_ + "!";
   ram_->Erase(kSample);

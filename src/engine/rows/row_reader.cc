@@ -23,6 +23,7 @@ RowReads RowReader::MakeReads(StepWork& work, std::span<Piece> pieces) {
   Coalesce(
       pieces, loop_.options.row_limits(), extent_of,
       [this](const Piece& piece) { return InPlace(piece); },
+      [](const Piece& a, const Piece& b) { return a.second.slot == b.second.slot; },
       [&](const Extent& extent, std::span<const Piece> together) {
         reads.push_back(MakeRead(work, extent, together));
       });

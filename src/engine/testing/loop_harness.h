@@ -35,6 +35,7 @@ struct FakeStorage final : FetchSource {
             const Done& done) override {
     for (Fetch* const fetch : fetches) {
       read.push_back(fetch->extent().range);
+      if (fetch->past_share) read_past_share.push_back(fetch->extent().range);
       if (holds) {
         held.emplace_back(fetch, &done);
       } else {
@@ -57,6 +58,7 @@ struct FakeStorage final : FetchSource {
   }
   bool HoldsNow(const Extent& /*extent*/) override { return cached; }
   bool MayReadNow() override { return may_read_now; }
+  [[nodiscard]] bool shares() const override { return shared; }
 
   void AnswerHeld() {
     for (const auto& [fetch, done] : std::exchange(held, {})) Answer(*fetch, *done);
@@ -80,8 +82,10 @@ struct FakeStorage final : FetchSource {
   bool holds = false;              // until AnswerHeld()
   bool may_read_now = false;
   bool cached = false;
+  bool shared = false;            // with other jobs
   std::set<std::uint64_t> lacks;  // offsets: reads that begin there are not cached
   std::vector<ByteRange> read;
+  std::vector<ByteRange> read_past_share;
   std::vector<std::pair<Fetch*, const Done*>> held;
 };
 

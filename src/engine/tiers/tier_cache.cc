@@ -112,6 +112,7 @@ void TierCache::Apply(std::span<CacheOp> ops) {
     HEADRACE_CHECK(op.block < wanted_.size() && wanted_[op.block] == op.from);
     wanted_[op.block] = op.to;
     if (progress_ != nullptr) ReportOp(op);
+    if (op.from == kNoTier && op.to != kNoTier) counts_.to_keep += blocks_->block(op.block).count;
     if (op.from != kNoTier || !op.ahead || !of_one_) continue;
     ahead_.push_back(
         {.block = op.block, .node = i < ahead_from_.size() ? ahead_from_[i] : std::nullopt});
@@ -147,7 +148,7 @@ void TierCache::Leave(SampleId sample, Tier& from, bool moves) {
   from.Erase(sample);
   if (!moves) return;
   if (moves_.size() == kMovesMax) {
-    ++moves_dropped_;
+    ++counts_.moves_dropped;
     return;
   }
   moves_.push_back({.sample = sample, .entry = std::move(entry)});

@@ -37,6 +37,12 @@ struct TierMove {
   Tier::EntryRef entry;
 };
 
+// What was planned so far. Samples.
+struct PlannedCounts {
+  std::uint64_t to_keep = 0;        // for a tier, while none was to have them
+  std::uint64_t moves_dropped = 0;  // moves that were given up, because too many waited
+};
+
 // The tiers of a node, as a placement plans them: finds samples in them, says which to insert, and
 // queues those to be fetched ahead.
 //
@@ -97,8 +103,7 @@ class TierCache {
   // The next sample to move, into the tier that the plan assigns now: Wanted().
   [[nodiscard]] std::optional<TierMove> NextMove();
 
-  // Moves that were planned and given up, because too many waited.
-  [[nodiscard]] std::uint64_t moves_dropped() const { return moves_dropped_; }
+  [[nodiscard]] const PlannedCounts& counts() const { return counts_; }
 
   // Marks a sample as fetched ahead of its first use; true, once, when asked whether it was.
   void MarkAhead(SampleId sample) {
@@ -141,7 +146,7 @@ class TierCache {
   // Blocks to fetch ahead, where these are samples, and the nodes to ask for them.
   std::deque<AheadBlock> ahead_;
   std::deque<TierMove> moves_;
-  std::uint64_t moves_dropped_ = 0;
+  PlannedCounts counts_;
   std::vector<std::uint64_t> planned_uses_;
 };
 

@@ -13,10 +13,6 @@ namespace {
 constexpr std::uint32_t kReadsToAFill = 4;
 constexpr std::size_t kFillsMax = 32;
 
-// A disk with more inserts than this ahead of it is slower than storage: what comes then is not
-// inserted this time, so that no batch waits longer for it.
-constexpr std::uint32_t kInsertsMax = 256;
-
 // Samples that wait for other nodes: beyond that these ask storage themselves.
 constexpr std::size_t kBroughtMax = 8192;
 
@@ -136,11 +132,11 @@ std::optional<Status> TierFiller::Insert(Tier& tier, SampleId sample,
                 [&inserted](Status status) { inserted = std::move(status); });
     return inserted;
   }
-  if (inserts_.fetch_add(1) >= kInsertsMax) {
+  const std::uint32_t most = loop_.options.tier_inserts_max;
+  if (inserts_.fetch_add(1) >= most) {
     inserts_.fetch_sub(1);
     return ResourceExhausted(
-        "inserting sample {} into a tier: {} inserts wait for its disk already", Raw(sample),
-        kInsertsMax);
+        "inserting sample {} into a tier: {} inserts wait for its disk already", Raw(sample), most);
   }
   loop_.inbox.BeginWork();
   tier.Insert(sample, std::move(parts), [this, &tier, sample, row](Status status) {
@@ -449,7 +445,8 @@ TierCounts TierFiller::counts() const {
   TierCounts counts = counts_;
   const std::span<const std::uint64_t> planned = cache_.planned_uses();
   counts.planned.assign(planned.begin(), planned.end());
-  counts.not_kept += cache_.moves_dropped();
+  counts.to_keep = cache_.counts().to_keep;
+  counts.not_kept += cache_.counts().moves_dropped;
   return counts;
 }
 

@@ -56,17 +56,20 @@ struct Shares {
   std::uint64_t scratch = 0;
   std::uint64_t results = 0;
   std::uint64_t decoded = 0;
+  std::uint64_t requests = 0;
 
-  [[nodiscard]] std::uint64_t all() const { return scratch + results + decoded; }
+  [[nodiscard]] std::uint64_t all() const { return scratch + results + decoded + requests; }
 };
 
 Shares LeastShares(const BudgetNeeds& needs, const Flow& flow) {
   return {.scratch = needs.scratch_bytes_least,
           .results = needs.results ? flow.batch : 0,
-          .decoded = needs.decoded_bytes_least};
+          .decoded = needs.decoded_bytes_least,
+          .requests = needs.request_bytes_least};
 }
 
-// The shares of `memory` (without tiers) that decodes, results and decoded objects should have.
+// The shares of `memory` (without tiers) that decodes, results, decoded objects and requests should
+// have.
 // `residents`: whether the order keeps samples resident.
 Shares WantedShares(const BudgetNeeds& needs, const Flow& flow, std::uint64_t memory,
                     bool residents) {
@@ -81,6 +84,8 @@ Shares WantedShares(const BudgetNeeds& needs, const Flow& flow, std::uint64_t me
   }
   const std::uint64_t decoded = memory / (residents ? kDecodedShareOfResidents : kDecodedShare);
   shares.decoded = std::max(shares.decoded, std::min(needs.decoded_bytes_useful, decoded));
+  const std::uint64_t requests = memory / (residents ? kRequestShareOfResidents : kRequestShare);
+  shares.requests = std::max(shares.requests, std::min(needs.request_bytes_useful, requests));
   return shares;
 }
 
@@ -100,14 +105,16 @@ Shares SharesOf(const BudgetNeeds& needs, const Flow& flow, std::uint64_t memory
   };
   return {.scratch = lower(least.scratch, shares.scratch),
           .results = lower(least.results, shares.results),
-          .decoded = lower(least.decoded, shares.decoded)};
+          .decoded = lower(least.decoded, shares.decoded),
+          .requests = lower(least.requests, shares.requests)};
 }
 
 Status CheckLeast(const BudgetNeeds& needs, const Flow& flow) {
   const std::uint64_t resident = needs.resident_bytes;
   const Shares shares = LeastShares(needs, flow);
   const std::uint64_t kept = resident + needs.tier_bytes + shares.decoded;
-  const std::uint64_t least = flow.least() + kept + shares.scratch + shares.results;
+  const std::uint64_t least =
+      flow.least() + kept + shares.scratch + shares.results + shares.requests;
   std::string keeps;
   if (needs.tier_bytes != 0) keeps = "tiers= take " + FormatBytes(needs.tier_bytes);
   if (resident != 0) {
@@ -132,6 +139,9 @@ Status CheckLeast(const BudgetNeeds& needs, const Flow& flow) {
   if (shares.scratch != 0) message.append(", decoding ").append(FormatBytes(shares.scratch));
   if (shares.results != 0) {
     message.append(", results of workers ").append(FormatBytes(shares.results));
+  }
+  if (shares.requests != 0) {
+    message.append(", requests of the object store ").append(FormatBytes(shares.requests));
   }
   if (!keeps.empty()) message.append(", and ").append(keeps);
   message.append("; raise memory= to at least ")
@@ -198,7 +208,8 @@ Result<Budget> MakeBudget(const BudgetNeeds& needs) {
   }
   Budget budget{.scratch_bytes = shares.scratch,
                 .results_bytes = shares.results,
-                .decoded_bytes = shares.decoded};
+                .decoded_bytes = shares.decoded,
+                .request_bytes = shares.requests};
   if (needs.resident_bytes == 0) {
     DivideFlow(needs, flow, memory, budget);
     const std::uint64_t taken = shares.all() + budget.staging_bytes + budget.batch_bytes;

@@ -37,6 +37,10 @@ struct BudgetNeeds {
   std::uint64_t decoded_bytes_least = 0;
   std::uint64_t decoded_bytes_useful = 0;
 
+  // Of requests, for which the store has memory of its own; 0: it has none.
+  std::uint64_t request_bytes_least = 0;
+  std::uint64_t request_bytes_useful = 0;
+
   // Bytes of blocks that the order keeps resident; 0 for orders that read no blocks.
   std::uint64_t resident_bytes = 0;
   // Spare memory may keep up to this much of the blocks permanently.
@@ -58,6 +62,10 @@ inline constexpr std::uint64_t kResultsShareOfResidents = 4;
 inline constexpr std::uint64_t kDecodedShare = 2;
 inline constexpr std::uint64_t kDecodedShareOfResidents = 4;
 
+// Requests of the store get 1 / kRequestShare of it, or 1 / kRequestShareOfResidents.
+inline constexpr std::uint64_t kRequestShare = 4;
+inline constexpr std::uint64_t kRequestShareOfResidents = 8;
+
 // Batches that the consumer may hold without slowing the loader: the current one and the previous
 // one.
 inline constexpr std::uint32_t kBatchesHeld = 2;
@@ -69,21 +77,23 @@ constexpr std::uint64_t ParcelBytes(std::uint64_t staging_bytes) {
 }
 
 // Returns the bytes that one rank, alone in its process, has for the residents of its order: its
-// memory minus tiers and minus the shares of decodes, results, decoded objects, reads and batches.
+// memory minus tiers and minus the shares of decodes, results, decoded objects, requests, reads and
+// batches.
 // If memory_bytes is 0, all ranks of the job together have three quarters of one machine's default,
 // even if they run on several machines. `rank`: the needs of one rank; its resident_bytes and
 // pinned_bytes are ignored. Pure.
 std::uint64_t ResidentRoom(const BudgetNeeds& rank, std::uint32_t world_size);
 
-// Divides the memory. Tiers and residents get what they need. Decodes, results and decoded objects
-// get their shares next, but a third of the memory beyond all minimums (or less, if less is useful)
-// is left for reads and batches. Reads get enough to keep the device busy while the same amount is
-// decoded; batches get the rest; both get at least their minimum. If there are residents, reads and
-// batches get no more than they can use, and pinned blocks get the rest. Each batch also gets room
-// for one stand-in, if memory is left. Pure.
+// Divides the memory. Tiers and residents get what they need. Decodes, results, decoded objects and
+// requests get their shares next, but a third of the memory beyond all minimums (or less, if less
+// is useful) is left for reads and batches. Reads get enough to keep the device busy while the same
+// amount is decoded; batches get the rest; both get at least their minimum. If there are residents,
+// reads and batches get no more than they can use, and pinned blocks get the rest. Each batch also
+// gets room for one stand-in, if memory is left. Pure.
 //
 // Errors: InvalidArgument  memory_bytes is below the sum of two batches, one read, the least for
-//                          decodes, one batch of results, two decoded objects, tiers and residents
+//                          decodes, one batch of results, two decoded objects, requests, tiers and
+//                          residents
 //                          (the message gives the least that suffices); tiers, residents and
 //                          decoded objects exceed the machine's memory
 Result<Budget> MakeBudget(const BudgetNeeds& needs);

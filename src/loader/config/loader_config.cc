@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -228,7 +229,9 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
         .scratch_bytes_max = scratch_bytes_max * count,
         .results = options.worker_results,
         .decoded_bytes_least = decoded.least(),
-        .decoded_bytes_useful = decoded.useful()};
+        .decoded_bytes_useful = decoded.useful(),
+        .request_bytes_least = store.request_memory_least,
+        .request_bytes_useful = store.request_memory_max};
   };
   HEADRACE_RETURN_IF_ERROR(order->Settle(ResidentRoom(needs_of(1), node.job.world_size)));
   BudgetNeeds needs = needs_of(ranks);
@@ -246,13 +249,14 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
                       .parcel_bytes = parcel_bytes,
                       .reads_in_flight = needs.reads_in_flight,
                       .scratch_share = MemoryPerScratch(needs, budget) / ranks,
-                      .decoded = decoded.Divide(budget.decoded_bytes)};
+                      .decoded = decoded.Divide(budget.decoded_bytes),
+                      .requests = DivideRequests(store, budget.request_bytes)};
 }
 
 std::uint64_t LoaderConfig::memory_bytes() const {
   return budget.staging_bytes + 2 * parcel_bytes + budget.batch_bytes + budget.resident_bytes +
          budget.pinned_bytes + budget.scratch_bytes + budget.results_bytes + budget.decoded_bytes +
-         options.tiers.memory_bytes();
+         budget.request_bytes + options.tiers.memory_bytes();
 }
 
 EngineOptions LoaderConfig::engine_options() const {
@@ -276,6 +280,9 @@ EngineOptions LoaderConfig::engine_options() const {
   engine.on_error = options.on_error;
   engine.verify = options.verify && reads_storage;
   engine.seed = options.job.seed;
+  if (options.tiers.await_inserts) {
+    engine.tier_inserts_max = std::numeric_limits<std::uint32_t>::max();
+  }
   engine.left_out = order->left_out();
   return engine;
 }

@@ -54,6 +54,7 @@ struct LoaderConfig {
   std::uint32_t reads_in_flight = 0;  // that memory is divided for; the engine may have more
   double scratch_share = 1;           // bytes of memory= that give one byte of budget.scratch_bytes
   DecodedLimits decoded;              // for the store, of budget.decoded_bytes
+  RequestLimits requests;             // for the store, of budget.request_bytes
 
   // Bytes of the machine's memory that a session of this configuration takes.
   [[nodiscard]] std::uint64_t memory_bytes() const;

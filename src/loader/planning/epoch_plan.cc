@@ -117,20 +117,21 @@ void EpochPlanner::AddPieces(SampleId sample, std::vector<Piece>& pieces) const 
   for (std::size_t field = 0; field < config_.schema.size(); ++field) {
     if (config_.schema[field].is_inline()) continue;
     const auto extent = index_->extent(config_.schema[field].index_field, sample);
-    if (extent.ok()) pieces.emplace_back(field, extent.value());  // Else nothing is read.
+    if (extent.ok()) pieces.push_back({field, sample, extent.value()});  // Else nothing is read.
   }
 }
 
 // As RowReader::MakeReads().
 void EpochPlanner::CountRows(std::vector<Piece>& pieces, ReadCounts& counts) const {
-  const auto extent_of = [](const Piece& piece) -> const Extent& { return piece.second; };
+  const auto extent_of = [](const Piece& piece) -> const Extent& { return piece.extent; };
   std::sort(pieces.begin(), pieces.end(),
             [&](const Piece& a, const Piece& b) { return LiesBefore(extent_of(a), extent_of(b)); });
   Coalesce(
       std::span(pieces), engine_.row_limits(), extent_of,
       [this](const Piece& piece) {
-        return ReadInPlace(config_.schema[piece.first], piece.second.range.size);
+        return ReadInPlace(config_.schema[piece.field], piece.extent.range.size);
       },
+      [](const Piece& a, const Piece& b) { return a.sample == b.sample; },
       [&counts](const Extent& extent, std::span<const Piece>) {
         if (extent.range.size != 0) ++counts[extent.range.size];
       });
@@ -145,16 +146,26 @@ void EpochPlanner::CountBlock(const BlockRead& read, ReadCounts& counts) const {
     AddPieces(read.whole ? SampleId{Raw(read.first) + place} : KeptSampleId(read, place), pieces);
   }
   std::sort(pieces.begin(), pieces.end(),
-            [](const Piece& a, const Piece& b) { return LiesBefore(a.second, b.second); });
+            [](const Piece& a, const Piece& b) { return LiesBefore(a.extent, b.extent); });
   constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max() / 2;
   Coalesce(
       std::span(pieces),
       read.whole ? CoalesceLimits{.gap_bytes = kAny, .bytes_max = kAny} : engine_.block_limits(),
-      [](const Piece& piece) -> const Extent& { return piece.second; },
+      [](const Piece& piece) -> const Extent& { return piece.extent; },
       [](const Piece&) { return false; },
+      [](const Piece& a, const Piece& b) { return a.sample == b.sample; },
       [&counts](const Extent& extent, std::span<const Piece>) {
         if (extent.range.size != 0) ++counts[extent.range.size];
       });
+}
+
+// As TierFiller::Make(): a read a field. Blocks are samples where something is fetched ahead.
+void EpochPlanner::CountFill(SampleId sample, ReadCounts& counts) const {
+  std::vector<Piece> pieces;
+  AddPieces(sample, pieces);
+  for (const Piece& piece : pieces) {
+    if (piece.extent.range.size != 0) ++counts[piece.extent.range.size];
+  }
 }
 
 // In pieces no larger than the engine reads. Of nothing there is none: a model knows no such read.
@@ -192,8 +203,8 @@ void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) {
       Count(bytes, epoch.tiers[op.from].reads);
     } else if (op.ahead && config_.order->reads_blocks()) {
       awaited_.insert(op.block);
-    } else if (op.ahead) {
-      Count(bytes, epoch.storage);  // No use of the step brings it.
+    } else if (op.ahead) {  // No use of the step brings it.
+      CountFill(block.first, epoch.storage);
     }
   }
 }

@@ -74,11 +74,16 @@ class EpochPlanner {
   // Returns whether storage serves it: then its reads are yet to be counted.
   bool AddUse(const Use& use, PlannedEpoch& epoch);
   // A field's value of a sample: which field of the schema, and where it lies.
-  using Piece = std::pair<std::size_t, Extent>;
+  struct Piece {
+    std::size_t field = 0;
+    SampleId sample{};
+    Extent extent;
+  };
   void AddPieces(SampleId sample, std::vector<Piece>& pieces) const;
   // Counts the reads of pieces that are wanted together, of rows or of a block; empties `pieces`.
   void CountRows(std::vector<Piece>& pieces, ReadCounts& counts) const;
   void CountBlock(const BlockRead& read, ReadCounts& counts) const;
+  void CountFill(SampleId sample, ReadCounts& counts) const;
   void Count(std::uint64_t bytes, ReadCounts& counts) const;
   [[nodiscard]] Source::Kind SourceOf(const Use& use);
   void AddOps(const PlacedStep& placed, PlannedEpoch& epoch);

@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "index/homes/homes.h"
 #include "loader/machine/thread_executor.h"
+#include "store/share/shared_store.h"
 
 namespace headrace {
 namespace {
@@ -232,6 +233,7 @@ Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index,
       .avoid_page_cache = options.page_cache == PageCache::kAvoided,
       .reads_at_once = options.reads_at_once,
       .decoded = options.decoded,
+      .requests = options.requests,
       .start_threads = [](int threads, std::string name) -> Result<std::unique_ptr<Executor>> {
         HEADRACE_ASSIGN_OR_RETURN(
             std::unique_ptr<ThreadExecutor> executor,
@@ -244,7 +246,12 @@ Result<OpenedStore> OpenStore(const std::shared_ptr<const Index>& index,
         return ReadPrototypes(*index, stored.store());
       }};
   request.note = request.large_files ? "ranges of large files" : "whole files";
+  const std::uint64_t gap_bytes = NeedsOf(options.io, request.scheme).block_gap_bytes;
   HEADRACE_ASSIGN_OR_RETURN(opened.parts_, OpenStoreOf(std::move(request), options.io));
+  if (options.share != nullptr && ReadsStorage(options.io)) {
+    opened.parts_.store = SharedStore::Make(std::move(opened.parts_.store), options.share,
+                                            index->fingerprint(), gap_bytes);
+  }
   return opened;
 }
 

@@ -14,6 +14,7 @@
 #include "store/byte_store.h"
 #include "store/file_table.h"
 #include "store/object_memory.h"
+#include "store/share/read_share.h"
 #include "store/store_table.h"
 
 namespace headrace {
@@ -50,6 +51,8 @@ struct OpenStoreOptions {
   PageCache page_cache = PageCache::kUsed;
   int reads_at_once = 0;  // 0: enough to keep storage busy
   DecodedLimits decoded;  // if the store decodes objects as a whole
+  RequestLimits requests = {};
+  std::shared_ptr<ReadShare> share;  // with other jobs, if it returns stored bytes; null: none
 };
 
 // A store and the objects that must live as long as it.

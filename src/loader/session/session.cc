@@ -245,8 +245,7 @@ struct Session::Impl {
 };
 
 Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> index,
-                                               LoaderConfig config,
-                                               std::shared_ptr<RetainedTiers> retained,
+                                               LoaderConfig config, ServiceMemory service,
                                                const NumaRequest& numa,
                                                std::shared_ptr<OtherNodes> nodes) {
   const ResolvedOrder& order = *config.order;
@@ -258,7 +257,7 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
     HEADRACE_ASSIGN_OR_RETURN(
         parts.tiers, SessionTiers::Open(index, config.schema, config.options.tiers, config.order,
                                         config.options.verify,
-                                        {.retained = std::move(retained),
+                                        {.retained = std::move(service.tiers),
                                          .nodes = nodes.get(),
                                          .by_model = config.options.model.has_value()}));
   }
@@ -277,7 +276,9 @@ Result<std::unique_ptr<Session>> Session::Open(std::shared_ptr<const Index> inde
                                             numa));
   HEADRACE_ASSIGN_OR_RETURN(parts.store, OpenStore(index, {.io = config.options.io,
                                                            .remedies = config.options.remedies,
-                                                           .decoded = config.decoded}));
+                                                           .decoded = config.decoded,
+                                                           .requests = config.requests,
+                                                           .share = std::move(service.share)}));
   auto impl = std::make_unique<Impl>(std::move(index), std::move(config), std::move(parts));
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

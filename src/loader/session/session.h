@@ -13,6 +13,7 @@
 #include "loader/config/loader_config.h"
 #include "loader/ending/run_lifecycle.h"
 #include "loader/machine/numa.h"
+#include "loader/session/service_memory.h"
 #include "plan/exact_order.h"
 #include "plan/order.h"
 
@@ -20,7 +21,6 @@ namespace headrace {
 
 class BatchSink;
 class OtherNodes;
-class RetainedTiers;
 class SessionReports;
 
 // How long a session's destructor waits for reads of storage, and then for the rest of its
@@ -61,15 +61,14 @@ class SessionRun {
 // the session (see forked()); in the child every method returns FailedPrecondition.
 class Session {
  public:
-  // `retained`: retains tiers in memory before and after this session; null: tiers in memory end
-  // with it. With several lanes on several NUMA nodes, the threads, staging and batch memory of a
-  // lane are on its NUMA node. `nodes`: the other nodes of the job, which exchange samples of
-  // their tiers with this one; null: they are not asked.
+  // `service`: without its tiers, tiers in memory end with this session. With several lanes on
+  // several NUMA nodes, the threads, staging and batch memory of a lane are on its NUMA node.
+  // `nodes`: the other nodes of the job, which exchange samples of their tiers with this one; null:
+  // they are not asked.
   //
   // Errors: those of opening the schedule, the tiers and the store of the configuration
   static Result<std::unique_ptr<Session>> Open(std::shared_ptr<const Index> index,
-                                               LoaderConfig config,
-                                               std::shared_ptr<RetainedTiers> retained = nullptr,
+                                               LoaderConfig config, ServiceMemory service = {},
                                                const NumaRequest& numa = NumaRequest(),
                                                std::shared_ptr<OtherNodes> nodes = nullptr);
   ~Session();

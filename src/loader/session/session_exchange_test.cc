@@ -169,7 +169,7 @@ class SessionExchangeTest : public ::testing::Test {
       EXPECT_TRUE(config.ok()) << config.status().ToString();
       EXPECT_TRUE(config.value().options.job.exchange);
       auto opened =
-          Session::Open(dataset_.index(), std::move(config).value(), nullptr, {}, nodes_[node]);
+          Session::Open(dataset_.index(), std::move(config).value(), {}, {}, nodes_[node]);
       EXPECT_TRUE(opened.ok()) << opened.status().ToString();
       sessions_[node] = std::move(opened).value();
     }

@@ -22,13 +22,12 @@ constexpr std::int64_t kStopSliceNs = 20 * kNsPerMs;
 }  // namespace
 
 Result<std::unique_ptr<HostedJob>> HostedJob::Make(const OpenSession& first, Admit admit,
-                                                   std::shared_ptr<RetainedTiers> retained,
-                                                   std::stop_token hurry) {
+                                                   ServiceMemory service, std::stop_token hurry) {
   HEADRACE_RETURN_IF_ERROR(CheckOpen(first));
   HEADRACE_ASSIGN_OR_RETURN(auto thread,
                             ThreadExecutor::Make({.threads = 1, .name = "headrace-job"}));
   std::unique_ptr<HostedJob> job(
-      new HostedJob(first, std::move(admit), std::move(retained), std::move(hurry)));
+      new HostedJob(first, std::move(admit), std::move(service), std::move(hurry)));
   job->thread_ = std::move(thread);
   return job;
 }
@@ -100,10 +99,10 @@ Status HostedJob::OpenFirst(const OpenSession& open, int pid) {
     nodes_->SetParameters(config.order->parameters());
   }
   HEADRACE_ASSIGN_OR_RETURN(
-      session_, Session::Open(std::move(index), std::move(config), retained_, numa, nodes_));
+      session_, Session::Open(std::move(index), std::move(config), service_, numa, nodes_));
   exchanges_ = session_->config().options.job.exchange;
   // What jobs need comes before what is retained for others; its own it has taken by now.
-  if (retained_ != nullptr) retained_->ShrinkTo(left);
+  if (service_.tiers != nullptr) service_.tiers->ShrinkTo(left);
   return Status();
 }
 

@@ -24,7 +24,6 @@
 namespace headrace {
 
 class JobNodes;
-class RetainedTiers;
 
 // A job of several ranks in their node process: the shared engine and the connected ranks. Each
 // rank is known by its local rank. Ranks that get the same batches share a lane of the engine.
@@ -54,8 +53,7 @@ class HostedJob {
   //
   // Errors: ResourceExhausted  no thread
   static Result<std::unique_ptr<HostedJob>> Make(const OpenSession& first, Admit admit,
-                                                 std::shared_ptr<RetainedTiers> retained,
-                                                 std::stop_token hurry = {});
+                                                 ServiceMemory service, std::stop_token hurry = {});
   ~HostedJob();
   HostedJob(const HostedJob&) = delete;
   HostedJob& operator=(const HostedJob&) = delete;
@@ -84,11 +82,10 @@ class HostedJob {
   [[nodiscard]] std::optional<Failure> failure() const HEADRACE_LOCKS_EXCLUDED(mutex_);
 
  private:
-  HostedJob(const OpenSession& first, Admit admit, std::shared_ptr<RetainedTiers> retained,
-            std::stop_token hurry)
+  HostedJob(const OpenSession& first, Admit admit, ServiceMemory service, std::stop_token hurry)
       : first_(first),
         admit_(std::move(admit)),
-        retained_(std::move(retained)),
+        service_(std::move(service)),
         hurry_(std::move(hurry)),
         ranks_(first.local_ranks),
         start_(first.job, first.process - first.local_rank, first.local_ranks),
@@ -130,7 +127,7 @@ class HostedJob {
 
   const OpenSession first_;
   const Admit admit_;
-  const std::shared_ptr<RetainedTiers> retained_;  // null: tiers in memory end with the job
+  const ServiceMemory service_;
   const std::stop_token hurry_;
 
   mutable Mutex mutex_;

@@ -11,7 +11,6 @@
 #include "base/process_id.h"
 #include "base/units.h"
 #include "loader/machine/machine.h"
-#include "loader/session/retained_tiers.h"
 #include "node/protocol/messages.h"
 
 namespace headrace {
@@ -26,6 +25,20 @@ Status OutOfOrder(const LaneClient& client, std::string_view message, std::strin
                             message, client.pid(), why);
 }
 
+Status CheckShare(const NodeServerOptions& options) {
+  if (!options.service) {
+    return InvalidArgument(
+        "--share: got {}, but only jobs of a service share; add --service, or leave it out",
+        FormatBytes(options.share_bytes));
+  }
+  const std::uint64_t most = options.memory_bytes > 0 ? options.memory_bytes : MemoryLimitBytes();
+  if (options.share_bytes < most) return Status();
+  return InvalidArgument(
+      "--share: got {}, must be below {}, what the jobs and the share have together; give less, or "
+      "more --memory",
+      FormatBytes(options.share_bytes), FormatBytes(most));
+}
+
 std::vector<std::string> FoldersOf(const OpenSession& open) {
   std::vector<std::string> folders;
   for (const TierSpec& tier : open.options.tiers.tiers) {
@@ -37,12 +50,17 @@ std::vector<std::string> FoldersOf(const OpenSession& open) {
 }  // namespace
 
 Result<std::unique_ptr<NodeServer>> NodeServer::Make(NodeServerOptions options) {
+  const std::uint64_t share_bytes = options.share_bytes;
+  if (share_bytes > 0) HEADRACE_RETURN_IF_ERROR(CheckShare(options));
+  options.memory_bytes -= options.memory_bytes > 0 ? share_bytes : 0;
   std::unique_ptr<NodeServer> node(new NodeServer(std::move(options)));
   HEADRACE_ASSIGN_OR_RETURN(node->opener_,
                             ThreadExecutor::Make({.threads = 1, .name = "headrace-open"}));
   if (node->options_.service) {
     const std::uint64_t limit = node->options_.memory_bytes;
-    node->retained_ = std::make_shared<RetainedTiers>(limit > 0 ? limit : MemoryLimitBytes() / 4);
+    HEADRACE_ASSIGN_OR_RETURN(
+        node->service_,
+        ServiceMemory::Make(limit > 0 ? limit : MemoryLimitBytes() / 4, share_bytes));
   }
   IpcServerOptions server{.name = node->options_.name, .peers_max = 1024, .queue = kQueueLimits};
   HEADRACE_ASSIGN_OR_RETURN(node->server_, IpcServer::Make(std::move(server), *node));
@@ -162,7 +180,7 @@ Status NodeServer::OnMessage(Connection& connection, OpenSession open) {
       return Admit(number, name, bytes);
     };
     HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<HostedJob> job,
-                              HostedJob::Make(open, admit, retained_, stop_.get_token()));
+                              HostedJob::Make(open, admit, service_, stop_.get_token()));
     Hosted hosted{.job = std::move(job), .number = number, .folders = FoldersOf(open)};
     found = jobs_.emplace(open.job, std::move(hosted)).first;
   }

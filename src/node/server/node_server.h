@@ -18,12 +18,11 @@
 
 namespace headrace {
 
-class RetainedTiers;
-
 struct NodeServerOptions {
   std::string name;                // of the socket, in the abstract namespace
   bool service = false;            // keeps running without clients
-  std::uint64_t memory_bytes = 0;  // of all jobs together; 0: each has its own budget
+  std::uint64_t memory_bytes = 0;  // of all jobs and the share; 0: each has its own budget
+  std::uint64_t share_bytes = 0;   // jobs of a service share what they read; 0: they do not
   // How long to wait for clients that have not connected: the first one, unless this is a service,
   // and the ranks of a job that failed to open, which get the error.
   std::int64_t await_ns = 10'000'000'000;
@@ -39,6 +38,7 @@ class NodeServer final : private IpcHandler {
   // Clients can connect once it returns.
   //
   // Errors: those of IpcServer::Make; ResourceExhausted  no thread
+  //         InvalidArgument  a share without a service, or not below the limit of memory
   static Result<std::unique_ptr<NodeServer>> Make(NodeServerOptions options);
   ~NodeServer() override;
   NodeServer(const NodeServer&) = delete;
@@ -96,8 +96,8 @@ class NodeServer final : private IpcHandler {
   void WatchIdle(const std::stop_token& stop) HEADRACE_LOCKS_EXCLUDED(mutex_);
 
   const NodeServerOptions options_;
-  std::shared_ptr<RetainedTiers> retained_;  // null: not a service
-  std::stop_source stop_;                    // then jobs do not wait for other nodes either
+  ServiceMemory service_;
+  std::stop_source stop_;  // then jobs do not wait for other nodes either
 
   // Used by the thread of Run().
   std::map<std::uint64_t, Connection> connections_;  // by peer

@@ -14,7 +14,7 @@ constexpr std::int64_t kGraceNs = 150 * kNsPerMs;  // for a process that has clo
 constexpr std::uint32_t kUntriedAttemptsMax = 4;   // of a process that may not run yet
 constexpr int kPacketsInARow = 64;                 // of one process
 
-Status BrokenFor(std::int64_t silence_ns) {
+Status SilentFor(std::int64_t silence_ns) {
   return {StatusCode::kUnavailable,
           fmt::format("no byte came for {} s", static_cast<double>(silence_ns) / kNsPerSecond)};
 }
@@ -25,9 +25,9 @@ AttemptEnd EndOf(FetcherReport report) {
                  .cause = {},
                  .retry_after_ns = report.retry_after_ns};
   if (end.result == AttemptResult::kOk) return end;
-  const bool is_final =
-      end.result == AttemptResult::kRefused || end.result == AttemptResult::kChanged;
-  end.cause = Status(is_final ? StatusCode::kFailedPrecondition : StatusCode::kUnavailable,
+  const bool may_pass =
+      end.result == AttemptResult::kSlowDown || end.result == AttemptResult::kBroken;
+  end.cause = Status(may_pass ? StatusCode::kUnavailable : StatusCode::kFailedPrecondition,
                      report.cause.empty() ? "the fetcher gave no cause" : std::move(report.cause));
   return end;
 }
@@ -248,9 +248,9 @@ void Fetchers::EndSilent(std::int64_t now_ns) {
     Close(id, attempt, now_ns);
     events_.push_back({.attempt = id,
                        .ended = true,
-                       .end = AttemptEnd{.result = AttemptResult::kBroken,
+                       .end = AttemptEnd{.result = AttemptResult::kSilent,
                                          .received_bytes = attempt.received,
-                                         .cause = BrokenFor(options_.silence_ns)}});
+                                         .cause = SilentFor(options_.silence_ns)}});
   }
 }
 

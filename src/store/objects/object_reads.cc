@@ -88,6 +88,9 @@ void ObjectReads::Ended(AttemptId id, AttemptEnd end, std::int64_t now_ns) {
     ++counts_.slow_downs;
     slow_cause_ = end.cause.message();
     pause_.SlowDown(end.retry_after_ns, window_.SlowDown(attempt.started_ns, now_ns_), now_ns_);
+  } else if (end.result == AttemptResult::kSilent) {
+    // A store that queues, or a link that is shared by too many, is silent in place of a 503.
+    window_.SlowDown(attempt.started_ns, now_ns_);
   }
   if (attempt.read) TakeEnd(*attempt.read, id, attempt, end);
   if (end.result == AttemptResult::kSlowDown && pause_.expired(now_ns_)) EndWaiting();
@@ -180,6 +183,9 @@ void ObjectReads::TakeEnd(ReadId id, AttemptId attempt_id, const Attempt& attemp
   if (end.result == AttemptResult::kChanged) {
     return Finish(id, FailedPrecondition("{}; index the dataset again", end.cause.message()));
   }
+  if (end.result == AttemptResult::kAbsent) {
+    return Finish(id, NotFound("{}; index the dataset again", end.cause.message()));
+  }
   Keep(id, attempt_id, attempt);
   if (read.kept == read.bytes) {
     budget_.Success();
@@ -235,7 +241,7 @@ void ObjectReads::TryAgain(ReadId id, Read& read, const AttemptEnd& end) {
                                "the network",
                                cause, read.broken)));
   }
-  if (!budget_.TakeRetry()) {
+  if (end.result != AttemptResult::kSilent && !budget_.TakeRetry()) {
     return Finish(
         id, Status(StatusCode::kUnavailable,
                    fmt::format("{}, and no retry is left: all reads of the store share {}, and "

@@ -63,8 +63,8 @@ struct ObjectReadsCounts {
 // behind its last byte. The driver asks for the object's version (If-Match), so that all bytes are
 // of one version.
 //
-// A read ends with OK, with the error of an attempt (kRefused, kChanged), or with
-//   Unavailable  broken, and no token is left, or the last `tries_max` tries gave no byte;
+// A read ends with OK, with the error of an attempt (kRefused, kChanged, kAbsent), or with
+//   Unavailable  broken, and no token is left; or the last `tries_max` tries gave no byte;
 //                `fetchers_max` processes ended during it; or the store asked to slow down, for
 //                longer than StorePause::Options::deadline_ns without a success: its next such
 //                answer ends all reads that wait; or it asked this read for as long, `tries_max`
@@ -74,7 +74,7 @@ struct ObjectReadsCounts {
 //
 // An attempt exists from kStart until Ended(); its cell is free once the actions that follow are
 // done. There are at most as many as the window's maximum. The driver, not this class, limits the
-// time of an attempt: it ends one that gets no byte for long (kBroken).
+// time of an attempt: it ends one that gets no byte for long (kSilent).
 //
 // Thread safety: none; one thread drives.
 // Cost: O(log n) a call for n reads, below 1 us. Memory: the reads that have not ended; the driver
@@ -129,7 +129,7 @@ class ObjectReads {
     std::optional<std::int64_t> timer_ns;
     std::int64_t slow_ns = 0;  // when the first of `slow` ended
     std::uint32_t slow = 0;    // kSlowDown since the last byte
-    std::uint32_t broken = 0;  // kBroken since the last byte
+    std::uint32_t broken = 0;  // kBroken and kSilent since the last byte
     std::uint32_t fetchers_gone = 0;
     bool tried = false;
     bool cancelled = false;

@@ -174,6 +174,40 @@ TEST_F(ObjectReadsTest, TriesWithoutAByteAreBoundedAndAByteBeginsTheCountAgain) 
             "the network");
 }
 
+TEST_F(ObjectReadsTest, AnAbsentObjectIsNotFound) {
+  reads_->Add(100, 0);
+  reads_->Ended(Started(), Fails(AttemptResult::kAbsent), 1);
+  EXPECT_EQ(Done().ToString(), "NotFound: the cause; index the dataset again");
+}
+
+TEST_F(ObjectReadsTest, SilenceHalvesTheWindowAndTakesNoToken) {
+  Use({.window = {.min = 1, .start = 8, .max = 8}, .budget = {.tokens_max = 1}});
+  for (int i = 0; i < 8; ++i) reads_->Add(100, 0);
+  std::vector<AttemptId> attempts;
+  for (const ReadAction& action : Take(Kind::kStart)) attempts.push_back(action.attempt);
+  ASSERT_THAT(attempts, SizeIs(8));
+  RunUntil(30 * kNsPerSecond);
+  for (const AttemptId attempt : attempts) {
+    reads_->Ended(attempt, Fails(AttemptResult::kSilent), now_ns_);
+  }
+  EXPECT_EQ(reads_->window(), 4);
+  EXPECT_THAT(Take(Kind::kStart), SizeIs(4));
+  EXPECT_EQ(reads_->reads(), 8);
+}
+
+TEST_F(ObjectReadsTest, AStoreThatStaysSilentEndsTheReadAfterAsManyTriesAsOneThatBreaks) {
+  Use({.budget = {.tokens_max = 1}});
+  reads_->Add(100, 0);
+  for (int i = 0; i < 9; ++i) {
+    reads_->Ended(Started(), Fails(AttemptResult::kSilent), now_ns_);
+    RunUntil(now_ns_ + 36 * kNsPerSecond);
+  }
+  reads_->Ended(Started(), Fails(AttemptResult::kSilent), now_ns_);
+  EXPECT_EQ(Done().ToString(),
+            "Unavailable: the cause, after 10 tries in a row without a byte; check the store and "
+            "the network");
+}
+
 TEST_F(ObjectReadsTest, TheSecondTryWithoutAByteIsRepeatedAtOnceLaterOnesWait) {
   reads_->Add(100, 0);
   reads_->Ended(Started(), Fails(AttemptResult::kBroken), 0);

@@ -331,6 +331,10 @@ class ObjectFactory final : public StoreFactory {
                      .processes_max = std::clamp<std::size_t>(std::thread::hardware_concurrency(),
                                                               1, kFetchersMax)},
         .note = request.note};
+    if (request.requests.memory_bytes != 0) {
+      options.fetchers.memory_bytes = request.requests.memory_bytes;
+      options.piece_bytes = request.requests.bytes_max;
+    }
     if (request.reads_at_once > 0) {
       ReadWindow::Options& window = options.reads.window;
       window.max = static_cast<std::uint32_t>(request.reads_at_once);

@@ -30,13 +30,17 @@ inline constexpr StoreNeeds kObjectStoreNeeds = {.row_gap_bytes = kMiB,
                                                  .read_growth_max = 2,
                                                  .bytes_in_flight = 64 * kMiB,
                                                  .block_reads_max = 64,
+                                                 .request_bytes_max = 8 * kMiB,
+                                                 .request_memory_least = 4 * kMiB,
+                                                 .request_memory_max = 256 * kMiB,
                                                  .retries_itself = true};
 
 struct ObjectStoreOptions {
   FetchersOptions fetchers;
   ObjectReadsOptions reads;
-  std::uint64_t piece_bytes = 8 * kMiB;  // of a read, which is made at once; see below
-  std::string note = {};                 // for stats()
+  // Of a read, which is made at once; see below. No more than half of the fetchers' memory.
+  std::uint64_t piece_bytes = kObjectStoreNeeds.request_bytes_max;
+  std::string note = {};  // for stats()
 };
 
 // Reads ranges of objects of s3, gs, az and https. One thread drives ObjectReads, which decides,

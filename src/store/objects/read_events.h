@@ -18,10 +18,13 @@ enum class AttemptId : std::uint64_t {};
 enum class AttemptResult : std::uint8_t {
   kOk,        // all bytes are in its cell
   kSlowDown,  // the store asks for fewer requests (503, 429): wait, then try again
-  kBroken,    // connection refused or ended, body short, no byte for long: try again, for a token
-  kRefused,   // final: no such object, no permission, a wrong answer
+  kBroken,    // connection refused or ended, body short: try again, for a token
+  kRefused,   // final: no permission, a wrong answer
   kChanged,   // final: the object is not the version that was indexed (412)
+  kAbsent,    // final: no such object
+  // Of these the driver knows, not a fetcher.
   kFetcherGone,  // the process that made the attempt ended: try again, without a token
+  kSilent,       // no byte for long: try again, with fewer in flight, without a token
 };
 
 // The end of an attempt: nothing writes to its cell from now on. Of a cancelled one, too.

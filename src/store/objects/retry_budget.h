@@ -10,8 +10,8 @@ namespace headrace {
 // Whether one more request may be sent for a read that has one already: a retry or a hedge. Both
 // take a token of one budget, so that a store that fails gets at most a tenth more requests than it
 // answers, beside the first `tokens_max` (retry budgets and hedged requests: Dean and Barroso, "The
-// tail at scale", 2013). Each read that succeeds gives a tenth of a token. Tries after kSlowDown
-// and kFetcherGone take none.
+// tail at scale", 2013). Each read that succeeds gives a tenth of a token. Tries after kSlowDown,
+// kFetcherGone and kSilent take none.
 //
 // A hedge takes a token of a second balance as well, which begins empty and gets a twentieth of a
 // token for each read: in total, hedges are at most 5 % of the reads that succeeded.

@@ -68,7 +68,7 @@ FAULTS = [
     ("chunked", Result.REFUSED, "the server sent no Content-Length"),
     ("range", Result.CHANGED, "416 InvalidRange: the object is shorter than when it was indexed"),
     ("denied", Result.REFUSED, "403 AccessDenied: these credentials may not do this; ask"),
-    ("missing", Result.REFUSED, "there is no such object"),
+    ("missing", Result.ABSENT, "there is no such object"),
     ("skewed", Result.REFUSED, "403 RequestTimeTooSkewed: the clock of this machine is off"),
     ("other-region", Result.REFUSED, "the bucket data is in another region; set AWS_REGION="),
 ]
@@ -101,8 +101,8 @@ def test_what_arrived_of_a_body_is_kept(fetcher: Fetcher, server: ObjectServer, 
 @pytest.mark.parametrize(
     ("kind", "result"),
     [
-        *((kind, Result.REFUSED) for kind in ("whole", "shifted", "denied", "missing")),
-        *(("slow-down", Result.SLOW_DOWN), ("fin", Result.BROKEN)),
+        *((kind, Result.REFUSED) for kind in ("whole", "shifted", "denied")),
+        *(("missing", Result.ABSENT), ("slow-down", Result.SLOW_DOWN), ("fin", Result.BROKEN)),
     ],
 )
 @pytest.mark.parametrize("scheme", ["gs", "http"])

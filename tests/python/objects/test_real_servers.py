@@ -1,4 +1,4 @@
-"""Datasets on servers that others wrote: SeaweedFS's S3, and nginx."""
+"""Datasets on servers that others wrote: SeaweedFS and Ceph, which have S3, and nginx."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from open_checks import FOLDER
-from real_servers import KEY, SECRET, nginx, seaweedfs
+from real_servers import KEY, SECRET, nginx, rgw, seaweedfs
 from small_datasets import BATCH, Written
 from test_open_read import batches, same
 
@@ -36,14 +36,19 @@ def put(folder: Path, to: str) -> None:
     subprocess.run([sys.executable, "-c", _PUT, str(folder), to], check=True)
 
 
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with seaweedfs(tmp_path_factory.mktemp("weed")) as started:
+SERVERS = {"seaweedfs": seaweedfs, "ceph": rgw}
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def endpoint(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    with SERVERS[request.param](tmp_path_factory.mktemp("served")) as started:
         yield started
 
 
 @pytest.fixture
-def weed(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def store(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     settings = {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": KEY, "AWS_REGION": "us-east-1"}
     settings |= {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
     for name, value in settings.items():
@@ -53,7 +58,7 @@ def weed(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", ["folder", "tars", "mds", "pack"])
-def test_seaweedfs_gives_what_a_disk_gives(tmp_path: Path, weed: str, name: str) -> None:
+def test_a_store_gives_what_a_disk_gives(tmp_path: Path, store: str, name: str) -> None:
     data = Written(name, tmp_path)
     put(data.root, f"{FOLDER}/{name}")
     path = str(data.path).removeprefix(str(data.root))
@@ -61,8 +66,8 @@ def test_seaweedfs_gives_what_a_disk_gives(tmp_path: Path, weed: str, name: str)
     assert same(batches(ds), batches(hr.open(data.path, format=data.format)))
 
 
-def test_seaweedfs_changed_objects_strange_keys_and_wrong_keys(
-    tmp_path: Path, weed: str, monkeypatch: pytest.MonkeyPatch
+def test_changed_objects_strange_keys_and_wrong_keys(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = Written("npy", tmp_path)
     folder = tmp_path / "strange"
@@ -83,7 +88,7 @@ def test_seaweedfs_changed_objects_strange_keys_and_wrong_keys(
     assert "not the secret" not in str(refused.value)
 
 
-def test_a_pack_is_written_to_seaweedfs(tmp_path: Path, weed: str) -> None:
+def test_a_pack_is_written_to_a_store(tmp_path: Path, store: str) -> None:
     data = Written("tars", tmp_path)
     for target in ("s3://data/written", str(tmp_path / "written")):
         command = [sys.executable, "-m", "headrace", "pack", str(data.path), target]

@@ -9,7 +9,8 @@
         server.log()                                      # a dict of each request
 
 Signatures are not checked. `pace`: bytes a second of all bodies together; `latency`: seconds before
-each answer; `certificate`: a file with one and its key, for https.
+each answer; `host`: addresses with a comma between, of one port; `certificate`: a file with one and
+its key, for https.
 As a program, in tests/python, it serves s3://data/big.bin:
 python -m served_objects.object_server BYTES [PACE [LATENCY]].
 """
@@ -57,6 +58,7 @@ class ObjectServer:
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
         self.pid = self._process.pid
+        host = host.partition(",")[0]
         name = f"[{host}]" if ":" in host else host
         self.url = f"{'https' if certificate else 'http'}://{name}:{self.port}"
         self._tls = ssl.create_default_context(cafile=certificate) if certificate else None
@@ -124,8 +126,9 @@ class ObjectServer:
 
     def log(self, method: str | None = None) -> list[dict[str, Any]]:
         """Requests in the order of their arrival: method, bucket, key, query, range (first and last
-        byte), if_match, access_key, faults, connection, at (seconds), status, sent (bytes of the
-        body), end ("": not ended; "sent", "cut", or "client closed")."""
+        byte), if_match, access_key, faults, connection, to (which of the host's addresses), at
+        (seconds), status, sent (bytes of the body), end ("": not ended; "sent", "cut", or "client
+        closed"), held ("late" or "stall" holds it)."""
         found = json.loads(self._ask("GET", "log"))
         return [one for one in found if method in (None, one["method"])]
 
@@ -232,10 +235,10 @@ class _Server:
             **{name: getattr(request, name) for name in ("method", "bucket", "key", "query")},
             "range": request.range,
             "if_match": request.headers.get("if-match"),
-            # Of the signature: AWS4-HMAC-SHA256 Credential=KEY/DATE/...
-            "access_key": _access_key(request.headers.get("authorization", "")),
+            "access_key": request.access_key,
             "faults": [fault.kind for fault in faults],
             "connection": number,
+            "to": connection.writer.get_extra_info("sockname")[0],
             "at": time.monotonic(),
             "status": 0,
             "sent": 0,
@@ -384,11 +387,6 @@ class _Server:
         return Answer(200, json.dumps(self._log).encode())
 
 
-def _access_key(authorization: str) -> str:
-    """Of S3's signature; empty of gs."""
-    return authorization.partition("Credential=")[2].partition("/")[0]
-
-
 async def _serve(
     host: str, pace: float, latency: float, certificate: str = "", size: int = 0
 ) -> None:
@@ -401,8 +399,13 @@ async def _serve(
     if certificate:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(certificate)
-    listening = await loop.create_server(lambda: _Protocol(server), host, 0, backlog=1024, ssl=tls)
-    port = listening.sockets[0].getsockname()[1]
+    port = 0
+    for address in host.split(","):
+        listening = await loop.create_server(
+            lambda: _Protocol(server), address, port, backlog=1024, ssl=tls
+        )
+        port = listening.sockets[0].getsockname()[1]
+    host = host.partition(",")[0]
     server.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     print(port, flush=True)
     if size:

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from xml.sax.saxutils import escape
 
 XML = "application/xml"
+_OTHER_BYTES = bytes(range(255, -1, -1))
 
 
 @dataclass
@@ -33,6 +34,12 @@ class Request:
         if not found[1]:
             return -int(found[2]), None
         return int(found[1]), int(found[2]) if found[2] else None
+
+    @property
+    def access_key(self) -> str:
+        """Of S3's signature, AWS4-HMAC-SHA256 Credential=KEY/DATE/...; empty of gs."""
+        signature = self.headers.get("authorization", "")
+        return signature.partition("Credential=")[2].partition("/")[0]
 
 
 @dataclass
@@ -107,7 +114,7 @@ class Buckets:
         if request.key and changed and request.method in ("GET", "HEAD"):
             was = self.objects[request.bucket].get(request.key)
             if was is not None:
-                return self._read(request, Object.of(bytes(255 - one for one in was.data)))
+                return self._read(request, Object.of(was.data.translate(_OTHER_BYTES)))
         chosen = (of_key if request.key else of_bucket).get(request.method)
         return chosen(request) if chosen else refusal(405, "MethodNotAllowed")
 

@@ -49,9 +49,12 @@ class Fault:
     kind: str
     key: str = "*"
     method: str = "GET"  # "*": any
+    access_key: str = ""  # of the signature; "": any
     times: int | None = 1
     after: int = 0
-    every: int = 1  # only the first, and every N-th further request that it would happen to
+    skip: int = 0  # the first so many, of all requests that it would happen to, have it not
+    every: int = 1  # then only the first, and every N-th further one
+    most: int | None = None  # so many requests at most, of all
     within: float | None = None  # seconds since the first one
     bytes: int | None = None  # of the body that are sent before it is cut; None: half
     seconds: float | None = None  # of "late" and "stall"; None: until release()
@@ -63,6 +66,8 @@ class Fault:
     def applies(self, request: Request) -> bool:
         if self.method not in ("*", request.method) or not fnmatchcase(request.key, self.key):
             return False
+        if self.access_key not in ("", request.access_key):
+            return False
         last = request.range[1] if request.range else None
         of_range = (request.bucket, request.key, last)
         tried = self._tries[of_range]
@@ -73,8 +78,9 @@ class Fault:
         self._began = now if self._began is None else self._began
         if self.within is not None and now > self._began + self.within:
             return False
-        self._seen += 1
-        return (self._seen - 1) % self.every == 0
+        number, self._seen = self._seen - self.skip, self._seen + 1
+        in_turn = number >= 0 and number % self.every == 0
+        return in_turn and (self.most is None or number // self.every < self.most)
 
     def replaced(self, request: Request, address: str) -> Answer | None:
         """What is answered in place of an answer. None: not a fault of that sort."""

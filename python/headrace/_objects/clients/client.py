@@ -16,7 +16,7 @@ import obstore.store
 
 from headrace._objects.clients import credentials
 from headrace._objects.clients.addresses import WEB, Address, address_of, object_address
-from headrace._objects.clients.failures import Failure, Result, failure
+from headrace._objects.clients.failures import Failure, Result, failure, without_user
 
 __all__ = ["Address", "Clients", "Failure", "Result", "address_of", "failure", "object_address"]
 
@@ -79,7 +79,7 @@ def _client(address: Address, retries: Mapping[str, Any]) -> Any:
         return made(address.root, client_options=options, **arguments)
     except obstore.exceptions.BaseError as error:
         # Of a configuration, whose text may have a secret.
-        line = str(error).split("\n", 1)[0]
+        line = without_user(str(error)).split("\n", 1)[0]
         if "Account must be specified" in line:
             line = "which account is not known; set AZURE_STORAGE_ACCOUNT_NAME"
         raise ValueError(f"no client for {address.store}: {line[:200]}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Container
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ class Result(IntEnum):
     BROKEN = 2
     REFUSED = 3
     CHANGED = 4
+    ABSENT = 5
 
 
 class Failure(NamedTuple):
@@ -58,6 +60,7 @@ _CODE = re.compile(r"<Code>\s*([A-Za-z0-9_.]{1,60})\s*</Code>")
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,40})</Region>")
 _KIND = re.compile(r"\bkind: (Connect|Timeout|Interrupted|Decode|Request|Unknown),")
 _HOST = re.compile(r"Error performing \w+ (\w+://[^/?\s@]+)")
+_USER = re.compile(r"(://)[^/?\s\"]*@")
 _RANGES = re.compile(r"Requested (\d+)\.\.(\d+), got (\d+)\.\.(\d+)")
 
 _METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "metadata")
@@ -83,7 +86,7 @@ _BUSY = frozenset({"SlowDown", "ServerBusy", "RequestLimitExceeded", "TooManyReq
 
 def failure(error: BaseException, address: Address, right: str = "read and list") -> Failure:
     """What an error of a request for the address says. `right`: what the request needs."""
-    text = str(error)
+    text = without_user(str(error))
     found = _CODE.search(text)
     code = found[1] if found else ""
     number = _STATUS.search(text)
@@ -101,6 +104,13 @@ def failure(error: BaseException, address: Address, right: str = "read and list"
     if name in ("PermissionDeniedError", "UnauthenticatedError"):
         return _denied(status, code, address, right)
     return _not_answered(error, text, address)
+
+
+def says_only_status(error: BaseException, statuses: Container[int]) -> bool:
+    """Whether the server answered with one of these, and no code that says why."""
+    text = str(error)
+    number = _STATUS.search(text)
+    return number is not None and int(number[1]) in statuses and not _CODE.search(text)
 
 
 def _no_credentials(status: int, text: str, address: Address) -> Failure:
@@ -131,20 +141,18 @@ def _answered(status: int, code: str, text: str, address: Address, right: str) -
     if status in (401, 403) or code in _WRONG_KEYS:
         return _denied(status, code, address, right)
     if status == 416:
-        cause = f"{said}: the object is shorter than when it was indexed; index it again"
-        return Failure(Result.CHANGED, cause)
+        return Failure(Result.CHANGED, f"{said}: the object is shorter than when it was indexed")
     if status >= 500 or status == 408 or code == "RequestTimeout":
         return Failure(Result.BROKEN, said)
-    return Failure(Result.REFUSED, said)
+    return Failure(Result.REFUSED, f"{said}; check the endpoint, and what it serves")
 
 
 def _missing(code: str, address: Address) -> Failure:
     if code in _NO_BUCKET:
         what = "container" if address.scheme == "az" else "bucket"
         cause = f"there is no {what} {address.root}; correct the name, or the endpoint"
-    else:
-        cause = "there is no such object"
-    return Failure(Result.REFUSED, cause, errno.ENOENT)
+        return Failure(Result.REFUSED, cause, errno.ENOENT)
+    return Failure(Result.ABSENT, "there is no such object", errno.ENOENT)
 
 
 def _denied(status: int, code: str, address: Address, right: str) -> Failure:
@@ -224,6 +232,11 @@ def _cut(kind: str, text: str, server: str) -> Failure:
     if "body" in text:
         return Failure(Result.BROKEN, f"{server} ended the body early", errno.ECONNRESET)
     return Failure(Result.BROKEN, f"{server} closed the connection", errno.ECONNRESET)
+
+
+def without_user(text: str) -> str:
+    """The text; its URLs lose a user and password, which an endpoint may have."""
+    return _USER.sub(r"\1", text)
 
 
 def _first_line(text: str) -> str:

@@ -16,7 +16,6 @@ import functools
 import mmap
 import os
 import queue
-import select
 import socket
 import struct
 import sys
@@ -28,6 +27,7 @@ from headrace._objects.clients.addresses import Address, object_address
 from headrace._objects.clients.failures import Failure, Result
 from headrace._objects.clients.version import version_of
 from headrace._objects.fetching import fetch_packets as packets
+from headrace._process.parent import wait_for_end
 
 THREADS_MAX = 256
 """With those whose attempt was cancelled. Attempts beyond wait for a thread."""
@@ -292,14 +292,5 @@ def _address_of(url: bytes) -> Address:
 
 
 def _end_with(process: int) -> None:
-    """Ends this process with that one, also where a fork of it keeps the socket open."""
-    try:
-        ends = select.poll()
-        ends.register(os.pidfd_open(process), select.POLLIN)
-        if os.getppid() == process:
-            ends.poll()
-    except ProcessLookupError:
-        pass
-    except OSError:  # before Linux 5.3: the socket says it
-        return
-    os._exit(0)
+    if wait_for_end(process):
+        os._exit(0)

@@ -124,26 +124,32 @@ class Uploads:
             except OSError as error:
                 del self._asked[self._number]
                 raise _gone() from error
+        return self._wait(answer, progress)
+
+    def _wait(self, answer: Future[Any], progress: Progress | None) -> Any:
         while True:
             try:
                 return answer.result(_LOOK_S if progress else None)
             except TimeoutError:  # Of waiting, or the answer.
-                if answer.done() or progress is None:
-                    raise
-            progress(0)
+                if answer.done():
+                    return answer.result()
+            if progress is not None:
+                progress(0)
 
     def _read(self) -> None:
         """On a thread of its own: the answers."""
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                number, count, *results = received(self._socket)
-                self._take(number, count, *results)
-        with self._lock:
-            self._over = True
-            left = [answer for answer, _ in self._asked.values()]
-            self._asked.clear()
-        for answer in left:
-            answer.set_exception(_gone())
+        try:
+            with contextlib.suppress(EOFError, OSError):
+                while True:
+                    number, count, *results = received(self._socket)
+                    self._take(number, count, *results)
+        finally:  # Whatever the error: callers wait for an answer.
+            with self._lock:
+                self._over = True
+                left = [answer for answer, _ in self._asked.values()]
+                self._asked.clear()
+            for answer in left:
+                answer.set_exception(_gone())
 
     def _take(self, number: int, count: int | None, result: Any = None) -> None:
         with self._lock:

@@ -2,8 +2,8 @@
 
 A request is (its number, which, arguments); its answer (number, None, what it returns or an
 OSError), and before it, of an upload, (number, bytes read since the last). Several requests run at
-a time. It ends when its socket does: uploads that run then are given up, and obstore asks the store
-to forget their parts.
+a time. It ends when its socket or the parent does: uploads that run then are given up, and obstore
+asks the store to forget their parts.
 
 One place tries again, as everywhere: here it is obstore, part by part. Memory: for each upload,
 `PARTS_AT_ONCE` parts and one more.
@@ -28,6 +28,7 @@ import obstore
 
 from headrace._objects.clients.client import Clients, address_of, failure, object_address
 from headrace._objects.wire import SIZE, received
+from headrace._process.parent import wait_for_end
 
 PART_BYTES = 16 * 2**20
 """Of all parts but the last; S3 takes 10,000 of them."""
@@ -69,6 +70,11 @@ def main() -> None:
 
         send(number, None, _tried(_ANSWERS[which], progress, *arguments))
 
+    def end_with(process: int) -> None:
+        if wait_for_end(process):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    threading.Thread(target=end_with, args=(int(sys.argv[-1]),), daemon=True).start()
     with contextlib.suppress(EOFError, OSError):
         while True:
             pool.submit(answer, *received(connection))
@@ -99,7 +105,7 @@ def _tried(ask: Callable[..., Any], progress: Progress, url: str, *arguments: An
             _clients.renew(address, client)
         except _EndedError as error:
             return OSError(errno.ECANCELED, str(error), url)
-        except Exception as error:  # The requester waits for an answer.
+        except BaseException as error:  # A panic of obstore, too: its user waits.
             return OSError(errno.EIO, f"{type(error).__name__}: {error}", url)
     raise AssertionError
 

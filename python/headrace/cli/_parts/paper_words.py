@@ -7,15 +7,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from headrace import _core
 from headrace._arguments import integer
+from headrace._dataset import Dataset
 from headrace._units import parse_bytes
 from headrace.cli._parts.job import JobOptions
-from headrace.cli._parts.orders import Source, parse_settings
+from headrace.cli._parts.orders import Source, make_source, order_values, parse_settings
 from headrace.errors import InvalidArgumentError
-from headrace.orders import chunks_of_slots, order_class
+from headrace.orders import as_order, chunks_of_slots, core_order, order_class
 
 Job = TypeVar("Job", bound=JobOptions)
 _BLOCK_SAMPLES, _CHUNKS = "block_samples", "chunks_per_virtual"
+
+
+def planned_order(job: JobOptions, dataset: Dataset) -> _core.OrderSpec:
+    """The order of a job with this dataset."""
+    job = with_blocks(job)
+    if job.settings:
+        job = with_parameters(job, make_source(dataset, None, job.block_samples))
+    parameters = parse_settings(job.settings)
+    if job.block_samples is not None:
+        parameters["block_samples"] = str(job.block_samples)
+    spec = core_order(as_order(job.order), dataset)
+    return spec.with_parameters(order_values(parameters))
 
 
 def with_blocks(job: Job) -> Job:

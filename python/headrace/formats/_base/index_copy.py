@@ -17,6 +17,7 @@ from headrace.formats._indexing.in_order import in_order
 _PIECE_BYTES = 8 * 2**20
 # The layout: `headrace docs index-format`.
 _HEADER_BYTES, _ALIGNMENT, _ROOT = 128, 64, 2
+_SECTIONS_MAX = 1 << 16  # More: it is no index, which the core says of the copy.
 _SECTION = struct.Struct("<IIQQQQ")  # kind, field, offset, size, bytes of an entry, checksum
 _BEFORE_SUMS, _HEADER_SUM_AT = 72, 120
 
@@ -50,14 +51,17 @@ def local_index(path: str) -> str:
 
 def _write(path: str, pieces: Iterator[bytes]) -> None:
     """Raises UnavailableError: the disk does not take it."""
-    temporary = f"{path}.{os.getpid()}.partial"
+    temporary = f"{path}.{os.urandom(8).hex()}.partial"  # Others may copy it at the same time.
     try:
         with _of_disk(path):
-            file = open(temporary, "wb")  # noqa: SIM115
+            file = open(temporary, "xb")  # noqa: SIM115
         with file:
             for piece in pieces:
                 with _of_disk(path):
                     file.write(piece)
+            with _of_disk(path):
+                file.flush()
+                os.fsync(file.fileno())
         with _of_disk(path):
             os.replace(temporary, path)
     finally:
@@ -81,9 +85,11 @@ def _moved(path: str, read: Callable[[int, int], bytes], size: int) -> Iterator[
     """
     head = read(0, _HEADER_BYTES)
     count = struct.unpack_from("<I", head, 12)[0] if len(head) == _HEADER_BYTES else 0
-    table = read(_HEADER_BYTES, min(size, count * _SECTION.size)) if count else b""
+    table_bytes = count * _SECTION.size
+    is_table = count <= _SECTIONS_MAX and _HEADER_BYTES + table_bytes <= size
+    table = read(_HEADER_BYTES, table_bytes) if count and is_table else b""
     sections = [list(_SECTION.unpack_from(table, at)) for at in range(0, len(table), _SECTION.size)]
-    at = next((place for place, section in enumerate(sections) if section[0] == _ROOT), None)
+    at = next((place for place, section in enumerate(sections[:-1]) if section[0] == _ROOT), None)
     if at is None or read(sections[at][2], min(sections[at][3], 2)) != b".":
         yield from _read(read, 0, size)
         return

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-from headrace import _core
+from headrace import _core, _places
+from headrace._text import unread_reason
+from headrace.errors import FailedPreconditionError
 from headrace.formats._files.roots import DECODED, ROW_GROUPS
 
 
@@ -31,3 +33,30 @@ def file_count(index: _core.Index) -> int:
     if not is_decoded(index):
         return index.object_count
     return len({object_path(index, number) for number in range(index.object_count)})
+
+
+def check_objects(index: _core.Index, remedy: str) -> None:
+    """Compares the objects of an index in a store with lists of the store; nothing on a disk.
+
+    Raises:
+        FailedPreconditionError: names the first that changed, or is not there.
+    """
+    if _places.is_local(folder_of(index)):
+        return
+    with _places.remembering():
+        paths = [object_path(index, number) for number in range(index.object_count)]
+        _places.look_ahead(paths)
+        for number, path in enumerate(paths):
+            _, size, version = index.object(number)
+            try:
+                found = _places.stat(path)
+            except OSError as error:
+                raise FailedPreconditionError(
+                    f"object {path}: {unread_reason(error)}; {remedy}"
+                ) from error
+            sizes = (found.st_size, size) if not is_decoded(index) else (0, 0)
+            versions = (found.st_mtime_ns, version)
+            if sizes[0] != sizes[1] or (all(versions) and versions[0] != versions[1]):
+                raise FailedPreconditionError(
+                    f"object {path} changed since it was indexed; {remedy}"
+                )

@@ -25,7 +25,7 @@ FOLDERS = "folders"
 """The attribute with each folder, as [path below the root, number of what lies there]."""
 
 _DECODED = (".jpg", ".jpeg", ".png", ".webp", *((".tif", ".tiff") if _core.decodes_tiff else ()))
-_LISTS_AT_ONCE = 256
+_LISTS_AT_ONCE = 128
 _SHOWN = 5
 
 

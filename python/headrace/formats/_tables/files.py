@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core, _places
-from headrace.errors import InvalidArgumentError, NotFoundError
+from headrace._text import unread_reason
+from headrace.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from headrace.formats._base.builder import Builder
 from headrace.formats._base.findings import FindingCounts
 from headrace.formats._base.format import written
@@ -109,9 +110,12 @@ def _asked(asked: Sequence[str], paths: Sequence[str]) -> NamedFiles:
     _places.look_ahead(filter(None, asked))
     sizes, times = np.full(len(paths), -1), np.zeros(len(paths), np.int64)
     for row, path in enumerate(asked):
-        if path and _places.is_file(path):
-            status = _places.stat(path)
-            sizes[row], times[row] = status.st_size, status.st_mtime_ns
+        try:
+            if path and _places.is_file(path):
+                status = _places.stat(path)
+                sizes[row], times[row] = status.st_size, status.st_mtime_ns
+        except OSError as error:
+            raise UnavailableError(f"looking for {path}: {unread_reason(error)}") from error
     return NamedFiles(paths, sizes, times)
 
 
