@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -122,29 +122,29 @@ def _listing(store: Any, address: Address) -> Listing:
     return Listing(frozenset(path[skip:] for path in found["common_prefixes"]), objects)
 
 
-def read(url: str, offset: int, size: int, version: int) -> bytes:
-    """As `Requests.read`."""
+def read(url: str, offset: int, size: int, version: int) -> Iterator[Any]:
+    """As `Requests.read`: the pieces of the range, in order."""
     pieces = [
         _pool.submit(_read, url, at, min(_PIECE_BYTES, offset + size - at), version)
         for at in range(offset, offset + size, _PIECE_BYTES)
     ]
-    return b"".join(piece.result() for piece in pieces)
+    return (piece.result() for piece in pieces)
 
 
-def _read(url: str, offset: int, size: int, version: int) -> bytes:
-    def ask(store: Any, address: Address) -> bytes:
+def _read(url: str, offset: int, size: int, version: int) -> Any:
+    def ask(store: Any, address: Address) -> Any:
         answer = obstore.get(store, address.key, options={"range": (offset, offset + size)})
         known = version_of(answer.meta["e_tag"], answer.meta["last_modified"])
         if known and version and known != version:
             raise _ChangedError
-        return bytes(answer.bytes())
+        return answer.bytes()
 
     found = _tried(ask, object_address(url), of_data=True)
     if found is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
     if isinstance(found, OSError):
         raise found
-    return bytes(found)
+    return found
 
 
 class _ChangedError(Exception):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace._objects.listing import SIZE, Head, Listing, StoreError
+from headrace._objects.listing import RAW, SIZE, Head, Listing, StoreError
 from headrace._process.helpers import command_of
 
 if TYPE_CHECKING:
@@ -69,12 +69,34 @@ class _Lister:
             raise _GoneError from error
         return mine
 
-    def received(self, connection: socket.socket, size: int) -> bytearray:
-        """So many bytes. EOFError: it has ended."""
-        data = bytearray(size)
-        view, got = memoryview(data), 0
+    def answer_from(self, connection: socket.socket, of_bytes: int) -> Any:
+        """The next answer; `of_bytes`: as in `Connection._ask`. EOFError: it has ended."""
+        import pickle
+
         connection.settimeout(_LOOK_S)
-        while got < size:
+        data = bytearray(of_bytes)
+        at = 0
+        while True:
+            (size,) = SIZE.unpack(self._received(connection, bytearray(SIZE.size)))
+            if not size & RAW:
+                answer = pickle.loads(self._received(connection, bytearray(size)))
+                break
+            end = at + (size & ~RAW)
+            if end > of_bytes:
+                raise EOFError
+            self._received(connection, memoryview(data)[at:end])
+            at, answer = end, data
+            if end == of_bytes:
+                break
+        connection.settimeout(None)
+        return answer
+
+    def _received(
+        self, connection: socket.socket, into: bytearray | memoryview
+    ) -> bytearray | memoryview:
+        """Fills `into`, and returns it. EOFError: it has ended."""
+        view, got = memoryview(into), 0
+        while got < len(view):
             try:
                 count = connection.recv_into(view[got:])
             except TimeoutError:
@@ -85,8 +107,7 @@ class _Lister:
             if not count:
                 raise EOFError
             got += count
-        connection.settimeout(None)
-        return data
+        return into
 
     def close(self) -> None:
         """Ends it, and waits until it has ended; in a child that was forked, forgets it."""
@@ -135,10 +156,11 @@ class Connection:
 
     def read(self, url: str, offset: int, size: int, version: int, /) -> bytes:
         """As `Requests.read`."""
-        answer: bytes = self._ask("read", url, offset, size, version)
-        return answer
+        answer: bytearray = self._ask("read", url, offset, size, version, of_bytes=size)
+        return bytes(answer)
 
-    def _ask(self, *request: Any) -> Any:
+    def _ask(self, *request: Any, of_bytes: int = 0) -> Any:
+        """The answer; `of_bytes`: the size of the range that is asked for."""
         import pickle
 
         data = pickle.dumps((request[0], request[1:]), protocol=pickle.HIGHEST_PROTOCOL)
@@ -146,7 +168,7 @@ class Connection:
         with self._free:
             for _ in range(_TRIES):
                 try:
-                    answer = self._answer(message)
+                    answer = self._answer(message, of_bytes)
                 except _GoneError:
                     continue
                 if isinstance(answer, OSError):
@@ -157,14 +179,11 @@ class Connection:
             "some; what it printed says more"
         )
 
-    def _answer(self, message: bytes) -> Any:
-        import pickle
-
+    def _answer(self, message: bytes, of_bytes: int) -> Any:
         lister, connection = self._taken()
         try:
             connection.sendall(message)
-            (size,) = SIZE.unpack(lister.received(connection, SIZE.size))
-            answer = pickle.loads(lister.received(connection, size))
+            answer = lister.answer_from(connection, of_bytes)
         except BaseException as error:  # Ctrl-C, too: the answer that is to come is nobody's.
             connection.close()
             if isinstance(error, (OSError, EOFError)):

@@ -14,9 +14,10 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
-from headrace._objects.listing import SIZE
+from headrace._objects.listing import RAW, SIZE
 
 _LOOK_S = 2.0  # between two looks whether the user's process is there
 
@@ -48,18 +49,26 @@ def _serve(connection: socket.socket) -> None:
         while len(head := requests.read(SIZE.size)) == SIZE.size:
             what, arguments = pickle.loads(requests.read(*SIZE.unpack(head)))
             try:
-                answer = _answered(what, arguments)
-            except Exception as error:
-                answer = (
-                    error
-                    if isinstance(error, OSError)
-                    else OSError(f"{type(error).__name__}: {error}")
-                )
-            data = pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
-            try:
-                connection.sendall(SIZE.pack(len(data)) + data)
+                for mark, data in _messages(what, arguments):
+                    connection.sendall(SIZE.pack(mark | len(data)))
+                    connection.sendall(data)
             except OSError:
                 return  # Whoever asked is gone.
+
+
+def _messages(what: str, arguments: tuple[Any, ...]) -> Iterator[tuple[int, Any]]:
+    """The messages of an answer, each with what its size is marked with."""
+    try:
+        answer = _answered(what, arguments)
+        if what == "read":
+            for piece in answer:
+                yield RAW, piece
+            return
+    except Exception as error:
+        answer = (
+            error if isinstance(error, OSError) else OSError(f"{type(error).__name__}: {error}")
+        )
+    yield 0, pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _answered(what: str, arguments: tuple[Any, ...]) -> Any:

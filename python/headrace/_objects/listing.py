@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 SIZE = struct.Struct("<Q")
 """In front of each message between them."""
 
+RAW = 1 << 63
+"""Of the size of a message with bytes as they are. Such messages, one after the other, are a range
+of an object; one that is pickled is an error, which ends it."""
+
 
 class StoreError(OSError):
     """A store did not answer, or answered something else. The text is the cause."""

@@ -19,6 +19,9 @@ namespace headrace {
 // Ownership: `objects` outlives it.
 class CodedDecoder : public ObjectDecoder {
  public:
+  // Whether the files do not lie in an object store.
+  [[nodiscard]] bool on_disk() const { return files_.has_value(); }
+
   [[nodiscard]] std::string Name(ObjectId object) const override { return catalog_.Name(object); }
   [[nodiscard]] Result<std::uint64_t> DecodedSize(ObjectId object) const override {
     HEADRACE_ASSIGN_OR_RETURN(const CodedFile file, coded(object));
@@ -47,7 +50,7 @@ class CodedDecoder : public ObjectDecoder {
   }
 
   [[nodiscard]] const CodedCatalog& catalog() const { return catalog_; }
-  // Null: the files lie in an object store.
+  // Null: not on_disk().
   [[nodiscard]] FileTable* files() { return files_ ? &*files_ : nullptr; }
 
  private:

@@ -20,7 +20,7 @@ namespace headrace {
 // Shutdown: the destructor ends the readers that wait.
 class ReaderPool {
  public:
-  static constexpr std::size_t kIdleMax = 2;
+  static constexpr std::size_t kIdleMax = 4;
 
   // `command`: see helper_command.h.
   explicit ReaderPool(std::vector<std::string> command) : command_(std::move(command)) {}

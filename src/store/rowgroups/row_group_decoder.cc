@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "store/decoded/decoded_store.h"
@@ -14,7 +15,15 @@
 namespace headrace {
 namespace {
 
-constexpr int kReaders = 2;  // processes, and groups that are decoded at the same time
+// Processes, and groups that are decoded at the same time; more of an object store, for whose
+// answers they wait, where there are cores for them.
+constexpr int kReaders = 2;
+constexpr int kReadersOfObjectsMax = 4;
+
+int ReadersOfObjects() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), kReaders,
+                    kReadersOfObjectsMax);
+}
 // Each group that is kept has a descriptor and a mapping. This bounds their number.
 constexpr std::uint64_t kGroupBytesMin = std::uint64_t{1} << 20;
 
@@ -26,12 +35,14 @@ class RowGroupFactory final : public StoreFactory {
   }
   [[nodiscard]] Result<StoreParts> Open(const StoreRequest& request) const override {
     HEADRACE_RETURN_IF_ERROR(CheckScheme(request, kRowGroupScheme));
+    auto decoder = std::make_unique<RowGroupDecoder>(
+        *request.catalog, request.root, ReaderPool::Shared(HelperCommand(kGroupReaderProgram)));
     StoreParts parts;
-    HEADRACE_ASSIGN_OR_RETURN(parts.executor, request.start_threads(kReaders, "headrace-groups"));
+    HEADRACE_ASSIGN_OR_RETURN(
+        parts.executor, request.start_threads(decoder->on_disk() ? kReaders : ReadersOfObjects(),
+                                              "headrace-groups"));
     parts.store = std::make_unique<DecodedStore>(
-        std::make_unique<RowGroupDecoder>(*request.catalog, request.root,
-                                          ReaderPool::Shared(HelperCommand(kGroupReaderProgram))),
-        *parts.executor,
+        std::move(decoder), *parts.executor,
         DecodedStoreOptions{
             .limits = request.decoded, .name = std::string(name()), .note = request.note});
     return parts;
