@@ -214,6 +214,8 @@ def full_core() -> dict[str, Any]:
             "note": "io_uring: EPERM",
             **counts("reads", "bytes", "bytes_direct", "bytes_page_cache", "retries", "failures"),
             **counts("hedges", "slow_downs"),
+            "request_bytes": 26,
+            "request_bytes_peak": 27,
             "held_bytes": 23,
             "held_bytes_peak": 24,
             "share_reads": 26,
@@ -228,7 +230,7 @@ def full_core() -> dict[str, Any]:
             "scratch_bytes",
             "results_bytes",
         )
-        | {"decoded_bytes": 25},
+        | {"decoded_bytes": 25, "request_bytes": 28},
         **counts("threads", "cores", "message_bytes"),
         "running_ns": 10**10 + next(number),
         **counts("device_read_bytes", "index_bytes"),

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace import _charts, _dataset
+from headrace import _charts, _dataset, _places
 from headrace._arguments import choice
 from headrace._text import one_line, printable
 from headrace._units import counted, format_bytes, parse_bytes
@@ -36,6 +36,7 @@ from headrace.formats import table
 from headrace.formats._base.findings import unmatched_skip
 from headrace.formats._base.format import Format
 from headrace.formats._base.outside import check_outside
+from headrace.formats._files.objects import folder_of
 
 
 def index(
@@ -328,7 +329,12 @@ def verify(
             f"({format_bytes(report.bytes)}), {counted(len(report.problems), 'problem')}"
         )
         if report.files and not any(field.has_checksums for field in dataset.index.fields):
-            print("(the index has no checksums: sizes and times of files were compared)")
+            what = (
+                "times of files"
+                if _places.is_local(folder_of(dataset.index))
+                else "versions of objects"
+            )
+            print(f"(the index has no checksums: sizes and {what} were compared)")
         _print_findings(dataset)
     if decode and not as_json:
         _decoding.print_failures(dataset, problems, failures, unlisted)

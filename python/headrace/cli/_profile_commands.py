@@ -31,6 +31,7 @@ from headrace.profile import MachineProfile, Rates, SizedRates
 from headrace.profile._machine import check_target
 
 _COLD_ENOUGH = 0.9
+_OBJECTS = "object_store"
 
 
 def profile(
@@ -147,6 +148,8 @@ def _print(machine: MachineProfile, output: Path | None, notes: Sequence[str]) -
     )
     kind = "random reads" if storage.reads == "ranges" else "whole files"
     _print_sizes(console, f"storage ({storage.store}), cold {kind}", "in flight", storage.rates)
+    if storage.store == _OBJECTS:
+        console.print(_requests_said(storage.rates))
     _print_sizes(console, "memory copy", "threads", [SizedRates(0, machine.copy)])
     decode = machine.decode
     title = f"decode ({decode.what}), stored bytes of {format_bytes(decode.sample_bytes)} samples"
@@ -184,6 +187,8 @@ def _notes(machine: MachineProfile, dataset: _dataset.Dataset) -> list[str]:
             "files or parts of them are compressed: storage was measured with their stored bytes; "
             "predictions count decoded bytes, and no time for decoding files as a whole"
         )
+    if storage.store == _OBJECTS:
+        return notes  # It has neither a page cache nor a device here.
     if not storage.direct:
         notes.append(
             "this file system has no reads past the page cache (O_DIRECT): what is cached was "
@@ -195,6 +200,18 @@ def _notes(machine: MachineProfile, dataset: _dataset.Dataset) -> list[str]:
             "cache, or over a network"
         )
     return notes
+
+
+def _requests_said(rates: Sequence[SizedRates]) -> str:
+    """Of the smallest requests, whose time is that of the request itself."""
+    least = min(rates, key=lambda size: size.read_bytes)
+    seconds = least.read_bytes / least.rates.bytes_per_second[0]
+    most = max(least.rates.bytes_per_second)
+    users = least.rates.users[least.rates.bytes_per_second.index(most)]
+    return (
+        f"a request of {format_bytes(least.read_bytes)} takes {seconds * 1e3:,.1f} ms alone; "
+        f"{most / least.read_bytes:,.0f} a second with {users} in flight"
+    )
 
 
 def _print_sizes(console: Console, title: str, users: str, sizes: Sequence[SizedRates]) -> None:

@@ -319,5 +319,21 @@ TEST_F(TierFillerTest, WhatWaitsToBeMovedGoesWhereALaterStepWantsIt) {
   EXPECT_EQ(filler_->counts().not_kept, 0U);
 }
 
+TEST_F(TierFillerTest, ADiskWithTooManyInsertsAheadIsPassedOver) {
+  Make({Insert(3, 1), Insert(4, 1)});
+  test_.options.tier_inserts_max = 1;
+  EXPECT_EQ(filler_->TierForMiss(SampleId{3}, {.slot = 1}), &disk_);
+  EXPECT_EQ(filler_->TierForMiss(SampleId{4}, {.slot = 2}), &disk_);
+  EXPECT_FALSE(filler_->Insert(disk_, SampleId{3}, Bytes(3), {.slot = 1}).has_value());
+  const std::optional<Status> second = filler_->Insert(disk_, SampleId{4}, Bytes(4), {.slot = 2});
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->code(), StatusCode::kResourceExhausted);
+  filler_->Finish(SampleId{4}, disk_, *second);
+  test_.Run();
+  EXPECT_THAT(inserted_, ElementsAre(1U));
+  EXPECT_EQ(filler_->counts().to_keep, 2U);
+  EXPECT_EQ(filler_->counts().not_kept, 1U);
+}
+
 }  // namespace
 }  // namespace headrace

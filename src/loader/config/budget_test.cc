@@ -63,6 +63,31 @@ TEST(BudgetTest, ResidentsBeyondTheMachineAreRefusedBeforeTheyFillIt) {
             "lower what is kept");
 }
 
+TEST(BudgetTest, RequestsOfTheStoreHaveAShareAndAreNamedWhereTheMemoryIsTooSmall) {
+  BudgetNeeds needs{.memory_bytes = 64 * kMiB,
+                    .memory_limit_bytes = 16 * kGiB,
+                    .batch_bytes = kMiB,
+                    .read_bytes = kKiB,
+                    .read_bytes_max = kKiB,
+                    .request_bytes_least = 4 * kMiB,
+                    .request_bytes_useful = 256 * kMiB};
+  const Budget budget = MakeBudget(needs).value();
+  EXPECT_EQ(budget.request_bytes, 16 * kMiB);
+  EXPECT_LE(budget.request_bytes + budget.staging_bytes + budget.batch_bytes, needs.memory_bytes);
+  needs.resident_bytes = 16 * kMiB;
+  EXPECT_EQ(MakeBudget(needs).value().request_bytes, 8 * kMiB);
+  needs.resident_bytes = 0;
+  needs.memory_bytes = 7 * kMiB;
+  EXPECT_GE(MakeBudget(needs).value().request_bytes, 4 * kMiB) << "lowered, to the least";
+  needs.memory_bytes = 5 * kMiB;
+  EXPECT_EQ(MakeBudget(needs).status().ToString(),
+            "InvalidArgument: memory 5.0 MiB: a batch of 1 sample takes 1.0 MiB, two are needed "
+            "(the one in use and the next), and reads take 2.0 KiB, requests of the object store "
+            "4.0 MiB; raise memory= to at least 7.0 MiB or lower batch_size=");
+  needs.memory_bytes = 0;
+  EXPECT_EQ(MakeBudget(needs).value().request_bytes, 256 * kMiB);
+}
+
 TEST(BudgetTest, TiersHaveWhatWasAskedForAndTheRestIsDividedAsWithout) {
   BudgetNeeds needs{.memory_bytes = 64 * kMiB,
                     .memory_limit_bytes = kGiB,

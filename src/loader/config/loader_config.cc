@@ -161,6 +161,13 @@ bool IdleThreadsRead(const NodeOptions& options) {
   return policies == nullptr || (options.job.ranks > 1 && policies->idle_threads_read());
 }
 
+// Of an average read: of a sample, or of a block where the order reads those.
+std::uint64_t ReadBytes(const ResolvedOrder& order, std::uint64_t sample_bytes,
+                        const StoreNeeds& store) {
+  if (!order.reads_blocks()) return sample_bytes;
+  return std::max(sample_bytes, std::min(order.mean_block_bytes(), store.block_read_bytes_max));
+}
+
 std::uint32_t ReadsInFlight(const StoreNeeds& store, std::uint64_t read_bytes, std::uint32_t least,
                             std::uint32_t most) {
   const std::uint64_t reads = store.bytes_in_flight / std::max<std::uint64_t>(read_bytes, 1);
@@ -202,11 +209,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   const SampleSizes sizes = LookAtSizes(*index, schema);
   const std::uint64_t rows = std::min(node.job.batch_size, node.job.sample_count);
   const std::uint64_t batch_bytes = FixedBatchBytes(schema, rows) + sizes.row_bytes_mean * rows;
-  std::uint64_t read_bytes = sizes.read_bytes_mean;
-  if (order->reads_blocks()) {
-    read_bytes =
-        std::max(read_bytes, std::min(order->mean_block_bytes(), store.block_read_bytes_max));
-  }
+  const std::uint64_t read_bytes = ReadBytes(*order, sizes.read_bytes_mean, store);
   const std::uint64_t read_bytes_max = std::max(sizes.read_bytes_max, read_bytes);
   const std::uint64_t scratch_bytes_max =
       ScratchBytesMax(*index, schema, static_cast<std::uint64_t>(node.threads) / ranks + 1);

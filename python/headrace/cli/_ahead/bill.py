@@ -70,4 +70,4 @@ def sentences(epochs: Sequence[Bill], job: Bill, job_epochs: int, ranks: int) ->
 
 
 def _shown(bill: Bill) -> str:
-    return f"{bill.cost:,.4g} for {bill.requests:,} requests and {bill.bytes / _GB:,.3f} GB"
+    return f"{bill.cost:,.4g} for {bill.requests:,} requests and {bill.bytes / _GB:,.4g} GB"
