@@ -49,6 +49,8 @@ from headrace import errors
 from headrace.tiers import Ram, Ssd
 
 TIER_BYTES = COUNT // 2 * 4096  # Holds half of the samples.
+SERVICE = "HEADRACE_TEST_SERVICE"
+"""The name of a node service whose jobs share reads: of cells whose data are in an object store."""
 
 
 # What a loader of the cell is given.
@@ -203,6 +205,8 @@ def make(
     options: dict[str, Any] = {}  # of the node
     if cell["isolation"] == "shared":
         options = {"local_rank": rank % here, "local_world_size": here}
+    if "stored" in cell and cell["run"] != "resumed" and SERVICE in os.environ:
+        options["name"] = os.environ[SERVICE]
     asks = is_of_nodes(cell) and cell["isolation"] == "shared" and cell["tiers"] != "none"
     if exchanges(cell) or asks:
         options["addresses"] = job.addresses[again]

@@ -54,8 +54,10 @@ from matrix_cells import (
     written,
 )
 from matrix_data import Data, write_data
+from matrix_run import SERVICE
 from rank_scripts import real_packages
 from served_objects.object_server import ObjectServer
+from test_node_server import service
 
 RUNNER = Path(__file__).parent / "matrix_run.py"
 CELL_BOUND_S = 200.0  # of a cell that takes a tenth of a second, on a machine that others use
@@ -80,6 +82,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
         settings = stack.enter_context(pytest.MonkeyPatch.context())
         for name, value in objects.environment().items():
             settings.setenv(name, value)
+        served, _ = stack.enter_context(service("--share", "1MiB"))
+        settings.setenv(SERVICE, served)
         if not SOAK:
             server = stack.enter_context(group_readers.served(root))
             patch = stack.enter_context(pytest.MonkeyPatch.context())

@@ -176,7 +176,8 @@ void ReadShare::FreeGone() {
   for (const ShareEntry entry : table_.TakeGone()) blocks_.erase(entry);
 }
 
-ReadRequest ReadShare::ReadOf(ShareUser& user, ShareEntry entry, std::shared_ptr<Block> block) {
+ReadRequest ReadShare::ReadOf(ShareUser& user, ShareEntry entry,
+                              const std::shared_ptr<Block>& block) {
   user.Enter();
   return {.extent = {ObjectId{}, block->range},
           .buffer = block->buffer.bytes(),

@@ -84,7 +84,7 @@ class ReadShare {
   bool Plan(const std::shared_ptr<Pending>& request, std::vector<ReadRequest>& reads)
       HEADRACE_LOCKS_REQUIRED(mutex_);
   void FreeGone() HEADRACE_LOCKS_REQUIRED(mutex_);
-  ReadRequest ReadOf(ShareUser& user, ShareEntry entry, std::shared_ptr<Block> block);
+  ReadRequest ReadOf(ShareUser& user, ShareEntry entry, const std::shared_ptr<Block>& block);
   ReadRequest PastShare(const std::shared_ptr<Pending>& request);
   void Landed(ShareEntry entry, Block& block, const Result<std::span<std::byte>>& data);
   void Finish(const std::shared_ptr<Pending>& request);
