@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace import _dataset
+from headrace import _dataset, _places
 from headrace._arguments import given_path
 from headrace._measure.links import LinkProcess, links_launch
 from headrace._measure.machine import SECONDS_DEFAULT, measure
@@ -26,12 +26,11 @@ from headrace.cli._parts.progress import bar
 from headrace.cli._plots import profile_plot
 from headrace.errors import InvalidArgumentError
 from headrace.formats._base.outside import check_outside
-from headrace.formats._files.objects import is_decoded
+from headrace.formats._files.objects import folder_of, is_decoded
 from headrace.profile import MachineProfile, Rates, SizedRates
 from headrace.profile._machine import check_target
 
 _COLD_ENOUGH = 0.9
-_OBJECTS = "object_store"
 
 
 def profile(
@@ -117,7 +116,8 @@ def profile(
     if as_json:
         print(json.dumps(_plain(machine, output)))
     else:
-        _print(machine, output, _notes(machine, dataset))
+        in_store = not _places.is_local(folder_of(dataset.index))
+        _print(machine, output, _notes(machine, dataset, in_store), in_store)
 
 
 def _measures(launch: Launch, node: Node, seconds: float) -> bool:
@@ -138,7 +138,9 @@ def _plain(machine: MachineProfile, output: Path | None) -> dict[str, Any]:
     return plain
 
 
-def _print(machine: MachineProfile, output: Path | None, notes: Sequence[str]) -> None:
+def _print(
+    machine: MachineProfile, output: Path | None, notes: Sequence[str], in_store: bool
+) -> None:
     console = Console(highlight=False, markup=False)  # a path may contain brackets
     facts, storage = machine.dataset, machine.storage
     console.print(
@@ -148,7 +150,7 @@ def _print(machine: MachineProfile, output: Path | None, notes: Sequence[str]) -
     )
     kind = "random reads" if storage.reads == "ranges" else "whole files"
     _print_sizes(console, f"storage ({storage.store}), cold {kind}", "in flight", storage.rates)
-    if storage.store == _OBJECTS:
+    if in_store:
         console.print(_requests_said(storage.rates))
     _print_sizes(console, "memory copy", "threads", [SizedRates(0, machine.copy)])
     decode = machine.decode
@@ -179,7 +181,7 @@ def _print(machine: MachineProfile, output: Path | None, notes: Sequence[str]) -
     console.print(f"how to load the dataset here: {shlex.join(words)}", soft_wrap=True)
 
 
-def _notes(machine: MachineProfile, dataset: _dataset.Dataset) -> list[str]:
+def _notes(machine: MachineProfile, dataset: _dataset.Dataset, in_store: bool) -> list[str]:
     storage = machine.storage
     notes = []
     if is_decoded(dataset.index):
@@ -187,7 +189,7 @@ def _notes(machine: MachineProfile, dataset: _dataset.Dataset) -> list[str]:
             "files or parts of them are compressed: storage was measured with their stored bytes; "
             "predictions count decoded bytes, and no time for decoding files as a whole"
         )
-    if storage.store == _OBJECTS:
+    if in_store:
         return notes  # It has neither a page cache nor a device here.
     if not storage.direct:
         notes.append(

@@ -20,8 +20,6 @@ from headrace.errors import InvalidArgumentError, UnavailableError
 End = Literal["epoch", "full", "time", "interrupt"]
 """The epoch is over, the folders are full, the time is over, Ctrl-C."""
 
-# What is used first is kept, and nothing is evicted for what is used later.
-_PLACEMENT: Placement = "first_touch"
 _LOOK_EVERY_S = 0.2
 _READ_WITHOUT_ROOM = 64  # samples; a large one may find no room where smaller ones do
 
@@ -129,6 +127,8 @@ class _Counts:
 class _Filling:
     """A run of one rank's loader, of which only the tiers are used.
 
+    `placement` keeps what is used first, and evicts nothing for what is used later.
+
     Thread safety: none.
     """
 
@@ -138,9 +138,10 @@ class _Filling:
         arguments: LoaderArguments,
         order: _core.OrderSpec,
         rank: int,
+        placement: Placement = "first_touch",
     ) -> None:
         job = replace(group("job", arguments.job, Job), rank=rank, node=False)
-        tiers = replace(group_or_first(arguments.tiers, Cache), placement=_PLACEMENT)
+        tiers = replace(group_or_first(arguments.tiers, Cache), placement=placement)
         resolved = resolve(dataset, replace(arguments, tiers=tiers, job=job, epochs=1))
         options = resolved.options.replace(order=order, tiers={"await_inserts": True})
         self._session = Session(dataset, replace(resolved, options=options), None)
