@@ -1,6 +1,9 @@
 #include "plan/mixture/mixture.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <set>
 #include <string_view>
@@ -8,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/format/errors.h"
+#include "base/hash.h"
 #include "base/units.h"
 
 namespace headrace {
@@ -99,7 +103,53 @@ Result<Mixture> Mixture::Make(MixtureOptions options) {
   HEADRACE_RETURN_IF_ERROR(CheckStages(options));
   Mixture mixture(std::move(options));
   HEADRACE_RETURN_IF_ERROR(mixture.MakeSections());
+  HEADRACE_RETURN_IF_ERROR(mixture.SetEpoch());
   return mixture;
+}
+
+Status Mixture::SetEpoch() {
+  std::uint64_t& epoch = options_.epoch_samples;
+  if (!length_.has_value()) {
+    if (epoch > 0 && epoch < kNowhere) return Status();
+    return InvalidArgument(
+        "mixture: an epoch of {} samples; it goes on for ever, so say how many samples an epoch "
+        "has, from 1 on, or when it ends",
+        epoch);
+  }
+  if (epoch != 0 && epoch != *length_) {
+    return InvalidArgument(
+        "mixture: an epoch of {} samples, but it ends after {}; leave the number out", epoch,
+        *length_);
+  }
+  epoch = *length_;
+  return Status();
+}
+
+std::uint64_t Mixture::sample_count() const {
+  std::uint64_t count = 0;
+  for (const MixtureSource& source : options_.sources) count += source.samples;
+  return count;
+}
+
+std::string Mixture::Hash() const {
+  Hasher64 hash;
+  const auto add = [&hash](std::uint64_t number) {
+    static_assert(std::endian::native == std::endian::little, "hashes are of little-endian numbers");
+    hash.Add(std::as_bytes(std::span(&number, 1)));
+  };
+  add(static_cast<std::uint64_t>(options_.end));
+  add(options_.epoch_samples);
+  for (const MixtureSource& source : options_.sources) {
+    add(source.name.size());
+    hash.Add(std::as_bytes(std::span(source.name)));
+    add(source.samples);
+    add(source.passes_max.value_or(0));
+  }
+  for (const MixtureStage& stage : options_.stages) {
+    add(stage.begin);
+    for (const double weight : stage.weights) add(std::bit_cast<std::uint64_t>(weight));
+  }
+  return fmt::format("{:016x}", hash.Digest());
 }
 
 // Draws after which a source has had its passes.

@@ -7,39 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "headrace/order_options.h"
 #include "headrace/status.h"
 #include "plan/mixture/split_tree.h"
 
 namespace headrace {
-
-struct MixtureSource {
-  std::string name;           // unique
-  std::uint64_t samples = 0;  // at least 1
-  // The source ends after so many passes over its samples; the others then share its weight.
-  // std::nullopt: it has no end.
-  std::optional<std::uint64_t> passes_max;
-};
-
-// From position `begin` on, until the next stage begins, these weights are in force.
-struct MixtureStage {
-  std::uint64_t begin = 0;
-  std::vector<double> weights;  // of each source, in any unit; 0: it is not drawn
-};
-
-// When a mixture ends, beside where all its sources have ended. A source that has no passes_max
-// has one pass here.
-enum class MixtureEnd : std::uint8_t {
-  kNever,  // goes on as long as a source does
-  kFirst,  // with the first source that has had its passes
-  kAll,    // when the last source has had its passes; the others go on until then
-};
-
-struct MixtureOptions {
-  std::vector<MixtureSource> sources;  // at most 2^20
-  // By `begin`; the first begins at 0. A change of weights in a run is one stage more.
-  std::vector<MixtureStage> stages;
-  MixtureEnd end = MixtureEnd::kNever;
-};
 
 // Which source has each position of a mixture, and its how-manieth draw that is: a pure function of
 // the options, in closed form, so that any position may be entered at once. Each source draws from
@@ -54,10 +26,20 @@ class Mixture {
   // Errors: InvalidArgument  no source or stage; a source without samples; stages that do not
   //                          ascend from 0; a number of weights other than the sources'; a weight
   //                          that is negative or not finite; a stage in which no source is left to
-  //                          draw, or whose weights are all 0; an end that never comes
+  //                          draw, or whose weights are all 0; an end that never comes;
+  //                          epoch_samples of a mixture that ends, other than its length, or none
+  //                          of one that does not
   static Result<Mixture> Make(MixtureOptions options);
 
   [[nodiscard]] std::span<const MixtureSource> sources() const { return options_.sources; }
+
+  // Positions of an epoch. Of a mixture that ends all of them: in the next epoch every source goes
+  // on where it was. Of one that goes on for ever, epoch e has [e * epoch_samples, ...).
+  [[nodiscard]] std::uint64_t epoch_samples() const { return options_.epoch_samples; }
+  // Sum of the sources' samples.
+  [[nodiscard]] std::uint64_t sample_count() const;
+  // XXH3-64 of the options, as 16 hexadecimal digits: what states keep of a mixture.
+  [[nodiscard]] std::string Hash() const;
 
   // Positions, if it ends.
   [[nodiscard]] std::optional<std::uint64_t> length() const { return length_; }
@@ -83,6 +65,7 @@ class Mixture {
   explicit Mixture(MixtureOptions options) : options_(std::move(options)) {}
 
   [[nodiscard]] Status MakeSections();
+  [[nodiscard]] Status SetEpoch();
   [[nodiscard]] std::optional<std::uint64_t> LimitOf(std::size_t source) const;
   [[nodiscard]] Result<Section> SectionFrom(std::uint64_t begin, std::vector<std::uint64_t> before,
                                             const MixtureStage& stage) const;

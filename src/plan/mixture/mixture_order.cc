@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/format/errors.h"
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/prng.h"
 #include "plan/mixture/dealing.h"
@@ -48,36 +48,33 @@ class SourceDraws {
 
 class MixtureOrder final : public Order {
  public:
-  MixtureOrder(const MixtureOrderOptions& options, std::uint64_t steps_per_epoch, Position start)
-      : options_(options), steps_per_epoch_(steps_per_epoch), next_(start) {
+  MixtureOrder(const OrderOptions& job, std::shared_ptr<const Mixture> mixture,
+               std::uint64_t steps_per_epoch, Position start)
+      : job_(job), mixture_(std::move(mixture)), steps_per_epoch_(steps_per_epoch), next_(start) {
     std::uint64_t first = 0;
-    for (const MixtureSource& source : options.mixture->sources()) {
+    for (const MixtureSource& source : mixture_->sources()) {
       sources_.emplace_back(first, source);
       first += source.samples;
     }
-    if (options.mixture->length().has_value()) {
-      in_epoch_ = options.mixture->CountsBefore(*options.mixture->length());
-    }
+    if (mixture_->length().has_value()) in_epoch_ = mixture_->CountsBefore(*mixture_->length());
   }
 
   std::optional<Step> Next() override {
-    const OrderOptions& job = options_.job;
-    if (next_.epoch >= job.epochs) return std::nullopt;
+    if (next_.epoch >= job_.epochs) return std::nullopt;
     Step step;
     step.epoch = next_.epoch;
     step.step = next_.step;
     step.ends_epoch = next_.step + 1 == steps_per_epoch_;
-    OrderOptions of_epoch = job;
-    of_epoch.sample_count = options_.epoch_positions;
-    draws_.resize(RowsOfStep(of_epoch, next_.step) * job.world_size);
-    FillDraws(next_.step * job.batch_size * job.world_size);
+    draws_.resize(RowsOfStep(job_, next_.step) * job_.world_size);
+    FillDraws(next_.step * job_.batch_size * job_.world_size);
     rows_.resize(draws_.size());
-    DealDraws(draws_, job.world_size, job.seed, next_.epoch * steps_per_epoch_ + next_.step, rows_);
+    DealDraws(draws_, job_.world_size, job_.seed, next_.epoch * steps_per_epoch_ + next_.step,
+              rows_);
     for (std::size_t i = 0; i < draws_.size(); ++i) {
-      if (rows_[i].rank - job.rank >= job.ranks) continue;  // below job.rank, too
+      if (rows_[i].rank - job_.rank >= job_.ranks) continue;  // below job_.rank, too
       const Draw draw = draws_[i];
       step.deliveries.push_back(
-          {.sample = sources_[draw.source].At(draw.number, job),
+          {.sample = sources_[draw.source].At(draw.number, job_),
            .rank = rows_[i].rank,
            .slot = rows_[i].slot});
     }
@@ -93,13 +90,13 @@ class MixtureOrder final : public Order {
   // The draws at `first` of the epoch and after it; what is past its end, from its beginning.
   void FillDraws(std::uint64_t first) {
     const bool ends = !in_epoch_.empty();
-    const std::uint64_t epoch_begin = ends ? 0 : next_.epoch * options_.epoch_positions;
+    const std::uint64_t epoch_begin = ends ? 0 : next_.epoch * job_.sample_count;
     std::span<Draw> left = draws_;
     while (!left.empty()) {
-      const std::uint64_t at = first % options_.epoch_positions;
+      const std::uint64_t at = first % job_.sample_count;
       const std::span<Draw> part =
-          left.first(std::min<std::uint64_t>(left.size(), options_.epoch_positions - at));
-      options_.mixture->Draws(epoch_begin + at, part);
+          left.first(std::min<std::uint64_t>(left.size(), job_.sample_count - at));
+      mixture_->Draws(epoch_begin + at, part);
       first += part.size();
       left = left.subspan(part.size());
     }
@@ -107,7 +104,8 @@ class MixtureOrder final : public Order {
     for (Draw& draw : draws_) draw.number += next_.epoch * in_epoch_[draw.source];
   }
 
-  const MixtureOrderOptions options_;
+  const OrderOptions job_;
+  const std::shared_ptr<const Mixture> mixture_;
   const std::uint64_t steps_per_epoch_;
   Position next_;
   std::vector<SourceDraws> sources_;
@@ -118,28 +116,18 @@ class MixtureOrder final : public Order {
 
 }  // namespace
 
-Result<std::unique_ptr<Order>> MakeMixtureOrder(const MixtureOrderOptions& options,
+Result<std::unique_ptr<Order>> MakeMixtureOrder(const OrderOptions& job,
+                                                std::shared_ptr<const Mixture> mixture,
                                                 Position start) {
-  const Mixture& mixture = *options.mixture;
-  std::uint64_t samples = 0;
-  for (const MixtureSource& source : mixture.sources()) samples += source.samples;
-  if (samples != options.job.sample_count) {
-    return InvalidArgument("mixture: its sources have {} samples, the dataset has {}", samples,
-                           options.job.sample_count);
+  HEADRACE_CHECK(job.sample_count == mixture->epoch_samples());
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(job));
+  HEADRACE_RETURN_IF_ERROR(CheckStart(job, steps, start));
+  OrderOptions made = job;
+  if (mixture->sample_count() >= made.bijection_from) {
+    made.bijection_from = std::min(made.bijection_from, kBijectionFromOfMany);
   }
-  if (mixture.length().value_or(options.epoch_positions) != options.epoch_positions) {
-    return InvalidArgument("mixture: it ends after {} samples, but an epoch has {}",
-                           *mixture.length(), options.epoch_positions);
-  }
-  OrderOptions of_epoch = options.job;
-  of_epoch.sample_count = options.epoch_positions;
-  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(of_epoch));
-  HEADRACE_RETURN_IF_ERROR(CheckStart(of_epoch, steps, start));
-  MixtureOrderOptions made = options;
-  if (samples >= made.job.bijection_from) {
-    made.job.bijection_from = std::min(made.job.bijection_from, kBijectionFromOfMany);
-  }
-  return std::unique_ptr<Order>(std::make_unique<MixtureOrder>(made, steps, start));
+  return std::unique_ptr<Order>(
+      std::make_unique<MixtureOrder>(made, std::move(mixture), steps, start));
 }
 
 }  // namespace headrace

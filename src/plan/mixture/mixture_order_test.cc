@@ -11,32 +11,40 @@
 namespace headrace {
 namespace {
 
-std::shared_ptr<const Mixture> MadeMixture(MixtureEnd end, std::vector<MixtureStage> stages) {
+// What MakeMixtureOrder() gets.
+struct MixtureRun {
+  OrderOptions job;
+  std::shared_ptr<const Mixture> mixture;
+};
+
+std::shared_ptr<const Mixture> MadeMixture(MixtureEnd end, std::vector<MixtureStage> stages,
+                                           std::uint64_t epoch_samples = 64) {
+  if (end != MixtureEnd::kNever) epoch_samples = 0;
   Result<Mixture> made =
       Mixture::Make({.sources = {{.name = "web", .samples = 37, .passes_max = {}},
                                  {.name = "code", .samples = 11, .passes_max = {}},
                                  {.name = "books", .samples = 5, .passes_max = {}}},
                      .stages = std::move(stages),
-                     .end = end});
+                     .end = end,
+                     .epoch_samples = epoch_samples});
   return std::make_shared<const Mixture>(std::move(made).value());
 }
 
-MixtureOrderOptions Options(std::shared_ptr<const Mixture> mixture, std::uint32_t ranks,
-                            std::uint64_t global_batch, std::uint64_t epoch_positions) {
-  MixtureOrderOptions options;
-  options.job = {.sample_count = 53,
+MixtureRun RunOf(std::shared_ptr<const Mixture> mixture, std::uint32_t ranks,
+                 std::uint64_t global_batch) {
+  MixtureRun options;
+  options.job = {.sample_count = mixture->epoch_samples(),
                  .batch_size = global_batch / ranks,
                  .world_size = ranks,
                  .ranks = ranks,
                  .seed = 9,
                  .epochs = 4};
-  options.epoch_positions = mixture->length().value_or(epoch_positions);
   options.mixture = std::move(mixture);
   return options;
 }
 
-std::vector<Step> Steps(const MixtureOrderOptions& options, Position start = {}) {
-  Result<std::unique_ptr<Order>> order = MakeMixtureOrder(options, start);
+std::vector<Step> Steps(const MixtureRun& run, Position start = {}) {
+  Result<std::unique_ptr<Order>> order = MakeMixtureOrder(run.job, run.mixture, start);
   EXPECT_TRUE(order.ok()) << order.status().ToString();
   std::vector<Step> steps;
   while (std::optional<Step> step = order.value()->Next()) steps.push_back(std::move(*step));
@@ -57,7 +65,7 @@ const std::vector<MixtureStage> kStages = {{.begin = 0, .weights = {5, 2, 1}},
 // A source's draws, in order, are its passes one after the other, each sample once a pass.
 TEST(MixtureOrderTest, EachPassOfASourceHasEachSampleOnce) {
   for (const bool shuffle : {true, false}) {
-    MixtureOrderOptions options = Options(MadeMixture(MixtureEnd::kNever, kStages), 2, 8, 64);
+    MixtureRun options = RunOf(MadeMixture(MixtureEnd::kNever, kStages), 2, 8);
     options.job.shuffle = shuffle;
     std::vector<std::vector<std::uint64_t>> of_source(3);
     std::uint64_t position = 0;
@@ -93,10 +101,10 @@ TEST(MixtureOrderTest, EachPassOfASourceHasEachSampleOnce) {
 TEST(MixtureOrderTest, StepsHaveTheSameSamplesOnAnyNumberOfRanksAndFromAnyStart) {
   for (const MixtureEnd end : {MixtureEnd::kNever, MixtureEnd::kFirst, MixtureEnd::kAll}) {
     const auto mixture = MadeMixture(end, kStages);
-    const std::vector<Step> alone = Steps(Options(mixture, 1, 8, 64));
+    const std::vector<Step> alone = Steps(RunOf(mixture, 1, 8));
     ASSERT_GT(alone.size(), 4U);
     for (const std::uint32_t ranks : {1U, 2U, 4U, 8U}) {
-      const MixtureOrderOptions options = Options(mixture, ranks, 8, 64);
+      const MixtureRun options = RunOf(mixture, ranks, 8);
       const std::vector<Step> steps = Steps(options);
       ASSERT_EQ(steps.size(), alone.size());
       for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -116,10 +124,10 @@ TEST(MixtureOrderTest, StepsHaveTheSameSamplesOnAnyNumberOfRanksAndFromAnyStart)
 }
 
 TEST(MixtureOrderTest, ARanksStreamIsItsPartOfTheJobs) {
-  const auto mixture = MadeMixture(MixtureEnd::kNever, kStages);
-  const std::vector<Step> all = Steps(Options(mixture, 4, 16, 60));
+  const auto mixture = MadeMixture(MixtureEnd::kNever, kStages, 60);
+  const std::vector<Step> all = Steps(RunOf(mixture, 4, 16));
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
-    MixtureOrderOptions options = Options(mixture, 4, 16, 60);
+    MixtureRun options = RunOf(mixture, 4, 16);
     options.job.rank = rank;
     options.job.ranks = 1;
     const std::vector<Step> own = Steps(options);
@@ -140,7 +148,7 @@ TEST(MixtureOrderTest, ARanksStreamIsItsPartOfTheJobs) {
 // In later epochs of a mixture that ends, a source goes on where it was.
 TEST(MixtureOrderTest, EpochsOfAMixtureThatEndsContinueItsSources) {
   const auto mixture = MadeMixture(MixtureEnd::kFirst, {{.begin = 0, .weights = {1, 4, 1}}});
-  MixtureOrderOptions options = Options(mixture, 1, 1, 0);
+  MixtureRun options = RunOf(mixture, 1, 1);
   options.job.epochs = 3;
   std::map<std::uint64_t, int> times;
   for (const Step& step : Steps(options)) ++times[Raw(step.deliveries.front().sample)];
@@ -169,11 +177,10 @@ TEST(MixtureOrderTest, ASourceHasItsOwnSequence) {
       samples += source.samples;
     }
     std::vector<double> weights(sources.size(), 1);
-    Result<Mixture> made = Mixture::Make(
-        {.sources = std::move(sources), .stages = {{.begin = 0, .weights = weights}}});
-    MixtureOrderOptions options =
-        Options(std::make_shared<const Mixture>(std::move(made).value()), 1, 1, 300);
-    options.job.sample_count = samples;
+    Result<Mixture> made = Mixture::Make({.sources = std::move(sources),
+                                          .stages = {{.begin = 0, .weights = weights}},
+                                          .epoch_samples = 300});
+    MixtureRun options = RunOf(std::make_shared<const Mixture>(std::move(made).value()), 1, 1);
     options.job.epochs = 1;
     std::vector<std::uint64_t> found;
     for (const Step& step : Steps(options)) {
@@ -191,16 +198,11 @@ TEST(MixtureOrderTest, ASourceHasItsOwnSequence) {
             sequence({{.name = "other", .samples = 37, .passes_max = {}}, code}, "other"));
 }
 
-TEST(MixtureOrderTest, RefusesWhatDoesNotFit) {
-  MixtureOrderOptions options = Options(MadeMixture(MixtureEnd::kFirst, kStages), 1, 8, 0);
-  options.epoch_positions += 1;
-  EXPECT_EQ(MakeMixtureOrder(options, {}).status().code(), StatusCode::kInvalidArgument);
-  options = Options(MadeMixture(MixtureEnd::kNever, kStages), 1, 8, 64);
-  options.job.sample_count = 54;
-  EXPECT_EQ(MakeMixtureOrder(options, {}).status().code(), StatusCode::kInvalidArgument);
-  options.job.sample_count = 53;
-  EXPECT_EQ(MakeMixtureOrder(options, {.epoch = 0, .step = 8}).status().code(),
-            StatusCode::kOutOfRange);
+TEST(MixtureOrderTest, RefusesAStartPastTheEpoch) {
+  const MixtureRun run = RunOf(MadeMixture(MixtureEnd::kNever, kStages), 1, 8);
+  EXPECT_EQ(
+      MakeMixtureOrder(run.job, run.mixture, {.epoch = 0, .step = 8}).status().code(),
+      StatusCode::kOutOfRange);
 }
 
 }  // namespace
