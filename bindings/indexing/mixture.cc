@@ -15,7 +15,7 @@
 
 #include "convert/text.h"
 #include "gil/gil.h"
-#include "index/joined/joined_index.h"
+#include "index/joined_index.h"
 #include "indexing/mixture.h"
 #include "module.h"
 #include "status.h"
@@ -35,16 +35,15 @@ void MakeMixture(PyMixture* self, const std::vector<SourceArgument>& sources,
                  std::uint64_t epoch_samples) {
   MixtureOptions options{.end = end, .epoch_samples = epoch_samples};
   for (const auto& [name, samples, passes_max] : sources) {
-    options.sources.push_back(
-        {.name = name.bytes(), .samples = samples, .passes_max = passes_max});
+    options.sources.push_back({.name = name.bytes(), .samples = samples, .passes_max = passes_max});
   }
   for (const auto& [begin, weights] : stages) {
     options.stages.push_back({.begin = begin, .weights = weights});
   }
   auto kept = std::make_shared<const MixtureOptions>(options);
   auto made = ValueOrThrow(WithoutGil([&] { return Mixture::Make(std::move(options)); }));
-  new (self)
-      PyMixture{.options = std::move(kept), .made = std::make_shared<const Mixture>(std::move(made))};
+  new (self) PyMixture{.options = std::move(kept),
+                       .made = std::make_shared<const Mixture>(std::move(made))};
 }
 
 std::vector<std::uint64_t> CountsBefore(const PyMixture& self, std::uint64_t position) {
@@ -55,12 +54,12 @@ std::vector<std::uint64_t> CountsBefore(const PyMixture& self, std::uint64_t pos
   return self.made->CountsBefore(position);
 }
 
-void JoinIndexes(const std::vector<PartArgument>& parts, const Text& part_field,
-                 const Text& path) {
+void JoinIndexes(const std::vector<PartArgument>& parts, const Text& part_field, const Text& path) {
   JoinOptions options{.part_field = part_field.bytes()};
   for (const auto& [name, index_path, renames] : parts) {
     JoinedPart part{.name = name.bytes(), .path = index_path.bytes()};
-    for (const auto& [own, joined] : renames) part.renames.emplace_back(own.bytes(), joined.bytes());
+    for (const auto& [own, joined] : renames)
+      part.renames.emplace_back(own.bytes(), joined.bytes());
     options.parts.push_back(std::move(part));
   }
   ThrowIfError(WithoutGil([&] { return WriteJoinedIndex(options, path.bytes()); }));
@@ -79,9 +78,11 @@ void BindMixture(nb::module_& module) {
            nb::sig("def __init__(self, sources: list[tuple[str, int, int | None]], "
                    "stages: list[tuple[int, list[float]]], end: MixtureEnd, epoch_samples: int) "
                    "-> None"))
-      .def_prop_ro("epoch_samples", [](const PyMixture& self) { return self.made->epoch_samples(); })
-      .def_prop_ro("length", [](const PyMixture& self) { return self.made->length(); },
-                   "Positions; None: it goes on for ever.")
+      .def_prop_ro("epoch_samples",
+                   [](const PyMixture& self) { return self.made->epoch_samples(); })
+      .def_prop_ro(
+          "length", [](const PyMixture& self) { return self.made->length(); },
+          "Positions; None: it goes on for ever.")
       .def("counts_before", &CountsBefore, nb::arg("position"),
            nb::sig("def counts_before(self, position: int) -> list[int]"),
            "Draws of each source before it.");

@@ -8,7 +8,7 @@
 #include "base/memory/mapped_file.h"
 #include "index/index_reader.h"
 #include "index/index_rules.h"
-#include "index/joined/joined_index.h"
+#include "index/joined_index.h"
 
 namespace headrace {
 namespace {

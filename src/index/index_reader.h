@@ -29,7 +29,7 @@ Result<std::shared_ptr<const Index>> OpenMappedIndex(std::shared_ptr<const Mappe
                                                      std::string path);
 
 // An index file as it is; Index::Open() opens the parts of one that stands for others
-// (joined/joined_index.h).
+// (joined_index.h).
 //
 // Errors: those of Index::Open()
 Result<std::shared_ptr<const Index>> OpenIndexFile(const std::string& path);

@@ -9,7 +9,7 @@
 #include "base/format/errors.h"
 #include "base/prng.h"
 #include "plan/mixture/mixture.h"
-#include "plan/mixture/mixture_order.h"
+#include "plan/mixture_order.h"
 #include "plan/order_factory.h"
 #include "plan/permutation.h"
 

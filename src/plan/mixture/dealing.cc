@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "base/prng.h"
-#include "plan/permutation.h"
 
 namespace headrace {
 
@@ -15,7 +15,8 @@ void DealDraws(std::span<const Draw> draws, std::uint32_t ranks, std::uint64_t s
   HEADRACE_CHECK(draws.size() % ranks == 0 && rows.size() == draws.size());
   std::vector<std::uint32_t> turn(ranks);
   std::iota(turn.begin(), turn.end(), 0);
-  Shuffle(turn, Prng(seed, /*epoch=*/0, RandomStream::kMixture, step / ranks));
+  Prng prng(seed, /*epoch=*/0, RandomStream::kMixture, step / ranks);
+  for (std::size_t i = ranks; i > 1; --i) std::swap(turn[i - 1], turn[prng.Below(i)]);
   std::vector<std::uint64_t> by_source(draws.size());  // and by position
   for (std::size_t i = 0; i < draws.size(); ++i) {
     by_source[i] = std::uint64_t{draws[i].source} << 32 | i;

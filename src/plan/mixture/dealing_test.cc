@@ -73,7 +73,8 @@ TEST(DealingTest, WhatRoundingTakesComesBack) {
 
 TEST(DealingTest, DependsOnSeedAndStep) {
   std::vector<Draw> draws(64);
-  for (std::size_t i = 0; i < draws.size(); ++i) draws[i].source = static_cast<std::uint32_t>(i % 3);
+  for (std::size_t i = 0; i < draws.size(); ++i)
+    draws[i].source = static_cast<std::uint32_t>(i % 3);
   EXPECT_EQ(Dealt(draws, 8, 5), Dealt(draws, 8, 5));
   EXPECT_NE(Dealt(draws, 8, 5), Dealt(draws, 8, 6));
   EXPECT_NE(Dealt(draws, 8, 5), Dealt(draws, 8, 5, /*seed=*/2));

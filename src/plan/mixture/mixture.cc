@@ -34,8 +34,10 @@ Status CheckSources(std::span<const MixtureSource> sources) {
       return InvalidArgument("mixture: source '{}' has no samples; leave it out", source.name);
     }
     if (source.passes_max == 0) {
-      return InvalidArgument("mixture: source '{}' may have 0 passes; give 1 or more, or leave it "
-                             "out", source.name);
+      return InvalidArgument(
+          "mixture: source '{}' may have 0 passes; give 1 or more, or leave it "
+          "out",
+          source.name);
     }
   }
   return Status();
@@ -69,8 +71,8 @@ Status CheckStages(const MixtureOptions& options) {
     const MixtureStage& stage = options.stages[i];
     const bool follows = i == 0 ? stage.begin == 0 : stage.begin > options.stages[i - 1].begin;
     if (!follows || stage.begin >= kNowhere) {
-      return InvalidArgument(
-          "mixture: stage {} begins at position {}; stages ascend, from 0 on", i, stage.begin);
+      return InvalidArgument("mixture: stage {} begins at position {}; stages ascend, from 0 on", i,
+                             stage.begin);
     }
     HEADRACE_RETURN_IF_ERROR(CheckStage(stage, options.sources));
   }
@@ -134,7 +136,8 @@ std::uint64_t Mixture::sample_count() const {
 std::string Mixture::Hash() const {
   Hasher64 hash;
   const auto add = [&hash](std::uint64_t number) {
-    static_assert(std::endian::native == std::endian::little, "hashes are of little-endian numbers");
+    static_assert(std::endian::native == std::endian::little,
+                  "hashes are of little-endian numbers");
     hash.Add(std::as_bytes(std::span(&number, 1)));
   };
   add(static_cast<std::uint64_t>(options_.end));
@@ -251,9 +254,9 @@ Status Mixture::MakeSections() {
 }
 
 const Mixture::Section& Mixture::SectionOf(std::uint64_t position) const {
-  const auto after = std::upper_bound(
-      sections_.begin(), sections_.end(), position,
-      [](std::uint64_t at, const Section& section) { return at < section.begin; });
+  const auto after =
+      std::upper_bound(sections_.begin(), sections_.end(), position,
+                       [](std::uint64_t at, const Section& section) { return at < section.begin; });
   return *std::prev(after);
 }
 
@@ -288,11 +291,10 @@ std::vector<std::uint64_t> Mixture::CountsBefore(std::uint64_t position) const {
 
 std::optional<std::uint64_t> Mixture::PositionOf(Draw draw) const {
   // The last section before which the source has had no more draws than this one's number.
-  const auto after = std::upper_bound(
-      sections_.begin(), sections_.end(), draw.number,
-      [&](std::uint64_t number, const Section& section) {
-        return number < section.before[draw.source];
-      });
+  const auto after = std::upper_bound(sections_.begin(), sections_.end(), draw.number,
+                                      [&](std::uint64_t number, const Section& section) {
+                                        return number < section.before[draw.source];
+                                      });
   const Section& section = *std::prev(after);
   const std::uint64_t in_section = section.tree.PositionOf(
       {.source = draw.source, .number = draw.number - section.before[draw.source]});

@@ -57,7 +57,7 @@ class MixtureModel {
     return options_.sources[i].samples * options_.sources[i].passes_max.value_or(1);
   }
   [[nodiscard]] bool Ended() const {
-    bool all = true;       // have had their passes
+    bool all = true;        // have had their passes
     bool any_left = false;  // that may be drawn
     bool first = false;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
@@ -189,8 +189,7 @@ TEST(MixtureTest, ManySourcesAreMadeAndEnteredAtOnce) {
   MixtureOptions options;
   MixtureStage stage;
   for (int i = 0; i < 1000; ++i) {
-    options.sources.push_back(
-        {.name = std::to_string(i), .samples = 1'000'000, .passes_max = {}});
+    options.sources.push_back({.name = std::to_string(i), .samples = 1'000'000, .passes_max = {}});
     stage.weights.push_back(1.0 / (i + 1));
   }
   options.stages.push_back(stage);
@@ -231,8 +230,7 @@ void ExpectRefused(const MixtureOptions& options, const std::string& text) {
   const Result<Mixture> mixture = Mixture::Make(options);
   ASSERT_FALSE(mixture.ok());
   EXPECT_EQ(mixture.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(mixture.status().message().find(text), std::string::npos)
-      << mixture.status().message();
+  EXPECT_NE(mixture.status().message().find(text), std::string::npos) << mixture.status().message();
 }
 
 TEST(MixtureErrorsTest, NameTheSourceAndTheWayOut) {

@@ -113,7 +113,8 @@ void SplitTree::Draws(std::uint64_t first, std::span<Draw> draws) const {
 
 std::vector<SplitTree::Child> SplitTree::PathTo(std::uint32_t source) const {
   std::vector<Child> path;
-  for (Child at = parents_[source]; at != kNoNode; at = nodes_[static_cast<std::size_t>(at)].parent) {
+  for (Child at = parents_[source]; at != kNoNode;
+       at = nodes_[static_cast<std::size_t>(at)].parent) {
     path.push_back(at);
   }
   return path;

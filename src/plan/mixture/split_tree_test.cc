@@ -17,11 +17,21 @@ Weights RandomWeights(Prng& prng, std::size_t sources) {
   const std::uint64_t kind = prng.Below(5);
   for (std::size_t i = 0; i < sources; ++i) {
     switch (kind) {
-      case 0: weights[i] = 7; break;
-      case 1: weights[i] = 1 + prng.Below(1000); break;
-      case 2: weights[i] = std::uint64_t{1} << prng.Below(50); break;
-      case 3: weights[i] = (std::uint64_t{1} << 40) / (i + 1); break;
-      default: weights[i] = prng.Below(3) == 0 ? 0 : 1 + prng.Below(100); break;
+      case 0:
+        weights[i] = 7;
+        break;
+      case 1:
+        weights[i] = 1 + prng.Below(1000);
+        break;
+      case 2:
+        weights[i] = std::uint64_t{1} << prng.Below(50);
+        break;
+      case 3:
+        weights[i] = (std::uint64_t{1} << 40) / (i + 1);
+        break;
+      default:
+        weights[i] = prng.Below(3) == 0 ? 0 : 1 + prng.Below(100);
+        break;
     }
   }
   weights[prng.Below(sources)] = 1 + prng.Below(std::uint64_t{1} << 45);
@@ -98,7 +108,8 @@ TEST(SplitTreeTest, EverySourceHasItsShareBeforeEveryPosition) {
 // The tree whose bound is the largest: Fibonacci numbers, one heavier child at each level.
 TEST(SplitTreeTest, ADeepTreeHoldsItsBound) {
   Weights weights = {1, 1};
-  while (weights.size() < 80) weights.push_back(weights[weights.size() - 1] + weights[weights.size() - 2]);
+  while (weights.size() < 80)
+    weights.push_back(weights[weights.size() - 1] + weights[weights.size() - 2]);
   const SplitTree tree(weights);
   std::vector<std::uint64_t> counts(weights.size());
   for (std::uint64_t position = 0; position < 20000; ++position) {

@@ -124,8 +124,8 @@ void SortByCost(std::vector<MicroBatch>& micro_batches) {
 }  // namespace
 
 Result<LeveledWindow> LevelWindow(std::span<const std::uint32_t> tokens,
-                                  std::span<const std::uint64_t> costs,
-                                  const LevelOptions& options, Prng order) {
+                                  std::span<const std::uint64_t> costs, const LevelOptions& options,
+                                  Prng order) {
   HEADRACE_RETURN_IF_ERROR(Check(tokens, costs, options));
   const std::uint64_t groups =
       std::uint64_t{options.global_batches} * options.rank_micro_batches;  // of `ranks` each

@@ -15,7 +15,7 @@ namespace headrace {
 // by side, and wait for each other: what counts is the sum over micro-batches of the largest cost
 // of a rank.
 struct LevelOptions {
-  std::uint32_t tokens_max = 0;  // of a micro-batch
+  std::uint32_t tokens_max = 0;      // of a micro-batch
   std::uint32_t global_batches = 1;  // of the window
   // Of the run that first planned the window: they decide which samples a global batch has. On
   // other numbers of ranks the micro-batches of a global batch are dealt anew: DealMicroBatches().
@@ -51,8 +51,8 @@ struct LeveledWindow {
 // Errors: InvalidArgument  a sample has more tokens than tokens_max; an option is 0; lengths of
 //                          `tokens` and `costs` differ; a cost is too large
 Result<LeveledWindow> LevelWindow(std::span<const std::uint32_t> tokens,
-                                  std::span<const std::uint64_t> costs,
-                                  const LevelOptions& options, Prng order);
+                                  std::span<const std::uint64_t> costs, const LevelOptions& options,
+                                  Prng order);
 
 // Which of a global batch's micro-batches each rank runs: result[m][r], positions in
 // `micro_batches`; those of equal m run side by side. `ranks` divides their number.

@@ -18,8 +18,8 @@ enum class PackingKind : std::uint8_t {
 
 // What becomes of a document that is longer than a row. kConcatenate splits all.
 enum class LongDocuments : std::uint8_t {
-  kSplit,    // into rows of its own; what is left over is packed as a document
-  kCut,      // its first tokens only
+  kSplit,  // into rows of its own; what is left over is packed as a document
+  kCut,    // its first tokens only
   kLeaveOut,
 };
 
@@ -40,11 +40,11 @@ struct PackedPiece {
 };
 
 struct PackedRows {
-  std::vector<PackedPiece> pieces;     // row after row, by place in the row, without gaps
-  std::vector<std::uint64_t> row_ends; // in `pieces`
-  std::uint64_t tokens = 0;            // that the rows have
-  std::uint64_t cut_tokens = 0;        // of documents that were cut
-  std::uint64_t left_out = 0;          // documents: longer than a row, or empty
+  std::vector<PackedPiece> pieces;      // row after row, by place in the row, without gaps
+  std::vector<std::uint64_t> row_ends;  // in `pieces`
+  std::uint64_t tokens = 0;             // that the rows have
+  std::uint64_t cut_tokens = 0;         // of documents that were cut
+  std::uint64_t left_out = 0;           // documents: longer than a row, or empty
 
   [[nodiscard]] std::uint64_t row_count() const { return row_ends.size(); }
   [[nodiscard]] std::span<const PackedPiece> row(std::uint64_t number) const {

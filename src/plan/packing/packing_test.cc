@@ -109,8 +109,8 @@ std::uint64_t FirstFitDecreasingRows(Lengths lengths, std::uint32_t room) {
   std::sort(lengths.begin(), lengths.end(), std::greater<>());
   std::vector<std::uint32_t> free;
   for (const std::uint32_t length : lengths) {
-    auto row = std::find_if(free.begin(), free.end(),
-                            [&](std::uint32_t left) { return left >= length; });
+    auto row =
+        std::find_if(free.begin(), free.end(), [&](std::uint32_t left) { return left >= length; });
     if (row == free.end()) row = free.insert(free.end(), room);
     *row -= length;
   }

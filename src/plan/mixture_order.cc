@@ -1,4 +1,4 @@
-#include "plan/mixture/mixture_order.h"
+#include "plan/mixture_order.h"
 
 #include <algorithm>
 #include <optional>
@@ -22,7 +22,9 @@ constexpr std::uint64_t kBijectionFromOfMany = 4096;
 class SourceDraws {
  public:
   SourceDraws(std::uint64_t first, const MixtureSource& source)
-      : first_(first), samples_(source.samples), item_(Hash64(std::as_bytes(std::span(source.name)))) {}
+      : first_(first),
+        samples_(source.samples),
+        item_(Hash64(std::as_bytes(std::span(source.name)))) {}
 
   // Draws that ascend are fast: each pass's permutation is made once.
   SampleId At(std::uint64_t number, const OrderOptions& job) {
@@ -73,10 +75,9 @@ class MixtureOrder final : public Order {
     for (std::size_t i = 0; i < draws_.size(); ++i) {
       if (rows_[i].rank - job_.rank >= job_.ranks) continue;  // below job_.rank, too
       const Draw draw = draws_[i];
-      step.deliveries.push_back(
-          {.sample = sources_[draw.source].At(draw.number, job_),
-           .rank = rows_[i].rank,
-           .slot = rows_[i].slot});
+      step.deliveries.push_back({.sample = sources_[draw.source].At(draw.number, job_),
+                                 .rank = rows_[i].rank,
+                                 .slot = rows_[i].slot});
     }
     std::sort(step.deliveries.begin(), step.deliveries.end(),
               [](const Delivery& a, const Delivery& b) {

@@ -1,4 +1,4 @@
-#include "plan/mixture/mixture_order.h"
+#include "plan/mixture_order.h"
 
 #include <algorithm>
 #include <map>
@@ -200,9 +200,8 @@ TEST(MixtureOrderTest, ASourceHasItsOwnSequence) {
 
 TEST(MixtureOrderTest, RefusesAStartPastTheEpoch) {
   const MixtureRun run = RunOf(MadeMixture(MixtureEnd::kNever, kStages), 1, 8);
-  EXPECT_EQ(
-      MakeMixtureOrder(run.job, run.mixture, {.epoch = 0, .step = 8}).status().code(),
-      StatusCode::kOutOfRange);
+  EXPECT_EQ(MakeMixtureOrder(run.job, run.mixture, {.epoch = 0, .step = 8}).status().code(),
+            StatusCode::kOutOfRange);
 }
 
 }  // namespace

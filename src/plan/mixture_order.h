@@ -21,7 +21,8 @@ namespace headrace {
 // current passes. They take 4 bytes a sample; if the sources have `bijection_from` samples together
 // or more, a source of 4,096 samples or more takes neither time nor memory.
 //
-// `job.sample_count` is mixture.epoch_samples(): it counts positions here, not the dataset's samples.
+// `job.sample_count` is mixture.epoch_samples(): it counts positions here, not the dataset's
+// samples.
 //
 // Errors: those of StepsPerEpoch and CheckStart
 Result<std::unique_ptr<Order>> MakeMixtureOrder(const OrderOptions& job,

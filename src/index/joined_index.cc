@@ -1,4 +1,4 @@
-#include "index/joined/joined_index.h"
+#include "index/joined_index.h"
 
 #include <algorithm>
 #include <array>
@@ -98,8 +98,8 @@ std::optional<std::string_view> Difference(const FieldInfo& a, const FieldInfo& 
   if (a.dtype != b.dtype) return "dtype";
   if (a.shape != b.shape || a.is_list != b.is_list) return "shape";
   if (a.is_inline != b.is_inline) return "place: the index, or the files";
-  if (a.coding != b.coding || a.is_shuffled != b.is_shuffled ||
-      a.header_bytes != b.header_bytes || a.has_decoded_sizes != b.has_decoded_sizes) {
+  if (a.coding != b.coding || a.is_shuffled != b.is_shuffled || a.header_bytes != b.header_bytes ||
+      a.has_decoded_sizes != b.has_decoded_sizes) {
     return "compression";
   }
   if (a.batch_dtype != b.batch_dtype) return "dtype of batches";
@@ -127,7 +127,8 @@ Result<std::string> CommonRoot(std::span<const Part> parts) {
   const bool is_local = parts.front().index->root().starts_with('/');
   if (common.empty() || (!is_local && common.size() < 3)) {
     return InvalidArgument(
-        "joining '{}' in {} and '{}' in {}: they lie in different stores; copy one beside the other",
+        "joining '{}' in {} and '{}' in {}: they lie in different stores; copy one beside the "
+        "other",
         parts.front().named.name, Quoted(parts.front().index->root()), parts.back().named.name,
         Quoted(parts.back().index->root()));
   }
@@ -137,6 +138,7 @@ Result<std::string> CommonRoot(std::span<const Part> parts) {
   return root;
 }
 
+// Large: as Index.
 class JoinedIndex final : public Index {
  public:
   JoinedIndex(std::vector<Part> parts, std::vector<FieldInfo> fields, std::string root,
@@ -232,7 +234,8 @@ class JoinedIndex final : public Index {
     HEADRACE_RETURN_IF_ERROR(Check(field, id));
     const Part& part = PartOf(id);
     if (IsPartField(field)) {
-      return std::as_bytes(std::span(numbers_).subspan(static_cast<std::size_t>(&part - parts_.data()), 1));
+      return std::as_bytes(
+          std::span(numbers_).subspan(static_cast<std::size_t>(&part - parts_.data()), 1));
     }
     return part.index->inline_value(part.fields[field], Own(part, id));
   }
@@ -352,13 +355,13 @@ Result<std::shared_ptr<const Index>> Join(std::vector<Part> parts, const std::st
   }
   if (!part_field.empty()) {
     if (std::ranges::find(fields, part_field, &FieldInfo::name) != fields.end()) {
-      return InvalidArgument("joining: the parts have a field {} themselves; give the part's number "
-                             "another name", Quoted(part_field));
+      return InvalidArgument(
+          "joining: the parts have a field {} themselves; give the part's number "
+          "another name",
+          Quoted(part_field));
     }
-    fields.push_back({.name = part_field,
-                      .kind = FieldKind::kArray,
-                      .dtype = DType::kInt64,
-                      .is_inline = true});
+    fields.push_back(
+        {.name = part_field, .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true});
   }
   return std::shared_ptr<const Index>(std::make_shared<const JoinedIndex>(
       std::move(parts), std::move(fields), std::move(root), !part_field.empty()));

@@ -33,7 +33,8 @@ struct JoinOptions {
 // checksums are left out unless all parts have them. It has no blocks. Its root is the deepest
 // folder above all parts' roots.
 //
-// Errors: InvalidArgument     no part; a field that is renamed and does not exist, or to a name that
+// Errors: InvalidArgument     no part; a field that is renamed and does not exist, or to a name
+// that
 //                             is taken; a field of another kind in a part; no field that all have;
 //                             roots of different stores; a part that is joined itself
 //         those of Index::Open and WriteIndex

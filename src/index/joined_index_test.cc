@@ -1,4 +1,4 @@
-#include "index/joined/joined_index.h"
+#include "index/joined_index.h"
 
 #include <algorithm>
 #include <cstring>
@@ -18,13 +18,13 @@ IndexContents Contents(const std::string& root, std::uint64_t samples, std::int6
   contents.root = root;
   contents.sample_count = samples;
   IndexContents::Field text{.info = {.name = "text"}};
-  IndexContents::Field labels{.info = {.name = "label",
-                                       .kind = FieldKind::kArray,
-                                       .dtype = DType::kInt64,
-                                       .is_inline = true}};
+  IndexContents::Field labels{
+      .info = {
+          .name = "label", .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true}};
   for (std::uint64_t i = 0; i < samples; ++i) {
     if (i % 2 == 0) contents.objects.push_back({.name = "f" + std::to_string(i / 2), .size = 20});
-    text.extents.push_back({.object = ObjectId{i / 2}, .range = {.offset = i % 2 * 10, .size = 10}});
+    text.extents.push_back(
+        {.object = ObjectId{i / 2}, .range = {.offset = i % 2 * 10, .size = 10}});
     const std::int64_t value = label + static_cast<std::int64_t>(i);
     labels.inline_values.resize((i + 1) * 8);
     std::memcpy(labels.inline_values.data() + i * 8, &value, 8);
@@ -93,7 +93,8 @@ TEST_F(JoinedIndexTest, HasTheSamplesOfAllParts) {
     EXPECT_EQ(index->object_bytes(extent.object), 20U);
   }
   std::vector<std::int64_t> labels(6);
-  ASSERT_TRUE(index->CopyInlineValues(1, SampleId{2}, std::as_writable_bytes(std::span(labels))).ok());
+  ASSERT_TRUE(
+      index->CopyInlineValues(1, SampleId{2}, std::as_writable_bytes(std::span(labels))).ok());
   EXPECT_EQ(labels, (std::vector<std::int64_t>{102, 103, 104, 200, 201, 202}));
   std::vector<std::uint64_t> bytes(8);
   index->SampleBytes(SampleId{0}, bytes);
@@ -112,10 +113,9 @@ TEST_F(JoinedIndexTest, RenamesFieldsAndLeavesOutThoseOfSomeParts) {
   code.fields.push_back(code.fields[1]);
   code.fields[2].info.name = "stars";
   const auto index = Joined(
-      {.parts = {{.name = "web", .path = Written("web.hri", Contents("/data/web", 2, 0))},
-                 {.name = "code",
-                  .path = Written("code.hri", code),
-                  .renames = {{"content", "text"}}}}});
+      {.parts = {
+           {.name = "web", .path = Written("web.hri", Contents("/data/web", 2, 0))},
+           {.name = "code", .path = Written("code.hri", code), .renames = {{"content", "text"}}}}});
   ASSERT_EQ(index->fields().size(), 2U);
   EXPECT_EQ(index->fields()[0].name, "text");
   EXPECT_EQ(index->fields()[1].name, "label");
@@ -139,7 +139,9 @@ TEST_F(JoinedIndexTest, FindsTheFolderAboveAllRoots) {
 TEST_F(JoinedIndexTest, ItsFingerprintIsThatOfPartsAndFields) {
   const JoinedPart a{.name = "a", .path = Written("a.hri", Contents("/data/a", 1, 0))};
   const JoinedPart b{.name = "b", .path = Written("b.hri", Contents("/data/b", 1, 5))};
-  const auto fingerprint = [&](const JoinOptions& options) { return Joined(options)->fingerprint(); };
+  const auto fingerprint = [&](const JoinOptions& options) {
+    return Joined(options)->fingerprint();
+  };
   const std::string before = fingerprint({.parts = {a, b}});
   EXPECT_EQ(before.size(), 32U);
   EXPECT_EQ(fingerprint({.parts = {a, b}}), before);
@@ -178,8 +180,7 @@ TEST_F(JoinedIndexTest, RefusesWhatDoesNotFit) {
                 "no field has the same name");
   ExpectRefused(
       {.parts = {part,
-                 {.name = "far",
-                  .path = Written("far.hri", Contents("s3://bucket/far", 1, 0))}}},
+                 {.name = "far", .path = Written("far.hri", Contents("s3://bucket/far", 1, 0))}}},
       "different stores");
   ExpectRefused({.parts = {part}, .part_field = "label"}, "have a field 'label' themselves");
   ASSERT_TRUE(WriteJoinedIndex({.parts = {part}}, folder_ / "inner.hri").ok());
