@@ -54,8 +54,9 @@ std::vector<std::uint64_t> CountsBefore(const PyMixture& self, std::uint64_t pos
   return self.made->CountsBefore(position);
 }
 
-void JoinIndexes(const std::vector<PartArgument>& parts, const Text& part_field, const Text& path) {
-  JoinOptions options{.part_field = part_field.bytes()};
+void JoinIndexes(const std::vector<PartArgument>& parts, const Text& part_field,
+                 bool prefixed_names, const Text& path) {
+  JoinOptions options{.part_field = part_field.bytes(), .prefixed_names = prefixed_names};
   for (const auto& [name, index_path, renames] : parts) {
     JoinedPart part{.name = name.bytes(), .path = index_path.bytes()};
     for (const auto& [own, joined] : renames)
@@ -86,9 +87,10 @@ void BindMixture(nb::module_& module) {
       .def("counts_before", &CountsBefore, nb::arg("position"),
            nb::sig("def counts_before(self, position: int) -> list[int]"),
            "Draws of each source before it.");
-  module.def("join_indexes", &JoinIndexes, nb::arg("parts"), nb::arg("part_field"), nb::arg("path"),
+  module.def("join_indexes", &JoinIndexes, nb::arg("parts"), nb::arg("part_field"),
+             nb::arg("prefixed_names"), nb::arg("path"),
              nb::sig("def join_indexes(parts: list[tuple[str, str, list[tuple[str, str]]]], "
-                     "part_field: str, path: str) -> None"),
+                     "part_field: str, prefixed_names: bool, path: str) -> None"),
              "Writes an index file that stands for the parts: (name, path, renames), joined.");
 }
 

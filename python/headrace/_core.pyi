@@ -184,7 +184,7 @@ class Mixture:
     def counts_before(self, position: int) -> list[int]:
         """Draws of each source before it."""
 
-def join_indexes(parts: list[tuple[str, str, list[tuple[str, str]]]], part_field: str, path: str) -> None:
+def join_indexes(parts: list[tuple[str, str, list[tuple[str, str]]]], part_field: str, prefixed_names: bool, path: str) -> None:
     """
     Writes an index file that stands for the parts: (name, path, renames), joined.
     """

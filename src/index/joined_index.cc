@@ -24,6 +24,7 @@ using internal::Quoted;
 
 constexpr std::string_view kParts = "joined";
 constexpr std::string_view kPartField = "joined_part_field";
+constexpr std::string_view kPrefixedNames = "joined_prefixed_names";
 
 struct Part {
   JoinedPart named;
@@ -142,11 +143,12 @@ Result<std::string> CommonRoot(std::span<const Part> parts) {
 class JoinedIndex final : public Index {
  public:
   JoinedIndex(std::vector<Part> parts, std::vector<FieldInfo> fields, std::string root,
-              bool has_part_field)
+              const JoinOptions& options)
       : parts_(std::move(parts)),
         fields_(std::move(fields)),
         root_(std::move(root)),
-        has_part_field_(has_part_field) {
+        has_part_field_(!options.part_field.empty()),
+        prefixed_names_(options.prefixed_names) {
     Hasher128 fingerprint;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       Part& part = parts_[i];
@@ -203,7 +205,10 @@ class JoinedIndex final : public Index {
     if (part.below.empty()) return object;
     const MutexLock lock(names_mutex_);
     const auto [name, is_new] = names_.try_emplace(Raw(id));
-    if (is_new) name->second = part.below + std::string(object.name);
+    if (is_new) {
+      const std::size_t path = prefixed_names_ ? object.name.find('/') + 1 : 0;
+      name->second = std::string(object.name).insert(path, part.below);
+    }
     object.name = name->second;
     return object;
   }
@@ -301,6 +306,7 @@ class JoinedIndex final : public Index {
   const std::vector<FieldInfo> fields_;
   const std::string root_;
   const bool has_part_field_;
+  const bool prefixed_names_;
   std::vector<std::int64_t> numbers_;  // 0, 1, 2, ...: values of the part field
   std::uint64_t samples_ = 0;
   std::uint64_t objects_ = 0;
@@ -344,7 +350,9 @@ Result<std::vector<FieldInfo>> JoinFields(std::vector<Part>& parts) {
   return joined;
 }
 
-Result<std::shared_ptr<const Index>> Join(std::vector<Part> parts, const std::string& part_field) {
+// `options`: without the parts.
+Result<std::shared_ptr<const Index>> Join(std::vector<Part> parts, const JoinOptions& options) {
+  const std::string& part_field = options.part_field;
   HEADRACE_ASSIGN_OR_RETURN(std::vector<FieldInfo> fields, JoinFields(parts));
   HEADRACE_ASSIGN_OR_RETURN(std::string root, CommonRoot(parts));
   const std::size_t common = root == "/." ? 0 : root.size();
@@ -364,7 +372,7 @@ Result<std::shared_ptr<const Index>> Join(std::vector<Part> parts, const std::st
         {.name = part_field, .kind = FieldKind::kArray, .dtype = DType::kInt64, .is_inline = true});
   }
   return std::shared_ptr<const Index>(std::make_shared<const JoinedIndex>(
-      std::move(parts), std::move(fields), std::move(root), !part_field.empty()));
+      std::move(parts), std::move(fields), std::move(root), options));
 }
 
 Result<Part> OpenPart(JoinedPart named) {
@@ -392,12 +400,13 @@ Status WriteJoinedIndex(const JoinOptions& options, const std::string& path) {
     texts.push_back(PartText(part));
     parts.push_back(std::move(part));
   }
-  HEADRACE_RETURN_IF_ERROR(Join(std::move(parts), options.part_field).status());
+  HEADRACE_RETURN_IF_ERROR(Join(std::move(parts), options).status());
   IndexContents contents;
   contents.root = ".";
   contents.fields = {{.info = {.name = std::string(kParts)}}};  // An index has a field.
   contents.attributes = {{std::string(kParts), Texts(texts)},
-                         {std::string(kPartField), options.part_field}};
+                         {std::string(kPartField), options.part_field},
+                         {std::string(kPrefixedNames), options.prefixed_names ? "yes" : ""}};
   return WriteIndex(contents, path);
 }
 
@@ -425,7 +434,9 @@ Result<std::shared_ptr<const Index>> OpenJoinedIndex(const Index& file, const st
     parts.push_back(std::move(part));
   }
   if (parts.empty()) return Damaged(path);
-  return Join(std::move(parts), std::string(FindAttribute(file, kPartField)));
+  return Join(std::move(parts),
+              {.part_field = std::string(FindAttribute(file, kPartField)),
+               .prefixed_names = !FindAttribute(file, kPrefixedNames).empty()});
 }
 
 }  // namespace internal

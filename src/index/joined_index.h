@@ -26,6 +26,9 @@ struct JoinOptions {
   std::vector<JoinedPart> parts;
   // Not empty: the name of a field with the number of each sample's part, int64.
   std::string part_field;
+  // Object names begin with what their store must know of them, up to the first '/'; then follows
+  // the path below the root.
+  bool prefixed_names = false;
 };
 
 // Writes the index file `path`, by which other processes open the joined index, too. The joined

@@ -123,6 +123,17 @@ TEST_F(JoinedIndexTest, RenamesFieldsAndLeavesOutThoseOfSomeParts) {
   EXPECT_EQ(index->object(index->extent(0, SampleId{3}).value().object).value().name, "code/f0");
 }
 
+TEST_F(JoinedIndexTest, APathBehindAPrefixIsBelowTheRoot) {
+  IndexContents web = Contents("decoded:///data/web", 1, 0);
+  web.objects[0].name = "gzip:20/x/f0";
+  const auto index = Joined(
+      {.parts = {{.name = "web", .path = Written("web.hri", web)},
+                 {.name = "code", .path = Written("code.hri", Contents("decoded:///data", 1, 0))}},
+       .prefixed_names = true});
+  EXPECT_EQ(index->root(), "decoded:///data");
+  EXPECT_EQ(index->object(ObjectId{0}).value().name, "gzip:20/web/x/f0");
+}
+
 TEST_F(JoinedIndexTest, FindsTheFolderAboveAllRoots) {
   const auto root = [&](const std::string& a, const std::string& b) {
     return Joined({.parts = {{.name = "a", .path = Written("a.hri", Contents(a, 1, 0))},

@@ -15,6 +15,7 @@ from headrace._signature import named_arguments, words
 from headrace._units import counted
 from headrace.errors import InvalidArgumentError, OutOfRangeError
 from headrace.formats._base.cache import cache_path, cache_target
+from headrace.formats._files.objects import is_decoded
 from headrace.formats.table import OTHER
 
 Stop = Literal["first", "all", "never"]
@@ -217,7 +218,8 @@ def _remade(sources: Mapping[str, Dataset], made: Mapping[str, Any]) -> Mixture:
     ]
     path = cache_path("mixture", repr((parts, made["source_field"])))
     target = cache_target("a mixture", path, lambda index: False)
-    _core.join_indexes(parts, made["source_field"] or "", target)
+    prefixed = is_decoded(next(iter(sources.values())).index)
+    _core.join_indexes(parts, made["source_field"] or "", prefixed, target)
     return Mixture(_core.Index.open(target), sources, made)
 
 
@@ -256,7 +258,7 @@ def _stages(weights: Any, names: tuple[str, ...]) -> list[tuple[int, dict[str, f
     stages = [(0, weights)] if isinstance(weights, Mapping) else weights
     if isinstance(stages, (str, bytes)) or not isinstance(stages, Sequence) or not stages:
         raise InvalidArgumentError(
-            f"weights: got {shown(weights)}, must be a weight by name of source, or stages of them: "
+            f"weights: got {shown(weights)}, must be a weight by name of source, or stages: "
             '[(0, {"web": 3, "code": 1}), (1_000_000, {"web": 1, "code": 1})]'
         )
     return [_stage(stage, names) for stage in stages]

@@ -113,7 +113,8 @@ def _check(feed: EpochFeed, number: int, reports: Sequence[Stats], ranks: range)
 def _check_all(feed: EpochFeed, number: int, where: str, planned: Ids) -> None:
     """That the plan of all ranks has each sample once, but what it drops, or repeats to pad."""
     if isinstance(feed.dataset, Mixture):
-        return _check_mixture(feed.dataset, number, where, planned)
+        _check_mixture(feed.dataset, number, where, planned)
+        return
     times = np.bincount(planned.astype(np.int64), minlength=len(feed.dataset))
     distinct, samples = int(np.count_nonzero(times)), epoch_samples(feed.dataset)
     wanted = len(planned) if feed.options.drop_last else samples

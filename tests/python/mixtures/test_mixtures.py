@@ -262,7 +262,7 @@ def test_an_audit_passes(sources: dict[str, str]) -> None:
     for stop, epoch in (("never", 50), ("first", None), ("all", None)):
         mixture = hr.mix(sources, WEIGHTS, stop=stop, epoch_samples=epoch)  # type: ignore[arg-type]
         with hr.Loader(mixture, batch_size=8, order="exact", epochs=2) as loader:
-            for number in range(2):
+            for _epoch in range(2):
                 for _ in loader:
                     pass
                 loader.audit()
