@@ -434,9 +434,8 @@ Result<std::shared_ptr<const Index>> OpenJoinedIndex(const Index& file, const st
     parts.push_back(std::move(part));
   }
   if (parts.empty()) return Damaged(path);
-  return Join(std::move(parts),
-              {.part_field = std::string(FindAttribute(file, kPartField)),
-               .prefixed_names = !FindAttribute(file, kPrefixedNames).empty()});
+  return Join(std::move(parts), {.part_field = std::string(FindAttribute(file, kPartField)),
+                                 .prefixed_names = !FindAttribute(file, kPrefixedNames).empty()});
 }
 
 }  // namespace internal

@@ -23,7 +23,7 @@ import order_model
 from loader_data import COUNT, flat
 from matrix_cells import NODES, Cell, exchanges, is_of_nodes, leaves_out, world_of
 from matrix_data import MIXED
-from mixture_model import MixtureModel
+from mixtures.mixture_model import MixtureModel
 from node_ranks import PATIENCE_S, addresses
 
 import headrace as hr

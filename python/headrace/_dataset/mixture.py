@@ -13,7 +13,7 @@ from headrace._arguments import choice, integer, shown, whole
 from headrace._dataset.dataset import Dataset, check_has_samples, left_out_of, open_dataset
 from headrace._signature import named_arguments, words
 from headrace._units import counted
-from headrace.errors import InvalidArgumentError, OutOfRangeError
+from headrace.errors import FailedPreconditionError, InvalidArgumentError, OutOfRangeError
 from headrace.formats._base.cache import cache_path, cache_target
 from headrace.formats._files.objects import is_decoded
 from headrace.formats.table import OTHER
@@ -113,6 +113,23 @@ class Mixture(Dataset):
                 return name
             number -= len(dataset)
         raise AssertionError("a sample is in one of the sources")
+
+    def changed(self, epoch: int, samples: int, weights: Mapping[str, float]) -> Mixture:
+        """The mixture with these weights from a position on, whatever stages would come then.
+
+        Raises InvalidArgumentError; FailedPreconditionError: epochs repeat, and this is not the
+        first one.
+        """
+        begin = epoch * self.epoch_samples + samples
+        stage = _stage((begin, weights), self.sources)
+        if self._mixture.length is not None and epoch > 0:
+            raise FailedPreconditionError(
+                f"weights from epoch {epoch} on: the mixture ends, and its epochs repeat its "
+                'weights; make it with stop="never" to change them at any time'
+            )
+        before = [stage for stage in self._made["stages"] if stage[0] < begin]
+        stages = [*before, stage]
+        return Mixture(self.index, self._sources, self._made | {"stages": stages})
 
     def history(self, epoch: int, samples: int, names: Sequence[str] | None = None) -> str | None:
         """A hash of what fixed the samples before a position; private to headrace.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mixture_model import MixtureModel
+from mixtures.mixture_model import MixtureModel
 
 import headrace as hr
 from headrace import errors
