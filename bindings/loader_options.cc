@@ -22,6 +22,7 @@
 #include "convert/text.h"
 #include "gil/gil.h"
 #include "index.h"
+#include "indexing/mixture.h"
 #include "module.h"
 #include "node/client/remote_loader.h"
 #include "plan/block_map.h"
@@ -70,6 +71,14 @@ void BindOrderSpec(nb::module_& module) {
           nb::arg("numbers"),
           nb::sig("def leaving_out(self, numbers: numpy.typing.NDArray[typing.Any]) -> OrderSpec"),
           "The same, but no epoch holds the samples of these numbers, ascending.")
+      .def(
+          "of_mixture",
+          [](const OrderSpec& self, const PyMixture& mixture) {
+            OrderSpec changed = self;
+            changed.mixture = mixture.options;
+            return changed;
+          },
+          nb::arg("mixture"), "The same, of the samples that a mixture draws.")
       .def(
           "with_parameters",
           [](const OrderSpec& self, const nb::dict& parameters) {

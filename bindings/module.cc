@@ -9,6 +9,7 @@ NB_MODULE(_core, module) {
   headrace::bindings::BindStatus(module);
   headrace::bindings::BindIndex(module);
   headrace::bindings::BindHomes(module);
+  headrace::bindings::BindMixture(module);
   headrace::bindings::BindIndexWriting(module);
   headrace::bindings::BindCodec(module);
   headrace::bindings::BindStored(module);

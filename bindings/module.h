@@ -16,13 +16,16 @@ void BindIndex(nanobind::module_& module);
 // Homes. After BindIndex.
 void BindHomes(nanobind::module_& module);
 
+// Mixture, join_indexes.
+void BindMixture(nanobind::module_& module);
+
 // IndexContents, IndexBuilder, build_folder_index.
 void BindIndexWriting(nanobind::module_& module);
 
 // ImageTransform, decode_image.
 void BindCodec(nanobind::module_& module);
 
-// OrderSpec, LoaderOptions, NodeAddress. After BindIndex.
+// OrderSpec, LoaderOptions, NodeAddress. After BindIndex and BindMixture.
 void BindLoaderOptions(nanobind::module_& module);
 
 // Functions that the atexit hook and threads at exit call.

@@ -46,12 +46,15 @@ struct OrderSpec {
   // Numbers of samples that no epoch has, ascending; null: none. Other samples keep their numbers;
   // a list for StartList() must have none of these.
   SampleTable left_out;
+  // The dataset's samples come in proportion to weights; null: each once an epoch. Only of orders
+  // that take mixtures.
+  std::shared_ptr<const MixtureOptions> mixture;
 
   [[nodiscard]] std::uint64_t left_out_count() const {
     return left_out == nullptr ? 0 : left_out->size();
   }
 };
-HEADRACE_MEMBERS(OrderSpec, name, parameters, homes, costs, left_out)
+HEADRACE_MEMBERS(OrderSpec, name, parameters, homes, costs, left_out, mixture)
 
 // A tier that a user requests.
 struct TierSpec {

@@ -69,6 +69,42 @@ using OrderParameters = std::map<std::string, OrderParameter, std::less<>>;
 // One number for each sample: homes and costs of orders that take them.
 using SampleTable = std::shared_ptr<const std::vector<std::uint32_t>>;
 
+// One of several datasets whose samples come in proportion to weights.
+struct MixtureSource {
+  std::string name;           // unique; its random numbers depend on it
+  std::uint64_t samples = 0;  // at least 1
+  // The source ends after so many passes over its samples; the others then share its weight.
+  // std::nullopt: it has no end.
+  std::optional<std::uint64_t> passes_max;
+};
+HEADRACE_MEMBERS(MixtureSource, name, samples, passes_max)
+
+// From position `begin` on, until the next stage begins, these weights are in force.
+struct MixtureStage {
+  std::uint64_t begin = 0;      // in samples
+  std::vector<double> weights;  // of each source, in any unit; 0: it is not drawn
+};
+HEADRACE_MEMBERS(MixtureStage, begin, weights)
+
+// When a mixture ends, beside where all its sources have ended. A source that has no passes_max
+// has one pass here.
+enum class MixtureEnd : std::uint8_t {
+  kNever,  // goes on as long as a source does
+  kFirst,  // with the first source that has had its passes
+  kAll,    // when the last source has had its passes; the others go on until then
+};
+
+struct MixtureOptions {
+  // At most 2^20. Sample numbers are those of the first source, then those of the second, ...
+  std::vector<MixtureSource> sources;
+  // By `begin`; the first begins at 0. A change of weights in a run is one stage more.
+  std::vector<MixtureStage> stages;
+  MixtureEnd end = MixtureEnd::kNever;
+  // Samples of an epoch, of a mixture that does not end; 0 of one that ends: all of it.
+  std::uint64_t epoch_samples = 0;
+};
+HEADRACE_MEMBERS(MixtureOptions, sources, stages, end, epoch_samples)
+
 // An order given as a list: one epoch of one rank, batch after batch. For samplers and index lists
 // of the user.
 struct ListOrderOptions {

@@ -19,7 +19,7 @@ from headrace._process.lazy import lazy_names
 if TYPE_CHECKING:
     from headrace import audio, errors, formats, image, orders, profile, simulation, tiers
     from headrace import pack as pack  # not in __all__: it needs pyarrow
-    from headrace._dataset import Dataset
+    from headrace._dataset import Dataset, mix
     from headrace._dataset import open_dataset as open
     from headrace._loader import Loader
     from headrace._options.groups import Cache, EngineOptions, Job, Node, Output, Workers
@@ -52,6 +52,7 @@ __all__ = [
     "errors",
     "formats",
     "image",
+    "mix",
     "open",
     "orders",
     "profile",
@@ -78,6 +79,7 @@ _PLACES = {
     "errors": "",
     "formats": "",
     "image": "",
+    "mix": "._dataset",
     "open": "._dataset:open_dataset",
     "orders": "",
     "pack": "",

@@ -162,6 +162,33 @@ class Homes:
         For each home whether it is on this node, and why it cannot be read although its folder is; empty: it can.
         """
 
+class MixtureEnd(enum.Enum):
+    NEVER = 0
+
+    FIRST = 1
+
+    ALL = 2
+
+class Mixture:
+    """Which source has each position; a pure function."""
+
+    def __init__(self, sources: list[tuple[str, int, int | None]], stages: list[tuple[int, list[float]]], end: MixtureEnd, epoch_samples: int) -> None: ...
+
+    @property
+    def epoch_samples(self) -> int: ...
+
+    @property
+    def length(self) -> int | None:
+        """Positions; None: it goes on for ever."""
+
+    def counts_before(self, position: int) -> list[int]:
+        """Draws of each source before it."""
+
+def join_indexes(parts: list[tuple[str, str, list[tuple[str, str]]]], part_field: str, prefixed_names: bool, path: str) -> None:
+    """
+    Writes an index file that stands for the parts: (name, path, renames), joined.
+    """
+
 class IndexContents:
     """What an index says, column by column."""
 
@@ -479,6 +506,9 @@ class OrderSpec:
 
     def leaving_out(self, numbers: numpy.typing.NDArray[Any]) -> OrderSpec:
         """The same, but no epoch holds the samples of these numbers, ascending."""
+
+    def of_mixture(self, mixture: Mixture) -> OrderSpec:
+        """The same, of the samples that a mixture draws."""
 
     def with_parameters(self, parameters: dict[str, int | str]) -> OrderSpec: ...
 

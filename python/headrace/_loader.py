@@ -196,6 +196,15 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         just loaded keeps the position in it."""
         self._feed.set_epoch(epoch)
 
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Of a mixture: these weights from the next batch on, by name; call it on all ranks.
+
+        Batches that were read ahead are read again. States keep the weights, and continue in a
+        mixture that has this stage, or in a loader on which `set_weights` was called in the same
+        place.
+        """
+        self._feed.set_weights(weights)
+
     def state_dict(self) -> dict[str, Any]:
         """The position after the last batch that the loader gave: a small dict of plain values."""
         return self._feed.state_dict()

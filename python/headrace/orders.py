@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headrace import _core
 from headrace._arguments import choice, flag, integer, shown
-from headrace._dataset import Dataset, left_out_of
+from headrace._dataset import Dataset, Mixture, left_out_of
 from headrace._signature import named_fields
 from headrace._units import parse_bytes
 from headrace.errors import InvalidArgumentError
@@ -330,6 +330,8 @@ def core_order(order: Order, dataset: Dataset) -> _core.OrderSpec:
         raise InvalidArgumentError(
             f"order: {type(order).__name__}.to_core() gave {spec!r}, must give a _core.OrderSpec"
         )
+    if isinstance(dataset, Mixture):
+        return spec.of_mixture(dataset.core)
     left_out = left_out_of(dataset)
     return spec if left_out is None else spec.leaving_out(left_out)
 

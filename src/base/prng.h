@@ -21,6 +21,7 @@ enum class RandomStream : std::uint32_t {
   kPlacement = 7,   // which of several equal blocks a placement keeps
   kDeal = 8,        // which row of a step has which position: order `epoch` with homes
   kShare = 9,       // the order of a node's own share: simulated policies
+  kMixture = 10,    // which rank gets which draws of a mixture
 };
 
 // One block of Philox4x32-10: four numbers from a counter and a key. Pure.

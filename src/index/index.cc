@@ -8,6 +8,7 @@
 #include "base/memory/mapped_file.h"
 #include "index/index_reader.h"
 #include "index/index_rules.h"
+#include "index/joined_index.h"
 
 namespace headrace {
 namespace {
@@ -142,7 +143,7 @@ std::vector<Extent> Index::Pieces(std::uint64_t count, std::uint64_t bytes,
   return pieces;
 }
 
-Result<std::shared_ptr<const Index>> Index::Open(const std::string& path) {
+Result<std::shared_ptr<const Index>> internal::OpenIndexFile(const std::string& path) {
   const Result<std::shared_ptr<const MappedFile>> file = MappedFile::Open(path);
   if (!file.ok()) {
     const bool is_no_file = file.status().code() == StatusCode::kInvalidArgument;
@@ -154,7 +155,13 @@ Result<std::shared_ptr<const Index>> Index::Open(const std::string& path) {
             : file.status();
     return status.WithContext("opening index " + internal::Quoted(path));
   }
-  return internal::OpenMappedIndex(file.value(), path);
+  return OpenMappedIndex(file.value(), path);
+}
+
+Result<std::shared_ptr<const Index>> Index::Open(const std::string& path) {
+  HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<const Index> index, internal::OpenIndexFile(path));
+  if (!internal::IsJoined(*index)) return index;
+  return internal::OpenJoinedIndex(*index, path);
 }
 
 }  // namespace headrace

@@ -28,4 +28,10 @@ Result<std::shared_ptr<const Index>> OpenIndexInMemory(std::span<const std::byte
 Result<std::shared_ptr<const Index>> OpenMappedIndex(std::shared_ptr<const MappedFile> file,
                                                      std::string path);
 
+// An index file as it is; Index::Open() opens the parts of one that stands for others
+// (joined_index.h).
+//
+// Errors: those of Index::Open()
+Result<std::shared_ptr<const Index>> OpenIndexFile(const std::string& path);
+
 }  // namespace headrace::internal

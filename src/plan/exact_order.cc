@@ -8,6 +8,8 @@
 #include "base/check.h"
 #include "base/format/errors.h"
 #include "base/prng.h"
+#include "plan/mixture/mixture.h"
+#include "plan/mixture_order.h"
 #include "plan/order_factory.h"
 #include "plan/permutation.h"
 
@@ -101,6 +103,7 @@ class ExactFactory final : public OrderFactory {
   [[nodiscard]] std::string_view name() const override { return "exact"; }
   [[nodiscard]] bool reads_blocks() const override { return false; }
   [[nodiscard]] bool follows_lists() const override { return true; }
+  [[nodiscard]] bool takes_mixtures() const override { return true; }
   [[nodiscard]] std::optional<BatchSharing> ExpectedSharing(
       const OrderRequest& /*resolved*/) const override {
     return BatchSharing{};  // Samples of a batch are drawn one by one from all.
@@ -110,6 +113,7 @@ class ExactFactory final : public OrderFactory {
     HEADRACE_RETURN_IF_ERROR(StepsPerEpoch(request.job).status());
     ParameterReader reader(name(), request.parameters);
     reader.BijectionFrom();
+    if (request.mixture != nullptr) reader.Computed("mixture", request.mixture->Hash());
     return reader.Finish();
   }
 
@@ -123,6 +127,7 @@ class ExactFactory final : public OrderFactory {
     HEADRACE_ASSIGN_OR_RETURN(const OrderParameters resolved, Resolve(request));
     OrderOptions job = request.job;
     job.bijection_from = BijectionFrom(resolved);
+    if (request.mixture != nullptr) return MakeMixtureOrder(job, request.mixture, start);
     return MakeExactOrder(job, start);
   }
 };

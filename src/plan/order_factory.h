@@ -18,6 +18,8 @@
 
 namespace headrace {
 
+class Mixture;
+
 // The inputs of an order.
 struct OrderRequest {
   OrderOptions job;
@@ -25,6 +27,8 @@ struct OrderRequest {
   std::shared_ptr<const BlockMap> blocks;  // not null for orders that read blocks
   SampleTable homes;                       // nodes of each sample; null: no sample has a home
   SampleTable costs;                       // of each sample, in any unit; null: equal
+  // Null: each sample comes once an epoch. Else job.sample_count is its epoch_samples().
+  std::shared_ptr<const Mixture> mixture;
   // Units (of `blocks`) that each rank has memory for, if it has a process of its own. Limits the
   // default of a budget_parameter(). std::nullopt: no limit.
   std::optional<std::uint64_t> rank_units;
@@ -58,6 +62,8 @@ class OrderFactory {
   [[nodiscard]] virtual bool follows_lists() const { return false; }
   // Whether it looks at OrderRequest::costs.
   [[nodiscard]] virtual bool takes_costs() const { return false; }
+  // Whether it follows OrderRequest::mixture.
+  [[nodiscard]] virtual bool takes_mixtures() const { return false; }
   // The order whose requests this one answers by other samples; a report of its quality compares
   // the two. Null: there is none.
   [[nodiscard]] virtual const OrderFactory* reproduces_requests_of() const { return nullptr; }

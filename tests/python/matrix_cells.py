@@ -73,20 +73,31 @@ EXTRAS: tuple[Cell, ...] = (
     {"names": "dict"},
     {"opened": "split"},
     {"opened": "filled"},
+    {"opened": "mixed"},
     {"restored": "elsewhere"},
     {"schedule": "proportional"},
     {"sized": "slots"},
     {"stored": "server"},
 )
 """What a cell of `extra_cells` has besides the factors: batches that are dicts; a dataset opened
-with `split=`, or with `fill=` and `optional=`; a state that is restored with `strict=False`; ranks
-that share a node process by a policy; `Redox(slots=)`; data in an object store."""
+with `split=`, or with `fill=` and `optional=`; a mixture of two; a state that is restored with
+`strict=False`; ranks that share a node process by a policy; `Redox(slots=)`; data in an object
+store."""
 
 _EXTRA_FACTORS = ("order", "draw", "ranks", "workers", "drop_last", "ids", "run")
 _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
     "dict": {"fields": ("both", "several"), "transform": ("none", "image", "library")},
     "split": {"format": ("folder", "row-groups"), "transform": ("image", "python")},
     "filled": {"format": ("row-groups",), "transform": ("none", "python", "collate")},
+    "mixed": {
+        "order": ("exact",),  # Others refuse mixtures: test_mixtures.py
+        "draw": ("shuffle", "in-order"),
+        "fields": ("inline", "stored", "both"),
+        "format": FACTORS["format"],
+        "isolation": FACTORS["isolation"],
+        "tiers": FACTORS["tiers"],
+        "transform": ("none", "image", "python"),
+    },
     "elsewhere": {
         "order": ("exact", "redox"),  # Others depend on sizes: test_loader_state.py
         "format": FACTORS["format"],

@@ -39,6 +39,8 @@ FIELDS = {
 }
 FILLED = ["level", "age", "age_valid", "said"]
 """The fields of the dataset that `open_filled` opens."""
+MIXED = {"here": 2.0, "there": 1.0}
+"""The weights of the mixture that `open_mixed` opens."""
 HAVE_IMAGES = ("stored", "both", "several")
 SIDE = 8  # of the images that transforms give
 TOKENS = 24  # of a sample; two bytes each in storage, eight in batches
@@ -92,12 +94,19 @@ class Data:
         """The part `train` of a folder of two, which is the plain data."""
         return hr.open(self.root / f"parts.{kind}", split="train")
 
+    def open_mixed(self, kind: str) -> hr.Dataset:
+        """The plain data and their copy in other files, whose numbers come after those."""
+        sources = {"here": self.path("both", kind), "there": self.elsewhere.path("both", kind)}
+        return hr.mix(sources, MIXED)
+
     def open_filled(self) -> hr.Dataset:
         """Columns with nulls, which `fill=` and `optional=` give values."""
         options = hr.formats.Parquet(fill={"level": -1, "said": "none"}, optional=("age",))
         return hr.open(self.root / "absent.row-groups", format=options)
 
     def encoded(self, sample: int) -> bytes:
+        if sample >= COUNT:  # of the mixture
+            return self.elsewhere.encoded(sample - COUNT)
         (path,) = (self.root / "images").glob(f"*/{sample:03}.jpg")
         return path.read_bytes()
 

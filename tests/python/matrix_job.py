@@ -22,6 +22,8 @@ import numpy as np
 import order_model
 from loader_data import COUNT, flat
 from matrix_cells import NODES, Cell, exchanges, is_of_nodes, leaves_out, world_of
+from matrix_data import MIXED
+from mixtures.mixture_model import MixtureModel
 from node_ranks import PATIENCE_S, addresses
 
 import headrace as hr
@@ -124,6 +126,10 @@ def planned(cell: Cell, rank: int, loader: hr.Loader) -> Ids:
     if "sampler" in cell["draw"]:
         batches = [sampled(cell, rank, epoch) for epoch in epochs]
         return [[b for b in epoch if not drop_last or len(b) == size] for epoch in batches]
+    if is_mixed(cell):
+        sizes = dict.fromkeys(MIXED, COUNT)
+        of_job = MixtureModel(sizes, [(0, MIXED)]).epochs(size, len(epochs), **job)
+        return [[step[rank] for step in epoch] for epoch in of_job]
     kept = samples_of(cell)
 
     def numbered(places: list[list[int]]) -> list[list[int]]:
@@ -208,8 +214,14 @@ def taken(cell: Cell, plan: Ids) -> Ids:
     return [plan[0][:CUT], *plan[1:]] if cell["run"] == "left" else plan
 
 
+def is_mixed(cell: Cell) -> bool:
+    return cell.get("opened") == "mixed"
+
+
 def check_each_once(cell: Cell, of_ranks: list[Ids]) -> None:
     """Of each whole epoch, over the ranks: every sample once, less the drop set, plus pads."""
+    if is_mixed(cell):
+        return  # `planned` says what comes.
     ranks, kept = world_of(cell), samples_of(cell)
     count = len(kept)
     for epoch in range(1 if cell["run"] == "left" else 0, epochs_of(cell)):

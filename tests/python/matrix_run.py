@@ -223,6 +223,8 @@ def make(
         return hr.Loader(data.open_split(cell["format"]), **given)
     if is_filled:
         return hr.Loader(data.open_filled(), **given)
+    if cell.get("opened") == "mixed":
+        return hr.Loader(data.open_mixed(cell["format"]), **given)
     if "stored" in cell:  # A store has what all nodes have.
         return hr.Loader(data.url(data.path(cell["fields"], cell["format"])), **given)
     if not leaves_out(cell):
@@ -293,6 +295,7 @@ def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) 
         assert as_array(values.pop()).tolist() == [epoch] * len(ids)
         assert as_array(values.pop()).tolist() == ids
     assert len(values) == len(names)
+    own = [sample % COUNT for sample in ids]  # A mixture has each twice.
     for name, value in zip(names, values, strict=True):
         if name == "image" and cell["transform"] in ("none", "python"):
             rows = [row if isinstance(row, bytes) else as_array(row).tobytes() for row in value]
@@ -307,11 +310,11 @@ def check_batch(cell: Cell, batch: Any, ids: list[int], epoch: int, data: Data) 
             continue
         check_type(cell, value)
         if name == "image":
-            expected = np.array(ids, np.uint8)[:, None, None, None]
+            expected = np.array(own, np.uint8)[:, None, None, None]
             expected = expected + np.uint8(cell["transform"] == "library")
             expected = np.broadcast_to(expected, (len(ids), 3, SIDE, SIDE))
         else:
-            expected = ARRAYS[name][ids]
+            expected = ARRAYS[name][own]
         if python:
             expected = expected + expected.dtype.type(1)
         found = as_array(value)

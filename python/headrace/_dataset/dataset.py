@@ -184,6 +184,9 @@ class Dataset:
     def __len__(self) -> int:
         return self._index.sample_count
 
+    def _samples_of_epoch(self) -> int:
+        return len(self) - (0 if self._left_out is None else len(self._left_out))
+
     def _number(self, doing: str, sample: SupportsIndex) -> int:
         number = whole(sample)
         if number is None:
@@ -301,8 +304,7 @@ def left_out_of(dataset: Dataset) -> listed.Numbers | None:
 
 def epoch_samples(dataset: Dataset) -> int:
     """The number of samples of an epoch."""
-    left_out = left_out_of(dataset)
-    return len(dataset) - (0 if left_out is None else len(left_out))
+    return dataset._samples_of_epoch()
 
 
 def check_has_samples(doing: str, dataset: Dataset) -> None:

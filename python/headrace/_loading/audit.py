@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace import _core as native
 from headrace._arguments import shown
-from headrace._dataset import epoch_samples
+from headrace._dataset import Mixture, epoch_samples
 from headrace._loading.feed import EpochFeed
 from headrace._observe.stats import EpochReport, Stats
 from headrace._units import counted
@@ -107,11 +107,14 @@ def _check(feed: EpochFeed, number: int, reports: Sequence[Stats], ranks: range)
             "on from a state before this epoch, and report a defect"
         )
     if len(ranks) == feed.options.world_size:
-        _check_all(feed, where, planned)
+        _check_all(feed, number, where, planned)
 
 
-def _check_all(feed: EpochFeed, where: str, planned: Ids) -> None:
+def _check_all(feed: EpochFeed, number: int, where: str, planned: Ids) -> None:
     """That the plan of all ranks has each sample once, but what it drops, or repeats to pad."""
+    if isinstance(feed.dataset, Mixture):
+        _check_mixture(feed.dataset, number, where, planned)
+        return
     times = np.bincount(planned.astype(np.int64), minlength=len(feed.dataset))
     distinct, samples = int(np.count_nonzero(times)), epoch_samples(feed.dataset)
     wanted = len(planned) if feed.options.drop_last else samples
@@ -119,6 +122,24 @@ def _check_all(feed: EpochFeed, where: str, planned: Ids) -> None:
         raise DataLossError(
             f"auditing {where}: the plan has {distinct:,} of {samples:,} samples; report a defect"
         )
+
+
+def _check_mixture(mixture: Mixture, number: int, where: str, planned: Ids) -> None:
+    """That each source has its part of the plan, but for what is dropped, or repeated to pad."""
+    begin = 0
+    padding = abs(len(planned) - mixture.epoch_samples)
+    for (name, wanted), samples in zip(
+        mixture.epoch_counts(number).items(), mixture.source_samples, strict=True
+    ):
+        own = planned[(planned >= begin) & (planned < begin + samples)].astype(np.int64) - begin
+        times = np.bincount(own, minlength=samples)
+        begin += samples
+        # An epoch may begin within a pass of the source, and end within one.
+        if abs(len(own) - wanted) > padding or times.max() - times.min() > 2 + padding:
+            raise DataLossError(
+                f"auditing {where}: the plan has {counted(len(own), 'sample')} of {name!r}, must "
+                f"have {wanted:,}, each of its samples as often; report a defect"
+            )
 
 
 def _planned(feed: EpochFeed, number: int, rank: int) -> Ids:

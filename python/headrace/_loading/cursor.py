@@ -102,9 +102,11 @@ class Cursor(Generic[Plan]):
         self._at = (self._at[0], step + 1)
         self._supply = (epoch + 1, 0) if ends_epoch else (epoch, step + 1)
 
-    def lose_supply(self) -> None:
-        """The core must be started before it gives more batches."""
+    def lose_supply(self, steps: int | None = None) -> None:
+        """The core must be started before it gives more batches. `steps`: an epoch without a plan
+        has so many from now on."""
         self._supply = None
+        self._steps = self._steps if steps is None else steps
 
     def end_epoch(self) -> None:
         """The current iteration has reached the end of its epoch."""

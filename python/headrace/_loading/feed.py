@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 
 from headrace import _core
 from headrace._arguments import integer
-from headrace._dataset import Dataset
+from headrace._dataset import Dataset, Mixture
 from headrace._loading.arguments import tiers_in_trouble, warn_of_held_batches
 from headrace._loading.content import Content
 from headrace._loading.cursor import Cursor, Place
@@ -138,6 +138,9 @@ class BatchFeed(Protocol):
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """As `Loader.load_state_dict`."""
 
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """As `Loader.set_weights`."""
+
     def close(self) -> None:
         """Closes the loader; batches that the user holds stay valid."""
 
@@ -247,6 +250,9 @@ class EpochFeed:
             self.cursor.end_epoch()
             raise StopIteration
         try:
+            at = self.cursor.at
+            if at.plan is None and not self.cursor.continues(at.epoch, at.step):
+                self.core.start(at.epoch, at.step)  # `set_weights` has opened another one.
             batch = self.core.next()
         except BaseException:
             self.cursor.lose_supply()
@@ -343,6 +349,24 @@ class EpochFeed:
         order = self.options.order.with_parameters(parameters)
         self._reopen(self.options.replace(order=order))
         self.order = CoreOrder.of(self._session, self.order.chosen)
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """As `Loader.set_weights`."""
+        self.check_open()
+        if not isinstance(self.dataset, Mixture):
+            raise InvalidArgumentError(
+                f"set_weights: {self.dataset.path} is no mixture; make one with headrace.mix"
+            )
+        at, ends = self.cursor.saved(), self.order.steps
+        epoch, step = (at.epoch + 1, 0) if at.step and at.step >= ends else (at.epoch, at.step)
+        global_batch = self.options.batch_size * self.options.world_size
+        changed = self.dataset.changed(epoch, step * global_batch, weights)
+        options = self.options.replace(order=self.options.order.of_mixture(changed.core))
+        self.cursor.lose_supply()
+        self._session.reopen(options, self.close)
+        self.dataset = changed
+        self.order = CoreOrder.of(self._session, self.order.chosen)
+        self.cursor.lose_supply(self.order.steps)
 
     def check_open(self) -> None:
         if self._closed:

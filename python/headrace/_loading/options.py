@@ -12,7 +12,7 @@ from headrace import _core
 from headrace import _signature as signature
 from headrace import profile as machines
 from headrace._arguments import choice, flag, given_path, integer, memory_bytes
-from headrace._dataset import Dataset, image_folder
+from headrace._dataset import Dataset, Mixture, image_folder
 from headrace._dataset.decoding import pillow_is_installed
 from headrace._loading.arguments import (
     batch_kinds,
@@ -149,6 +149,11 @@ def resolve(dataset: Dataset, arguments: LoaderArguments) -> Resolved:
     check_samplers(
         arguments.sampler, arguments.batch_sampler, arguments.batch_size, arguments.drop_last
     )
+    if arguments.is_sampled and isinstance(dataset, Mixture):
+        raise InvalidArgumentError(
+            "sampler= of a mixture: a sampler decides which samples come, and so do the weights; "
+            "leave one of them out"
+        )
     output = group_or_first(arguments.output, Output)
     ids = flag("Output.ids", output.ids)
     names, keys = wanted_fields(output.fields, ids=ids)

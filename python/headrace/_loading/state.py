@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace import _core
 from headrace._arguments import flag, integer, shown, whole
-from headrace._dataset import Dataset, left_out_of
+from headrace._dataset import Dataset, Mixture, left_out_of
 from headrace._dataset.left_out import hash_of
 from headrace._loading.content import UNREADABLE, Content, difference
 from headrace._loading.cursor import Place
@@ -29,6 +29,7 @@ _OWN = "sampler_state"  # Of samplers with `state_dict` only.
 _CONTENT = ("content", "sampled", "dataset")  # Older states have the fingerprint alone.
 _GENERATORS = "sampler_generators"  # After an epoch that was left early only.
 _LEFT_OUT = "left_out"  # A hash; of a dataset that leaves samples out only.
+_MIXTURE = "mixture"  # Names of its sources, and a hash of its history; of a mixture only.
 
 _GIVE_SAMPLER = "give it the sampler= or batch_sampler= of the run that saved the state"
 _LEAVE_SAMPLER = "leave sampler= and batch_sampler= out"
@@ -68,6 +69,9 @@ def make_state(
     left_out = left_out_of(dataset)
     if left_out is not None:
         state[_LEFT_OUT] = hash_of(left_out)
+    if isinstance(dataset, Mixture):
+        before = dataset.history(epoch, step * state["global_batch"])
+        state[_MIXTURE] = {"sources": list(dataset.sources), "history": before}
     state["order_parameters"] = dict(order_parameters)
     state["epoch"] = epoch
     if source is None:
@@ -133,10 +137,12 @@ def check_state(
             *_CONTENT,
             *_POSITION,
             _LEFT_OUT,
+            _MIXTURE,
             *((*_SAMPLER, *_LAST, _OWN, _GENERATORS) if with_sampler else ()),
         ),
     )
-    is_other = _check_dataset(state, dataset, content, strict)
+    has_more = _check_mixture(state, dataset)
+    is_other = False if has_more else _check_dataset(state, dataset, content, strict)
     _check_left_out(state, dataset)
     for key, value in expected.items():
         if not _same(state[key], value):
@@ -184,6 +190,8 @@ def order_parameters_to_adopt(
     """
     order = state["order"]
     saved = parameters_now(order, state["order_parameters"])
+    if _MIXTURE in saved and _MIXTURE in known:  # Compared by its history.
+        saved[_MIXTURE] = known[_MIXTURE]
     for key in [*known, *saved]:
         if key not in saved or key not in known:
             what = "is missing" if key in known else "is none of them"
@@ -320,6 +328,40 @@ def _check_left_out(state: Mapping[str, Any], dataset: Dataset) -> None:
         f"state: saved {how}, so that the order is another one; open the dataset with the skip= of "
         "the run that saved it"
     )
+
+
+def _check_mixture(state: Mapping[str, Any], dataset: Dataset) -> bool:
+    """Whether the loader's mixture has sources that the state's had not.
+
+    Raises FailedPreconditionError if the samples before the state were others.
+    """
+    saved = state.get(_MIXTURE)
+    if saved is None and not isinstance(dataset, Mixture):
+        return False
+    if saved is None or not isinstance(dataset, Mixture):
+        of = {True: "of a mixture", False: "of another dataset"}
+        raise FailedPreconditionError(
+            f"state: saved in a loader {of[saved is not None]}, restored in one "
+            f"{of[saved is None]}; give it the dataset that it was saved with"
+        )
+    names = saved.get("sources") if isinstance(saved, Mapping) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgumentError(f"state: {_MIXTURE} is {shown(saved)}: {_UNCHANGED}")
+    missing = [name for name in names if name not in dataset.sources]
+    if missing:
+        raise FailedPreconditionError(
+            f"state: saved with the source {missing[0]!r}, which this mixture has not; give it the "
+            "source, with weight 0 in a stage from now on"
+        )
+    epoch = integer("state epoch", state["epoch"], 0, 2**24 - 1)
+    samples = integer("state samples", state["samples"], 0, 2**62)
+    if dataset.history(epoch, samples, names) != saved.get("history"):
+        raise FailedPreconditionError(
+            f"state: another mixture: before sample {samples:,} of epoch {epoch} its sources, "
+            "weights, passes or ends were others; make it as it was, and change weights by a stage "
+            "that begins there or later"
+        )
+    return len(names) < len(dataset.sources)
 
 
 def _check_content(state: Mapping[str, Any], content: Content) -> None:

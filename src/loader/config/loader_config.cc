@@ -129,7 +129,7 @@ Result<std::vector<BatchField>> SchemaOf(const Index& index, const LoaderOptions
   return schema;
 }
 
-NodeOptions ForAllRanks(const Index& index, const LoaderOptions& options) {
+NodeOptions ForAllRanks(const LoaderOptions& options, std::uint64_t epoch_samples) {
   NodeOptions node{.fields = options.fields,
                    .job = options.job,
                    .order = options.order,
@@ -145,7 +145,7 @@ NodeOptions ForAllRanks(const Index& index, const LoaderOptions& options) {
                    .nodes = options.nodes,
                    .preprocess = options.preprocess};
   const std::uint32_t ranks = options.job.ranks;
-  node.job.sample_count = index.sample_count() - options.order.left_out_count();
+  node.job.sample_count = epoch_samples;
   if (options.threads != 0) {
     node.threads = static_cast<int>(std::min<std::uint64_t>(
         std::uint64_t{ranks} * static_cast<std::uint64_t>(options.threads), kThreadsMax));
@@ -187,7 +187,8 @@ std::uint32_t BlockReadsInFlight(const StoreNeeds& store, std::uint64_t read_byt
 Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
                                    const LoaderOptions& options) {
   HEADRACE_RETURN_IF_ERROR(CheckLeftOut(*index, options));
-  NodeOptions node = ForAllRanks(*index, options);
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t epoch_samples, EpochSamples(*index, options.order));
+  NodeOptions node = ForAllRanks(options, epoch_samples);
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(node.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, SchemaOf(*index, options));
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "headrace/index.h"
 #include "plan/home_tables.h"
+#include "plan/mixture/mixture.h"
 
 namespace headrace {
 namespace {
@@ -30,7 +31,34 @@ const char* OriginName(ParameterOrigin origin) {
   return "default, limited by memory";
 }
 
+// Null: the order has no mixture.
+Result<std::shared_ptr<const Mixture>> MixtureOf(const Index& index, const OrderSpec& spec) {
+  if (spec.mixture == nullptr) return std::shared_ptr<const Mixture>();
+  HEADRACE_ASSIGN_OR_RETURN(const OrderFactory* const factory, Orders().Get(spec.name));
+  if (!factory->takes_mixtures()) {
+    return InvalidArgument("order '{}' of a mixture: it takes none; use order 'exact'", spec.name);
+  }
+  if (spec.left_out_count() != 0) {
+    return InvalidArgument(
+        "mixture: {} are left out (skip=), which is not supported in mixtures; write the sources "
+        "without these samples (headrace pack)",
+        Counted(spec.left_out_count(), "sample"));
+  }
+  HEADRACE_ASSIGN_OR_RETURN(Mixture mixture, Mixture::Make(*spec.mixture));
+  if (mixture.sample_count() != index.sample_count()) {
+    return InvalidArgument("mixture: its sources have {}, the dataset has {}",
+                           Counted(mixture.sample_count(), "sample"), index.sample_count());
+  }
+  return std::shared_ptr<const Mixture>(std::make_shared<const Mixture>(std::move(mixture)));
+}
+
 }  // namespace
+
+Result<std::uint64_t> EpochSamples(const Index& index, const OrderSpec& spec) {
+  HEADRACE_ASSIGN_OR_RETURN(const std::shared_ptr<const Mixture> mixture, MixtureOf(index, spec));
+  if (mixture != nullptr) return mixture->epoch_samples();
+  return index.sample_count() - spec.left_out_count();
+}
 
 Result<ResolvedOrder> ResolvedOrder::Make(const std::shared_ptr<const Index>& index,
                                           const OrderOptions& job, const OrderSpec& spec,
@@ -40,6 +68,7 @@ Result<ResolvedOrder> ResolvedOrder::Make(const std::shared_ptr<const Index>& in
   if (spec.left_out_count() != 0) {
     HEADRACE_ASSIGN_OR_RETURN(left_out, LeftOut::Make(spec.left_out, index->sample_count()));
   }
+  HEADRACE_ASSIGN_OR_RETURN(std::shared_ptr<const Mixture> mixture, MixtureOf(*index, spec));
   const auto rest = [&](const SampleTable& table) {
     return left_out == nullptr ? table : left_out->Without(table);
   };
@@ -47,7 +76,8 @@ Result<ResolvedOrder> ResolvedOrder::Make(const std::shared_ptr<const Index>& in
                        .parameters = spec.parameters,
                        .blocks = nullptr,
                        .homes = rest(spec.homes),
-                       .costs = rest(spec.costs)};
+                       .costs = rest(spec.costs),
+                       .mixture = std::move(mixture)};
   ResolvedOrder order(factory, std::move(request), std::move(left_out));
   HEADRACE_RETURN_IF_ERROR(order.SetBlocks(index, has_peers, model));
   HEADRACE_RETURN_IF_ERROR(order.SetHomes(*index, has_peers));

@@ -18,6 +18,13 @@ namespace headrace {
 
 class Index;
 
+// The places of an epoch: samples that are not left out, or those of a mixture's epoch.
+//
+// Errors: InvalidArgument  another number of samples than the mixture's sources have; samples of a
+//                          mixture are left out; an order that takes no mixtures
+//         those of Mixture::Make
+Result<std::uint64_t> EpochSamples(const Index& index, const OrderSpec& spec);
+
 // The order that a loader runs: its inputs, and the memory that it needs.
 class ResolvedOrder {
  public:
@@ -30,7 +37,7 @@ class ResolvedOrder {
   //
   // Errors: InvalidArgument  unknown order; another number of nodes than the order's homes, or than
   //                          those of the dataset; those of MakeIndexBlocks, HomeTable,
-  //                          LeftOut::Make and OrderFactory::Resolve
+  //                          LeftOut::Make, EpochSamples and OrderFactory::Resolve
   static Result<ResolvedOrder> Make(const std::shared_ptr<const Index>& index,
                                     const OrderOptions& job, const OrderSpec& spec,
                                     bool has_peers = false, const MachineModel* model = nullptr);

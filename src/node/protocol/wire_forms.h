@@ -20,6 +20,10 @@ struct WireChoice<OnError> {
   static constexpr OnError kLast = OnError::kSubstitute;
 };
 template <>
+struct WireChoice<MixtureEnd> {
+  static constexpr MixtureEnd kLast = MixtureEnd::kAll;
+};
+template <>
 struct WireChoice<DType> {
   static constexpr DType kLast = DType::kBool;
 };

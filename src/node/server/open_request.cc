@@ -76,6 +76,24 @@ std::string Shown(const std::vector<TierSpec>& tiers) {
 
 std::string Shown(const std::string& text) { return text; }
 
+std::string Shown(const std::shared_ptr<const MixtureOptions>& mixture) {
+  if (mixture == nullptr) return "not given";
+  std::string text;
+  for (const MixtureStage& stage : mixture->stages) {
+    text += fmt::format("{}from sample {} on", text.empty() ? "" : "; ", stage.begin);
+    for (std::size_t i = 0; i < std::min(stage.weights.size(), mixture->sources.size()); ++i) {
+      text +=
+          fmt::format("{} {} {}", i == 0 ? "" : ",", mixture->sources[i].name, stage.weights[i]);
+    }
+  }
+  for (const MixtureSource& source : mixture->sources) {
+    text += fmt::format("; {} of {} samples", source.name, source.samples);
+    if (source.passes_max.has_value()) text += fmt::format(", {} passes", *source.passes_max);
+  }
+  return text + fmt::format("; end {}, epochs of {}", static_cast<int>(mixture->end),
+                            mixture->epoch_samples);
+}
+
 template <typename T>
 requires std::is_arithmetic_v<T> || std::is_enum_v<T> std::string Shown(T value) {
   return std::to_string(static_cast<std::conditional_t<std::is_enum_v<T>, int, T>>(value));

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "plan/mixture/mixture.h"
 #include "plan/permutation.h"
 
 namespace headrace {
@@ -155,9 +156,11 @@ Status CheckSplit(const OrderRequest& request, const BlockMap& blocks, const Nod
         "planning what tiers keep: got {} blocks, must be below 2^32 - 1; use larger blocks",
         blocks.block_count());
   }
-  if (blocks.sample_count() != request.job.sample_count) {
+  const std::uint64_t samples =
+      request.mixture != nullptr ? request.mixture->sample_count() : request.job.sample_count;
+  if (blocks.sample_count() != samples) {
     return InvalidArgument("planning what tiers keep: the order has {}, its blocks have {}",
-                           Counted(request.job.sample_count, "sample"), blocks.sample_count());
+                           Counted(samples, "sample"), blocks.sample_count());
   }
   if (split.ranks_per_node == 0) {
     return InvalidArgument("ranks_per_node: got 0, must be at least 1");
@@ -182,7 +185,7 @@ Result<std::unique_ptr<UseStream>> MakeOrderUses(const OrderFactory& factory,
   of_node.job.ranks = 1;
   HEADRACE_ASSIGN_OR_RETURN(const OrderParameters resolved, factory.Resolve(of_node));
   HEADRACE_RETURN_IF_ERROR(CheckSplit(of_node, *blocks, split));
-  if (&factory == &ExactOrderFactory()) {
+  if (&factory == &ExactOrderFactory() && request.mixture == nullptr) {
     of_node.job.bijection_from = BijectionFrom(resolved);
     HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(of_node.job));
     HEADRACE_RETURN_IF_ERROR(CheckStart(of_node.job, steps, start));

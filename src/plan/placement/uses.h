@@ -53,8 +53,8 @@ struct NodeSplit {
 // serves and however many of its samples it keeps; each delivery without a block read counts once,
 // after the step's reads.
 //
-// `exact` takes about 15 ns a sample, for any number of ranks; another order takes the time to plan
-// every node.
+// `exact` takes about 15 ns a sample, for any number of ranks; another order, and a mixture, takes
+// the time to plan every node.
 //
 // Errors: those of OrderFactory::Make
 //         InvalidArgument  2^32 - 1 blocks or more, blocks that do not hold the order's samples,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "plan/mixture/mixture.h"
 #include "plan/testing/odd_blocks.h"
 
 namespace headrace {
@@ -108,6 +109,24 @@ TEST(UsesTest, OtherOrdersAreMergedAndBlockReadsCountOnce) {
   const auto odd = std::make_shared<OddBlocks>(std::vector<std::uint32_t>{5, 1, 14, 20, 8, 12},
                                                std::move(units));
   ExpectSame(JobOf("exact", 60, 3, 2), odd, {});
+}
+
+TEST(UsesTest, AMixturesUsesAreThoseOfEveryRanksOrder) {
+  for (const MixtureEnd end : {MixtureEnd::kNever, MixtureEnd::kAll}) {
+    for (const std::uint32_t per_node : {1U, 2U, 4U}) {
+      Result<Mixture> mixture =
+          Mixture::Make({.sources = {{.name = "a", .samples = 20, .passes_max = {}},
+                                     {.name = "b", .samples = 5, .passes_max = {}}},
+                         .stages = {{.begin = 0, .weights = {2, 1}}},
+                         .end = end,
+                         .epoch_samples = end == MixtureEnd::kNever ? 36U : 0U});
+      ASSERT_TRUE(mixture.ok());
+      Job job = JobOf("exact", mixture.value().epoch_samples(), 4, per_node);
+      job.request.mixture = std::make_shared<const Mixture>(std::move(mixture).value());
+      ExpectSame(job, MakeUniformBlocks(25, 1), {});
+      ExpectSame(job, MakeUniformBlocks(25, 1), {.epoch = 1, .step = 1});
+    }
+  }
 }
 
 // Three pools of eight ranks: each rank draws from all of them.

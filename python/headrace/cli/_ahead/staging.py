@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from headrace import _core
-from headrace._dataset import Dataset
+from headrace._dataset import Dataset, epoch_samples
 from headrace._loading.options import LoaderArguments, resolve
 from headrace._loading.session import Session
 from headrace._names import Placement
@@ -153,7 +153,7 @@ class _Filling:
                 f"staging {dataset.path}: all that batches hold is in the index, so that nothing "
                 "is read and tiers keep nothing; nothing needs to be staged"
             )
-        of_rank = -(-len(dataset) // options.world_size)
+        of_rank = -(-epoch_samples(dataset) // options.world_size)
         self.epoch_samples = min(options.batch_size * core.steps_per_epoch, of_rank)
         self._planned: tuple[int, int] | None = None  # and what had been read by then
         self._read_with_plan = options.batch_size * core.stats()["budget"]["batches_max"]

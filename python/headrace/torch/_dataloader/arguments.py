@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import IterableDataset, IterDataPipe, MapDataPipe
 
 from headrace._arguments import choice, integer, iterable, shown
+from headrace._dataset import Mixture
 from headrace.errors import InvalidArgumentError
 from headrace.torch._dataloader.reading.pool_size import AUTO, POOL_MAX
 
@@ -50,6 +51,11 @@ def check(added: AddedArguments, dataset: Any, arguments: dict[str, Any]) -> Non
         raise InvalidArgumentError(
             f"dataset: got {type(dataset).__name__}, a DataPipe: torch's DataLoader shuffles and "
             "divides these by their graph; use that, or an IterableDataset"
+        )
+    if isinstance(dataset, Mixture):
+        raise InvalidArgumentError(
+            "dataset: got a mixture: a sampler would draw each of its samples once, whatever the "
+            "weights; give it to headrace.Loader"
         )
     if isinstance(added.pool_size, str):
         if not added.measures:

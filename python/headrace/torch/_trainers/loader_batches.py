@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from headrace._dataset import epoch_samples
 from headrace._loader import Loader, feed_of, mark_wrapped
 from headrace._loading.cursor import Place
 from headrace._loading.feed import BatchFeed
@@ -34,7 +35,7 @@ class LoaderBatches:
         options, size = feed.options, feed.options.batch_size
         place = (options.world_size, options.rank)
         self.facts = StepFacts(
-            _KIND, len(feed.dataset), size, size * feed.shares, options.drop_last, *place
+            _KIND, epoch_samples(feed.dataset), size, size * feed.shares, options.drop_last, *place
         )
         self._batches: Any = loader
         self.device: torch.device | None = None
