@@ -24,6 +24,7 @@ from headrace._loading.arguments import (
     field_transforms,
     wanted_fields,
 )
+from headrace._loading.decoded import decoded_images, refuse_node
 from headrace._loading.sampling import (
     BATCH_MAX,
     SamplerSource,
@@ -170,6 +171,8 @@ def resolve(dataset: Dataset, arguments: LoaderArguments) -> Resolved:
     node = chosen_node(job.node, ranks, shared, arguments.is_sampled)
     place = node_place(node, ranks)
     check_order_nodes(options.order, ranks, place)
+    if place is not None:
+        refuse_node(options)
     nodes = node_plan(node, ranks, place, shared)
     source = None
     if arguments.is_sampled:
@@ -240,6 +243,8 @@ def core_options(
     if tiers is None:
         tiers = _loader_tiers(dataset, cache, arguments.memory)
     members["tiers"] = _placed(tiers, cache, job["epochs"])
+    if any(tier.decoded for tier in tiers):
+        members["tiers"] |= decoded_images(dataset, tiers, order.name, kinds)
     if engine.profile is not None:
         members |= _measured(profile_with_tiers(_machine(engine.profile), list(tiers)))
     if not isinstance(engine.schedule, (str, os.PathLike)):
@@ -350,7 +355,7 @@ def _placed(tiers: Sequence[CoreTier], cache: Cache, epochs: int) -> dict[str, A
             "it out"
         )
     placed: dict[str, Any] = {
-        "tiers": [dataclasses.asdict(tier) for tier in tiers],
+        "tiers": [tier.members() for tier in tiers],
         "placement": placement,
     }
     if horizon is not None:

@@ -8,6 +8,7 @@
 #include "base/coding/coding.h"
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "codec/decoded_form.h"
 #include "engine/batch/row_rooms.h"
 #include "engine/decode/field_decoding.h"
 
@@ -84,7 +85,9 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     // The memory that pieces were gathered in counts, too.
     ScratchLimit rest = limit;
     rest.bytes_max -= std::min<std::uint64_t>(limit.bytes_max, scratch.size());
-    const Status status = DecodeField(field, {stored, content}, sample.key, row, rest);
+    const Status status =
+        at.decoded ? field.codec->decoded_form()->DecodeForm(stored, sample.key, row, rest)
+                   : DecodeField(field, {stored, content}, sample.key, row, rest);
     limit.bytes_needed = rest.bytes_needed + scratch.size();
     if (!status.ok()) return WithPlace(status, field, id).WithContext("field " + field.name);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/tiers/entry_form.h"
 #include "headrace/batch.h"
 
 namespace headrace {
@@ -183,13 +184,18 @@ std::optional<std::uint64_t> RowFetcher::ReadFromNode(StepWork& work, std::uint3
 
 // Says of the row's pieces that they lie one after the other, in cells or in an entry. Returns how
 // many bytes they are.
-Result<std::uint64_t> RowFetcher::LayOut(StepWork& work, std::uint32_t slot) const {
+Result<std::uint64_t> RowFetcher::LayOut(StepWork& work, std::uint32_t slot, bool in_entry) const {
   StoredPiece* const pieces = work.pieces.data() + slot * loop_.fields.size();
+  const SampleId sample = work.batch->samples[slot];
   std::uint64_t bytes = 0;
-  HEADRACE_RETURN_IF_ERROR(loop_.fields.VisitExtents(
-      work.batch->samples[slot], [&](std::uint32_t field, const Extent& extent) {
-        pieces[field] = {.offset = bytes, .size = extent.range.size};
-        bytes += extent.range.size;
+  HEADRACE_RETURN_IF_ERROR(
+      loop_.fields.VisitExtents(sample, [&](std::uint32_t field, const Extent& extent) {
+        std::optional<std::uint64_t> decoded;
+        if (in_entry) decoded = loop_.entry_form.DecodedBytes(sample, field);
+        pieces[field] = {.offset = bytes,
+                         .size = decoded.value_or(extent.range.size),
+                         .decoded = decoded.has_value()};
+        bytes += pieces[field].size;
       }));
   return bytes;
 }
@@ -197,7 +203,7 @@ Result<std::uint64_t> RowFetcher::LayOut(StepWork& work, std::uint32_t slot) con
 // Whether the entry that was found is the sample's: then the row's pieces are in it.
 bool RowFetcher::TakeEntry(StepWork& work, std::uint32_t slot) const {
   const Tier::EntryRef& entry = work.samples[slot].chain.entry();
-  const Result<std::uint64_t> bytes = LayOut(work, slot);
+  const Result<std::uint64_t> bytes = LayOut(work, slot, /*in_entry=*/true);
   if (!bytes.ok()) return false;
   if (bytes.value() != entry.bytes()) {
     entry.tier()->Erase(work.batch->samples[slot]);
@@ -332,9 +338,15 @@ void RowFetcher::Insert(DecodeTask& task, std::uint32_t slot) {
     HEADRACE_CHECK(piece.read != nullptr);
     parts.push_back(piece.read->data.subspan(piece.offset, piece.size));
   }
+  const SampleId sample = work.batch->samples[slot];
+  const Result<EntryForm::Memory> memory = loop_.entry_form.Make(sample, parts);
+  if (!memory.ok()) {
+    task.inserted.emplace_back(slot, memory.status());
+    return;
+  }
   row.ends_left = 2;  // Its bytes have to stay until the tier has them.
   std::optional<Status> inserted =
-      tiers_->Insert(*row.insert_into, work.batch->samples[slot], std::move(parts), {&work, slot});
+      tiers_->Insert(*row.insert_into, sample, std::move(parts), {&work, slot});
   if (!inserted.has_value()) return;
   row.ends_left = 1;
   task.inserted.emplace_back(slot, *std::move(inserted));

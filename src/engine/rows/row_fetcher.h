@@ -94,7 +94,7 @@ class RowFetcher final : public RowReaderClient,
                      std::vector<std::uint32_t>& resident);
   std::optional<std::uint64_t> ReadFromNode(StepWork& work, std::uint32_t slot, bool early);
   void ReadFromStorage(StepWork& work, std::uint32_t slot);
-  Result<std::uint64_t> LayOut(StepWork& work, std::uint32_t slot) const;
+  Result<std::uint64_t> LayOut(StepWork& work, std::uint32_t slot, bool in_entry = false) const;
   [[nodiscard]] bool TakeEntry(StepWork& work, std::uint32_t slot) const;
   [[nodiscard]] Status FindPieces(const StepWork& work, std::uint32_t slot,
                                   std::vector<RowReader::Piece>& pieces) const;

@@ -53,7 +53,8 @@ Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<c
   std::unique_ptr<SessionTiers> node(
       new SessionTiers(factory, policy, std::move(order), spec.horizon_epochs, sharing));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->order_));
-  const std::string fingerprint = Fingerprint(*index, schema, verified);
+  std::string fingerprint = Fingerprint(*index, schema, verified);
+  if (spec.decoded_images != nullptr) fingerprint.append("/decoded");
   node->retained_ = std::move(sharing.retained);
   HEADRACE_RETURN_IF_ERROR(node->OpenTiers(spec, fingerprint));
   return node;
