@@ -85,9 +85,12 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
     // The memory that pieces were gathered in counts, too.
     ScratchLimit rest = limit;
     rest.bytes_max -= std::min<std::uint64_t>(limit.bytes_max, scratch.size());
+    const DecodedForm* const decoded = field.codec->decoded_form();
+    const bool has_form = decoded != nullptr && !sample.form.empty();
     const Status status =
-        at.decoded ? field.codec->decoded_form()->DecodeForm(stored, sample.key, row, rest)
-                   : DecodeField(field, {stored, content}, sample.key, row, rest);
+        at.decoded || has_form
+            ? decoded->DecodeForm(at.decoded ? stored : sample.form, sample.key, row, rest)
+            : DecodeField(field, {stored, content}, sample.key, row, rest);
     limit.bytes_needed = rest.bytes_needed + scratch.size();
     if (!status.ok()) return WithPlace(status, field, id).WithContext("field " + field.name);
   }

@@ -32,6 +32,9 @@ struct StoredSample {
   const StoredPiece* pieces = nullptr;    // one a stored field, in the order of the schema
   CellRun cells = kNoCells;               // of a sample that a block read brought
   const Tier::EntryRef* entry = nullptr;  // of a sample that a tier has; null: none
+  // Of a sample that is read: the decoded form of its image, made of the bytes of `pieces`, which
+  // still have to be verified; empty: none was made.
+  std::span<const std::byte> form = {};
 };
 
 // Turns the stored bytes of samples into their rows of a batch: verifies, gathers, copies,

@@ -329,24 +329,13 @@ void RowFetcher::OnKept(std::span<KeptBytes> kept) {
   }
 }
 
-void RowFetcher::Insert(DecodeTask& task, std::uint32_t slot) {
+void RowFetcher::Insert(DecodeTask& task, std::uint32_t slot,
+                        std::vector<std::span<const std::byte>> parts) {
   StepWork& work = *task.work;
   SampleWork& row = work.samples[slot];
-  std::vector<std::span<const std::byte>> parts;
-  for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
-    const StoredPiece& piece = work.pieces[slot * loop_.fields.size() + field];
-    HEADRACE_CHECK(piece.read != nullptr);
-    parts.push_back(piece.read->data.subspan(piece.offset, piece.size));
-  }
-  const SampleId sample = work.batch->samples[slot];
-  const Result<EntryForm::Memory> memory = loop_.entry_form.Make(sample, parts);
-  if (!memory.ok()) {
-    task.inserted.emplace_back(slot, memory.status());
-    return;
-  }
   row.ends_left = 2;  // Its bytes have to stay until the tier has them.
   std::optional<Status> inserted =
-      tiers_->Insert(*row.insert_into, sample, std::move(parts), {&work, slot});
+      tiers_->Insert(*row.insert_into, work.batch->samples[slot], std::move(parts), {&work, slot});
   if (!inserted.has_value()) return;
   row.ends_left = 1;
   task.inserted.emplace_back(slot, *std::move(inserted));

@@ -61,8 +61,8 @@ class RowFetcher final : public RowReaderClient,
   // Reads the sample that stands in for the row's, ahead of all others: its step is older.
   void ReadStandIn(StepWork& work, std::uint32_t slot);
 
-  // A task: the row is decoded, and a tier is to take its stored bytes.
-  void Insert(DecodeTask& task, std::uint32_t slot);
+  // A task: see RowDecoderClient::InsertRow().
+  void Insert(DecodeTask& task, std::uint32_t slot, std::vector<std::span<const std::byte>> parts);
   // The inserts that ended inside the task.
   void FinishInserts(DecodeTask& task);
   // A row is done: frees the staging memory of a read with the last row in it, and likewise cells

@@ -33,7 +33,7 @@ Result<EntryForm::Memory> EntryForm::Make(SampleId sample,
   const std::optional<std::uint64_t> bytes = DecodedBytes(sample, field_);
   if (!bytes.has_value()) return Memory();
   HEADRACE_ASSIGN_OR_RETURN(Memory memory, Decode(parts[field_], *bytes));
-  parts[field_] = {memory.bytes.get(), *bytes};
+  parts[field_] = memory.form();
   return memory;
 }
 
@@ -54,6 +54,7 @@ Result<EntryForm::Memory> EntryForm::Decode(std::span<const std::byte> stored,
     memory.bytes.reset(static_cast<std::byte*>(AllocateScratch(bytes)));
     if (memory.bytes == nullptr) return NoMemory(bytes);
     const Status status = form.MakeForm(stored, {memory.bytes.get(), bytes}, limit);
+    memory.size = bytes;
     if (status.ok()) return memory;
     if (again || limit.bytes_needed <= limit.bytes_max) return status;
     limit.bytes_max = limit.bytes_needed;

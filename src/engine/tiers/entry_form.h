@@ -41,9 +41,12 @@ class EntryForm {
   struct Memory {
     ScratchLease lease;
     std::unique_ptr<std::byte, FreesScratch> bytes;
+    std::uint64_t size = 0;
+
+    [[nodiscard]] std::span<const std::byte> form() const { return {bytes.get(), size}; }
   };
-  // Turns the stored fields of a sample, which were verified, into the parts of its entry; they
-  // live as long as the stored bytes and the returned memory. Does not wait for memory.
+  // Turns the stored fields of a sample into the parts of its entry; they live as long as the
+  // stored bytes and the returned memory. Does not wait for memory.
   //
   // Errors: those of DecodedForm::MakeForm(); ResourceExhausted  others have the memory
   Result<Memory> Make(SampleId sample, std::vector<std::span<const std::byte>>& parts) const;
