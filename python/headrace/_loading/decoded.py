@@ -53,12 +53,12 @@ def decoded_images(
     }
 
 
-def refuse_node(options: _core.LoaderOptions) -> None:
-    """Raises for a loader at a node process."""
+def refuse_nodes(options: _core.LoaderOptions) -> None:
+    """Raises for a loader whose node and others give each other samples."""
     if options.decoded_field:
         raise InvalidArgumentError(
-            f"{_FORM} with a node process: its tiers hold samples as they are stored; leave "
-            "Job.node out, so that each rank has a tier of its own, or leave form out"
+            f"{_FORM} on several nodes: what these send each other is as stored; give "
+            "Job(node=False), so that each rank reads storage itself, or leave form out"
         )
 
 

@@ -24,7 +24,7 @@ from headrace._loading.arguments import (
     field_transforms,
     wanted_fields,
 )
-from headrace._loading.decoded import decoded_images, refuse_node
+from headrace._loading.decoded import decoded_images, refuse_nodes
 from headrace._loading.sampling import (
     BATCH_MAX,
     SamplerSource,
@@ -171,9 +171,9 @@ def resolve(dataset: Dataset, arguments: LoaderArguments) -> Resolved:
     node = chosen_node(job.node, ranks, shared, arguments.is_sampled)
     place = node_place(node, ranks)
     check_order_nodes(options.order, ranks, place)
-    if place is not None:
-        refuse_node(options)
     nodes = node_plan(node, ranks, place, shared)
+    if nodes is not None:
+        refuse_nodes(options)
     source = None
     if arguments.is_sampled:
         check_sampler_fits(order, place)

@@ -85,12 +85,11 @@ Status CheckDecoded(const NodeOptions& options, const std::vector<BatchField>& s
   const bool known = std::ranges::count_if(schema, decodes) == 1 &&
                      image->name == tiers.decoded_field && !image->is_compressed();
   const bool in_memory = tiers.tiers.size() == 1 && tiers.tiers.front().path.empty();
-  if (known && in_memory && !reads_blocks && options.job.ranks == 1 && !options.nodes.has_value()) {
-    return Status();
-  }
+  if (known && in_memory && !reads_blocks && !options.nodes.has_value()) return Status();
   return InvalidArgument(
-      "tiers of decoded images: must be one tier in memory, of one rank, for the one field '{}' "
-      "that is decoded, in an order that reads no blocks; leave form='decoded' out",
+      "tiers of decoded images: must be one tier in memory, of which other nodes ask nothing, for "
+      "the one field '{}' that is decoded, in an order that reads no blocks; leave form='decoded' "
+      "out",
       tiers.decoded_field);
 }
 
