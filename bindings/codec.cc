@@ -131,8 +131,8 @@ std::tuple<OutArray<std::uint32_t>, OutArray<std::uint32_t>, OutArray<std::uint6
 
 // What TiersSpec::decoded_images says of images of these sizes.
 OutArray<std::uint32_t> FormBytes(const InArray<std::uint32_t>& widths,
-                                 const InArray<std::uint32_t>& heights,
-                                 const ImageTransform& transform) {
+                                  const InArray<std::uint32_t>& heights,
+                                  const ImageTransform& transform) {
   std::vector<std::uint32_t> bytes(widths.size());
   for (std::size_t i = 0; i < std::min(bytes.size(), heights.size()); ++i) {
     const ImageSize size{.width = widths.data()[i], .height = heights.data()[i]};
@@ -241,8 +241,9 @@ void BindCodec(nb::module_& module) {
               "[3, height, width]; else [height, width, 3]")
       .def_rw("exact", &ImageTransform::exact, "equal to Pillow's pixels; else faster")
       .def_rw("pixels_max", &ImageTransform::pixels_max, "an image beyond is refused");
-  module.def("look_at_headers", &LookAtHeaders, nb::arg("bytes"), nb::arg("sizes"), nb::arg("at"),
-             "Widths and heights of images by parts of their bytes, and the bytes to look at next.");
+  module.def(
+      "look_at_headers", &LookAtHeaders, nb::arg("bytes"), nb::arg("sizes"), nb::arg("at"),
+      "Widths and heights of images by parts of their bytes, and the bytes to look at next.");
   module.def("form_bytes", &FormBytes, nb::arg("widths"), nb::arg("heights"), nb::arg("transform"),
              "Bytes of images in decoded form in a tier; 0: they stay as stored.");
   module.attr("header_look_bytes") = kHeaderLookBytes;

@@ -15,7 +15,15 @@ from typing import Any, Literal, SupportsIndex
 
 from headrace import _core
 from headrace import profile as machines
-from headrace._arguments import choice, given_path, integer, items, memory_bytes, shown, written_path
+from headrace._arguments import (
+    choice,
+    given_path,
+    integer,
+    items,
+    memory_bytes,
+    shown,
+    written_path,
+)
 from headrace._signature import named_arguments, named_fields
 from headrace._text import os_reason
 from headrace._units import format_bytes, parse_share_or_bytes

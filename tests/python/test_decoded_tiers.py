@@ -106,8 +106,9 @@ def test_batches_are_the_same_bit_for_bit(
     (tier,) = stats["tiers"]
     assert tier["uses"] > 0
     assert tier["peak"] <= tier["capacity"] <= capacity
-    assert tier["refused"] == tier["corrupt"] == tier["failed"] == 0
-    assert stats["sources"]["not_kept"] == stats["sources"]["fallbacks"] == 0
+    assert tier["corrupt"] == tier["failed"] == stats["sources"]["fallbacks"] == 0
+    if share > 1:
+        assert tier["refused"] == stats["sources"]["not_kept"] == 0
 
 
 @pytest.mark.parametrize(
@@ -174,8 +175,7 @@ def test_a_plan_has_the_sizes_of_what_the_tier_holds(images: hr.Dataset) -> None
         arguments = LoaderArguments(
             batch_size=BATCH, transform=TRAIN, tiers=Ram(capacity, form="decoded"), epochs=3
         )
-        native = hr.image.train(32)
-        options = core_options(images, arguments, native={"image": native.to_core()})  # type: ignore[arg-type]
+        options = core_options(images, arguments, native=TRAIN)
         return list(planned_epochs(_core.EpochPlanner(images.index, options)))
 
     first, second, _ = planned(EVERYTHING)
@@ -193,9 +193,7 @@ def test_an_image_that_may_be_scaled_stays_as_stored(images: hr.Dataset) -> None
     (large,) = np.flatnonzero(sizes.widths == 600)
     plain = _core.form_bytes(sizes.widths, sizes.heights, TRAIN.to_core())
     assert plain[large] == 0
-    exact = _core.form_bytes(
-        sizes.widths, sizes.heights, hr.image.train(32, exact=True).to_core()
-    )
+    exact = _core.form_bytes(sizes.widths, sizes.heights, hr.image.train(32, exact=True).to_core())
     assert exact[large] == 8 + 3 * 600 * 520
     assert np.count_nonzero(plain) == COUNT - 2  # And the TIFF.
     assert np.count_nonzero(sizes.widths == 0) == 1
@@ -258,11 +256,12 @@ def test_too_little_memory_for_decodes_costs_hits_and_nothing_else(tmp_path: Pat
         assert epochs(loader, 2) == wanted
 
 
+def changed(sample: hr.Sample) -> Any:
+    return sample.image + 1, sample.label
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_python_transform_gets_the_same_rows(images: hr.Dataset, workers: int) -> None:
-    def changed(sample: hr.Sample) -> Any:
-        return sample.image + 1, sample.label
-
     options: dict[str, Any] = {"transform": (TRAIN, changed), "workers": workers}
     with make(images, **options) as loader:
         wanted = [[tuple(part.tobytes() for part in batch) for batch in loader] for _ in range(3)]
@@ -285,7 +284,7 @@ def refusals(tmp_path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     decoded = Ram(EVERYTHING, form="decoded")
     yield (
         {"tiers": Ram(EVERYTHING, form="pixels")},  # type: ignore[arg-type]
-        "tiers[0] form: got 'pixels', must be 'stored' or 'decoded'",
+        "tiers[0] form: got 'pixels', must be one of 'stored', 'decoded'",
     )
     for tiers in ([decoded, Ssd(tmp_path / "tier", "1MB")], [decoded, Ram("1MB")]):
         yield {"tiers": tiers}, "tiers: form='decoded' beside other tiers: one in memory is all"

@@ -39,7 +39,7 @@ def image_sizes(dataset: Dataset, field: str) -> ImageSizes:
 
 def _look(dataset: Dataset, field: str) -> ImageSizes:
     index = dataset.index
-    position = [each.name for each in index.fields].index(field)
+    position = [other.name for other in index.fields].index(field)
     count = index.sample_count
     sizes = ImageSizes(np.zeros(count, np.uint32), np.zeros(count, np.uint32))
     with closing(dataset.stored_reader()) as reader:
@@ -77,7 +77,7 @@ def _look_at(reader: _core.StoredReader, extents: Any, found: ImageSizes) -> Non
             return
         wanted = np.minimum(bytes_of[left] - at, np.uint64(_core.header_look_bytes))
         data = np.empty(int(wanted.sum()), np.uint8)
-        reader.read_into(objects[left], offsets[left] + at, wanted, memoryview(data))
+        reader.read_into(objects[left], offsets[left] + at, wanted, data.data)
         widths, heights, further = _core.look_at_headers(data, wanted, at)
         found.widths[left] = widths
         found.heights[left] = heights

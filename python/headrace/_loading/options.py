@@ -24,7 +24,6 @@ from headrace._loading.arguments import (
     field_transforms,
     wanted_fields,
 )
-from headrace._loading.decoded import decoded_images, refuse_nodes
 from headrace._loading.sampling import (
     BATCH_MAX,
     SamplerSource,
@@ -41,6 +40,7 @@ from headrace._nodes.plan import (
 )
 from headrace._nodes.process import NodePlace, chosen_node, node_place
 from headrace._nodes.ranks import Ranks
+from headrace._options.decoded import decoded_images, refuse_nodes
 from headrace._options.groups import (
     Cache,
     EngineOptions,

@@ -66,14 +66,19 @@ TEST(PixelFormTest, RowsAreThoseOfTheEncodedBytesForEveryKindOfImageAndTransform
   const ImageSize size{.width = 117, .height = 83};
   const auto image = MakeTexture(size.width, size.height);
   const std::vector<Bytes> kinds = {
-      EncodeJpeg(image), EncodeJpeg(image, {.vertical_sampling = 1}),
+      EncodeJpeg(image),
+      EncodeJpeg(image, {.vertical_sampling = 1}),
       EncodeJpeg(image, {.horizontal_sampling = 1, .vertical_sampling = 1}),
       EncodeJpeg(image, {.horizontal_sampling = 1, .vertical_sampling = 1, .components = 1}),
       EncodeJpeg(image, {.horizontal_sampling = 1, .vertical_sampling = 1, .components = 4}),
-      EncodeJpeg(image, {.progressive = true}), EncodeJpeg(image, {.restart_rows = 1}),
-      EncodePng(image), EncodePng(image, {.color_type = 6}),
-      EncodePng(image, {.interlaced = true}), EncodeWebp(image),
-      EncodeWebp(image, {.lossless = true}), EncodeWebp(image, {.alpha = true}),
+      EncodeJpeg(image, {.progressive = true}),
+      EncodeJpeg(image, {.restart_rows = 1}),
+      EncodePng(image),
+      EncodePng(image, {.color_type = 6}),
+      EncodePng(image, {.interlaced = true}),
+      EncodeWebp(image),
+      EncodeWebp(image, {.lossless = true}),
+      EncodeWebp(image, {.alpha = true}),
       EncodeTiff(image)};
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
     for (const ImageTransform& transform : Transforms(size)) {
@@ -113,8 +118,8 @@ TEST(PixelFormTest, TheTableIsAtLeastAsCarefulAsTheCodec) {
       ImageTransform transform{.resize_shorter = crops ? 0U : 70U, .height = 64, .width = 64};
       if (crops) transform.random_resized_crop.emplace();
       for (const int sampling : {1, 2}) {
-        const Bytes encoded = EncodeJpeg(
-            MakeTexture(side, side), {.horizontal_sampling = sampling, .vertical_sampling = 1});
+        const Bytes encoded = EncodeJpeg(MakeTexture(side, side),
+                                         {.horizontal_sampling = sampling, .vertical_sampling = 1});
         const ImageSize size{.width = side, .height = side};
         if (FormBytesFor(size, transform) == 0) continue;
         Bytes form(PixelFormBytes(size));

@@ -94,11 +94,11 @@ void RowDecoder::DecodeRow(DecodeTask& task, std::uint32_t slot, GatheredBytes& 
   const StepWork& work = *task.work;
   const SampleWork& row = work.samples[slot];
   StoredSample stored = {.key = {.seed = loop_.options.seed,
-                                       .epoch = work.plan.epoch,
-                                       .sample = work.batch->samples[slot]},
-                               .pieces = work.pieces.data() + slot * loop_.fields.size(),
-                               .cells = row.cells,
-                               .entry = row.chain.entry() ? &row.chain.entry() : nullptr};
+                                 .epoch = work.plan.epoch,
+                                 .sample = work.batch->samples[slot]},
+                         .pieces = work.pieces.data() + slot * loop_.fields.size(),
+                         .cells = row.cells,
+                         .entry = row.chain.entry() ? &row.chain.entry() : nullptr};
   // A tier that takes the image decoded: it is decoded once, and its row made of that.
   std::vector<std::span<const std::byte>> parts;
   Result<EntryForm::Memory> entry = EntryForm::Memory();

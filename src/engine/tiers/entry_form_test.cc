@@ -57,9 +57,7 @@ class EntryFormTest : public ::testing::Test {
     budget_ = ScratchBudget::Make({.capacity_bytes = budget, .threads = 1});
     return {test_.fields, table, budget_};
   }
-  std::vector<std::span<const std::byte>> Parts() {
-    return {std::as_bytes(std::span(stored_))};
-  }
+  std::vector<std::span<const std::byte>> Parts() { return {std::as_bytes(std::span(stored_))}; }
 
   LoopHarness test_;
   std::string stored_ = std::string(LoopHarness::kSampleBytes, 'a');

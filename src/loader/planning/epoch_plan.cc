@@ -209,7 +209,8 @@ void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) {
   }
 }
 
-// Of a block in a tier; in whole units, if that holds images decoded. `stored_bytes`: of its samples.
+// Of a block in a tier; in whole units, if that holds images decoded. `stored_bytes`: of its
+// samples.
 std::uint64_t EpochPlanner::EntryBytes(std::uint32_t block, std::uint64_t stored_bytes) const {
   if (config_.options.tiers.decoded_images == nullptr) return stored_bytes;
   std::uint32_t units = 0;  // Blocks are samples.

@@ -58,8 +58,7 @@ std::uint64_t UnitBytesOf(const std::vector<std::uint64_t>& sample_bytes) {
   const std::uint64_t sum =
       std::accumulate(sample_bytes.begin(), sample_bytes.end(), std::uint64_t{0});
   const std::uint64_t mean = sum / std::max<std::size_t>(sample_bytes.size(), 1);
-  return std::bit_floor(
-      std::clamp(mean / kUnitsOfPixels, kUnitBytesInMemory, kUnitBytesOnDisk));
+  return std::bit_floor(std::clamp(mean / kUnitsOfPixels, kUnitBytesInMemory, kUnitBytesOnDisk));
 }
 
 }  // namespace
