@@ -23,7 +23,7 @@ struct StoredPiece {
   Fetch* read = nullptr;     // null: they lie in the cells, or in the tier entry, of the sample
   std::uint64_t offset = 0;  // in `read`, or in the cells or the entry
   std::uint64_t size = 0;
-  bool decoded = false;  // in decoded form, in an entry: see EntryForm
+  std::uint64_t form_bytes = 0;  // in an entry, in decoded form: its size there; 0: as stored
 };
 
 // A sample that is ready to be decoded.

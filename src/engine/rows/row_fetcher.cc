@@ -188,15 +188,13 @@ Result<std::uint64_t> RowFetcher::LayOut(StepWork& work, std::uint32_t slot, boo
   StoredPiece* const pieces = work.pieces.data() + slot * loop_.fields.size();
   const SampleId sample = work.batch->samples[slot];
   std::uint64_t bytes = 0;
-  HEADRACE_RETURN_IF_ERROR(
-      loop_.fields.VisitExtents(sample, [&](std::uint32_t field, const Extent& extent) {
-        std::optional<std::uint64_t> decoded;
-        if (in_entry) decoded = loop_.entry_form.DecodedBytes(sample, field);
-        pieces[field] = {.offset = bytes,
-                         .size = decoded.value_or(extent.range.size),
-                         .decoded = decoded.has_value()};
-        bytes += pieces[field].size;
-      }));
+  HEADRACE_RETURN_IF_ERROR(loop_.fields.VisitExtents(sample, [&](std::uint32_t field,
+                                                                 const Extent& extent) {
+    std::optional<std::uint64_t> decoded;
+    if (in_entry) decoded = loop_.entry_form.DecodedBytes(sample, field);
+    pieces[field] = {.offset = bytes, .size = extent.range.size, .form_bytes = decoded.value_or(0)};
+    bytes += decoded.value_or(extent.range.size);
+  }));
   return bytes;
 }
 
