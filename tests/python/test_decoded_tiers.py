@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from loader_data import python_command
 from PIL import Image
 
 import headrace as hr
@@ -305,3 +308,50 @@ def test_what_is_not_supported_is_refused(images: hr.Dataset, tmp_path: Path) ->
         with pytest.raises(errors.InvalidArgumentError) as caught:
             make(images, **options)
         assert str(caught.value).startswith(message), str(caught.value)
+
+
+def test_nodes_that_send_each_other_samples_are_refused(
+    images: hr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_TOKEN", "a secret of this test")
+    node = hr.Node(local_rank=0, local_world_size=1, addresses=["127.0.0.1:1", "127.0.0.1:2"])
+    job = hr.Job(rank=0, world_size=2, node=node)
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        make(images, tiers=Ram(EVERYTHING, form="decoded"), job=job)
+    assert str(caught.value) == (
+        "tiers: form='decoded' on several nodes: what these send each other is as stored; give "
+        "Job(node=False), so that each rank reads storage itself, or leave form out"
+    )
+
+
+_RANK = """
+import hashlib, sys
+import headrace as hr
+path, rank, form = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+job = hr.Job(rank=rank, world_size=2, node=hr.Node(local_rank=rank, local_world_size=2))
+tiers = hr.tiers.Ram("4MB", form=form)
+options = {"transform": hr.image.train(32), "seed": 3, "output": "numpy", "memory": "200MB"}
+with hr.Loader(path, 4, job=job, tiers=tiers, epochs=3, **options) as loader:
+    for _ in range(3):
+        for image, label in loader:
+            print(hashlib.sha1(image.tobytes() + label.tobytes()).hexdigest())
+    assert loader.stats()["tiers"][0]["uses"] > 0
+"""
+
+
+def test_ranks_of_a_node_process_share_a_tier(
+    images: hr.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for form in ("stored", "decoded"):
+        monkeypatch.setenv("MASTER_PORT", f"test-{os.getpid()}-{form}")
+        ranks = [
+            subprocess.Popen(
+                python_command(_RANK, images.path, rank, form), stdout=subprocess.PIPE, text=True
+            )
+            for rank in range(2)
+        ]
+        found[form] = [rank.communicate(timeout=100)[0].split() for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0, 0]
+    assert found["decoded"] == found["stored"]
+    assert min(len(rank) for rank in found["stored"]) >= 3 * (COUNT // 8)
