@@ -1,5 +1,6 @@
 // ImageTransform and SoundTransform, and functions for those who want one image or sound.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,8 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -21,6 +24,7 @@
 #include "base/prng.h"
 #include "codec/image/image_codec.h"
 #include "codec/image/image_decoder.h"
+#include "codec/image/image_header.h"
 #include "codec/image/whole_image.h"
 #include "codec/sound/sound_codec.h"
 #include "codec/sound/sound_header.h"
@@ -95,6 +99,47 @@ nb::ndarray<nb::numpy> DecodePixels(const InArray<std::uint8_t>& encoded) {
   nb::capsule owner(memory.release(),
                     [](void* pointer) noexcept { delete[] static_cast<std::uint8_t*>(pointer); });
   return nb::ndarray<nb::numpy>(data, 3, shape, owner, nullptr, nb::dtype<std::uint8_t>());
+}
+
+// Looks at the headers of images, of which `bytes` has one part after the other, of `sizes` bytes
+// each, from the bytes `at` of the images on. Returns for each image its width, height, and the
+// byte to look at next: 0 if it is not further on. 0 x 0: its size is unknown.
+std::tuple<OutArray<std::uint32_t>, OutArray<std::uint32_t>, OutArray<std::uint64_t>> LookAtHeaders(
+    const InArray<std::uint8_t>& bytes, const InArray<std::uint64_t>& sizes,
+    const InArray<std::uint64_t>& at) {
+  const std::size_t count = sizes.size();
+  std::vector<std::uint32_t> widths(count);
+  std::vector<std::uint32_t> heights(count);
+  std::vector<std::uint64_t> next(count);
+  std::span<const std::byte> rest(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    if (at.size() != count || sizes.data()[i] > rest.size()) {
+      ThrowStatus(InvalidArgument("looking at the header of image {} of {}: {} bytes are left", i,
+                                  count, rest.size()));
+    }
+    const HeaderLook look = LookAtHeader(rest.first(sizes.data()[i]), at.data()[i]);
+    rest = rest.subspan(sizes.data()[i]);
+    if (const auto* header = std::get_if<ImageHeader>(&look)) {
+      widths[i] = header->size.width;
+      heights[i] = header->size.height;
+    } else if (const auto* further = std::get_if<HeaderFurtherOn>(&look)) {
+      next[i] = further->at;
+    }
+  }
+  return {ToArray(std::move(widths)), ToArray(std::move(heights)), ToArray(std::move(next))};
+}
+
+// What TiersSpec::decoded_images says of images of these sizes.
+OutArray<std::uint32_t> FormBytes(const InArray<std::uint32_t>& widths,
+                                  const InArray<std::uint32_t>& heights,
+                                  const ImageTransform& transform) {
+  std::vector<std::uint32_t> bytes(widths.size());
+  for (std::size_t i = 0; i < std::min(bytes.size(), heights.size()); ++i) {
+    const ImageSize size{.width = widths.data()[i], .height = heights.data()[i]};
+    if (size.width == 0 || size.height == 0) continue;
+    bytes[i] = static_cast<std::uint32_t>(FormBytesFor(size, transform));
+  }
+  return ToArray(std::move(bytes));
 }
 
 bool IsOtherKind(const InArray<std::uint8_t>& encoded) {
@@ -196,6 +241,12 @@ void BindCodec(nb::module_& module) {
               "[3, height, width]; else [height, width, 3]")
       .def_rw("exact", &ImageTransform::exact, "equal to Pillow's pixels; else faster")
       .def_rw("pixels_max", &ImageTransform::pixels_max, "an image beyond is refused");
+  module.def(
+      "look_at_headers", &LookAtHeaders, nb::arg("bytes"), nb::arg("sizes"), nb::arg("at"),
+      "Widths and heights of images by parts of their bytes, and the bytes to look at next.");
+  module.def("form_bytes", &FormBytes, nb::arg("widths"), nb::arg("heights"), nb::arg("transform"),
+             "Bytes of images in decoded form in a tier; 0: they stay as stored.");
+  module.attr("header_look_bytes") = kHeaderLookBytes;
   module.def("decode_image", &DecodeImage, nb::arg("encoded"), nb::arg("transform"),
              nb::arg("seed") = 0, nb::arg("epoch") = 0, nb::arg("sample") = 0,
              nb::sig("def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, "

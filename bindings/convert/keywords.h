@@ -62,6 +62,12 @@ class Keywords {
   std::size_t taken_ = 0;
 };
 
+inline SampleTable ToTable(const std::optional<InArray<std::uint32_t>>& array) {
+  if (!array) return nullptr;
+  return std::make_shared<const std::vector<std::uint32_t>>(array->data(),
+                                                            array->data() + array->size());
+}
+
 // Whether Python has a class for these structs: then values are objects of it, and not dicts.
 template <typename T>
 inline constexpr bool kHasClass = false;
@@ -75,6 +81,8 @@ template <typename T>
 void SetMember(const char* name, nanobind::handle value, T& member) {
   if constexpr (std::is_same_v<T, std::string>) {
     member = CastArgument<Text>(name, value).bytes();
+  } else if constexpr (std::is_same_v<T, SampleTable>) {
+    member = value.is_none() ? nullptr : ToTable(CastArgument<InArray<std::uint32_t>>(name, value));
   } else if constexpr (requires { member.emplace_back(); }) {
     member.clear();
     for (const nanobind::handle each : CastArgument<nanobind::list>(name, value)) {
@@ -99,12 +107,6 @@ void SetMembers(const nanobind::dict& given, Struct& of) {
   };
   ForEachMember(set, of);
   keywords.Finish();
-}
-
-inline SampleTable ToTable(const std::optional<InArray<std::uint32_t>>& array) {
-  if (!array) return nullptr;
-  return std::make_shared<const std::vector<std::uint32_t>>(array->data(),
-                                                            array->data() + array->size());
 }
 
 }  // namespace headrace::bindings

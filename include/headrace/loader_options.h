@@ -72,6 +72,10 @@ struct TiersSpec {
   std::string ask = DefaultAskPolicy();  // how this node decides which other one it asks
   // Whether batches wait for a disk that is slower than storage. If not, it keeps fewer samples.
   bool await_inserts = false;
+  // By sample the bytes of its image in a tier that holds images decoded: 8, and 3 for each pixel.
+  // 0: this image stays as stored. Null: tiers hold what is stored.
+  SampleTable decoded_images;
+  std::string decoded_field;  // of these images; with decoded_images
 
   // Total capacity of the tiers in memory.
   [[nodiscard]] std::uint64_t memory_bytes() const {
@@ -82,7 +86,8 @@ struct TiersSpec {
     return bytes;
   }
 };
-HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs, ask, await_inserts)
+HEADRACE_MEMBERS(TiersSpec, tiers, placement, horizon_epochs, ask, await_inserts, decoded_images,
+                 decoded_field)
 
 // What one rank sets. The ranks of one node process set the same, but for `job.rank`.
 struct LoaderOptions {

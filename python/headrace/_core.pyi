@@ -370,6 +370,16 @@ class ImageTransform:
     @pixels_max.setter
     def pixels_max(self, arg: int, /) -> None: ...
 
+def look_at_headers(bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], at: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.uint32], dict(shape=(None,))], Annotated[NDArray[numpy.uint32], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
+    """
+    Widths and heights of images by parts of their bytes, and the bytes to look at next.
+    """
+
+def form_bytes(widths: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], heights: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], transform: ImageTransform) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
+    """Bytes of images in decoded form in a tier; 0: they stay as stored."""
+
+header_look_bytes: int = 1024
+
 def decode_image(encoded: bytes, transform: ImageTransform, seed: int = 0, epoch: int = 0, sample: int = 0) -> numpy.typing.NDArray[Any]:
     """Decodes one image as the loader does for this (seed, epoch, sample)."""
 
@@ -618,6 +628,9 @@ class LoaderOptions:
 
     @property
     def await_inserts(self) -> bool: ...
+
+    @property
+    def decoded_field(self) -> str: ...
 
     def replace(self, **members: Any) -> LoaderOptions:
         """

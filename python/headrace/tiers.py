@@ -11,11 +11,19 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 from headrace import _core
 from headrace import profile as machines
-from headrace._arguments import given_path, integer, items, memory_bytes, shown, written_path
+from headrace._arguments import (
+    choice,
+    given_path,
+    integer,
+    items,
+    memory_bytes,
+    shown,
+    written_path,
+)
 from headrace._signature import named_arguments, named_fields
 from headrace._text import os_reason
 from headrace._units import format_bytes, parse_share_or_bytes
@@ -26,6 +34,9 @@ __all__ = ["PLACEMENTS", "Budget", "Part", "Ram", "Ssd", "Tier"]
 
 RAM = "ram"
 """The name of a tier in memory, where tiers have names."""
+DECODED = "decoded"
+"""The form of tiers that hold the pixels of images."""
+FORMS = ("stored", DECODED)
 SSD_UNIT_BYTES = 4096
 """The least bytes that a sample takes on a disk."""
 
@@ -50,9 +61,13 @@ class Ram:
 
     Args:
         capacity: bytes, or "4GiB", or "20%" of the machine's memory.
+        form: how it holds samples: "stored", as they are on storage; or "decoded", with the pixels
+            of the images that `transform=hr.image...` takes: their decode is saved, at 3 bytes a
+            pixel (`headrace docs tiers`).
     """
 
     capacity: int | str
+    form: Literal["stored", "decoded"] = "stored"
 
 
 @named_fields
@@ -84,6 +99,12 @@ class CoreTier:
     path: str
     capacity_bytes: int
     threads: int
+    decoded: bool = False
+    """Whether it holds images decoded."""
+
+    def members(self) -> dict[str, Any]:
+        """Of the core's struct of this tier alone."""
+        return {"path": self.path, "capacity_bytes": self.capacity_bytes, "threads": self.threads}
 
 
 def core_tiers(
@@ -119,7 +140,8 @@ def _core_tier(number: int, tier: Any, make: bool) -> CoreTier:
     name = f"tiers[{number}] capacity"
     if isinstance(tier, Ram):
         _check_capacity(tier.capacity, name)
-        return CoreTier("", memory_bytes(tier.capacity, name), 1)
+        choice(f"tiers[{number}] form", tier.form, FORMS)
+        return CoreTier("", memory_bytes(tier.capacity, name), 1, tier.form == DECODED)
     if not isinstance(tier, Ssd):
         raise InvalidArgumentError(
             f"tiers[{number}]: got {shown(tier)}, must be headrace.tiers.Ram(capacity) for memory, "
@@ -259,6 +281,7 @@ class Budget:
                 os.path.join(tier.path, name) if tier.path else "",
                 int(tier.capacity_bytes * share),
                 tier.threads,
+                tier.decoded,
             )
             for tier in self._tiers
         )

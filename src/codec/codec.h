@@ -14,6 +14,8 @@
 
 namespace headrace {
 
+class DecodedForm;
+
 // The memory that a decode may allocate besides its arguments, and the memory that it needs.
 struct ScratchLimit {
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -51,6 +53,9 @@ class FieldCodec {
 
   // Whether Decode() only copies the stored bytes. Its bytes are then counted as copied.
   [[nodiscard]] virtual bool keeps_bytes() const { return is_copy(); }
+
+  // A second form of the stored bytes (codec/decoded_form.h); null: there is none.
+  [[nodiscard]] virtual const DecodedForm* decoded_form() const { return nullptr; }
 
   // Fills all of `row` (RowBytes(encoded.size()) bytes) from `encoded`. Equal arguments give equal
   // bytes, on any thread, any number of times.

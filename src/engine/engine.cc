@@ -16,6 +16,7 @@
 #include "engine/loop/loop_context.h"
 #include "engine/rows/row_fetcher.h"
 #include "engine/rows/rows.h"
+#include "engine/tiers/entry_form.h"
 #include "engine/tiers/tier_filler.h"
 #include "fetch/fetcher.h"
 #include "fetch/sources.h"
@@ -55,6 +56,7 @@ struct Engine::Components {
              std::function<std::optional<Status>(bool)> check)
       : options(of_engine),
         fields(*parts.index, parts.schema),
+        entry_form(fields, parts.decoded_images, parts.scratch),
         verifier(*parts.index, options.verify),
         batch_maker(*parts.index, parts.schema, *parts.store),
         storage(*parts.store),
@@ -81,6 +83,7 @@ struct Engine::Components {
              .parcels = parcels.get(),
              .staging = *parts.staging,
              .fields = fields,
+             .entry_form = entry_form,
              .verifier = verifier,
              .stop = std::move(stop)},
         queues(Completed(parts), parts.policy),
@@ -107,6 +110,7 @@ struct Engine::Components {
 
   const EngineOptions options;
   const StoredFields fields;
+  const EntryForm entry_form;
   const Verifier verifier;
   const BatchMaker batch_maker;
   StorageSource storage;

@@ -17,6 +17,7 @@
 #include "headrace/batch.h"
 #include "headrace/index.h"
 #include "headrace/machine_model.h"
+#include "headrace/order_options.h"
 #include "headrace/status.h"
 #include "store/byte_store.h"
 
@@ -34,6 +35,7 @@ struct EngineParts {
   std::shared_ptr<CellPool> residents;  // for samples of block reads; null: the plan has none
   std::shared_ptr<PinnedBlocks> pinned_blocks;  // null: no block stays in memory
   std::shared_ptr<ScratchBudget> scratch;       // for decodes; null: no limit
+  SampleTable decoded_images;                   // TiersSpec::decoded_images
   const MachineModel* model = nullptr;  // says when storage is faster than a tier; null: never
   std::uint32_t first_rank = 0;
   LanePolicy* policy = nullptr;        // null: lanes share everything, earliest deadline first

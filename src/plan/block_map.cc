@@ -174,6 +174,42 @@ class IndexBlocks final : public BlockMap {
   std::uint64_t largest_sample_ = 0;
 };
 
+class SampleBlocks final : public BlockMap {
+ public:
+  SampleBlocks(std::span<const std::uint64_t> sample_bytes, std::uint64_t unit_bytes)
+      : unit_bytes_(unit_bytes) {
+    units_.reserve(sample_bytes.size());
+    for (const std::uint64_t bytes : sample_bytes) {
+      const std::uint64_t whole = bytes / unit_bytes + (bytes % unit_bytes != 0);
+      units_.push_back(
+          static_cast<std::uint32_t>(std::clamp<std::uint64_t>(whole, 1, 0xffff'ffff)));
+      total_units_ += units_.back();
+      largest_ = std::max<std::uint64_t>(largest_, units_.back());
+    }
+  }
+
+  [[nodiscard]] std::uint64_t sample_count() const override { return units_.size(); }
+  [[nodiscard]] std::uint64_t block_count() const override { return units_.size(); }
+  [[nodiscard]] Block block(std::uint64_t position) const override {
+    return {.first = SampleId{position}, .count = 1};
+  }
+  [[nodiscard]] std::uint64_t Find(SampleId sample) const override { return Raw(sample); }
+  [[nodiscard]] std::uint64_t unit_bytes() const override { return unit_bytes_; }
+  void Charges(SampleId first, std::span<std::uint32_t> units) const override {
+    std::copy_n(units_.begin() + static_cast<std::ptrdiff_t>(Raw(first)), units.size(),
+                units.begin());
+  }
+  [[nodiscard]] std::uint64_t total_units() const override { return total_units_; }
+  [[nodiscard]] std::uint64_t largest_block() const override { return largest_; }
+  [[nodiscard]] std::uint64_t largest_sample() const override { return largest_; }
+
+ private:
+  const std::uint64_t unit_bytes_;
+  std::vector<std::uint32_t> units_;  // by sample
+  std::uint64_t total_units_ = 0;
+  std::uint64_t largest_ = 0;
+};
+
 Result<std::vector<std::uint64_t>> OwnBlocks(const Index& index) {
   std::vector<std::uint64_t> firsts;
   std::uint64_t next = 0;
@@ -277,6 +313,12 @@ std::shared_ptr<const BlockMap> MakeBlocksInUnits(std::shared_ptr<const Index> i
   HEADRACE_CHECK(block_samples > 0 && std::has_single_bit(unit_bytes));
   const BlockFirsts firsts(index->sample_count(), block_samples);
   return std::make_shared<IndexBlocks>(std::move(index), firsts, unit_bytes);
+}
+
+std::shared_ptr<const BlockMap> MakeSampleBlocks(std::span<const std::uint64_t> sample_bytes,
+                                                 std::uint64_t unit_bytes) {
+  HEADRACE_CHECK(std::has_single_bit(unit_bytes));
+  return std::make_shared<SampleBlocks>(sample_bytes, unit_bytes);
 }
 
 std::optional<BlockFacts> FactsForBlocks(const Index& index) {

@@ -80,6 +80,11 @@ std::shared_ptr<const BlockMap> MakeBlocksInUnits(std::shared_ptr<const Index> i
                                                   std::uint64_t block_samples,
                                                   std::uint64_t unit_bytes);
 
+// Blocks of one sample each, of these many bytes, counted in units of `unit_bytes`, a power of two:
+// for tiers that hold samples in another form.
+std::shared_ptr<const BlockMap> MakeSampleBlocks(std::span<const std::uint64_t> sample_bytes,
+                                                 std::uint64_t unit_bytes);
+
 // What an order may choose the size of its blocks by, where the dataset has none of its own.
 struct BlockFacts {
   std::uint64_t samples = 0;

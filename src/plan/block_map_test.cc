@@ -217,6 +217,14 @@ TEST(BlockMapTest, AnyContentsThatCanBeWrittenKeepTheRules) {
   EXPECT_GE(with_blocks, 5);
 }
 
+TEST(BlockMapTest, BlocksOfGivenSizesHoldOneSampleEach) {
+  const std::vector<std::uint64_t> bytes = {1, 0, 64, 65, 4096, 1000};
+  const auto blocks = MakeSampleBlocks(bytes, 64);
+  CheckRules(*blocks);
+  EXPECT_EQ(AllCharges(*blocks), (std::vector<std::uint32_t>{1, 1, 1, 2, 64, 16}));
+  EXPECT_EQ(Counts(*blocks), std::vector<std::uint64_t>(6, 1));
+}
+
 TEST(BlockMapTest, WithoutStoredFieldsThereIsNothingToRead) {
   IndexContents contents = Neighbours({1, 2});
   contents.fields[0] = {};

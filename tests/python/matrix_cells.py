@@ -78,11 +78,12 @@ EXTRAS: tuple[Cell, ...] = (
     {"schedule": "proportional"},
     {"sized": "slots"},
     {"stored": "server"},
+    {"held": "decoded"},
 )
 """What a cell of `extra_cells` has besides the factors: batches that are dicts; a dataset opened
 with `split=`, or with `fill=` and `optional=`; a mixture of two; a state that is restored with
 `strict=False`; ranks that share a node process by a policy; `Redox(slots=)`; data in an object
-store."""
+store; a tier that holds images decoded."""
 
 _EXTRA_FACTORS = ("order", "draw", "ranks", "workers", "drop_last", "ids", "run")
 _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -117,6 +118,18 @@ _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
         "isolation": FACTORS["isolation"],
         "tiers": FACTORS["tiers"],
         "transform": ("none", "image", "python"),
+    },
+    "decoded": {
+        "order": ("exact", "batch"),
+        "fields": ("stored", "both", "several"),
+        "format": FACTORS["format"],
+        "isolation": FACTORS["isolation"],
+        "tiers": ("ram",),
+        "transform": ("image", "image+python", "collate"),
+        "placement": FACTORS["placement"],
+        "on_error": FACTORS["on_error"],
+        "verify": FACTORS["verify"],
+        "profile": FACTORS["profile"],
     },
     "slots": {
         "order": ("redox",),
@@ -228,6 +241,21 @@ EXTRA_REFUSALS: tuple[Refusal, ...] = (
         "Output.fields: got a dict, which names what batches hold, and a Python function, which "
         "decides that, too: return a dict from the function, and write hr.Output(fields=[...]), or "
         "leave it out",
+    ),
+    Refusal(
+        {"held": ("decoded",), "tiers": ("both",)},
+        "tiers: form='decoded' beside other tiers: one in memory is all that a loader has then; "
+        "give tiers=headrace.tiers.Ram(capacity, form='decoded') alone, or leave form out",
+    ),
+    Refusal(
+        {"held": ("decoded",), "tiers": ("ram",), "order": (*_POOLED, "redox")},
+        "tiers: form='decoded' with order='{order}': samples pass through its pool as they are "
+        "stored; use order='exact' or 'batch', or leave form out",
+    ),
+    Refusal(
+        {"held": ("decoded",), "tiers": ("ram",), "transform": ("none", "python")},
+        "tiers: form='decoded': 0 fields have a transform of headrace.image, must be one, whose "
+        "pixels are kept; what a Python function decodes is not: leave form out",
     ),
 )
 
@@ -452,7 +480,7 @@ def extra_cells() -> Iterator[Cell]:
             if refusal(cell) is None:
                 yield whole(cell | extra)
     for row in EXTRA_REFUSALS:
-        yield from (whole({"names": "dict", "transform": each}) for each in row.when["transform"])
+        yield from (whole(part) for part in product(tuple(row.when), row.when))
 
 
 def _refused_by(row: Refusal) -> Iterator[Cell]:

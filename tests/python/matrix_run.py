@@ -119,7 +119,8 @@ def stacked(results: list[Any]) -> Any:
 
 
 def tiers_of(cell: Cell, folder: Path) -> list[Any] | None:
-    ram, ssd = Ram(TIER_BYTES), Ssd(folder / "tier", TIER_BYTES)
+    form: Any = "decoded" if cell.get("held") == "decoded" else "stored"
+    ram, ssd = Ram(TIER_BYTES, form=form), Ssd(folder / "tier", TIER_BYTES)
     return {"none": None, "ram": [ram], "ssd": [ssd], "both": [ram, ssd]}[cell["tiers"]]
 
 

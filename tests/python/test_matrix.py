@@ -420,7 +420,7 @@ def test_the_page_lists_the_factors_and_what_is_refused() -> None:
     factors = [(factor, ", ".join(values)) for factor, values in FACTORS.items()]
     assert page_rows("factor") == factors
     assert page_rows("cells") == written(REFUSALS)
-    assert page_rows("cells of dicts") == written(EXTRA_REFUSALS)
+    assert page_rows("cells of extras") == written(EXTRA_REFUSALS)
     own = [
         (factor, ", ".join(values))
         for factor, values in NODE_FACTORS.items()

@@ -40,6 +40,7 @@ from headrace._nodes.plan import (
 )
 from headrace._nodes.process import NodePlace, chosen_node, node_place
 from headrace._nodes.ranks import Ranks
+from headrace._options.decoded import decoded_images, refuse_nodes
 from headrace._options.groups import (
     Cache,
     EngineOptions,
@@ -176,6 +177,8 @@ def resolve(dataset: Dataset, arguments: LoaderArguments) -> Resolved:
     place = node_place(node, ranks)
     check_order_nodes(options.order, ranks, place)
     nodes = node_plan(node, ranks, place, shared)
+    if nodes is not None:
+        refuse_nodes(options)
     source = None
     if arguments.is_sampled:
         check_sampler_fits(order, place)
@@ -245,6 +248,8 @@ def core_options(
     if tiers is None:
         tiers = _loader_tiers(dataset, cache, arguments.memory)
     members["tiers"] = _placed(tiers, cache, job["epochs"])
+    if any(tier.decoded for tier in tiers):
+        members["tiers"] |= decoded_images(dataset, tiers, order.name, kinds)
     if engine.profile is not None:
         members |= _measured(profile_with_tiers(_machine(engine.profile), list(tiers)))
     if not isinstance(engine.schedule, (str, os.PathLike)):
@@ -355,7 +360,7 @@ def _placed(tiers: Sequence[CoreTier], cache: Cache, epochs: int) -> dict[str, A
             "it out"
         )
     placed: dict[str, Any] = {
-        "tiers": [dataclasses.asdict(tier) for tier in tiers],
+        "tiers": [tier.members() for tier in tiers],
         "placement": placement,
     }
     if horizon is not None:

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from headrace import _core, _dataset, tiers
-from headrace._arguments import integer
+from headrace import _core, _dataset, image, tiers
+from headrace._arguments import choice, integer
 from headrace._loading.arguments import alike_labels
 from headrace._loading.options import LoaderArguments, core_options
 from headrace._loading.planned import PlannedEpoch, planned_epochs, total_bytes, total_reads
@@ -34,6 +34,8 @@ from headrace.formats._base.outside import check_outside
 from headrace.profile import MachineProfile, Prediction, load, predict_epoch
 
 _WIDEST = 2000  # characters of a line
+_ROW_SIDE = 224
+"""Of the rows that are planned with: images of many times their size stay as stored."""
 
 
 @with_options
@@ -51,6 +53,14 @@ def plan(
     rank: Annotated[int, typer.Option(help="The rank whose reads are planned.")] = 0,
     memory: Annotated[str | None, of_loader("memory")] = None,
     ram: Annotated[str | None, typer.Option(help="A tier in memory of this capacity.")] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            metavar="FORM",
+            help="What the tier in memory holds: stored, or decoded, the pixels of images; their "
+            "first bytes are read.",
+        ),
+    ] = tiers.FORMS[0],
     tier: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,7 +113,8 @@ def plan(
     at = _bill.prices(price_per_million_reads, price_per_gb)
     machine = None if profile is None else load(profile)
     images = _dataset.image_folder(source)
-    wanted = _tiers(ram, tier, images)
+    wanted = _tiers(ram, tier, images, form)
+    decoded = _is_decoded(form, wanted, machine)
     if schedule is not None:
         check_outside("--schedule", schedule, images)
     if not wanted and tiers.needs_tiers(placement):
@@ -127,7 +138,11 @@ def plan(
         engine=EngineOptions(profile=machine),
     )
     options = core_options(
-        source, arguments, order=_paper_words.planned_order(job, source), tiers=wanted
+        source,
+        arguments,
+        native=image.train(_ROW_SIDE) if decoded else None,
+        order=_paper_words.planned_order(job, source),
+        tiers=wanted,
     )
     if machine is not None:
         machine = tiers.profile_with_tiers(machine, wanted)
@@ -198,20 +213,37 @@ def _said(made: dict[str, Any]) -> str:
     return f"{made['schedule']}: {steps} of {ranks}, {counted(made['bytes'], 'byte')}"
 
 
-def _tiers(ram: str | None, others: list[str] | None, images: str | None) -> list[tiers.CoreTier]:
+def _tiers(
+    ram: str | None, others: list[str] | None, images: str | None, form: Any
+) -> list[tiers.CoreTier]:
     """As for a loader, but makes no folder."""
-    chosen: list[tiers.Tier] = [] if ram is None else [tiers.Ram(ram)]
+    choice("--form", form, tiers.FORMS)
+    chosen: list[tiers.Tier] = [] if ram is None else [tiers.Ram(ram, form)]
     options = ["--ram"] * len(chosen)
     for text in others or []:
         name, capacity = split_tier(text)
         in_memory = tiers.tier_key(name) == tiers.RAM
-        chosen.append(tiers.Ram(capacity) if in_memory else tiers.Ssd(name, capacity))
+        chosen.append(tiers.Ram(capacity, form) if in_memory else tiers.Ssd(name, capacity))
         options.append(f"--tier {text}")
     try:
         return tiers.core_tiers(chosen, make=False, images=images)
     except InvalidArgumentError as error:
         of_options = {f"tiers[{at}]": option for at, option in enumerate(options)}
         raise InvalidArgumentError(renamed(str(error), of_options)) from error
+
+
+def _is_decoded(form: str, wanted: list[tiers.CoreTier], machine: MachineProfile | None) -> bool:
+    """Whether a tier holds images decoded."""
+    if form != tiers.DECODED:
+        return False
+    if not any(tier.decoded for tier in wanted):
+        raise InvalidArgumentError("--form decoded: says what a tier in memory holds; give --ram")
+    if machine is not None:
+        raise InvalidArgumentError(
+            "--form decoded with --profile: a profile does not know the time that a tier of "
+            "decoded images saves; leave --profile out"
+        )
+    return True
 
 
 def _unit_note(wanted: list[tiers.CoreTier], sample_bytes: float) -> str:

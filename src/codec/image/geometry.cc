@@ -144,4 +144,12 @@ Framing ChooseFraming(const ImageTransform& transform, ImageSize size, const Sam
   return framing;
 }
 
+// A box is never larger than the image.
+bool MayBeScaled(const ImageTransform& transform, ImageSize size, const DecoderScaling& scaling) {
+  if (transform.exact) return false;
+  ImageTransform largest = transform;
+  largest.random_resized_crop.reset();
+  return ChooseFraming(largest, size, SampleKey(), scaling).halvings > 0;
+}
+
 }  // namespace headrace

@@ -60,6 +60,10 @@ inline constexpr unsigned kResolutionFactor = 4;
 Framing ChooseFraming(const ImageTransform& transform, ImageSize size, const SampleKey& key,
                       const DecoderScaling& scaling);
 
+// Whether ChooseFraming() may choose halvings for some sample's random choices. May be true of an
+// image of which no choice is scaled.
+bool MayBeScaled(const ImageTransform& transform, ImageSize size, const DecoderScaling& scaling);
+
 // e^x, and ln x for x > 0, within 4 ulp, by the IEEE operations listed in docs/codec.md. libm
 // differs in the last bit between processors, but every node must choose the same box.
 double ExpToTheBit(double x);

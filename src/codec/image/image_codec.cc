@@ -10,8 +10,10 @@
 
 #include "base/check.h"
 #include "base/format/errors.h"
+#include "codec/decoded_form.h"
 #include "codec/image/geometry.h"
 #include "codec/image/image_decoder.h"
+#include "codec/image/pixel_form.h"
 #include "codec/image/resample.h"
 #include "codec/image/row_writer.h"
 
@@ -147,7 +149,7 @@ Status ResampleRows(ImageDecoder& decoder, const ImageRegion& region, Resampler:
   return decoder.Finish(resampler.input(0));
 }
 
-class ImageCodec final : public FieldCodec {
+class ImageCodec final : public FieldCodec, public DecodedForm {
  public:
   explicit ImageCodec(const ImageTransform& transform)
       : transform_(transform), normalizer_(transform.mean, transform.std) {}
@@ -169,19 +171,55 @@ class ImageCodec final : public FieldCodec {
                    reinterpret_cast<std::uintptr_t>(row.data()) % alignof(float) == 0);
     HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ImageDecoder> decoder,
                               OpenImage(encoded, transform_.pixels_max));
-    const Framing framing = ChooseFraming(transform_, decoder->size(), key, decoder->scaling());
-    limit.bytes_needed = ScratchBytes(*decoder, framing);
+    return MakeRow(*decoder, key, row, limit);
+  }
+
+  [[nodiscard]] const DecodedForm* decoded_form() const override { return this; }
+
+  Status MakeForm(std::span<const std::byte> encoded, std::span<std::byte> form,
+                  ScratchLimit& limit) const override {
+    limit.bytes_needed = 0;
+    HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ImageDecoder> decoder,
+                              OpenImage(encoded, transform_.pixels_max));
+    const ImageSize size = decoder->size();
+    if (form.size() != PixelFormBytes(size)) {
+      return Status(StatusCode::kFailedPrecondition,
+                    fmt::format("decoding image of {} x {} pixels into {} bytes: it takes {}",
+                                size.width, size.height, form.size(), PixelFormBytes(size)));
+    }
+    if (MayBeScaled(transform_, size, decoder->scaling())) {
+      return Status(StatusCode::kFailedPrecondition,
+                    fmt::format("decoding image of {} x {} pixels: rows may be made of it scaled",
+                                size.width, size.height));
+    }
+    limit.bytes_needed = decoder->ScratchBytes(/*halvings=*/0) + kPixelBytes * size.width;
+    if (limit.bytes_needed > limit.bytes_max) return TakesTooMuch(size, limit.bytes_needed);
+    return FillPixelForm(*decoder, form);
+  }
+
+  Status DecodeForm(std::span<const std::byte> form, const SampleKey& key, std::span<std::byte> row,
+                    ScratchLimit& limit) const override {
+    limit.bytes_needed = 0;
+    HEADRACE_CHECK(row.size() == RowBytes(form.size()));
+    HEADRACE_ASSIGN_OR_RETURN(const std::unique_ptr<ImageDecoder> decoder, OpenPixelForm(form));
+    return MakeRow(*decoder, key, row, limit);
+  }
+
+ private:
+  Status MakeRow(ImageDecoder& decoder, const SampleKey& key, std::span<std::byte> row,
+                 ScratchLimit& limit) const {
+    const Framing framing = ChooseFraming(transform_, decoder.size(), key, decoder.scaling());
+    limit.bytes_needed = ScratchBytes(decoder, framing);
     if (limit.bytes_needed > limit.bytes_max) {
-      return TakesTooMuch(decoder->size(), limit.bytes_needed);
+      return TakesTooMuch(decoder.size(), limit.bytes_needed);
     }
     Scratch& scratch = ThreadScratch();
     if (limit.bytes_needed > limit.retained_bytes_max) scratch = Scratch();
-    Status status = DecodeOpened(*decoder, framing, row, scratch);
+    Status status = DecodeOpened(decoder, framing, row, scratch);
     scratch.Shrink(limit.retained_bytes_max);
     return status;
   }
 
- private:
   static std::uint64_t ScratchBytes(const ImageDecoder& decoder, const Framing& framing) {
     const std::uint32_t row_pixels = Halved(decoder.size().width, framing.halvings);
     const std::uint64_t copied_row = kPixelBytes * row_pixels;

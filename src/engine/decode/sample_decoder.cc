@@ -8,6 +8,7 @@
 #include "base/coding/coding.h"
 #include "base/format/errors.h"
 #include "base/units.h"
+#include "codec/decoded_form.h"
 #include "engine/batch/row_rooms.h"
 #include "engine/decode/field_decoding.h"
 
@@ -72,19 +73,25 @@ Status SampleDecoder::Decode(const StoredSample& sample, const Batch& batch, std
         CopyOut(sample, at, row);
         continue;
       }
-      HEADRACE_ASSIGN_OR_RETURN(stored, Gather(sample, at, scratch, limit));
+      StoredPiece there = at;
+      if (at.form_bytes != 0) there.size = at.form_bytes;
+      HEADRACE_ASSIGN_OR_RETURN(stored, Gather(sample, there, scratch, limit));
     }
     const bool gathered = !scratch.empty() && stored.data() == scratch.data();
     // Only its own pieces: what a sample may take does not depend on the one before it.
     if (gathered) {
-      copied_bytes += at.size;
+      copied_bytes += stored.size();
     } else {
       scratch = GatheredBytes();
     }
     // The memory that pieces were gathered in counts, too.
     ScratchLimit rest = limit;
     rest.bytes_max -= std::min<std::uint64_t>(limit.bytes_max, scratch.size());
-    const Status status = DecodeField(field, {stored, content}, sample.key, row, rest);
+    const std::span<const std::byte> form = at.form_bytes != 0 ? stored : sample.form;
+    const DecodedForm* const decodes = form.empty() ? nullptr : field.codec->decoded_form();
+    const Status status = decodes != nullptr
+                              ? decodes->DecodeForm(form, sample.key, row, rest)
+                              : DecodeField(field, {stored, content}, sample.key, row, rest);
     limit.bytes_needed = rest.bytes_needed + scratch.size();
     if (!status.ok()) return WithPlace(status, field, id).WithContext("field " + field.name);
   }

@@ -23,6 +23,7 @@ struct StoredPiece {
   Fetch* read = nullptr;     // null: they lie in the cells, or in the tier entry, of the sample
   std::uint64_t offset = 0;  // in `read`, or in the cells or the entry
   std::uint64_t size = 0;
+  std::uint64_t form_bytes = 0;  // in an entry, in decoded form: its size there; 0: as stored
 };
 
 // A sample that is ready to be decoded.
@@ -31,6 +32,9 @@ struct StoredSample {
   const StoredPiece* pieces = nullptr;    // one a stored field, in the order of the schema
   CellRun cells = kNoCells;               // of a sample that a block read brought
   const Tier::EntryRef* entry = nullptr;  // of a sample that a tier has; null: none
+  // Of a sample that is read: the decoded form of its image, made of the bytes of `pieces`, which
+  // still have to be verified; empty: none was made.
+  std::span<const std::byte> form = {};
 };
 
 // Turns the stored bytes of samples into their rows of a batch: verifies, gathers, copies,

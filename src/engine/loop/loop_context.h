@@ -21,6 +21,7 @@
 
 namespace headrace {
 
+class EntryForm;
 struct StepWork;
 
 // A row of a step's batch. Components other than engine/rows/ only hand it on.
@@ -64,6 +65,7 @@ struct LoopContext {
   ParcelReads* parcels;  // null: other nodes send nothing
   BufferPool& staging;
   const StoredFields& fields;
+  const EntryForm& entry_form;  // of what tiers hold
   const Verifier& verifier;
   const std::stop_token stop;  // requested when `ended` is set, and after it
 

@@ -3,6 +3,9 @@
 #include <optional>
 #include <vector>
 
+#include "base/check.h"
+#include "engine/tiers/entry_form.h"
+
 namespace headrace {
 namespace {
 
@@ -90,12 +93,20 @@ void RowDecoder::DecodeRow(DecodeTask& task, std::uint32_t slot, GatheredBytes& 
   const std::uint64_t copied_bytes = task.copied_bytes;
   const StepWork& work = *task.work;
   const SampleWork& row = work.samples[slot];
-  const StoredSample stored = {.key = {.seed = loop_.options.seed,
-                                       .epoch = work.plan.epoch,
-                                       .sample = work.batch->samples[slot]},
-                               .pieces = work.pieces.data() + slot * loop_.fields.size(),
-                               .cells = row.cells,
-                               .entry = row.chain.entry() ? &row.chain.entry() : nullptr};
+  StoredSample stored = {.key = {.seed = loop_.options.seed,
+                                 .epoch = work.plan.epoch,
+                                 .sample = work.batch->samples[slot]},
+                         .pieces = work.pieces.data() + slot * loop_.fields.size(),
+                         .cells = row.cells,
+                         .entry = row.chain.entry() ? &row.chain.entry() : nullptr};
+  // A tier that takes the image decoded: it is decoded once, and its row made of that.
+  std::vector<std::span<const std::byte>> parts;
+  Result<EntryForm::Memory> entry = EntryForm::Memory();
+  if (row.insert_into != nullptr) {
+    parts = PartsOf(work, slot);
+    entry = loop_.entry_form.Make(stored.key.sample, parts);
+    if (entry.ok()) stored.form = entry.value().form();
+  }
   Status status = decoder_.Decode(stored, *work.batch, slot, scratch, limit, task.copied_bytes);
   if (!status.ok() && limit.bytes_needed > limit.bytes_max) {
     const Status fits = parts_.scratch->Check(limit.bytes_needed);
@@ -109,9 +120,23 @@ void RowDecoder::DecodeRow(DecodeTask& task, std::uint32_t slot, GatheredBytes& 
   }
   if (!status.ok()) {
     task.failures.emplace_back(slot, std::move(status));
+  } else if (!entry.ok()) {
+    task.inserted.emplace_back(slot, entry.status());
   } else if (row.insert_into != nullptr) {
-    client_.InsertRow(task, slot);
+    client_.InsertRow(task, slot, std::move(parts));
   }
+}
+
+// The stored fields of a row that was read from storage or another node.
+std::vector<std::span<const std::byte>> RowDecoder::PartsOf(const StepWork& work,
+                                                            std::uint32_t slot) const {
+  std::vector<std::span<const std::byte>> parts;
+  for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
+    const StoredPiece& piece = work.pieces[slot * loop_.fields.size() + field];
+    HEADRACE_CHECK(piece.read != nullptr);
+    parts.push_back(piece.read->data.subspan(piece.offset, piece.size));
+  }
+  return parts;
 }
 
 void RowDecoder::Count(const DecodeTask& task) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/cell_pool.h"
 #include "engine/decode/sample_decoder.h"
@@ -22,8 +23,10 @@ class RowDecoderClient {
  public:
   virtual ~RowDecoderClient() = default;
 
-  // A task: the row is decoded, and a tier is to take its stored bytes.
-  virtual void InsertRow(DecodeTask& task, std::uint32_t slot) = 0;
+  // A task: the row is decoded, and a tier is to take `parts`, the fields of its entry. Only those
+  // that lie as they are stored outlive the call.
+  virtual void InsertRow(DecodeTask& task, std::uint32_t slot,
+                         std::vector<std::span<const std::byte>> parts) = 0;
   // The loop: the task is done, except for the rows in task.failures and task.large.
   virtual void OnDecoded(DecodeTask& task) = 0;
 };
@@ -74,6 +77,8 @@ class RowDecoder {
   [[nodiscard]] std::uint64_t StoredBytes(const StepWork& work, std::uint32_t slot) const;
   void OnRun(std::unique_ptr<DecodeTask> task);
   void DecodeRow(DecodeTask& task, std::uint32_t slot, GatheredBytes& scratch);
+  [[nodiscard]] std::vector<std::span<const std::byte>> PartsOf(const StepWork& work,
+                                                                std::uint32_t slot) const;
 
   LoopContext& loop_;
   LaneQueues& queues_;

@@ -32,7 +32,10 @@ struct HungryCodec final : FieldCodec {
 
 class RowDecoderTest : public ::testing::Test, public RowDecoderClient {
  protected:
-  void InsertRow(DecodeTask& /*task*/, std::uint32_t slot) override { to_insert_.push_back(slot); }
+  void InsertRow(DecodeTask& /*task*/, std::uint32_t slot,
+                 std::vector<std::span<const std::byte>> /*parts*/) override {
+    to_insert_.push_back(slot);
+  }
   void OnDecoded(DecodeTask& task) override {
     tasks_.push_back(task.slots);
     for (const auto& [slot, status] : task.failures) failed_.emplace_back(slot, status.code());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/tiers/entry_form.h"
 #include "headrace/batch.h"
 
 namespace headrace {
@@ -183,21 +184,24 @@ std::optional<std::uint64_t> RowFetcher::ReadFromNode(StepWork& work, std::uint3
 
 // Says of the row's pieces that they lie one after the other, in cells or in an entry. Returns how
 // many bytes they are.
-Result<std::uint64_t> RowFetcher::LayOut(StepWork& work, std::uint32_t slot) const {
+Result<std::uint64_t> RowFetcher::LayOut(StepWork& work, std::uint32_t slot, bool in_entry) const {
   StoredPiece* const pieces = work.pieces.data() + slot * loop_.fields.size();
+  const SampleId sample = work.batch->samples[slot];
   std::uint64_t bytes = 0;
-  HEADRACE_RETURN_IF_ERROR(loop_.fields.VisitExtents(
-      work.batch->samples[slot], [&](std::uint32_t field, const Extent& extent) {
-        pieces[field] = {.offset = bytes, .size = extent.range.size};
-        bytes += extent.range.size;
-      }));
+  HEADRACE_RETURN_IF_ERROR(loop_.fields.VisitExtents(sample, [&](std::uint32_t field,
+                                                                 const Extent& extent) {
+    std::optional<std::uint64_t> decoded;
+    if (in_entry) decoded = loop_.entry_form.DecodedBytes(sample, field);
+    pieces[field] = {.offset = bytes, .size = extent.range.size, .form_bytes = decoded.value_or(0)};
+    bytes += decoded.value_or(extent.range.size);
+  }));
   return bytes;
 }
 
 // Whether the entry that was found is the sample's: then the row's pieces are in it.
 bool RowFetcher::TakeEntry(StepWork& work, std::uint32_t slot) const {
   const Tier::EntryRef& entry = work.samples[slot].chain.entry();
-  const Result<std::uint64_t> bytes = LayOut(work, slot);
+  const Result<std::uint64_t> bytes = LayOut(work, slot, /*in_entry=*/true);
   if (!bytes.ok()) return false;
   if (bytes.value() != entry.bytes()) {
     entry.tier()->Erase(work.batch->samples[slot]);
@@ -323,15 +327,10 @@ void RowFetcher::OnKept(std::span<KeptBytes> kept) {
   }
 }
 
-void RowFetcher::Insert(DecodeTask& task, std::uint32_t slot) {
+void RowFetcher::Insert(DecodeTask& task, std::uint32_t slot,
+                        std::vector<std::span<const std::byte>> parts) {
   StepWork& work = *task.work;
   SampleWork& row = work.samples[slot];
-  std::vector<std::span<const std::byte>> parts;
-  for (std::size_t field = 0; field < loop_.fields.size(); ++field) {
-    const StoredPiece& piece = work.pieces[slot * loop_.fields.size() + field];
-    HEADRACE_CHECK(piece.read != nullptr);
-    parts.push_back(piece.read->data.subspan(piece.offset, piece.size));
-  }
   row.ends_left = 2;  // Its bytes have to stay until the tier has them.
   std::optional<Status> inserted =
       tiers_->Insert(*row.insert_into, work.batch->samples[slot], std::move(parts), {&work, slot});

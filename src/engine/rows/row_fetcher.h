@@ -61,8 +61,8 @@ class RowFetcher final : public RowReaderClient,
   // Reads the sample that stands in for the row's, ahead of all others: its step is older.
   void ReadStandIn(StepWork& work, std::uint32_t slot);
 
-  // A task: the row is decoded, and a tier is to take its stored bytes.
-  void Insert(DecodeTask& task, std::uint32_t slot);
+  // A task: see RowDecoderClient::InsertRow().
+  void Insert(DecodeTask& task, std::uint32_t slot, std::vector<std::span<const std::byte>> parts);
   // The inserts that ended inside the task.
   void FinishInserts(DecodeTask& task);
   // A row is done: frees the staging memory of a read with the last row in it, and likewise cells
@@ -94,7 +94,7 @@ class RowFetcher final : public RowReaderClient,
                      std::vector<std::uint32_t>& resident);
   std::optional<std::uint64_t> ReadFromNode(StepWork& work, std::uint32_t slot, bool early);
   void ReadFromStorage(StepWork& work, std::uint32_t slot);
-  Result<std::uint64_t> LayOut(StepWork& work, std::uint32_t slot) const;
+  Result<std::uint64_t> LayOut(StepWork& work, std::uint32_t slot, bool in_entry = false) const;
   [[nodiscard]] bool TakeEntry(StepWork& work, std::uint32_t slot) const;
   [[nodiscard]] Status FindPieces(const StepWork& work, std::uint32_t slot,
                                   std::vector<RowReader::Piece>& pieces) const;

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/lanes/lane_queues.h"
 #include "engine/loop/loop_context.h"
@@ -35,7 +37,10 @@ class Rows final : public RowFetcherClient, public RowDecoderClient {
   }
   void OnReadFailed(StepWork& work, std::uint32_t slot, Status status) override;
   void DecodeNow(DecodeTask& task) override { decoder_.Run(task); }
-  void InsertRow(DecodeTask& task, std::uint32_t slot) override { fetcher_.Insert(task, slot); }
+  void InsertRow(DecodeTask& task, std::uint32_t slot,
+                 std::vector<std::span<const std::byte>> parts) override {
+    fetcher_.Insert(task, slot, std::move(parts));
+  }
   void OnDecoded(DecodeTask& task) override;
   void OnInserted(RowRef row) override;
 

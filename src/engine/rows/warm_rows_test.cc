@@ -220,6 +220,7 @@ class WarmRowsOfTwoFieldsTest : public WarmRowsTest {
                     .storage = test_.storage,
                     .staging = *test_.staging,
                     .fields = fields_,
+                    .entry_form = test_.entry_form,
                     .verifier = test_.verifier,
                     .stop = test_.stop.get_token()};
   WarmRows both_{loop_, queues_, *this};

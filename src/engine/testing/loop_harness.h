@@ -18,6 +18,7 @@
 #include "engine/loop/inbox.h"
 #include "engine/loop/loop_context.h"
 #include "engine/step/step_work.h"
+#include "engine/tiers/entry_form.h"
 #include "fetch/fetcher.h"
 #include "fetch/sources.h"
 #include "fetch/verifier.h"
@@ -178,6 +179,7 @@ struct LoopHarness {
                                      .shape = {kSampleBytes},
                                      .row_bytes = kSampleBytes}};
   StoredFields fields{index, schema};
+  const EntryForm entry_form{fields, nullptr, nullptr};
   Verifier verifier{index, true};
   FakeStorage storage{index};
   TierSource entries;
@@ -217,6 +219,7 @@ struct LoopHarness {
                    .storage = storage,
                    .staging = *staging,
                    .fields = fields,
+                   .entry_form = entry_form,
                    .verifier = verifier,
                    .stop = stop.get_token()};
 };

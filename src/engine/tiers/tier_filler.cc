@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/format/errors.h"
+#include "engine/tiers/entry_form.h"
 
 namespace headrace {
 namespace {
@@ -405,6 +406,10 @@ void TierFiller::Run(Fill& fill) {
   } else if (Status status = Verify(fill, parts); !status.ok()) {
     return done(std::move(status));
   }
+  // Out of a tier it has the form of entries already.
+  Result<EntryForm::Memory> memory = EntryForm::Memory();
+  if (!fill.from) memory = loop_.entry_form.Make(fill.ahead.sample, parts);
+  if (!memory.ok()) return done(memory.status());
   fill.ahead.tier->Insert(fill.ahead.sample, std::move(parts), done);
 }
 

@@ -39,11 +39,11 @@ class TierFillerClient {
 
 // Fills the tiers of a node as its TierCache plans, and counts the uses of their samples.
 //
-// Tiers hold samples as they are stored. A sample that the placement assigns to a tier is inserted
-// when a row or a block reads it from storage; it is fetched ahead while there is nothing else to
-// read; or it is moved from another tier. If a tier fails to return or to accept a sample, storage
-// serves it: tiers change where bytes come from, never which bytes. Rows wait for a sample that is
-// being inserted; that insert waits only for a read, a task and the tier.
+// Tiers hold samples as LoopContext::entry_form says. A sample that the placement assigns to a tier
+// is inserted when a row or a block reads it from storage; it is fetched ahead while there is
+// nothing else to read; or it is moved from another tier. If a tier fails to return or to accept a
+// sample, storage serves it: tiers change where bytes come from, never which bytes. Rows wait for a
+// sample that is being inserted; that insert waits only for a read, a task and the tier.
 //
 // Thread safety: called by the engine's loop, one call at a time; Insert() from any thread.
 // Ownership: the arguments of the constructor outlive it.

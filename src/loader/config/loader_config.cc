@@ -11,6 +11,7 @@
 #include "base/format/errors.h"
 #include "base/memory/buffer_pool.h"
 #include "base/units.h"
+#include "codec/codec.h"
 #include "engine/batch/row_rooms.h"
 #include "engine/decode/field_decoding.h"
 #include "engine/lanes/lane_policies.h"
@@ -70,6 +71,26 @@ Status CheckTiers(const LoaderOptions& options) {
       "tiers with EngineOptions(io='{}'): this store reads nothing that tiers could keep; leave "
       "one of them out",
       options.io);
+}
+
+// Of tiers that hold images decoded; Python's messages say which of these it is.
+Status CheckDecoded(const NodeOptions& options, const std::vector<BatchField>& schema,
+                    bool reads_blocks) {
+  const TiersSpec& tiers = options.tiers;
+  if (tiers.decoded_images == nullptr || tiers.tiers.empty()) return Status();
+  const auto decodes = [](const BatchField& field) {
+    return !field.is_inline() && field.codec->decoded_form() != nullptr;
+  };
+  const auto image = std::ranges::find_if(schema, decodes);
+  const bool known = std::ranges::count_if(schema, decodes) == 1 &&
+                     image->name == tiers.decoded_field && !image->is_compressed();
+  const bool in_memory = tiers.tiers.size() == 1 && tiers.tiers.front().path.empty();
+  if (known && in_memory && !reads_blocks && !options.nodes.has_value()) return Status();
+  return InvalidArgument(
+      "tiers of decoded images: must be one tier in memory, of which other nodes ask nothing, for "
+      "the one field '{}' that is decoded, in an order that reads no blocks; leave form='decoded' "
+      "out",
+      tiers.decoded_field);
 }
 
 Status CheckLeftOut(const Index& index, const LoaderOptions& options) {
@@ -203,6 +224,7 @@ Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
   const auto order = std::make_shared<ResolvedOrder>(std::move(made));
   node.job.exchange = order->job().exchange;
   HEADRACE_RETURN_IF_ERROR(CheckExchange(node));
+  HEADRACE_RETURN_IF_ERROR(CheckDecoded(node, schema, order->reads_blocks()));
   if (std::ranges::all_of(schema, &BatchField::is_inline)) {
     node.tiers.tiers.clear();  // All is in the index: there is nothing to keep.
   }

@@ -166,6 +166,45 @@ TEST(LoaderConfigTest, TiersOfADatasetThatLeavesOutSamplesAreRefused) {
             "loader on_error='substitute'");
 }
 
+// An index of images, and options of a tier that holds them decoded.
+LoaderOptions DecodedOptions() {
+  LoaderOptions options = Options();
+  options.fields = {{.name = "bytes", .image = ImageTransform()}};
+  options.tiers.tiers = {{.path = "", .capacity_bytes = 2 * kMega}};
+  options.tiers.decoded_field = "bytes";
+  options.tiers.decoded_images = std::make_shared<const std::vector<std::uint32_t>>(100, 5000);
+  return options;
+}
+
+std::shared_ptr<const Index> MakeImages() {
+  auto index = std::make_shared<TableIndex>(static_cast<const TableIndex&>(*MakeIndex()));
+  index->columns[0].info.kind = FieldKind::kImage;
+  index->infos[0].kind = FieldKind::kImage;
+  return index;
+}
+
+TEST(LoaderConfigTest, ATierOfDecodedImagesIsInMemoryAloneAndOfOneImageField) {
+  const auto code = [](const LoaderOptions& options) {
+    return ResolveConfig(MakeImages(), options).status().code();
+  };
+  EXPECT_EQ(code(DecodedOptions()), StatusCode::kOk);
+  LoaderOptions options = DecodedOptions();
+  options.tiers.tiers.push_back({.path = "/nowhere", .capacity_bytes = 3 * kMega});
+  EXPECT_EQ(code(options), StatusCode::kInvalidArgument);
+  options = DecodedOptions();
+  options.tiers.tiers[0].path = "/nowhere";
+  EXPECT_EQ(code(options), StatusCode::kInvalidArgument);
+  options = DecodedOptions();
+  options.fields[0].image.reset();
+  EXPECT_EQ(code(options), StatusCode::kInvalidArgument);
+  options = DecodedOptions();
+  options.tiers.decoded_field = "other";
+  EXPECT_EQ(code(options), StatusCode::kInvalidArgument);
+  options = DecodedOptions();
+  options.order.name = "epoch";
+  EXPECT_EQ(code(options), StatusCode::kInvalidArgument);
+}
+
 TEST(LoaderConfigTest, MoreReadsAreInFlightTheSmallerTheyAre) {
   const auto reads = [](std::uint64_t sample_bytes) {
     LoaderOptions options = Options();

@@ -101,7 +101,7 @@ void EpochPlanner::AddStep(const Step& step, PlannedEpoch& epoch) {
 bool EpochPlanner::AddUse(const Use& use, PlannedEpoch& epoch) {
   switch (SourceOf(use)) {
     case Source::Kind::kTier:
-      Count(use.bytes, epoch.tiers[use.planned->tier].reads);
+      Count(EntryBytes(use.planned->block, use.bytes), epoch.tiers[use.planned->tier].reads);
       return false;
     case Source::Kind::kPeer:  // Sample by sample.
       if (use.bytes >= use.samples) epoch.peers[use.bytes / use.samples] += use.samples;
@@ -197,7 +197,7 @@ void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) {
   for (const CacheOp& op : placed.ops) {
     if (op.to == kNoTier) continue;
     const BlockMap::Block block = room_.blocks->block(op.block);
-    const std::uint64_t bytes = BytesOf(block.first, block.count);
+    const std::uint64_t bytes = EntryBytes(op.block, BytesOf(block.first, block.count));
     Count(bytes, epoch.tiers[op.to].writes);
     if (op.from != kNoTier) {
       Count(bytes, epoch.tiers[op.from].reads);
@@ -207,6 +207,15 @@ void EpochPlanner::AddOps(const PlacedStep& placed, PlannedEpoch& epoch) {
       CountFill(block.first, epoch.storage);
     }
   }
+}
+
+// Of a block in a tier; in whole units, if that holds images decoded. `stored_bytes`: of its
+// samples.
+std::uint64_t EpochPlanner::EntryBytes(std::uint32_t block, std::uint64_t stored_bytes) const {
+  if (config_.options.tiers.decoded_images == nullptr) return stored_bytes;
+  std::uint32_t units = 0;  // Blocks are samples.
+  room_.blocks->Charges(SampleId{block}, {&units, 1});
+  return units * room_.blocks->unit_bytes();
 }
 
 std::uint64_t EpochPlanner::BytesOf(SampleId first, std::uint32_t count) const {

@@ -88,6 +88,7 @@ class EpochPlanner {
   [[nodiscard]] Source::Kind SourceOf(const Use& use);
   void AddOps(const PlacedStep& placed, PlannedEpoch& epoch);
   [[nodiscard]] std::uint64_t BytesOf(SampleId first, std::uint32_t count) const;
+  [[nodiscard]] std::uint64_t EntryBytes(std::uint32_t block, std::uint64_t stored_bytes) const;
 
   const std::shared_ptr<const Index> index_;
   const LoaderConfig config_;

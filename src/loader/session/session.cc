@@ -186,6 +186,7 @@ struct Session::Impl {
                         .residents = residents,
                         .pinned_blocks = pinned_blocks,
                         .scratch = scratch,
+                        .decoded_images = config.options.tiers.decoded_images,
                         .model = model ? &*model : nullptr,
                         .first_rank = config.options.job.rank,
                         .policy = next.policy.get(),

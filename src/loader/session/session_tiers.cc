@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/format/errors.h"
+#include "base/hash.h"
 #include "engine/tiers/fill_progress.h"
 #include "headrace/index.h"
 #include "loader/config/resolved_order.h"
@@ -53,7 +54,11 @@ Result<std::unique_ptr<SessionTiers>> SessionTiers::Open(const std::shared_ptr<c
   std::unique_ptr<SessionTiers> node(
       new SessionTiers(factory, policy, std::move(order), spec.horizon_epochs, sharing));
   HEADRACE_ASSIGN_OR_RETURN(node->room_, MakeTierRoom(index, spec, *node->order_));
-  const std::string fingerprint = Fingerprint(*index, schema, verified);
+  std::string fingerprint = Fingerprint(*index, schema, verified);
+  if (spec.decoded_images != nullptr) {
+    const std::uint64_t sizes = Hash64(std::as_bytes(std::span(*spec.decoded_images)));
+    fingerprint.append(fmt::format("/decoded-{:x}", sizes));
+  }
   node->retained_ = std::move(sharing.retained);
   HEADRACE_RETURN_IF_ERROR(node->OpenTiers(spec, fingerprint));
   return node;

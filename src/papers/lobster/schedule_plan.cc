@@ -60,6 +60,7 @@ std::uint64_t PlacementDigest(const LoaderConfig& config) {
     hasher.AddNumber(tier.path.empty() ? 0 : 1);
     hasher.AddNumber(tier.capacity_bytes);
   }
+  if (tiers.decoded_images != nullptr) AddTable(tiers.decoded_images, hasher);
   return hasher.Digest()[0];
 }
 
