@@ -86,19 +86,17 @@ with `split=`, or with `fill=` and `optional=`; a mixture of two; a state that i
 store; a tier that holds images decoded."""
 
 _EXTRA_FACTORS = ("order", "draw", "ranks", "workers", "drop_last", "ids", "run")
+_PLAIN: dict[str, tuple[str, ...]] = {
+    "fields": ("inline", "stored", "both"),
+    **{factor: FACTORS[factor] for factor in ("format", "isolation", "tiers")},
+    "transform": ("none", "image", "python"),
+}
 _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
     "dict": {"fields": ("both", "several"), "transform": ("none", "image", "library")},
     "split": {"format": ("folder", "row-groups"), "transform": ("image", "python")},
     "filled": {"format": ("row-groups",), "transform": ("none", "python", "collate")},
-    "mixed": {
-        "order": ("exact",),  # Others refuse mixtures: test_mixtures.py
-        "draw": ("shuffle", "in-order"),
-        "fields": ("inline", "stored", "both"),
-        "format": FACTORS["format"],
-        "isolation": FACTORS["isolation"],
-        "tiers": FACTORS["tiers"],
-        "transform": ("none", "image", "python"),
-    },
+    # Other orders refuse mixtures: test_mixtures.py
+    "mixed": {"order": ("exact",), "draw": ("shuffle", "in-order"), **_PLAIN},
     "elsewhere": {
         "order": ("exact", "redox"),  # Others depend on sizes: test_loader_state.py
         "format": FACTORS["format"],
@@ -112,13 +110,7 @@ _EXTRA_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
         "tiers": ("none", "ram"),
         "transform": ("none", "image", "python"),
     },
-    "server": {
-        "fields": ("inline", "stored", "both"),
-        "format": FACTORS["format"],
-        "isolation": FACTORS["isolation"],
-        "tiers": FACTORS["tiers"],
-        "transform": ("none", "image", "python"),
-    },
+    "server": _PLAIN,
     "decoded": {
         "order": ("exact", "batch"),
         "fields": ("stored", "both", "several"),
