@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace import _core
 from headrace import _html as html
-from headrace._dataset import Dataset
+from headrace._dataset import Dataset, epoch_samples
 from headrace._loading.feed import EpochFeed
 from headrace._loading.options import EPOCHS_MAX, Resolved
 from headrace._observe.account import LoaderFacts
@@ -26,7 +26,7 @@ def facts_of(feed: EpochFeed, origins: Mapping[str, tuple[int | str, str]]) -> L
     return LoaderFacts(
         path=feed.dataset.path,
         format=feed.dataset.format,
-        samples=len(feed.dataset),
+        samples=epoch_samples(feed.dataset),
         schema=[delivers.schema[position] for position in nesting.visible],
         python=delivers.python,
         batch_size=options.batch_size,
