@@ -103,8 +103,8 @@ def test_sources_lie_in_an_object_store(
         hr.mix({**sources, "disk": hr.open(disk.path, format=disk.format)}, {"a": 1})
 
 
-@pytest.mark.parametrize("tiers", [False, True])
-def test_images_are_transformed_as_those_of_their_source(tmp_path: Path, tiers: bool) -> None:
+@pytest.mark.parametrize("form", [None, "stored", "decoded"])
+def test_images_are_transformed_as_those_of_their_source(tmp_path: Path, form: Any) -> None:
     sources = {}
     for seed, name in enumerate("ab"):
         for number in range(12):
@@ -122,7 +122,7 @@ def test_images_are_transformed_as_those_of_their_source(tmp_path: Path, tiers: 
                 for image, number in zip(batch.image, batch.sample_id.tolist(), strict=True):
                     wanted[first + number] = image.tobytes()
     mixture = hr.mix(sources, {"a": 1, "b": 2}, stop="all", source_field="from")
-    more: dict[str, Any] = {"tiers": hr.tiers.Ram("1MiB")} if tiers else {}
+    more: dict[str, Any] = {"tiers": hr.tiers.Ram("1MiB", form=form)} if form else {}
     with hr.Loader(mixture, 4, order="exact", **common, **more) as loader:
         for _ in range(2):
             seen = set()
