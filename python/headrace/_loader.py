@@ -57,8 +57,7 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         sampler, batch_sampler: as torch's: an iterable of sample numbers, or of batches of them.
         epochs: number of epochs of the run, if known: then nothing is read ahead after the last.
         memory: limit of the loader's memory: bytes, "4GiB", or "20%" of the machine's; or a part of
-            a `headrace.tiers.Budget`, with its tiers. Default: as much as is useful, at most a
-            quarter of the machine's.
+            a `headrace.tiers.Budget`, with its tiers. Default: what is useful, up to a quarter.
         threads: number of threads that decode; default: one per usable core.
         tiers: where to keep samples between epochs: one of `headrace.tiers`, or a list, fastest
             first; or a `headrace.Cache`, which also says which samples they keep.
@@ -191,18 +190,12 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration, and calls the sampler's `set_epoch`, if it has one.
-        A sampler without it gives its next pass, whatever the number. Setting the epoch of a state
-        just loaded keeps the position in it."""
+        """Sets the epoch of the next iteration, and that of the sampler, if it has `set_epoch`; else
+        its next pass comes. Setting the epoch of a state just loaded keeps the position in it."""
         self._feed.set_epoch(epoch)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Of a mixture: these weights from the next batch on, by name; call it on all ranks.
-
-        Batches that were read ahead are read again. States keep the weights, and continue in a
-        mixture that has this stage, or in a loader on which `set_weights` was called in the same
-        place.
-        """
+        """Of a mixture, on all ranks: these weights from the next batch on. States keep them."""
         self._feed.set_weights(weights)
 
     def state_dict(self) -> dict[str, Any]:
