@@ -57,7 +57,8 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         sampler, batch_sampler: as torch's: an iterable of sample numbers, or of batches of them.
         epochs: number of epochs of the run, if known: then nothing is read ahead after the last.
         memory: limit of the loader's memory: bytes, "4GiB", or "20%" of the machine's; or a part of
-            a `headrace.tiers.Budget`, with its tiers. Default: what is useful, up to a quarter.
+            a `headrace.tiers.Budget`, with its tiers. Default: as much as is useful, at most a
+            quarter of the machine's.
         threads: number of threads that decode; default: one per usable core.
         tiers: where to keep samples between epochs: one of `headrace.tiers`, or a list, fastest
             first; or a `headrace.Cache`, which also says which samples they keep.
@@ -190,8 +191,8 @@ class Loader(NotADataLoader, Observed, Generic[signature.Made], metaclass=signat
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration, and that of the sampler, if it has `set_epoch`; else
-        its next pass comes. Setting the epoch of a state just loaded keeps the position in it."""
+        """Sets the epoch of the next iteration, and the sampler's, if it has `set_epoch`; else its
+        next pass comes. Setting the epoch of a state just loaded keeps the position in it."""
         self._feed.set_epoch(epoch)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:

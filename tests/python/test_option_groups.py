@@ -23,7 +23,7 @@ from headrace._options import groups
 from headrace._process import former
 from headrace.tiers import Ram
 
-HELP_LINES_MAX = 110
+HELP_LINES_MAX = 112
 GROUPS = [hr.Cache, hr.Workers, hr.Output, hr.Job, hr.Node, hr.EngineOptions]
 ARGUMENTS_MAX = 18  # of a Loader
 
