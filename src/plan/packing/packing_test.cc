@@ -157,7 +157,7 @@ TEST(PackingTest, WasteOfPlannedWindowsIsSmall) {
   for (const auto& [name, lengths] : RealLengths(60000)) {
     const double mean = static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), 0ULL)) /
                         static_cast<double>(lengths.size());
-    for (const auto& [window, limit] : {std::pair{1, 0.015}, {4, 0.005}}) {
+    for (const auto& [window, limit] : {std::pair<std::uint64_t, double>{1, 0.015}, {4, 0.005}}) {
       const auto documents =
           static_cast<std::size_t>(static_cast<double>(window * kGlobalBatch * kRoom) / mean);
       std::uint64_t rows = 0;
