@@ -29,7 +29,8 @@ _ENDS = {
     "all": _core.MixtureEnd.ALL,
     "never": _core.MixtureEnd.NEVER,
 }
-_SAMPLES_MAX = 2**40
+_EPOCH_MAX = 2**38  # samples
+_JOB_MAX = 2**62 - 1
 
 
 class Mixture(Dataset):
@@ -90,10 +91,10 @@ class Mixture(Dataset):
         if number is None or number < 0:
             raise InvalidArgumentError(f"samples: got {samples!r}, must be a number from 0 on")
         most = self._mixture.length
-        if number > (_SAMPLES_MAX if most is None else most):
+        if number > (_JOB_MAX if most is None else most):
             raise OutOfRangeError(
                 f"samples: got {number}; the mixture "
-                + (f"ends after {most}" if most is not None else f"counts to {_SAMPLES_MAX}")
+                + (f"ends after {most}" if most is not None else f"counts to {_JOB_MAX}")
             )
         return dict(zip(self._sources, self._mixture.counts_before(number), strict=True))
 
@@ -221,7 +222,7 @@ def mix(
         },
         "epoch_samples": None
         if epoch_samples is None
-        else integer("epoch_samples", epoch_samples, 1, _SAMPLES_MAX),
+        else integer("epoch_samples", epoch_samples, 1, _EPOCH_MAX),
         "rename": {name: dict(fields) for name, fields in (rename or {}).items()},
         "source_field": _field_name(source_field),
     }
@@ -300,7 +301,7 @@ def _stage(stage: Any, names: tuple[str, ...]) -> tuple[int, dict[str, float]]:
                 f"weights: got {weight!r} for {name!r}, must be a number from 0 on"
             )
     return (
-        integer("weights: a stage's first sample", begin, 0, _SAMPLES_MAX),
+        integer("weights: a stage's first sample", begin, 0, _JOB_MAX),
         {name: float(weight) for name, weight in weights.items()},
     )
 

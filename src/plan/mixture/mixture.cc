@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::uint64_t kNowhere = SplitTree::kPositionsMax;
 constexpr std::size_t kSourcesMax = std::size_t{1} << 20;
+// So that positions stay below kNowhere in all of the 2^24 epochs that there may be.
+constexpr std::uint64_t kEpochSamplesMax = std::uint64_t{1} << 38;
 
 Status CheckSources(std::span<const MixtureSource> sources) {
   if (sources.empty()) return InvalidArgument("mixture: no source; give at least one");
@@ -111,20 +113,20 @@ Result<Mixture> Mixture::Make(MixtureOptions options) {
 
 Status Mixture::SetEpoch() {
   std::uint64_t& epoch = options_.epoch_samples;
-  if (!length_.has_value()) {
-    if (epoch > 0 && epoch < kNowhere) return Status();
+  if (!length_.has_value() && epoch == 0) {
     return InvalidArgument(
-        "mixture: an epoch of {} samples; it goes on for ever, so say how many samples an epoch "
-        "has, from 1 on, or when it ends",
-        epoch);
+        "mixture: it goes on for ever; say after how many samples an epoch ends, or when the "
+        "mixture does");
   }
-  if (epoch != 0 && epoch != *length_) {
+  if (length_.has_value() && epoch != 0 && epoch != *length_) {
     return InvalidArgument(
         "mixture: an epoch of {} samples, but it ends after {}; leave the number out", epoch,
         *length_);
   }
-  epoch = *length_;
-  return Status();
+  epoch = length_.value_or(epoch);
+  if (epoch <= kEpochSamplesMax) return Status();
+  return InvalidArgument("mixture: an epoch of {} samples, at most 2^38; let it end earlier",
+                         epoch);
 }
 
 std::uint64_t Mixture::sample_count() const {

@@ -28,7 +28,7 @@ class Mixture {
   //                          that is negative or not finite; a stage in which no source is left to
   //                          draw, or whose weights are all 0; an end that never comes;
   //                          epoch_samples of a mixture that ends, other than its length, or none
-  //                          of one that does not
+  //                          of one that does not; more than 2^38 samples an epoch
   static Result<Mixture> Make(MixtureOptions options);
 
   [[nodiscard]] std::span<const MixtureSource> sources() const { return options_.sources; }

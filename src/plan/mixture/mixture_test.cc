@@ -258,6 +258,8 @@ TEST(MixtureErrorsTest, NameTheSourceAndTheWayOut) {
   options = Two({1, 1});
   options.epoch_samples = 0;
   ExpectRefused(options, "goes on for ever");
+  options.epoch_samples = (std::uint64_t{1} << 38) + 1;
+  ExpectRefused(options, "at most 2^38");
   options.end = MixtureEnd::kFirst;
   options.epoch_samples = 7;
   ExpectRefused(options, "an epoch of 7 samples, but it ends after");
