@@ -54,7 +54,7 @@ Bytes FormOf(const FieldCodec& codec, const Bytes& encoded, ImageSize size) {
 // Fills the row with other bytes first.
 Bytes RowOf(const FieldCodec& codec, const Bytes& bytes, bool is_form, std::uint64_t epoch) {
   const SampleKey key{.seed = 3, .epoch = epoch, .sample = SampleId{5}};
-  alignas(float) Bytes row(codec.RowBytes(0), std::byte(is_form ? 1 : 2));
+  Bytes row(codec.RowBytes(0), std::byte(is_form ? 1 : 2));
   ScratchLimit limit;
   const Status status = is_form ? codec.decoded_form()->DecodeForm(bytes, key, row, limit)
                                 : codec.DecodeWithin(bytes, key, row, limit);
