@@ -101,11 +101,13 @@ void RowDecoder::DecodeRow(DecodeTask& task, std::uint32_t slot, GatheredBytes& 
                          .entry = row.chain.entry() ? &row.chain.entry() : nullptr};
   // A tier that takes the image decoded: it is decoded once, and its row made of that.
   std::vector<std::span<const std::byte>> parts;
-  Result<EntryForm::Memory> entry = EntryForm::Memory();
+  std::optional<Result<EntryForm::Memory>> entry;  // made of few rows only
   if (row.insert_into != nullptr) {
     parts = PartsOf(work, slot);
-    entry = loop_.entry_form.Make(stored.key.sample, parts);
-    if (entry.ok()) stored.form = entry.value().form();
+    if (loop_.entry_form.decodes()) {
+      entry.emplace(loop_.entry_form.Make(stored.key.sample, parts));
+      if (entry->ok()) stored.form = entry->value().form();
+    }
   }
   Status status = decoder_.Decode(stored, *work.batch, slot, scratch, limit, task.copied_bytes);
   if (!status.ok() && limit.bytes_needed > limit.bytes_max) {
@@ -120,8 +122,8 @@ void RowDecoder::DecodeRow(DecodeTask& task, std::uint32_t slot, GatheredBytes& 
   }
   if (!status.ok()) {
     task.failures.emplace_back(slot, std::move(status));
-  } else if (!entry.ok()) {
-    task.inserted.emplace_back(slot, entry.status());
+  } else if (entry.has_value() && !entry->ok()) {
+    task.inserted.emplace_back(slot, entry->status());
   } else if (row.insert_into != nullptr) {
     client_.InsertRow(task, slot, std::move(parts));
   }

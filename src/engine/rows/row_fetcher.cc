@@ -187,11 +187,12 @@ std::optional<std::uint64_t> RowFetcher::ReadFromNode(StepWork& work, std::uint3
 Result<std::uint64_t> RowFetcher::LayOut(StepWork& work, std::uint32_t slot, bool in_entry) const {
   StoredPiece* const pieces = work.pieces.data() + slot * loop_.fields.size();
   const SampleId sample = work.batch->samples[slot];
+  const bool decodes = in_entry && loop_.entry_form.decodes();
   std::uint64_t bytes = 0;
   HEADRACE_RETURN_IF_ERROR(loop_.fields.VisitExtents(sample, [&](std::uint32_t field,
                                                                  const Extent& extent) {
     std::optional<std::uint64_t> decoded;
-    if (in_entry) decoded = loop_.entry_form.DecodedBytes(sample, field);
+    if (decodes) decoded = loop_.entry_form.DecodedBytes(sample, field);
     pieces[field] = {.offset = bytes, .size = extent.range.size, .form_bytes = decoded.value_or(0)};
     bytes += decoded.value_or(extent.range.size);
   }));

@@ -28,6 +28,9 @@ class EntryForm {
   EntryForm(const StoredFields& fields, SampleTable decoded,
             std::shared_ptr<ScratchBudget> scratch);
 
+  // Whether any sample has a decoded form.
+  [[nodiscard]] bool decodes() const { return decoded_ != nullptr; }
+
   // Bytes that an entry holds of a stored field in decoded form; std::nullopt: it holds the stored
   // bytes.
   [[nodiscard]] std::optional<std::uint64_t> DecodedBytes(SampleId sample,

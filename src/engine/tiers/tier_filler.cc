@@ -407,9 +407,11 @@ void TierFiller::Run(Fill& fill) {
     return done(std::move(status));
   }
   // Out of a tier it has the form of entries already.
-  Result<EntryForm::Memory> memory = EntryForm::Memory();
-  if (!fill.from) memory = loop_.entry_form.Make(fill.ahead.sample, parts);
-  if (!memory.ok()) return done(memory.status());
+  std::optional<Result<EntryForm::Memory>> memory;
+  if (!fill.from && loop_.entry_form.decodes()) {
+    memory.emplace(loop_.entry_form.Make(fill.ahead.sample, parts));
+    if (!memory->ok()) return done(memory->status());
+  }
   fill.ahead.tier->Insert(fill.ahead.sample, std::move(parts), done);
 }
 

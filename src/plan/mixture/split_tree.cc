@@ -11,6 +11,12 @@ namespace {
 
 __extension__ using Uint128 = unsigned __int128;
 
+// Of a child that is ~source.
+std::size_t SourceOf(std::int32_t child) {
+  const std::int32_t source = ~child;
+  return static_cast<std::size_t>(source);
+}
+
 constexpr std::uint64_t kWeightMax = std::uint64_t{1} << 61;
 
 }  // namespace
@@ -39,8 +45,8 @@ SplitTree::SplitTree(Weights weights) : parents_(weights.size(), kNoNode) {
     nodes_.push_back(
         {.left_weight = heavy, .weight = light + heavy, .left = heavier, .right = lighter});
     for (const Child child : {lighter, heavier}) {
-      (child >= 0 ? nodes_[static_cast<std::size_t>(child)].parent
-                  : parents_[static_cast<std::size_t>(~child)]) = made;
+      (child >= 0 ? nodes_[static_cast<std::size_t>(child)].parent : parents_[SourceOf(child)]) =
+          made;
     }
     parts.emplace(light + heavy, weights.size() + nodes_.size(), made);
   }
@@ -49,7 +55,7 @@ SplitTree::SplitTree(Weights weights) : parents_(weights.size(), kNoNode) {
 
 std::uint64_t SplitTree::LeftBefore(const Node& node, std::uint64_t position) {
   const Uint128 twice = Uint128{2} * node.left_weight * position + node.weight;
-  return static_cast<std::uint64_t>(twice / (2 * node.weight));
+  return static_cast<std::uint64_t>(twice / (Uint128{2} * node.weight));
 }
 
 Draw SplitTree::At(std::uint64_t position) const {
@@ -61,7 +67,7 @@ Draw SplitTree::At(std::uint64_t position) const {
     at = is_left ? node.left : node.right;
     position = is_left ? left : position - left;
   }
-  return {.source = static_cast<std::uint32_t>(~at), .number = position};
+  return {.source = static_cast<std::uint32_t>(SourceOf(at)), .number = position};
 }
 
 void SplitTree::Draws(std::uint64_t first, std::span<Draw> draws) const {
@@ -82,7 +88,7 @@ void SplitTree::Draws(std::uint64_t first, std::span<Draw> draws) const {
     parts.pop_back();
     if (part.begin == part.end) continue;
     if (part.of < 0) {
-      const auto source = static_cast<std::uint32_t>(~part.of);
+      const auto source = static_cast<std::uint32_t>(SourceOf(part.of));
       for (std::size_t i = part.begin; i < part.end; ++i) {
         draws[places[i]] = {.source = source, .number = part.first + (i - part.begin)};
       }
@@ -135,7 +141,7 @@ std::uint64_t SplitTree::CountBefore(std::uint32_t source, std::uint64_t positio
 void SplitTree::CountsBefore(std::uint64_t position, std::span<std::uint64_t> counts) const {
   std::fill(counts.begin(), counts.end(), 0);
   if (root_ < 0) {
-    counts[static_cast<std::size_t>(~root_)] = position;
+    counts[SourceOf(root_)] = position;
     return;
   }
   std::vector<std::uint64_t> of_nodes(nodes_.size());
@@ -144,8 +150,7 @@ void SplitTree::CountsBefore(std::uint64_t position, std::span<std::uint64_t> co
     const Node& node = nodes_[i];
     const std::uint64_t left = LeftBefore(node, of_nodes[i]);
     const auto set = [&](Child child, std::uint64_t count) {
-      (child >= 0 ? of_nodes[static_cast<std::size_t>(child)]
-                  : counts[static_cast<std::size_t>(~child)]) = count;
+      (child >= 0 ? of_nodes[static_cast<std::size_t>(child)] : counts[SourceOf(child)]) = count;
     };
     set(node.left, left);
     set(node.right, of_nodes[i] - left);
