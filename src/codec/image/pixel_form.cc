@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/check.h"
-include "base/format/errors.h"
+#include "base/format/errors.h"
 #include "base/units.h"
 #include "codec/scratch_memory.h"
 
