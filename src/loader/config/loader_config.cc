@@ -150,7 +150,8 @@ Result<std::vector<BatchField>> SchemaOf(const Index& index, const LoaderOptions
   return schema;
 }
 
-NodeOptions ForAllRanks(const LoaderOptions& options, std::uint64_t epoch_samples) {
+Result<NodeOptions> ForAllRanks(const Index& index, const LoaderOptions& options) {
+  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t epoch_samples, EpochSamples(index, options.order));
   NodeOptions node{.fields = options.fields,
                    .job = options.job,
                    .order = options.order,
@@ -208,8 +209,7 @@ std::uint32_t BlockReadsInFlight(const StoreNeeds& store, std::uint64_t read_byt
 Result<LoaderConfig> ResolveConfig(const std::shared_ptr<const Index>& index,
                                    const LoaderOptions& options) {
   HEADRACE_RETURN_IF_ERROR(CheckLeftOut(*index, options));
-  HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t epoch_samples, EpochSamples(*index, options.order));
-  NodeOptions node = ForAllRanks(options, epoch_samples);
+  HEADRACE_ASSIGN_OR_RETURN(NodeOptions node, ForAllRanks(*index, options));
   HEADRACE_ASSIGN_OR_RETURN(const std::uint64_t steps, StepsPerEpoch(node.job));
   HEADRACE_ASSIGN_OR_RETURN(std::vector<BatchField> schema, SchemaOf(*index, options));
   HEADRACE_RETURN_IF_ERROR(CheckThreads(options.threads));
