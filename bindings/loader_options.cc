@@ -98,6 +98,9 @@ void BindOrderSpec(nb::module_& module) {
       .def_prop_ro(
           "parameters", [](const OrderSpec& self) { return ToDict(self.parameters); },
           nb::sig("def parameters(self) -> dict[str, int | str]"));
+}
+
+void BindSizes(nb::module_& module) {
   module.def(
       "stored_bytes",
       [](const PyIndex& index) {
@@ -197,6 +200,7 @@ void BindNodeAddress(nb::module_& module) {
 
 void BindLoaderOptions(nb::module_& module) {
   BindOrderSpec(module);
+  BindSizes(module);
   BindOptions(module);
   BindNodeAddress(module);
 }
