@@ -39,7 +39,7 @@ std::optional<std::pair<std::uint32_t, std::uint32_t>> SizeOf(const Bytes& encod
 }
 
 // With segments of `bytes` bytes before the header, as EXIF and profiles are.
-Bytes WithSegments(Bytes jpeg, std::vector<std::size_t> sizes) {
+Bytes WithSegments(Bytes jpeg, const std::vector<std::size_t>& sizes) {
   for (const std::size_t size : sizes) {
     Bytes segment = {std::byte(0xFF), std::byte(0xE1), std::byte((size + 2) >> 8),
                      std::byte((size + 2) & 255)};
